@@ -1,0 +1,70 @@
+"""Find and remove bias in rankers, as stages of PyTerrier pipelines.
+
+The public names below are loaded when they are first used, so that importing the package pulls in no neural library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from pyterrier_debias._version import __version__
+
+#: Public name to the module that defines it.
+_PUBLIC = {
+    # position
+    "RotatePassages": "position.rotation",
+    "AnswerPositions": "position.answers",
+    "PositionSensitivity": "position.sensitivity",
+    # rankers
+    "CrossEncoder": "rankers.cross_encoder",
+    "BiEncoder": "rankers.bi_encoder",
+    "MultiVector": "rankers.multi_vector",
+    "T5Reranker": "rankers.t5",
+    # collections
+    "Collection": "collections.base",
+    "Dataset": "collections.base",
+    "TextLoader": "collections.base",
+    "PlantedCollection": "collections.planted",
+    "PlantedRanker": "collections.planted_rankers",
+    "open_dataset": "collections.opening",
+    # the audit
+    "audit": "audit.run",
+    "AuditResult": "audit.run",
+    "System": "systems",
+    "Finding": "findings",
+    "Room": "findings",
+    # input errors
+    "InputError": "errors",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+if TYPE_CHECKING:
+    from pyterrier_debias.audit.run import AuditResult, audit
+    from pyterrier_debias.collections.base import Collection, Dataset, TextLoader
+    from pyterrier_debias.collections.opening import open_dataset
+    from pyterrier_debias.collections.planted import PlantedCollection
+    from pyterrier_debias.collections.planted_rankers import PlantedRanker
+    from pyterrier_debias.errors import InputError
+    from pyterrier_debias.findings import Finding, Room
+    from pyterrier_debias.position.answers import AnswerPositions
+    from pyterrier_debias.position.rotation import RotatePassages
+    from pyterrier_debias.position.sensitivity import PositionSensitivity
+    from pyterrier_debias.rankers.bi_encoder import BiEncoder
+    from pyterrier_debias.rankers.cross_encoder import CrossEncoder
+    from pyterrier_debias.rankers.multi_vector import MultiVector
+    from pyterrier_debias.rankers.t5 import T5Reranker
+    from pyterrier_debias.systems import System
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Floor 0: datasets of one shape, from files, from ir_datasets, from memory, or planted."""

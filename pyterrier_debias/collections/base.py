@@ -1,0 +1,242 @@
+"""The shape of a dataset, and a collection held in memory. Floor 0.
+
+A dataset is whatever has PyTerrier's own methods; what a collection knows beyond them is optional, and code that uses it
+asks with :func:`provided`. Whoever brings a collection of their own writes a class with these methods, or fills a
+:class:`Collection` with frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.frames import with_string_ids
+from pyterrier_debias.stage import Stage
+
+
+@runtime_checkable
+class Dataset(Protocol):
+    """What every dataset has. The splits are ``train``, ``dev``, ``test`` or the collection's own names.
+
+    Beyond these, where the collection knows them (see :func:`provided`):
+
+    - ``get_candidates()``: frame ``qid, docno, score, rank``: what labellers were shown, in that order;
+    - ``get_runs()``: a mapping from a name to a result frame ``qid, docno, score, rank``;
+    - ``get_answers()``: frame ``qid, docno, answer, start, end``: character offsets into the document's ``text``, ``end``
+      exclusive, -1 where only the answer's string is known;
+    - ``get_qrels('full')``: fuller judgements than the split's own, over all topics of the collection;
+    - ``truth``: a mapping that says what was planted;
+    - columns ``type`` and ``gender`` of the topics.
+    """
+
+    def get_corpus_iter(self, verbose: bool = False) -> Iterator[dict[str, Any]]:
+        """Documents as dictionaries with ``docno`` and ``text``, in the collection's order."""
+
+    def get_topics(self, variant: str | None = None) -> pd.DataFrame:
+        """Topics of a split: ``qid``, ``query`` and what else is known of them."""
+
+    def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
+        """Judgements of a split: ``qid``, ``docno``, ``label``."""
+
+    def text_loader(self, fields: Any = "text", *, verbose: bool = False) -> pt.Transformer:
+        """A stage that adds the text of documents to frames with ``docno``."""
+
+
+def provided(dataset: Any, method: str, *args: Any) -> Any:
+    """Ask a dataset for something that not every dataset has.
+
+    Args:
+        dataset: Any dataset.
+        method: The method's name, such as ``'get_answers'``.
+        args: What to call it with.
+
+    Returns:
+        What the method returned, or None where the dataset lacks it.
+    """
+    function = getattr(dataset, method, None)
+    if function is None:
+        return None
+    try:
+        return function(*args)
+    except (NotImplementedError, AttributeError, KeyError, InputError):
+        return None
+
+
+class TextLoader(Stage):
+    """Adds the text of documents from a frame in memory.
+
+    Input: any frame with ``docno``. Output: the same rows with the fields as columns; columns of these names that were there
+    before are replaced. Load texts before anything rewrites docnos.
+
+    When not to use it: for collections that do not fit into memory; use the loader of an index or of ``ir_datasets``.
+
+    Example:
+        >>> import pandas as pd
+        >>> corpus = pd.DataFrame({"docno": ["d1"], "text": ["a passage"]})
+        >>> TextLoader(corpus)(pd.DataFrame({"qid": ["q1"], "docno": ["d1"]}))["text"].tolist()
+        ['a passage']
+    """
+
+    schematic = {"label": "TextLoader"}  # noqa: RUF012
+
+    def __init__(self, corpus: pd.DataFrame, fields: tuple[str, ...] = ("text",)):
+        """
+        Args:
+            corpus: Frame with ``docno`` and the fields.
+            fields: Which columns to add.
+        """
+        self.corpus = corpus
+        self.fields = fields
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Add the fields; see the class."""
+        pt.validate.columns(inp, includes=["docno"], context=self)
+        wanted = self._by_docno.reindex(inp["docno"].astype(str))
+        unknown = ~wanted.index.isin(self._by_docno.index)
+        if unknown.any():
+            raise InputError(
+                f"TextLoader: {int(unknown.sum())} of {len(inp)} rows name a docno that the collection does not hold, "
+                f"first {wanted.index[unknown][0]!r}; use the corpus that the run was made from"
+            )
+        return inp.assign(**{field: wanted[field].to_numpy() for field in self.fields})
+
+    @property
+    def _by_docno(self) -> pd.DataFrame:
+        if "_table" not in self.__dict__:
+            self.__dict__["_table"] = self.corpus.set_index("docno")[list(self.fields)]
+        return self.__dict__["_table"]
+
+
+class Collection:
+    """A test collection in memory that duck-types a PyTerrier dataset.
+
+    Example:
+        >>> import pandas as pd
+        >>> c = Collection(
+        ...     "toy",
+        ...     corpus=pd.DataFrame({"docno": ["d1"], "text": ["water boils at 100 degrees"]}),
+        ...     topics={"test": pd.DataFrame({"qid": ["q1"], "query": ["when does water boil"]})},
+        ...     qrels={"test": pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})},
+        ... )
+        >>> c.get_topics()["query"].tolist()
+        ['when does water boil']
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        corpus: pd.DataFrame,
+        topics: Mapping[str, pd.DataFrame],
+        qrels: Mapping[str, pd.DataFrame],
+        split: str | None = None,
+        candidates: pd.DataFrame | None = None,
+        runs: Mapping[str, pd.DataFrame] | None = None,
+        answers: pd.DataFrame | None = None,
+        truth: Mapping[str, Any] | None = None,
+    ):
+        """
+        Args:
+            name: What reports call the collection.
+            corpus: Frame ``docno``, ``text`` and any other fields; one row a document.
+            topics: Split to frame ``qid``, ``query`` (and ``type``, ``gender`` where known).
+            qrels: Split to frame ``qid``, ``docno``, ``label``; the key ``'full'`` holds fuller judgements where they exist.
+            split: The split that the methods mean when none is named; default the first of ``topics``.
+            candidates: Frame ``qid``, ``docno``, ``score``, ``rank``: what labellers were shown, in that order.
+            runs: Name to result frame.
+            answers: Frame ``qid``, ``docno``, ``answer``, ``start``, ``end`` (characters; -1 where unknown).
+            truth: What was planted.
+
+        Raises:
+            InputError: Where a frame lacks a column or a docno occurs twice.
+        """
+        self.name = name
+        self.corpus = _checked(corpus, ["docno", "text"], f"{name}: corpus")
+        repeated = self.corpus["docno"].duplicated()
+        if repeated.any():
+            raise InputError(f"{name}: docno {self.corpus['docno'][repeated].iloc[0]!r} occurs twice in the corpus")
+        self.topics = {s: _checked(f, ["qid", "query"], f"{name}: topics {s!r}") for s, f in topics.items()}
+        self.qrels = {s: _checked(f, ["qid", "docno", "label"], f"{name}: qrels {s!r}") for s, f in qrels.items()}
+        self.split = split if split is not None else next(iter(self.topics))
+        if self.split not in self.topics:
+            raise InputError(f"{name}: there is no split {self.split!r}; it has {', '.join(self.topics)}")
+        self.candidates = None if candidates is None else _checked(
+            candidates, ["qid", "docno", "score", "rank"], f"{name}: candidates"
+        )
+        self.runs = {
+            run: _checked(f, ["qid", "docno", "score", "rank"], f"{name}: run {run!r}") for run, f in (runs or {}).items()
+        }
+        self.answers = None if answers is None else _checked(
+            answers, ["qid", "docno", "answer", "start", "end"], f"{name}: answers"
+        )
+        self.truth = dict(truth or {})
+
+    def __repr__(self) -> str:
+        """Name and sizes."""
+        topics = ", ".join(f"{split} {len(frame)}" for split, frame in self.topics.items())
+        return f"<Collection {self.name!r}: {len(self.corpus)} documents; topics: {topics}>"
+
+    def get_corpus_iter(self, verbose: bool = False) -> Iterator[dict[str, Any]]:
+        """Documents as dictionaries, in the corpus' order.
+
+        Args:
+            verbose: Whether to show progress.
+
+        Yields:
+            One dictionary a document, with ``docno``, ``text`` and the other fields.
+        """
+        columns = list(self.corpus.columns)
+        rows = zip(*(self.corpus[c].tolist() for c in columns))
+        for row in pt.tqdm(rows, total=len(self.corpus), desc=self.name, disable=not verbose):
+            yield dict(zip(columns, row))
+
+    def get_corpus(self) -> pd.DataFrame:
+        """The corpus as a frame: ``docno``, ``text`` and the other fields."""
+        return self.corpus
+
+    def get_topics(self, variant: str | None = None) -> pd.DataFrame:
+        """Topics of a split, default the collection's own: ``qid``, ``query``, ...; InputError for an unknown split."""
+        return self._of(self.topics, variant, "topics")
+
+    def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
+        """Judgements of a split, or ``'full'``: ``qid``, ``docno``, ``label``; InputError for an unknown split."""
+        return self._of(self.qrels, variant, "judgements")
+
+    def _of(self, frames: Mapping[str, pd.DataFrame], variant: str | None, what: str) -> pd.DataFrame:
+        split = self.split if variant is None else variant
+        if split not in frames:
+            raise InputError(f"{self.name}: no {what} for {split!r}; there are {', '.join(frames) or 'none'}")
+        return frames[split]
+
+    def text_loader(self, fields: Any = "text", *, verbose: bool = False) -> TextLoader:
+        """A stage that adds fields of the corpus to frames with ``docno``.
+
+        Args:
+            fields: One name, several, or ``'*'`` for all.
+            verbose: Accepted for compatibility; looking up a frame needs no progress bar.
+        """
+        names = [c for c in self.corpus.columns if c != "docno"] if fields == "*" else fields
+        return TextLoader(self.corpus, tuple([names] if isinstance(names, str) else names))
+
+    def get_candidates(self) -> pd.DataFrame | None:
+        """What labellers were shown, in that order: ``qid``, ``docno``, ``score``, ``rank``; None where unknown."""
+        return self.candidates
+
+    def get_runs(self) -> dict[str, pd.DataFrame]:
+        """Runs by name; empty where there are none."""
+        return self.runs
+
+    def get_answers(self) -> pd.DataFrame | None:
+        """Answers: ``qid``, ``docno``, ``answer``, ``start``, ``end`` (characters); None where unknown."""
+        return self.answers
+
+
+def _checked(frame: pd.DataFrame, columns: list[str], what: str) -> pd.DataFrame:
+    missing = [c for c in columns if c not in frame.columns]
+    if missing:
+        raise InputError(f"{what}: column {missing[0]!r} is missing; it has {', '.join(map(str, frame.columns)) or 'none'}")
+    return with_string_ids(frame)

@@ -1,0 +1,187 @@
+"""Result frames: validation of values, ranks, identifiers, variants of documents. Floor 0.
+
+PyTerrier's ``pt.validate`` answers whether the columns are there; the functions here answer whether what stands in them
+can be used, and name the stage, the column, the row and the remedy where it cannot. Every stage validates first, so that
+nothing is loaded or computed for input that cannot be processed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.errors import InputError
+
+
+def stage_name(stage: Any) -> str:
+    """The name that an error message gives a stage: its class, or the text itself."""
+    return stage if isinstance(stage, str) else type(stage).__name__
+
+
+def with_string_ids(frame: pd.DataFrame) -> pd.DataFrame:
+    """Identifiers as strings, which is how every frame of the library joins.
+
+    Args:
+        frame: Any frame; ``qid``, ``query_id``, ``docno`` and ``doc_id`` are looked at where they exist.
+
+    Returns:
+        The same frame where all identifiers are strings already, otherwise a copy with them converted.
+    """
+    changed = {}
+    for column in ("qid", "query_id", "docno", "doc_id"):
+        if column in frame.columns and not pd.api.types.is_string_dtype(frame[column].dtype):
+            changed[column] = frame[column].astype(str)
+    return frame.assign(**changed) if changed else frame
+
+
+def _row(frame: pd.DataFrame, position: int) -> str:
+    """Words for one row: its position and its identifiers."""
+    ids = ", ".join(f"{c}={frame[c].iloc[position]!r}" for c in ("qid", "docno") if c in frame.columns)
+    return f"row {position}" + (f" ({ids})" if ids else "")
+
+
+def check_text(frame: pd.DataFrame, column: str, stage: Any) -> None:
+    """Every value of a text column must be a string; an empty string is one.
+
+    Args:
+        frame: The frame to look at.
+        column: The column that holds text.
+        stage: Who asks; named in the message.
+
+    Raises:
+        InputError: Where a value is missing or is not a string.
+    """
+    values = frame[column].tolist()
+    bad = next((i for i, value in enumerate(values) if not isinstance(value, str)), None)
+    if bad is not None:
+        kind = "is missing" if pd.isna(values[bad]) is True else f"is a {type(values[bad]).__name__}, not text"
+        raise InputError(
+            f"{stage_name(stage)}: column '{column}' {kind} at {_row(frame, bad)}; "
+            f"load it with a text loader that covers every document, or drop or fill such rows before this stage"
+        )
+
+
+def check_scores(frame: pd.DataFrame, stage: Any, column: str = "score") -> None:
+    """Scores must be numbers: no NaN, which has no rank. Infinite scores are allowed.
+
+    Args:
+        frame: The frame to look at.
+        stage: Who asks, or who produced the scores; named in the message.
+        column: The column that holds scores.
+
+    Raises:
+        InputError: Where a score is NaN or not a number.
+    """
+    scores = pd.to_numeric(frame[column], errors="coerce").to_numpy(dtype="float64", na_value=np.nan)
+    bad = np.flatnonzero(np.isnan(scores))
+    if len(bad):
+        raise InputError(
+            f"{stage_name(stage)}: column '{column}' is NaN or no number in {len(bad)} of {len(frame)} rows, first at "
+            f"{_row(frame, int(bad[0]))}; a document without a score has no rank: drop such rows or mend the stage before"
+        )
+
+
+def check_pairs(frame: pd.DataFrame, stage: Any) -> None:
+    """A document may stand once in a query's list.
+
+    Args:
+        frame: A result frame with ``qid`` and ``docno``.
+        stage: Who asks; named in the message.
+
+    Raises:
+        InputError: Where a (qid, docno) pair occurs twice.
+    """
+    twice = np.flatnonzero(frame.duplicated(["qid", "docno"]).to_numpy())
+    if len(twice):
+        raise InputError(
+            f"{stage_name(stage)}: {len(twice)} (qid, docno) pairs occur more than once, first at "
+            f"{_row(frame, int(twice[0]))}; keep one row a pair, e.g. frame.drop_duplicates(['qid', 'docno'])"
+        )
+
+
+def check_overlap(frame: pd.DataFrame, qrels: pd.DataFrame, stage: Any) -> None:
+    """Topics (or a run) and judgements must speak of the same queries.
+
+    Args:
+        frame: A frame with ``qid``.
+        qrels: Judgements with ``qid``.
+        stage: Who asks; named in the message.
+
+    Raises:
+        InputError: Where no qid of the frame is judged.
+    """
+    ours, theirs = set(frame["qid"].astype(str)), set(qrels["qid"].astype(str))
+    if not ours & theirs:
+        raise InputError(
+            f"{stage_name(stage)}: no qid is in both the topics or run (e.g. {_examples(ours)}) and the judgements "
+            f"(e.g. {_examples(theirs)}); check that both belong to the same collection and split"
+        )
+
+
+def _examples(ids: set[str]) -> str:
+    return ", ".join(repr(i) for i in sorted(ids)[:3]) or "none"
+
+
+def rank_of(scores: np.ndarray, docnos: np.ndarray) -> np.ndarray:
+    """Ranks from 0 by descending score; ties by descending docno, as trec_eval breaks them.
+
+    The result depends on the (score, docno) pairs only, not on their order.
+
+    Args:
+        scores: Shape [n].
+        docnos: Shape [n], strings.
+
+    Returns:
+        Integer ranks, shape [n].
+    """
+    order = np.lexsort((docnos, scores))[::-1]
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks
+
+
+def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
+    """Give a scored frame ranks that agree with its scores, and sort it by them.
+
+    Queries keep the order in which they first occur. Ties are broken by descending docno, as trec_eval does it, so that
+    measures that read the order of rows and measures that sort by score see one ranking.
+
+    Args:
+        frame: A result frame with ``qid``, ``docno`` and ``score``; an old ``rank`` is replaced.
+        stage: Who produced the scores; named in the message.
+
+    Returns:
+        A new frame with ``rank`` (from 0), sorted by query and rank, index reset.
+
+    Raises:
+        InputError: Where a score is NaN or a (qid, docno) pair occurs twice.
+    """
+    frame = frame.drop(columns="rank", errors="ignore")
+    if len(frame) == 0:
+        return frame.assign(score=pd.Series(dtype="float64"), rank=pd.Series(dtype="int64"))
+    check_scores(frame, stage)
+    check_pairs(frame, stage)
+    query = pd.factorize(frame["qid"])[0]
+    docnos = frame["docno"].astype(str).to_numpy(dtype=object)
+    by_docno = np.empty(len(frame), dtype=np.int64)
+    by_docno[np.argsort(docnos, kind="stable")] = np.arange(len(frame))
+    order = np.lexsort((-by_docno, -frame["score"].to_numpy(dtype="float64"), query))
+    starts = np.flatnonzero(np.diff(query[order], prepend=-1))
+    lengths = np.diff(starts, append=len(order))
+    ranks = np.arange(len(order)) - np.repeat(starts, lengths)
+    return frame.iloc[order].assign(rank=ranks).reset_index(drop=True)
+
+
+def variant_docno(docno: str, variant: int | str) -> str:
+    """The name under which a changed text of a document is scored, so that no cache takes it for the original.
+
+    Args:
+        docno: The document's own name.
+        variant: Which variant.
+
+    Returns:
+        ``d7%r1`` for document ``d7`` and variant ``1``.
+    """
+    return f"{docno}%r{variant}"

@@ -1,0 +1,25 @@
+"""Fixtures that all tests share."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("PT_TEST_TRANSFORMER_REPORTS", "0")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import pyterrier as pt
+import pytest
+
+# Schematics would otherwise look for documentation pages on the network.
+pt.documentation._cached_objects_inv = {}
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real test collections; tests that need it are skipped where it is missing."""
+    folder = Path(os.environ.get("PYTERRIER_DEBIAS_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no folder of real collections at {folder}; set PYTERRIER_DEBIAS_DATA")
+    return folder
