@@ -97,7 +97,7 @@ def flatten(pipeline: pt.Transformer) -> list[pt.Transformer]:
     Returns:
         The stages that ``>>`` joined, with nested compositions opened.
     """
-    if isinstance(pipeline, pt._ops.Compose):
+    if isinstance(pipeline, pt.Compose):
         return [stage for part in pipeline for stage in flatten(part)]
     return [pipeline]
 

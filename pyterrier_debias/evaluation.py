@@ -1,0 +1,76 @@
+"""Per-query effectiveness, with the cases that averages hide decided once. Floor 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ir_measures
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.errors import InputError
+
+
+def parse_measures(measures: Sequence[Any]) -> list[Any]:
+    """Measures from their names.
+
+    Args:
+        measures: ir_measures objects or names such as ``'nDCG@10'``.
+
+    Returns:
+        ir_measures objects.
+
+    Raises:
+        InputError: For a name that ir_measures does not know.
+    """
+    parsed = []
+    for measure in measures:
+        try:
+            parsed.append(ir_measures.parse_measure(measure) if isinstance(measure, str) else measure)
+        except Exception as error:
+            raise InputError(f"measure {measure!r} is not known to ir_measures (for example nDCG@10, RR@10, R@10)") from error
+    return parsed
+
+
+def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any], qids: Sequence[str]) -> pd.DataFrame:
+    """Measures of each query.
+
+    A query that is judged and has no results counts 0, since its user found nothing; a query without judgements has no
+    value and must not be asked for.
+
+    Args:
+        results: Result frame ``qid``, ``docno``, ``score``.
+        qrels: Judgements ``qid``, ``docno``, ``label``.
+        measures: ir_measures objects or names.
+        qids: The queries to give values for, all of them judged; see :func:`judged_qids`.
+
+    Returns:
+        Frame with one row a query, in the order of ``qids``: index ``qid``, one column a measure (its name as text).
+    """
+    parsed = parse_measures(measures)
+    table = {str(m): dict.fromkeys(qids, 0.0) for m in parsed}
+    keep = set(qids)
+    run = results[["qid", "docno", "score"]]
+    run = run[run["qid"].isin(keep)].rename(columns={"qid": "query_id", "docno": "doc_id"})
+    judged = qrels[["qid", "docno", "label"]]
+    judged = judged[judged["qid"].isin(keep)].rename(columns={"qid": "query_id", "docno": "doc_id", "label": "relevance"})
+    if len(run):
+        for metric in ir_measures.iter_calc(parsed, judged, run):
+            if metric.query_id in keep:
+                table[str(metric.measure)][metric.query_id] = metric.value
+    return pd.DataFrame(table, index=pd.Index(list(qids), name="qid"), columns=list(table), dtype=np.float64)
+
+
+def judged_qids(topics: pd.DataFrame, qrels: pd.DataFrame) -> list[str]:
+    """Queries of the topics that have at least one judgement, in the topics' order.
+
+    Args:
+        topics: Frame with ``qid``.
+        qrels: Frame with ``qid``.
+
+    Returns:
+        The qids.
+    """
+    judged = set(qrels["qid"])
+    return [qid for qid in dict.fromkeys(topics["qid"]) if qid in judged]

@@ -1,0 +1,319 @@
+"""Tests, intervals and corrections over per-query values. Floor 0.
+
+Thin, seeded and vectorised faces of scipy and statsmodels with one convention each: differences are ``after - before``; where
+all differences are zero there is no evidence, and p is 1. Both libraries are imported when a function is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyterrier_debias.errors import InputError
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """A test's outcome.
+
+    Attributes:
+        statistic: The test's statistic.
+        p: Two-sided p value, if the function does not say otherwise.
+        n: Number of units.
+        method: The test's name.
+    """
+
+    __test__ = False  # pytest takes classes named Test... for test cases
+
+    statistic: float
+    p: float
+    n: int
+    method: str
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and its confidence interval.
+
+    Attributes:
+        estimate: The statistic of the sample.
+        low: Lower end.
+        high: Upper end.
+        level: Coverage aimed at.
+        n: Number of units.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+    n: int
+
+
+def _differences(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    if before.shape != after.shape or before.ndim != 1:
+        raise InputError(f"paired values must be two lists of one length; got shapes {before.shape} and {after.shape}")
+    if np.isnan(before).any() or np.isnan(after).any():
+        raise InputError("paired values hold NaN; leave out the pairs that are not defined before testing")
+    return after - before
+
+
+def paired_t(before: np.ndarray, after: np.ndarray) -> TestResult:
+    """Paired t-test of equal means, two-sided.
+
+    Args:
+        before: Shape [n].
+        after: Shape [n], the same units in the same order.
+
+    Returns:
+        The t statistic of ``after - before`` and its p; NaN for fewer than two units, t = 0 and p = 1 where every difference
+        is zero, t infinite and p = 0 where all are equal and not zero.
+
+    Raises:
+        InputError: For unequal lengths or NaN.
+    """
+    from scipy import stats
+
+    d = _differences(before, after)
+    n = len(d)
+    if n < 2:
+        return TestResult(float("nan"), float("nan"), n, "paired t")
+    if np.ptp(d) == 0:
+        return TestResult(float(np.sign(d[0]) * np.inf) if d[0] else 0.0, 0.0 if d[0] else 1.0, n, "paired t")
+    t = d.mean() / (d.std(ddof=1) / np.sqrt(n))
+    return TestResult(float(t), float(2 * stats.t.sf(abs(t), n - 1)), n, "paired t")
+
+
+def wilcoxon(before: np.ndarray, after: np.ndarray) -> TestResult:
+    """Wilcoxon's signed-rank test, two-sided; zero differences are left out, as scipy does by default.
+
+    Args:
+        before: Shape [n].
+        after: Shape [n].
+
+    Returns:
+        The statistic and p; p = 1 where every difference is zero.
+
+    Raises:
+        InputError: For unequal lengths or NaN.
+    """
+    from scipy import stats
+
+    d = _differences(before, after)
+    if not np.any(d):
+        return TestResult(0.0, 1.0 if len(d) else float("nan"), len(d), "Wilcoxon")
+    result = stats.wilcoxon(d)
+    return TestResult(float(result.statistic), float(result.pvalue), len(d), "Wilcoxon")
+
+
+def randomisation_test(
+    before: np.ndarray, after: np.ndarray, *, draws: int = 10_000, seed: int = 0, block: int = 1_000
+) -> TestResult:
+    """Paired randomisation test of the mean difference: signs are flipped at random, two-sided.
+
+    All 2**n sign patterns are enumerated where there are no more than ``draws`` of them; otherwise p is
+    (1 + number at least as extreme) / (1 + draws), which is valid at any number of draws.
+
+    Args:
+        before: Shape [n].
+        after: Shape [n].
+        draws: How many sign patterns.
+        seed: Seed of the draws.
+        block: Sign patterns held in memory at once.
+
+    Returns:
+        The mean difference and p.
+
+    Raises:
+        InputError: For unequal lengths or NaN.
+    """
+    d = _differences(before, after)
+    n = len(d)
+    if n == 0:
+        return TestResult(float("nan"), float("nan"), 0, "paired randomisation")
+    observed = abs(d.sum())
+    tolerance = 1e-12 * max(1.0, np.abs(d).sum())
+    if n < 63 and 2**n <= draws:
+        patterns = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+        extreme = np.abs((1 - 2 * patterns) @ d) >= observed - tolerance
+        return TestResult(float(d.mean()), float(extreme.mean()), n, "paired randomisation (exact)")
+    generator = np.random.default_rng(seed)
+    count = 0
+    for start in range(0, draws, block):
+        signs = generator.integers(0, 2, size=(min(block, draws - start), n), dtype=np.int8)
+        count += int((np.abs(d.sum() - 2 * (signs @ d)) >= observed - tolerance).sum())
+    return TestResult(float(d.mean()), (1 + count) / (1 + draws), n, "paired randomisation")
+
+
+def bootstrap_interval(
+    values: np.ndarray,
+    statistic: Callable[..., np.ndarray] = np.mean,
+    *,
+    level: float = 0.95,
+    method: str = "bca",
+    draws: int = 9_999,
+    seed: int = 0,
+) -> Interval:
+    """Bootstrap interval of a statistic over units.
+
+    Args:
+        values: Shape [n] or [n, m]; rows are the units that are drawn.
+        statistic: ``statistic(values, axis=...)``, vectorised along an axis; for two-dimensional values it gets the
+            resampled columns as separate arguments.
+        level: Coverage aimed at.
+        method: ``'bca'`` (bias-corrected and accelerated) or ``'percentile'``.
+        draws: Number of resamples.
+        seed: Seed of the resamples.
+
+    Returns:
+        The interval; both ends equal the estimate where all units agree, NaN for fewer than two units.
+
+    Raises:
+        InputError: For an unknown method or NaN values.
+    """
+    if method not in ("bca", "percentile"):
+        raise InputError(f"bootstrap method {method!r} is not known; use 'bca' or 'percentile'")
+    values = np.asarray(values, dtype=float)
+    if np.isnan(values).any():
+        raise InputError("values hold NaN; leave out the units that are not defined before drawing from them")
+    n = len(values)
+    columns = (values,) if values.ndim == 1 else tuple(values.T)
+    estimate = float(statistic(*columns, axis=-1)) if n else float("nan")
+    if n < 2:
+        return Interval(estimate, float("nan"), float("nan"), level, n)
+    if np.ptp(values, axis=0).max() == 0:
+        return Interval(estimate, estimate, estimate, level, n)
+    from scipy import stats
+
+    result = stats.bootstrap(
+        columns,
+        statistic,
+        paired=len(columns) > 1,
+        vectorized=True,
+        axis=-1,
+        confidence_level=level,
+        method="BCa" if method == "bca" else "percentile",
+        n_resamples=draws,
+        batch=max(1, 4_000_000 // n),
+        rng=np.random.default_rng(seed),
+    )
+    low, high = result.confidence_interval
+    return Interval(estimate, float(low), float(high), level, n)
+
+
+def t_interval(values: np.ndarray, *, level: float = 0.95) -> Interval:
+    """Student's interval of the mean over units.
+
+    Args:
+        values: Shape [n], no NaN.
+        level: Coverage aimed at.
+
+    Returns:
+        The interval; NaN ends for fewer than two units.
+    """
+    from scipy import stats
+
+    values = np.asarray(values, dtype=float)
+    n = len(values)
+    mean = float(values.mean()) if n else float("nan")
+    if n < 2:
+        return Interval(mean, float("nan"), float("nan"), level, n)
+    half = float(stats.t.ppf((1 + level) / 2, n - 1) * values.std(ddof=1) / np.sqrt(n))
+    return Interval(mean, mean - half, mean + half, level, n)
+
+
+def equivalence_test(before: np.ndarray, after: np.ndarray, margin: float) -> TestResult:
+    """Two one-sided paired t-tests (TOST): is the mean difference inside (-margin, margin)?
+
+    Args:
+        before: Shape [n].
+        after: Shape [n].
+        margin: The largest difference that does not matter, positive, in the values' own units.
+
+    Returns:
+        The statistic of the less convincing side and its one-sided p: a small p shows equivalence.
+
+    Raises:
+        InputError: For a margin that is not positive, unequal lengths or NaN.
+    """
+    if not margin > 0:
+        raise InputError(f"the margin of an equivalence test must be positive, not {margin}")
+    d = _differences(before, after)
+    n = len(d)
+    if n < 2:
+        return TestResult(float("nan"), float("nan"), n, "TOST")
+    if np.ptp(d) == 0:
+        inside = abs(d[0]) < margin
+        return TestResult(np.inf if inside else -np.inf, 0.0 if inside else 1.0, n, "TOST")
+    from statsmodels.stats.weightstats import DescrStatsW
+
+    p, (t_low, p_low, _), (t_high, _, _) = DescrStatsW(d).ttost_mean(-margin, margin)
+    return TestResult(float(t_low if p == p_low else t_high), float(p), n, "TOST")
+
+
+def correct(p: np.ndarray, method: str = "holm") -> np.ndarray:
+    """Correct p values for having looked many times.
+
+    Args:
+        p: Shape [n]; NaN (not tested) stays NaN and is not counted.
+        method: ``'holm'``, ``'bonferroni'`` (family-wise error) or ``'fdr_bh'`` (Benjamini and Hochberg's false discovery rate).
+
+    Returns:
+        Corrected p values, shape [n].
+
+    Raises:
+        InputError: For an unknown method or values outside [0, 1].
+    """
+    if method not in ("holm", "bonferroni", "fdr_bh"):
+        raise InputError(f"correction {method!r} is not known; use 'holm', 'bonferroni' or 'fdr_bh'")
+    p = np.asarray(p, dtype=float)
+    tested = ~np.isnan(p)
+    corrected = np.full(p.shape, np.nan)
+    if not tested.any():
+        return corrected
+    if (p[tested] < 0).any() or (p[tested] > 1).any():
+        raise InputError("p values must lie in [0, 1]")
+    from statsmodels.stats.multitest import multipletests
+
+    corrected[tested] = multipletests(p[tested], method=method)[1]
+    return corrected
+
+
+def binomial_interval(successes: int, n: int, level: float = 0.99) -> Interval:
+    """Exact (Clopper-Pearson) interval of a proportion.
+
+    Args:
+        successes: How many of the n.
+        n: How many in all.
+        level: Coverage.
+
+    Returns:
+        The share and its interval.
+    """
+    from scipy import stats
+
+    low, high = stats.binomtest(successes, n).proportion_ci(level, method="exact")
+    return Interval(successes / n, float(low), float(high), level, n)
+
+
+def p_from_null(observed: float, null: np.ndarray, *, alternative: str = "greater") -> float:
+    """Monte Carlo p value of a statistic among values drawn under the null hypothesis.
+
+    Args:
+        observed: The statistic.
+        null: Shape [draws].
+        alternative: ``'greater'``, ``'less'`` or ``'two-sided'`` (distance from the null's mean).
+
+    Returns:
+        (1 + number at least as extreme) / (1 + draws).
+    """
+    null = np.asarray(null, dtype=float)
+    if alternative == "two-sided":
+        centre = null.mean()
+        observed, null = abs(observed - centre), np.abs(null - centre)
+    elif alternative == "less":
+        observed, null = -observed, -null
+    return float((1 + (null >= observed - 1e-12).sum()) / (1 + len(null)))

@@ -1,0 +1,179 @@
+"""What an audit examines, and what its rooms share while they do. Floor 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.collections.base import provided
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.frames import check_overlap, check_pairs, check_scores, ranked, with_string_ids
+from pyterrier_debias.stage import chain, flatten
+
+#: Makes a retriever over documents (dictionaries with ``docno`` and ``text``).
+Indexer = Callable[[Iterable[dict[str, Any]]], pt.Transformer]
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """A pipeline, taken apart where the text of the candidates is known.
+
+    Attributes:
+        name: What reports call it.
+        candidates: A transformer from topics to the candidates: ``qid``, ``docno``, ``query``, and ``text`` where there is a ranker.
+        ranker: A black box from frames with ``query`` and text to scores; None for a retriever alone.
+        indexer: Makes the same kind of retriever over changed documents, for probes of a retriever; None where that is not
+            possible.
+    """
+
+    name: str
+    candidates: pt.Transformer
+    ranker: pt.Transformer | None = None
+    indexer: Indexer | None = None
+
+    @classmethod
+    def of(cls, name: str, pipeline: Any, *, dataset: Any = None, indexer: Indexer | None = None) -> System:
+        """Take a pipeline apart after the first stage whose inspected outputs contain ``text``.
+
+        Args:
+            name: What reports call the system.
+            pipeline: A pipeline from topics to results; a result frame; a ranker alone (it gets the dataset's first run,
+                or what labellers were shown, as candidates); or a System, which is returned as it is.
+            dataset: Where a ranker alone finds candidates and texts.
+            indexer: See the class.
+
+        Returns:
+            The system.
+
+        Raises:
+            InputError: Where the pipeline is none of these, or a ranker stands alone and the dataset has no candidates.
+        """
+        if isinstance(pipeline, System):
+            return pipeline
+        if isinstance(pipeline, pd.DataFrame):
+            return cls(name, pt.Transformer.from_df(check_run(pipeline, name)), None, indexer)
+        if not isinstance(pipeline, pt.Transformer):
+            raise InputError(
+                f"system {name!r} is a {type(pipeline).__name__}; give a PyTerrier pipeline, a result frame or a ranker"
+            )
+        stages = flatten(pipeline)
+        columns: list[str] | None = ["qid", "query"]
+        for position, stage in enumerate(stages):
+            outputs = pt.inspect.transformer_outputs(stage, columns, strict=False)
+            if outputs is None and position == 0 and _needs_candidates(stage):
+                return cls._ranker_alone(name, pipeline, dataset, indexer)
+            if outputs is None:
+                break
+            if "text" in outputs:
+                return cls(name, chain(stages[: position + 1]), chain(stages[position + 1 :]), indexer)
+            columns = outputs
+        return cls(name, pipeline, None, indexer)
+
+    @classmethod
+    def _ranker_alone(cls, name: str, ranker: pt.Transformer, dataset: Any, indexer: Indexer | None) -> System:
+        runs = provided(dataset, "get_runs") or {}
+        run = next(iter(runs.values()), None)
+        if run is None:
+            run = provided(dataset, "get_candidates")
+        if run is None:
+            raise InputError(
+                f"system {name!r} does not start from topics, and the collection has no run that could feed it; "
+                f"put a retriever and a text loader before it: retriever >> dataset.text_loader() >> ranker"
+            )
+        return cls(name, pt.Transformer.from_df(run) >> dataset.text_loader(), ranker, indexer)
+
+
+def _needs_candidates(stage: pt.Transformer) -> bool:
+    """Whether every kind of input that a stage accepts has documents in it."""
+    inputs = pt.inspect.transformer_inputs(stage, strict=False)
+    return bool(inputs) and all("docno" in columns for columns in inputs)
+
+
+def check_run(run: pd.DataFrame, name: str) -> pd.DataFrame:
+    """A run must have rows, unique pairs and scores that are numbers.
+
+    Args:
+        run: Result frame.
+        name: Whose run it is; named in messages.
+
+    Returns:
+        The run with string identifiers.
+
+    Raises:
+        InputError: Where it has no rows, lacks a column, repeats a pair or holds a NaN score.
+    """
+    missing = [c for c in ("qid", "docno", "score") if c not in run.columns]
+    if missing:
+        raise InputError(f"run {name!r}: column {missing[0]!r} is missing; it has {', '.join(map(str, run.columns))}")
+    if len(run) == 0:
+        raise InputError(f"run {name!r} is empty; nothing was retrieved for any topic: check the index and the queries")
+    run = with_string_ids(run)
+    check_scores(run, f"run {name!r}")
+    check_pairs(run, f"run {name!r}")
+    return run
+
+
+@dataclass(eq=False)
+class Context:
+    """What the rooms of one audit share: retrieval and scoring run once, whoever asks first.
+
+    Attributes:
+        systems: What is examined.
+        dataset: The collection.
+        topics: ``qid``, ``query`` and what else is known of the topics.
+        qrels: ``qid``, ``docno``, ``label``.
+        depth: How many candidates of each query a ranker is given.
+        seed: Seed of everything random.
+        verbose: Whether to show progress.
+    """
+
+    systems: Sequence[System]
+    dataset: Any
+    topics: pd.DataFrame
+    qrels: pd.DataFrame
+    depth: int = 100
+    seed: int = 0
+    verbose: bool = False
+    _retrieved: list[tuple[pt.Transformer, pd.DataFrame]] = field(default_factory=list, repr=False)
+    _ranked: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+
+    def candidates(self, system: System) -> pd.DataFrame:
+        """The system's candidates, cut to ``depth`` where a ranker follows; computed once for equal retrievers.
+
+        Args:
+            system: One of the systems.
+
+        Returns:
+            Result frame with the ``query``, and ``text`` where a ranker follows, sorted by rank.
+
+        Raises:
+            InputError: Where nothing is retrieved, a pair is repeated, a score is NaN, or no qid is judged.
+        """
+        frame = next((known for stage, known in self._retrieved if stage == system.candidates), None)
+        if frame is None:
+            frame = ranked(check_run(system.candidates(self.topics), system.name), f"run {system.name!r}")
+            check_overlap(frame, self.qrels, f"run {system.name!r}")
+            self._retrieved.append((system.candidates, frame))
+        if system.ranker is not None:
+            frame = frame[frame["rank"] < self.depth].reset_index(drop=True)
+        return frame
+
+    def results(self, system: System) -> pd.DataFrame:
+        """What the system returns for the topics: its ranker's order of the candidates, or the candidates themselves.
+
+        Args:
+            system: One of the systems.
+
+        Returns:
+            Result frame sorted by rank.
+        """
+        if system.name not in self._ranked:
+            frame = self.candidates(system)
+            if system.ranker is not None:
+                frame = ranked(check_run(system.ranker(frame), system.name), f"ranker of {system.name!r}")
+            self._ranked[system.name] = frame
+        return self._ranked[system.name]
