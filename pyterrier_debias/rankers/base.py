@@ -1,0 +1,531 @@
+"""What every ranker shares: columns, texts, long documents, weights and their identity. Floor 2.
+
+A ranker is written by subclassing :class:`Ranker` with four methods: ``read`` (weights from a name or folder),
+``score_pairs`` (scores of texts, through :mod:`pyterrier_debias.rankers.engine`), and the scorer protocol of
+:mod:`pyterrier_debias.training.scorer`, ``tokenise`` and ``forward``.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import threading
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias import frames
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
+from pyterrier_debias.stage import Stage
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger(__name__)
+
+#: The number formats that a ranker may compute in.
+DTYPES = ("float32", "bfloat16", "float16")
+
+#: Architectures whose position 0 stands behind the padding token's id.
+_OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "data2vec-text", "longformer"}
+
+
+@dataclass(eq=False)
+class InMemory:
+    """A model that was built or trained elsewhere in this process, in place of a name or folder.
+
+    Args:
+        module: The torch module that the ranker's architecture expects.
+        tokenizer: Its tokenizer.
+
+    Example:
+        ``CrossEncoder(InMemory(module, tokenizer))``. When not to use it: for a model that lies in a folder, whose name makes the
+        ranker cheap to compare and to send to another process.
+    """
+
+    module: Any
+    tokenizer: Any
+
+    def __repr__(self) -> str:
+        return f"<{type(self.module).__name__}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, InMemory):
+            return NotImplemented
+        return self is other or weights_fingerprint(self.module) == weights_fingerprint(other.module)
+
+    def __hash__(self) -> int:
+        return hash(type(self.module))
+
+
+@dataclass
+class _Loaded:
+    """Weights in memory, and what they were loaded for."""
+
+    module: Any
+    tokenizer: Any
+    source: dict[str, Any]
+    fingerprint: str
+    versions: list[int]
+
+
+def pick_device(device: str | torch.device | None) -> torch.device:
+    """The device to compute on.
+
+    Args:
+        device: A device or its name; None picks CUDA, then Apple's MPS, then the processor.
+
+    Returns:
+        The device.
+    """
+    import torch
+
+    if device is not None:
+        return torch.device(device)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def weights_fingerprint(module: torch.nn.Module) -> str:
+    """A hash of all weights: equal for equal weights only.
+
+    Args:
+        module: Any torch module.
+
+    Returns:
+        ``weights:`` and 32 hexadecimal digits, over names, types, shapes and values.
+    """
+    import torch
+
+    state = blake2b(digest_size=16)
+    for name, value in sorted(module.state_dict().items()):
+        if not isinstance(value, torch.Tensor):
+            continue
+        state.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        state.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return f"weights:{state.hexdigest()}"
+
+
+def source_fingerprint(model: str | Path) -> str:
+    """A cheap identity of a model that is not loaded: its name, and for a folder the size and time of its files.
+
+    Args:
+        model: A hub name or a folder.
+
+    Returns:
+        A short text. It changes when a file in the folder is written anew.
+    """
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        return f"name:{model}"
+    state = blake2b(digest_size=16)
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            about = file.stat()
+            state.update(f"{file.relative_to(folder)} {about.st_size} {about.st_mtime_ns}\n".encode())
+    return f"folder:{folder.resolve()} {state.hexdigest()}"
+
+
+@contextmanager
+def loading(model: str | Path, stage: Any) -> Iterator[str]:
+    """Load from a hub name or folder: quiet where it works, one clear line where it does not.
+
+    Args:
+        model: A hub name or a folder.
+        stage: Who loads; named in the message.
+
+    Yields:
+        What to give to ``from_pretrained``.
+
+    Raises:
+        InputError: Where there is no such folder, it holds no model, or the hub does not give it.
+    """
+    from transformers.utils import logging as hf_logging
+
+    where, name = Path(model).expanduser(), frames.stage_name(stage)
+    looks_local = isinstance(model, Path) or where.is_absolute() or str(model).startswith((".", "~"))
+    if looks_local and not where.is_dir():
+        raise InputError(f"{name}: there is no model folder {str(model)!r}; check the path, or give a hub name")
+    if where.is_dir() and not (where / "config.json").is_file() and not (where / "modules.json").is_file():
+        raise InputError(f"{name}: folder {str(model)!r} holds no config.json, so it is no Hugging Face model folder")
+    level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield str(where if where.is_dir() else model)
+    except InputError:
+        raise
+    except Exception as error:
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        if where.is_dir():
+            remedy = "the folder is incomplete, or of a kind that this ranker cannot read"
+        else:
+            offline = os.environ.get("HF_HUB_OFFLINE", "0").upper() in {"1", "TRUE", "YES", "ON"}
+            remedy = "check the name, or download the model where there is a network and give its folder"
+            remedy = f"HF_HUB_OFFLINE is set: {remedy}" if offline else remedy
+        raise InputError(f"{name}: model {str(model)!r} cannot be loaded ({first[:200]}); {remedy}") from error
+    finally:
+        hf_logging.set_verbosity(level)
+        if bars:
+            hf_logging.enable_progress_bar()
+
+
+def window_of(tokenizer: Any, config: Any, max_length: int | None, stage: Any) -> int:
+    """How many tokens a model reads at most.
+
+    Args:
+        tokenizer: Tells its ``model_max_length``.
+        config: Tells its ``max_position_embeddings``, where positions are learned.
+        max_length: What the user asks for; None for all that the model can read (512 where it names no limit).
+        stage: Who asks; named in the message.
+
+    Returns:
+        Tokens, special tokens included.
+
+    Raises:
+        InputError: Where more is asked for than the model has positions.
+    """
+    positions = getattr(config, "max_position_embeddings", None) or -1
+    if positions > 0 and getattr(config, "model_type", "") in _OFFSET_POSITIONS:
+        positions -= (config.pad_token_id or 0) + 1
+    if max_length is None:
+        limits = [limit for limit in (positions, tokenizer.model_max_length) if 0 < limit < 1_000_000]
+        return min(limits) if limits else 512
+    if 0 < positions < max_length:
+        raise InputError(
+            f"{frames.stage_name(stage)}: max_length={max_length} is more than the {positions} tokens that the model can read; "
+            f"use max_length={positions} or less, or long='maxp'"
+        )
+    return max_length
+
+
+class Ranker(Stage):
+    """A neural ranker: scores the pairs of a result frame, whatever else is in the frame.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, ``query`` and the text: ``text_field``, or all ``fields``
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
+    ===============  ==========================================================================
+
+    Weights are loaded when a score is first asked for. Two rankers are equal when their options and their weights are: weights
+    count as the name (and for a folder the files) that they come from, and by their values once they have been trained. Any
+    number of threads may score with one ranker.
+
+    Args:
+        model: A hub name, a folder, another ranker of the same class (whose weights are copied), or an :class:`InMemory` model.
+        max_length: Longest input in tokens; None for all that the model can read. What is cut is logged.
+        device: Where to compute; None picks CUDA, then MPS, then the processor.
+        dtype: ``'float32'``, or ``'bfloat16'`` or ``'float16'``, which are faster and move scores by about 1e-3 relative: stay
+            with float32 where small differences of scores are the result.
+        batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
+        text_field: The column with the document's text.
+        fields: Columns to join with a blank in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
+        long: What to do with long documents: ``'truncate'`` reads what fits into the window, ``'firstp'`` scores the first
+            passage, ``'maxp'`` takes the best passage.
+        passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
+        passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
+        verbose: Whether to show progress.
+    """
+
+    _NOT_IDENTITY = frozenset({"verbose", "batch_tokens"})
+
+    #: Options that decide what is loaded; a change of one of them loads anew.
+    _SOURCE = ("model", "device", "dtype")
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        max_length: int | None = None,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+        batch_tokens: int | None = None,
+        text_field: str = "text",
+        fields: Sequence[str] | None = None,
+        long: str = "truncate",
+        passage_length: int = 150,
+        passage_stride: int = 75,
+        verbose: bool = False,
+    ):
+        super().__init__()
+        self.model = model
+        self.max_length = max_length
+        self.device = device
+        self.dtype = dtype
+        self.batch_tokens = batch_tokens
+        self.text_field = text_field
+        self.fields = fields
+        self.long = long
+        self.passage_length = passage_length
+        self.passage_stride = passage_stride
+        self.verbose = verbose
+        self._loaded: _Loaded | None = None
+        self._lock = threading.RLock()
+
+    # What a subclass writes
+
+    @abstractmethod
+    def read(self, model: str) -> tuple[Any, Any]:
+        """Load a model onto the processor; called inside :func:`loading`, under the ranker's lock.
+
+        Args:
+            model: A hub name or folder, ready for ``from_pretrained``.
+
+        Returns:
+            The torch module in ``self.torch_dtype``, and its tokenizer. Device and eval mode are set by the caller.
+        """
+
+    @abstractmethod
+    def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
+        """Score n distinct pairs of texts, in inference mode.
+
+        Args:
+            queries: n queries.
+            docs: n texts.
+
+        Returns:
+            float scores, shape [n], higher is more relevant; a score depends on its own pair only.
+        """
+
+    @abstractmethod
+    def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Turn n pairs into padded tensors whose first dimension is n, on the CPU (scorer protocol)."""
+
+    @abstractmethod
+    def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
+        """Score what :meth:`tokenise` returned, under autograd where the caller asks for it: shape [n] (scorer protocol)."""
+
+    # Scoring
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Score and rank every row.
+
+        Args:
+            inp: A result frame with the columns named above.
+
+        Returns:
+            A new frame with ``score`` and ``rank``; other columns as they were.
+
+        Raises:
+            InputError: For missing texts, duplicate pairs, options that are not known, or a model that cannot be loaded.
+        """
+        columns = [self.text_field] if self.fields is None else list(self.fields)
+        pt.validate.result_frame(inp, extra_columns=["query", *columns], context=self)
+        self.check_options()
+        if len(inp) == 0:
+            return frames.ranked(inp, self)
+        for column in ("query", *columns):
+            frames.check_text(inp, column, self)
+        frames.check_pairs(inp, self)
+        docs = inp[columns[0]].tolist()
+        if len(columns) > 1:
+            docs = [" ".join(parts) for parts in zip(*(inp[column].tolist() for column in columns))]
+        return frames.ranked(inp.assign(score=self.score(inp["query"].tolist(), docs)), self)
+
+    def score(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
+        """Score n pairs of texts, long documents treated as ``long`` says; equal pairs are computed once.
+
+        Args:
+            queries: n queries.
+            docs: n documents.
+
+        Returns:
+            float64 scores, shape [n].
+        """
+        if self.long == "truncate":
+            return self._score_distinct(list(zip(queries, docs)))
+        cut = {doc: passages(doc, self.passage_length, self.passage_stride) for doc in dict.fromkeys(docs)}
+        if self.long == "firstp":
+            return self._score_distinct([(query, cut[doc][0][0]) for query, doc in zip(queries, docs)])
+        lost = [words for _, words in cut.values() if words]
+        if lost:
+            logger.warning(
+                "%s: long='maxp' scores full passages only, as pt.text.sliding does; %d of %d texts lost %d words at their end",
+                type(self).__name__,
+                len(lost),
+                len(cut),
+                sum(lost),
+            )
+        pairs = [(query, passage) for query, doc in zip(queries, docs) for passage in cut[doc][0]]
+        owner = np.repeat(np.arange(len(docs)), [len(cut[doc][0]) for doc in docs])
+        return best_of(self._score_distinct(pairs), owner, len(docs))
+
+    def _score_distinct(self, pairs: list[tuple[str, str]]) -> np.ndarray:
+        """Scores of pairs, each distinct pair computed once."""
+        place = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
+        if not place:
+            return np.empty(0)
+        scores = self.score_pairs(*map(list, zip(*place)))
+        return np.asarray(scores, dtype=np.float64)[[place[pair] for pair in pairs]]
+
+    def check_options(self) -> None:
+        """Refuse options that are not known, before anything is loaded.
+
+        Raises:
+            InputError: Naming the option and what it may be.
+        """
+        name = type(self).__name__
+        if self.dtype not in DTYPES:
+            raise InputError(f"{name}: dtype={self.dtype!r} is not known; use one of {', '.join(DTYPES)}")
+        if self.long not in LONG:
+            raise InputError(f"{name}: long={self.long!r} is not known; use one of {', '.join(LONG)}")
+        if isinstance(self.fields, str) or (self.fields is not None and len(self.fields) == 0):
+            raise InputError(f"{name}: fields={self.fields!r} must be a list of columns, e.g. ['title', 'body']")
+        for option in ("max_length", "batch_tokens", "passage_length", "passage_stride"):
+            value = getattr(self, option)
+            if value is not None and value < 1:
+                raise InputError(f"{name}: {option}={value} must be at least 1")
+
+    # Weights
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The option ``dtype`` as torch's own type."""
+        import torch
+
+        return getattr(torch, self.dtype)
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device that the option ``device`` stands for on this machine."""
+        return pick_device(self.device)
+
+    def budget(self, cpu: int = 4096, accelerator: int = 65536) -> int:
+        """Tokens of a batch: the option ``batch_tokens``, or a default for the device.
+
+        Args:
+            cpu: Default on the processor, where small batches stay in its caches.
+            accelerator: Default on CUDA and MPS.
+
+        Returns:
+            Tokens.
+        """
+        if self.batch_tokens is not None:
+            return self.batch_tokens
+        return cpu if self.torch_device.type == "cpu" else accelerator
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The torch module, loaded on first use, on its device. Train it in place: the ranker notices."""
+        return self._load().module
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer, loaded on first use."""
+        return self._load().tokenizer
+
+    def scoring_module(self) -> torch.nn.Module:
+        """The module in eval mode (dropout off), which is how scores are computed."""
+        module = self.module
+        if module.training:
+            module.eval()
+        return module
+
+    @property
+    def window(self) -> int:
+        """The longest input in tokens, see :func:`window_of`."""
+        return window_of(self.tokenizer, self.module.config, self.max_length, self)
+
+    def warm_up(self) -> Ranker:
+        """Load the model and score one pair, so that the first real call is not slow.
+
+        Returns:
+            The ranker itself.
+        """
+        self.score_pairs(["a query"], ["a document"])
+        return self
+
+    def _load(self) -> _Loaded:
+        """The weights in memory; loads them where that has not happened for the present options."""
+        with self._lock:
+            source = {name: getattr(self, name) for name in self._SOURCE}
+            if self._loaded is not None and self._loaded.source == source:
+                return self._loaded
+            if self._trained():
+                raise InputError(
+                    f"{type(self).__name__}: {', '.join(self._SOURCE)} cannot be changed after training, which would be lost; "
+                    f"make a new ranker from this one instead"
+                )
+            self.check_options()
+            fingerprint = self._source_fingerprint()
+            if isinstance(self.model, Ranker):
+                if type(self.model) is not type(self):
+                    raise InputError(
+                        f"{type(self).__name__}: model is a {type(self.model).__name__}; give a {type(self).__name__}, a hub "
+                        f"name or a folder"
+                    )
+                module, tokenizer = copy.deepcopy(self.model.module), self.model.tokenizer
+            elif isinstance(self.model, InMemory):
+                module, tokenizer = self.model.module, self.model.tokenizer
+            elif isinstance(self.model, (str, os.PathLike)):
+                with loading(self.model, self) as where:
+                    module, tokenizer = self.read(where)
+            else:
+                raise InputError(
+                    f"{type(self).__name__}: model is a {type(self.model).__name__}; give a hub name, a folder, a "
+                    f"{type(self).__name__} or InMemory(module, tokenizer)"
+                )
+            module = module.to(device=self.torch_device, dtype=self.torch_dtype).eval()
+            self._loaded = _Loaded(module, tokenizer, source, fingerprint, _versions(module))
+            return self._loaded
+
+    def _trained(self) -> bool:
+        """Whether the weights in memory differ from those that were loaded."""
+        return self._loaded is not None and _versions(self._loaded.module) != self._loaded.versions
+
+    # Identity
+
+    def _source_fingerprint(self) -> str:
+        if isinstance(self.model, Ranker):
+            return self.model.fingerprint()
+        if isinstance(self.model, InMemory):
+            return weights_fingerprint(self.model.module)
+        return source_fingerprint(self.model)
+
+    def fingerprint(self) -> str:
+        """What the weights are, as a short text: where they come from, or a hash of their values once they are trained.
+
+        Returns:
+            The text; nothing is loaded for it.
+        """
+        if self._loaded is None:
+            return self._source_fingerprint()
+        return weights_fingerprint(self._loaded.module) if self._trained() else self._loaded.fingerprint
+
+    def identity(self) -> dict[str, Any]:
+        """The options that change scores, with the fingerprint of the weights in place of the model's name."""
+        identity = super().identity()
+        return {**identity, "model": self.fingerprint(), "fields": None if self.fields is None else list(self.fields)}
+
+    # Copies
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Options, and the weights only where they cannot be loaded again: after training."""
+        state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        if not self._trained():
+            state["_loaded"] = None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state and make a lock of its own."""
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+        if self._loaded is not None:
+            # Weights that were trained stay so: their versions start anew in a copy.
+            self._loaded = _Loaded(self._loaded.module, self._loaded.tokenizer, self._loaded.source, "", [])
+
+
+def _versions(module: torch.nn.Module) -> list[int]:
+    """How often each parameter was written to; an optimiser's step or ``load_state_dict`` raises it."""
+    return [parameter._version for parameter in module.parameters()]
