@@ -24,7 +24,7 @@ class System:
 
     Attributes:
         name: What reports call it.
-        candidates: A transformer from topics to the candidates: ``qid``, ``docno``, ``query``, and ``text`` where there is a ranker.
+        candidates: A transformer from topics to candidates: ``qid``, ``docno``, ``query``; ``text`` where a ranker follows.
         ranker: A black box from frames with ``query`` and text to scores; None for a retriever alone.
         indexer: Makes the same kind of retriever over changed documents, for probes of a retriever; None where that is not
             possible.

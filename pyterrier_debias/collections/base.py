@@ -62,7 +62,7 @@ def provided(dataset: Any, method: str, *args: Any) -> Any:
         return None
     try:
         return function(*args)
-    except (NotImplementedError, AttributeError, KeyError, InputError):
+    except (NotImplementedError, InputError):
         return None
 
 

@@ -1,0 +1,66 @@
+"""A collection in memory is a PyTerrier dataset."""
+
+import pandas as pd
+import pyterrier as pt
+import pytest
+
+from pyterrier_debias import Collection, Dataset, InputError
+from pyterrier_debias.collections.base import provided
+
+
+def toy(**changes):
+    parts = {
+        "corpus": pd.DataFrame({"docno": [1, 2], "text": ["one", "two"], "title": ["I", "II"]}),
+        "topics": {"dev": pd.DataFrame({"qid": [7], "query": ["x"]}), "test": pd.DataFrame({"qid": [8], "query": ["y"]})},
+        "qrels": {"dev": pd.DataFrame({"qid": [7], "docno": [1], "label": [1]})},
+    }
+    return Collection("toy", **{**parts, **changes})
+
+
+def test_it_is_a_dataset():
+    assert isinstance(toy(), Dataset)
+    assert list(toy().get_corpus_iter()) == [
+        {"docno": "1", "text": "one", "title": "I"}, {"docno": "2", "text": "two", "title": "II"}
+    ]  # fmt: skip
+    assert toy().get_topics()["qid"].tolist() == ["7"]
+    assert toy().get_topics("test")["qid"].tolist() == ["8"]
+    assert repr(toy()) == "<Collection 'toy': 2 documents; topics: dev 1, test 1>"
+
+
+def test_the_text_loader_composes():
+    run = pd.DataFrame({"qid": ["7"], "docno": ["2"], "score": [1.0]})
+    pipeline = pt.Transformer.from_df(run) >> toy().text_loader(["text", "title"])
+    out = pipeline(toy().get_topics())
+    assert out[["text", "title"]].values.tolist() == [["two", "II"]]
+    assert toy().text_loader("*").fields == ("text", "title")
+    assert toy().text_loader() == toy().text_loader()
+
+
+def test_an_unknown_docno_is_named():
+    with pytest.raises(InputError, match="1 of 2 rows name a docno that the collection does not hold, first '9'"):
+        toy().text_loader()(pd.DataFrame({"docno": ["1", "9"]}))
+
+
+def test_what_a_collection_lacks_is_none():
+    assert provided(toy(), "get_answers") is None
+    assert provided(toy(), "get_qrels", "full") is None
+    assert provided(object(), "get_answers") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"corpus": pd.DataFrame({"docno": ["1", "1"], "text": ["a", "b"]})}, "docno '1' occurs twice"),
+        ({"corpus": pd.DataFrame({"docno": ["1"]})}, "corpus: column 'text' is missing; it has docno"),
+        ({"topics": {"test": pd.DataFrame({"qid": ["1"]})}}, "topics 'test': column 'query' is missing"),
+        ({"split": "train"}, "there is no split 'train'; it has dev, test"),
+    ],
+)
+def test_bad_parts_are_named(changes, message):
+    with pytest.raises(InputError, match=message):
+        toy(**changes)
+
+
+def test_an_unknown_split_is_named():
+    with pytest.raises(InputError, match="no judgements for 'test'; there are dev"):
+        toy().get_qrels("test")

@@ -1,0 +1,52 @@
+"""Per-query measures against hand computation and pt.Experiment."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+
+from pyterrier_debias import InputError
+from pyterrier_debias.evaluation import judged_qids, parse_measures, per_query
+
+TOPICS = pd.DataFrame({"qid": ["q3", "q1", "q2"], "query": ["c", "a", "b"]})
+QRELS = pd.DataFrame({"qid": ["q1", "q1", "q3"], "docno": ["d1", "d2", "d1"], "label": [2, 1, 1]})
+RUN = pd.DataFrame({"qid": ["q1", "q1", "q2"], "docno": ["d2", "d1", "d9"], "score": [2.0, 1.0, 1.0]})
+
+
+def test_values_by_hand_and_judged_queries_without_results_count_zero():
+    qids = judged_qids(TOPICS, QRELS)
+    assert qids == ["q3", "q1"]
+    table = per_query(RUN, QRELS, ["nDCG@10", "RR@10"], qids)
+    ideal = 2 + 1 / math.log2(3)
+    assert table.loc["q1", "nDCG@10"] == pytest.approx((1 + 2 / math.log2(3)) / ideal)
+    assert table.loc["q1", "RR@10"] == 1
+    assert table.loc["q3"].tolist() == [0, 0]
+
+
+def test_agrees_with_pyterriers_experiment():
+    generator = np.random.default_rng(0)
+    run = pd.DataFrame(
+        {
+            "qid": np.repeat([f"q{i}" for i in range(9)], 20),
+            "docno": [f"d{i}" for i in range(20)] * 9,
+            "score": generator.random(180),
+        }
+    )
+    qrels = run[["qid", "docno"]].assign(label=generator.integers(0, 3, 180)).sample(60, random_state=0)
+    topics = pd.DataFrame({"qid": [f"q{i}" for i in range(9)], "query": "x"})
+    measures = parse_measures(["nDCG@10", "R@10"])
+    theirs = pt.Experiment([run], topics, qrels, measures, perquery=True, filter_by_qrels=True)
+    ours = per_query(run, qrels, measures, judged_qids(topics, qrels))
+    for row in theirs.itertuples():
+        assert ours.loc[row.qid, row.measure] == pytest.approx(row.value)
+
+
+def test_unknown_measures_are_named():
+    with pytest.raises(InputError, match="measure 'nDGC@10' is not known"):
+        parse_measures(["nDGC@10"])
+
+
+def test_no_results_at_all_is_zero():
+    assert per_query(RUN.iloc[:0], QRELS, ["nDCG@10"], ["q1"]).loc["q1", "nDCG@10"] == 0

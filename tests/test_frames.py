@@ -1,0 +1,86 @@
+"""Frames: ranks, identifiers, values."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyterrier_debias import InputError, frames
+
+RESULTS = pd.DataFrame(
+    {"qid": ["q2", "q1", "q2", "q1"], "docno": ["a", "b", "c", "a"], "score": [1.0, 2.0, 3.0, 2.0], "extra": list("wxyz")}
+)
+
+
+def test_ranked_sorts_by_query_and_score_and_breaks_ties_by_descending_docno():
+    out = frames.ranked(RESULTS)
+    assert out[["qid", "docno", "rank"]].values.tolist() == [["q2", "c", 0], ["q2", "a", 1], ["q1", "b", 0], ["q1", "a", 1]]
+    assert out["extra"].tolist() == ["y", "w", "x", "z"]
+    assert RESULTS.columns.tolist() == ["qid", "docno", "score", "extra"]  # the input is left alone
+
+
+def test_ranked_agrees_with_trec_eval_on_ties():
+    import ir_measures
+
+    qrels = pd.DataFrame({"query_id": ["q"], "doc_id": ["b"], "relevance": [1]})
+    run = pd.DataFrame({"qid": "q", "docno": ["a", "b", "c"], "score": [1.0, 1.0, 1.0]})
+    rank = frames.ranked(run).set_index("docno")["rank"]["b"]
+    trec = run.rename(columns={"qid": "query_id", "docno": "doc_id"})
+    assert ir_measures.calc_aggregate([ir_measures.RR], qrels, trec)[ir_measures.RR] == pytest.approx(1 / (rank + 1))
+
+
+@given(st.permutations(range(8)))
+def test_ranked_does_not_depend_on_row_order_within_queries(order):
+    run = pd.DataFrame({"qid": "q", "docno": [f"d{i}" for i in range(8)], "score": [0.0, 1, 1, 2, 0, 3, 3, -1]})
+    pd.testing.assert_frame_equal(frames.ranked(run.iloc[list(order)]), frames.ranked(run))
+
+
+@given(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=12))
+def test_rank_of_is_the_rank_that_ranked_gives(scores):
+    docnos = np.array([f"d{i}" for i in range(len(scores))], dtype=object)
+    run = pd.DataFrame({"qid": "q", "docno": docnos, "score": scores})
+    expected = frames.ranked(run).set_index("docno")["rank"]
+    assert frames.rank_of(np.array(scores), docnos).tolist() == [expected[d] for d in docnos]
+
+
+def test_ranked_of_nothing_has_the_columns():
+    out = frames.ranked(pd.DataFrame(columns=["qid", "docno", "score", "rank", "extra"]))
+    assert out.columns.tolist() == ["qid", "docno", "score", "extra", "rank"]
+    assert len(out) == 0
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (RESULTS.assign(score=[1.0, np.nan, 2.0, 3.0]), r"Stage: column 'score' is NaN .* row 1 \(qid='q1', docno='b'\)"),
+        (RESULTS.assign(score=["1", "x", "2", "3"]), "no number in 1 of 4 rows"),
+        (RESULTS.assign(docno=["a", "b", "a", "b"]), r"2 \(qid, docno\) pairs occur more than once"),
+    ],
+)
+def test_bad_scores_and_pairs_are_named(frame, message):
+    with pytest.raises(InputError, match=message):
+        frames.ranked(frame, "Stage")
+
+
+def test_missing_text_is_named():
+    with pytest.raises(InputError, match=r"Stage: column 'text' is missing at row 1"):
+        frames.check_text(pd.DataFrame({"docno": ["a", "b"], "text": ["x", None]}), "text", "Stage")
+    with pytest.raises(InputError, match="is a int, not text"):
+        frames.check_text(pd.DataFrame({"docno": ["a"], "text": pd.Series([3], dtype=object)}), "text", "Stage")
+    frames.check_text(pd.DataFrame({"docno": ["a"], "text": [""]}), "text", "Stage")
+
+
+def test_ids_become_strings_and_strings_are_left_alone():
+    converted = frames.with_string_ids(pd.DataFrame({"qid": [1, 2], "docno": ["a", "b"]}))
+    assert converted["qid"].tolist() == ["1", "2"]
+    assert frames.with_string_ids(converted) is converted
+
+
+def test_no_common_qid_is_named():
+    with pytest.raises(InputError, match=r"no qid is in both .* \(e.g. 'a'\) .* \(e.g. 'b'\)"):
+        frames.check_overlap(pd.DataFrame({"qid": ["a"]}), pd.DataFrame({"qid": ["b"]}), "Stage")
+
+
+def test_variants_are_new_names():
+    assert frames.variant_docno("d7", 1) == "d7%r1"

@@ -1,0 +1,168 @@
+"""Statistics against scipy, closed forms and enumeration."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pyterrier_debias import InputError
+from pyterrier_debias import statistics as ours
+
+RNG = np.random.default_rng(7)
+BEFORE = RNG.random(40)
+AFTER = BEFORE + RNG.normal(0.03, 0.1, 40)
+values = st.lists(st.floats(-1, 1, allow_subnormal=False), min_size=2, max_size=8)
+
+
+def test_paired_t_is_scipys():
+    theirs = stats.ttest_rel(AFTER, BEFORE)
+    result = ours.paired_t(BEFORE, AFTER)
+    assert (result.statistic, result.p, result.n) == (pytest.approx(theirs.statistic), pytest.approx(theirs.pvalue), 40)
+
+
+def test_wilcoxon_is_scipys():
+    theirs = stats.wilcoxon(AFTER, BEFORE)
+    assert ours.wilcoxon(BEFORE, AFTER).p == pytest.approx(theirs.pvalue)
+
+
+@pytest.mark.parametrize("test", [ours.paired_t, ours.wilcoxon, ours.randomisation_test])
+def test_no_difference_is_no_evidence(test):
+    assert test(BEFORE, BEFORE).p == 1.0
+
+
+def test_a_constant_difference_is_certain_for_t():
+    assert ours.paired_t(np.zeros(5), np.ones(5)).p == 0.0
+
+
+@pytest.mark.parametrize("test", [ours.paired_t, ours.randomisation_test])
+def test_direction_is_after_minus_before(test):
+    assert test(np.array([0.0, 0.1, 0.2]), np.array([1.0, 1.2, 1.4])).statistic > 0
+
+
+@given(values)
+def test_exact_randomisation_is_enumeration(d):
+    d = np.array(d)
+    sums = [abs(np.dot(signs, d)) for signs in itertools.product([1, -1], repeat=len(d))]
+    expected = np.mean([s >= abs(d.sum()) - 1e-12 * max(1, np.abs(d).sum()) for s in sums])
+    assert ours.randomisation_test(np.zeros(len(d)), d).p == pytest.approx(expected)
+
+
+def test_sampled_randomisation_is_near_scipys_permutation_test():
+    sampled = ours.randomisation_test(BEFORE, AFTER, draws=20_000, seed=1)
+    theirs = stats.permutation_test(
+        (AFTER - BEFORE,), np.mean, permutation_type="samples", n_resamples=20_000, rng=np.random.default_rng(2)
+    )
+    assert sampled.p == pytest.approx(theirs.pvalue, abs=0.015)
+    assert sampled == ours.randomisation_test(BEFORE, AFTER, draws=20_000, seed=1)
+
+
+def test_randomisation_does_not_depend_on_the_block():
+    one = ours.randomisation_test(BEFORE, AFTER, draws=5_000, block=5_000)
+    assert 0 < one.p < 1
+    assert ours.randomisation_test(BEFORE, AFTER, draws=5_000, block=999).p == pytest.approx(one.p, abs=0.02)
+
+
+def test_t_interval_is_scipys():
+    d = AFTER - BEFORE
+    low, high = stats.t.interval(0.9, len(d) - 1, d.mean(), stats.sem(d))
+    interval = ours.t_interval(d, level=0.9)
+    assert (interval.low, interval.high) == (pytest.approx(low), pytest.approx(high))
+
+
+@pytest.mark.parametrize("method", ["bca", "percentile"])
+def test_bootstrap_of_a_mean_is_near_students_interval(method):
+    d = np.random.default_rng(0).normal(0.2, 1, 400)
+    boot, t = ours.bootstrap_interval(d, method=method), ours.t_interval(d)
+    assert boot.estimate == pytest.approx(d.mean())
+    assert (boot.low, boot.high) == (pytest.approx(t.low, abs=0.01), pytest.approx(t.high, abs=0.01))
+    assert boot == ours.bootstrap_interval(d, method=method)
+
+
+def test_bootstrap_of_a_ratio_draws_rows():
+    pairs = np.column_stack([AFTER, BEFORE])
+    ratio = ours.bootstrap_interval(pairs, lambda a, b, axis: a.mean(axis) / b.mean(axis), draws=999)
+    assert ratio.low < AFTER.mean() / BEFORE.mean() == pytest.approx(ratio.estimate)
+    assert ratio.high - ratio.low < 0.3  # unpaired rows would spread several times as wide
+
+
+def test_bootstrap_covers():
+    generator = np.random.default_rng(3)
+    hits = 0
+    for seed in range(200):
+        interval = ours.bootstrap_interval(generator.normal(1, 1, 60), draws=499, seed=seed)
+        hits += interval.low <= 1 <= interval.high
+    assert ours.binomial_interval(hits, 200).low <= 0.95 <= ours.binomial_interval(hits, 200).high
+
+
+def test_bootstrap_of_one_value_repeated_is_that_value():
+    interval = ours.bootstrap_interval(np.full(9, 0.25))
+    assert (interval.low, interval.estimate, interval.high) == (0.25, 0.25, 0.25)
+
+
+def test_bootstrap_of_one_unit_has_no_interval():
+    interval = ours.bootstrap_interval(np.array([0.3]))
+    assert interval.estimate == 0.3
+    assert math.isnan(interval.low)
+
+
+def test_equivalence_is_two_one_sided_t_tests():
+    d = AFTER - BEFORE
+    low = stats.ttest_1samp(d, -0.1, alternative="greater").pvalue
+    high = stats.ttest_1samp(d, 0.1, alternative="less").pvalue
+    assert ours.equivalence_test(BEFORE, AFTER, 0.1).p == pytest.approx(max(low, high))
+    assert ours.equivalence_test(BEFORE, BEFORE, 0.1).p == 0.0
+    assert ours.equivalence_test(BEFORE, BEFORE + 0.2, 0.1).p > 0.99
+
+
+def test_corrections_by_hand():
+    p = [0.01, 0.04, np.nan, 0.03]
+    np.testing.assert_allclose(ours.correct(p, "bonferroni"), [0.03, 0.12, np.nan, 0.09])
+    np.testing.assert_allclose(ours.correct(p, "holm"), [0.03, 0.06, np.nan, 0.06])
+    np.testing.assert_allclose(ours.correct(p, "fdr_bh"), [0.03, 0.04, np.nan, 0.04])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.sampled_from(["holm", "bonferroni", "fdr_bh"]))
+def test_corrected_p_are_no_smaller_and_keep_the_order(p, method):
+    p = np.array(p)
+    corrected = ours.correct(p, method)
+    assert (corrected >= p - 1e-12).all()
+    assert (corrected <= 1).all()
+    assert (np.diff(corrected[np.argsort(p, kind="stable")]) >= -1e-12).all()
+
+
+def test_nothing_tested_stays_nothing():
+    assert np.isnan(ours.correct([np.nan, np.nan])).all()
+
+
+def test_p_from_null_counts():
+    null = np.array([1.0, 2.0, 3.0])
+    assert ours.p_from_null(3, null) == pytest.approx(2 / 4)
+    assert ours.p_from_null(1, null, alternative="less") == pytest.approx(2 / 4)
+    assert ours.p_from_null(4, null, alternative="two-sided") == pytest.approx(1 / 4)
+
+
+def test_binomial_interval_of_none_is_the_rule_of_three():
+    interval = ours.binomial_interval(0, 100, level=0.95)
+    assert interval.low == 0
+    assert interval.high == pytest.approx(1 - 0.025 ** (1 / 100))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ours.paired_t([1, 2], [1]), "one length"),
+        (lambda: ours.paired_t([1, np.nan], [1, 2]), "NaN"),
+        (lambda: ours.bootstrap_interval([1, np.nan]), "NaN"),
+        (lambda: ours.bootstrap_interval([1, 2], method="x"), "'bca' or 'percentile'"),
+        (lambda: ours.correct([0.5], "x"), "'holm'"),
+        (lambda: ours.correct([1.5]), r"\[0, 1\]"),
+        (lambda: ours.equivalence_test([1, 2], [1, 3], 0), "positive"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(InputError, match=message):
+        call()

@@ -1,0 +1,58 @@
+"""Tokenisers and keyed chance."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pyterrier_debias import InputError, text
+
+
+def test_whitespace_keeps_the_wording():
+    assert text.whitespace(" Don't  stop,\nplease. ") == ["Don't", "stop,", "please."]
+
+
+def test_regex_word_lower_cases_and_drops_punctuation():
+    assert text.regex_word("He's in Zürich-West") == ["he", "s", "in", "zürich", "west"]
+
+
+def test_blingfire_splits_as_the_released_code_does():
+    pytest.importorskip("blingfire")
+    assert text.blingfire("Don't eat the fox,") == ["Do", "n't", "eat", "the", "fox", ","]
+
+
+def test_get_tokeniser_by_name_or_callable():
+    assert text.get_tokeniser("whitespace") is text.whitespace
+    assert text.get_tokeniser(str.split) is str.split
+    with pytest.raises(InputError, match="'bpe' is not known; use one of whitespace"):
+        text.get_tokeniser("bpe")
+
+
+def test_keyed_hash_is_the_same_everywhere():
+    # Frozen: a change would silently change every rotation and every planted collection.
+    assert text.keyed_hash(0, "d1") == 6183245040555935459
+    assert text.keyed_hash(1, "d1", "q1") == 2885667772958040273
+
+
+def test_keyed_hash_sees_boundaries():
+    assert len({text.keyed_hash(0, "ab", "c"), text.keyed_hash(0, "a", "bc"), text.keyed_hash(0, "abc")}) == 3
+
+
+@given(st.integers(1, 1000), st.integers(), st.lists(st.text(max_size=5), max_size=3))
+def test_keyed_integer_is_in_range_and_repeatable(n, seed, ids):
+    draw = text.keyed_integer(n, seed, *ids)
+    assert 0 <= draw < n
+    assert draw == text.keyed_integer(n, seed, *ids)
+
+
+def test_keyed_integer_is_uniform():
+    counts = Counter(text.keyed_integer(7, 3, f"d{i}") for i in range(7_000))
+    assert stats.chisquare([counts[k] for k in range(7)]).pvalue > 0.001
+
+
+def test_keyed_generators_differ_by_key():
+    one, two = text.keyed_generator(0, "a"), text.keyed_generator(0, "b")
+    assert one.random() != two.random()
+    assert text.keyed_generator(0, "a").random() == text.keyed_generator(0, "a").random()
