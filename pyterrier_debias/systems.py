@@ -128,6 +128,7 @@ class Context:
         qrels: ``qid``, ``docno``, ``label``.
         depth: How many candidates of each query a ranker is given.
         seed: Seed of everything random.
+        draws: How many random variants of each text a room draws; None leaves it to the room.
         verbose: Whether to show progress.
     """
 
@@ -137,6 +138,7 @@ class Context:
     qrels: pd.DataFrame
     depth: int = 100
     seed: int = 0
+    draws: int | None = None
     verbose: bool = False
     _retrieved: list[tuple[pt.Transformer, pd.DataFrame]] = field(default_factory=list, repr=False)
     _ranked: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
