@@ -1,0 +1,148 @@
+"""Tiny random models with real tokenizers, written as ordinary model folders, for tests that need no network."""
+
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+
+WORDS = (
+    "the a of and to in is was for on that with who what where when how why did does city river king queen doctor nurse engine "
+    "signal bridge harbour market lives works built found early late north south red blue old new long short answer question "
+    "document query passage relevant true false"
+).split()
+
+
+def wordpiece_tokenizer():
+    """A lower-casing WordPiece tokenizer that knows some words and spells all others."""
+    from transformers import BertTokenizerFast
+
+    characters = string.ascii_lowercase + string.digits + string.punctuation
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *characters, *(f"##{c}" for c in characters)]
+    vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
+    return BertTokenizerFast(vocab=vocabulary, model_max_length=128)
+
+
+def byte_tokenizer():
+    """A RoBERTa tokenizer: byte-level BPE, ``<s> a </s></s> b </s>``, no token types."""
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import RobertaTokenizerFast
+
+    trained = ByteLevelBPETokenizer()
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trained.train_from_iterator([" ".join(WORDS)] * 5, vocab_size=400, special_tokens=specials, show_progress=False)
+    model = json.loads(trained.to_str())["model"]
+    merges = [tuple(merge) if isinstance(merge, list) else tuple(merge.split(" ")) for merge in model["merges"]]
+    return RobertaTokenizerFast(vocab=model["vocab"], merges=merges, model_max_length=128)
+
+
+def unigram_tokenizer():
+    """A T5 tokenizer whose vocabulary holds the whole words ``true`` and ``false``."""
+    from transformers import T5TokenizerFast
+
+    words = sorted(set(WORDS) | {"Query", "Document", "Relevant"})
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), *((f"▁{word}", -4.0) for word in words)]
+    pieces += [(character, -6.0) for character in string.ascii_letters + string.digits + string.punctuation]
+    return T5TokenizerFast(vocab=pieces, extra_ids=0, model_max_length=128)
+
+
+def _shape(tokenizer, layers: int) -> dict:
+    return {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "max_position_embeddings": 128,
+        "pad_token_id": tokenizer.pad_token_id,
+        # Wide enough that random weights tell texts apart.
+        "initializer_range": 0.2,
+    }
+
+
+def build(folder: Path, *, architecture: str = "bert", labels: int | None = 1, layers: int = 2, seed: int = 0) -> Path:
+    """Write a random encoder.
+
+    Args:
+        folder: Where to write.
+        architecture: ``bert``, ``electra``, ``distilbert`` or ``roberta``.
+        labels: Outputs of a classification head; None for a bare encoder.
+        layers: Transformer layers.
+        seed: Of the weights.
+
+    Returns:
+        The folder.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+    tokenizer = byte_tokenizer() if architecture == "roberta" else wordpiece_tokenizer()
+    shape = _shape(tokenizer, layers)
+    if architecture == "roberta":
+        shape["max_position_embeddings"] = 130
+    if architecture == "distilbert":
+        shape = {
+            **{name: shape[name] for name in ("vocab_size", "max_position_embeddings", "pad_token_id", "initializer_range")},
+            **{"dim": 32, "n_layers": layers, "n_heads": 4, "hidden_dim": 64},
+        }
+        tokenizer.model_input_names = ["input_ids", "attention_mask"]
+    if architecture == "electra":
+        shape["embedding_size"] = 16
+    if labels is not None:
+        shape["num_labels"] = labels
+    config = AutoConfig.for_model(architecture, **shape)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = (AutoModel if labels is None else AutoModelForSequenceClassification).from_config(config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return Path(folder)
+
+
+def build_t5(folder: Path, *, seed: int = 0) -> Path:
+    """Write a random T5 with a tokenizer that knows ``true`` and ``false``."""
+    import torch
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    tokenizer = unigram_tokenizer()
+    config = T5Config(
+        vocab_size=len(tokenizer),
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=2,
+        num_heads=4,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        decoder_start_token_id=tokenizer.pad_token_id,
+        initializer_factor=1.0,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = T5ForConditionalGeneration(config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return Path(folder)
+
+
+def build_sentence_transformer(folder: Path, *, pooling: str = "mean", normalise: bool = False, seed: int = 0) -> Path:
+    """Write a random sentence-transformers bi-encoder with ``mean`` or ``cls`` pooling."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+    folder = Path(folder)
+    encoder = build(folder.with_name(f"{folder.name}-encoder"), labels=None, seed=seed)
+    transformer = Transformer(str(encoder))
+    modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode=pooling)]
+    SentenceTransformer(modules=[*modules, Normalize()] if normalise else modules, device="cpu").save(str(folder))
+    return folder
+
+
+def build_multi_vector(folder: Path, *, seed: int = 0) -> Path:
+    """Write a random multi-vector (ColBERT-shaped) sentence-transformers model."""
+    from sentence_transformers import MultiVectorEncoder
+
+    folder = Path(folder)
+    encoder = build(folder.with_name(f"{folder.name}-encoder"), labels=None, seed=seed)
+    MultiVectorEncoder(str(encoder), device="cpu").save(str(folder))
+    return folder
