@@ -104,6 +104,10 @@ class TextLoader(Stage):
             )
         return inp.assign(**{field: wanted[field].to_numpy() for field in self.fields})
 
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """Let a cut-off behind the loader move before it, so that fewer texts are loaded."""
+        return pt.RankCutoff(k) >> self
+
     @property
     def _by_docno(self) -> pd.DataFrame:
         if "_table" not in self.__dict__:

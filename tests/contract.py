@@ -1,0 +1,195 @@
+"""What every public stage promises, as checks that take a stage and a frame.
+
+`tests/test_contract.py` runs them over every public stage; a new stage joins by one line there.
+"""
+
+from __future__ import annotations
+
+import pickle
+import unittest
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pyterrier as pt
+import pyterrier.testing
+
+from pyterrier_debias.stage import Stage
+
+
+@dataclass(frozen=True)
+class Case:
+    """A stage and an input that it accepts.
+
+    Attributes:
+        name: Shown by pytest.
+        make: Builds the stage; called twice, gives two equal stages.
+        frame: An input frame with a default index, at least two queries or documents, and no column named ``kept``.
+        other: Builds a stage of the same class that must not be equal.
+        rowwise: Whether each output row depends on its input row alone (every stage but evaluators).
+    """
+
+    name: str
+    make: Callable[[], Stage]
+    frame: Callable[[], pd.DataFrame]
+    other: Callable[[], Stage]
+    rowwise: bool = True
+
+
+KEY = ("qid", "docno")
+
+
+def by_key(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame in an order that depends on its content only."""
+    keys = [c for c in KEY if c in frame.columns] or list(frame.columns)
+    return frame.sort_values(keys, kind="stable").reset_index(drop=True)
+
+
+def assert_same(left: pd.DataFrame, right: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(by_key(left), by_key(right[left.columns]), rtol=0, atol=1e-5)
+
+
+def check_pyterriers_own_tests(case: Case) -> None:
+    suite = unittest.defaultTestLoader.loadTestsFromTestCase(pt.testing.transformer_test_class(case.make))
+    outcome = unittest.TestResult()
+    suite.run(outcome)
+    problems = [text for _, text in [*outcome.failures, *outcome.errors]]
+    assert outcome.testsRun >= 2
+    assert not problems, "\n".join(problems)
+
+
+def check_inspection(case: Case) -> None:
+    stage, frame = case.make(), case.frame()
+    inputs = pt.inspect.transformer_inputs(stage)
+    assert any(set(columns) <= set(frame.columns) for columns in inputs), inputs
+    assert pt.inspect.transformer_outputs(stage, list(frame.columns)) == list(stage(frame).columns)
+    assert pt.inspect.transformer_apply_attributes(stage) == stage
+
+
+def check_missing_columns(case: Case) -> None:
+    for columns in pt.inspect.transformer_inputs(case.make()):
+        for column in columns:
+            try:
+                case.make()(case.frame()[[c for c in columns if c != column]])
+            except pt.validate.InputValidationError as error:
+                assert type(case.make()).__name__ in str(error) or column in str(error)
+            else:
+                others = pt.inspect.transformer_inputs(case.make())
+                assert any(column not in other for other in others), f"column {column} is not asked for"
+
+
+def check_empty(case: Case) -> None:
+    frame = case.frame()
+    out = case.make()(frame.iloc[:0])
+    assert len(out) == 0
+    assert list(out.columns) == list(case.make()(frame).columns)
+    assert out.columns.is_unique
+
+
+def check_columns_are_kept(case: Case) -> None:
+    frame = case.frame().assign(kept=lambda f: [f"row {i}" for i in range(len(f))])
+    before = frame.copy(deep=True)
+    out = case.make()(frame)
+    pd.testing.assert_frame_equal(frame, before)
+    if case.rowwise:
+        assert set(frame.columns) <= set(out.columns)
+        key = [c for c in KEY if c in frame.columns]
+        merged = out.merge(before[[*key, "kept"]], on=key, suffixes=("", "_before"))
+        assert len(merged) == len(out)
+        assert (merged["kept"] == merged["kept_before"]).all()
+        assert not out.duplicated(key).any()
+
+
+def check_scores_agree_with_ranks(case: Case) -> None:
+    out = case.make()(case.frame())
+    if not {"qid", "score", "rank"} <= set(out.columns):
+        return
+    for _, group in out.groupby("qid"):
+        group = group.sort_values("rank")
+        assert group["rank"].tolist() == list(range(len(group)))
+        assert group["score"].is_monotonic_decreasing
+
+
+def check_order_and_batches(case: Case) -> None:
+    stage, frame = case.make(), case.frame()
+    whole = stage(frame)
+    shuffled = frame.sample(frac=1, random_state=3)  # the index is shuffled too
+    assert_same(whole, stage(shuffled))
+    if not case.rowwise:
+        return
+    columns = [c for c in whole.columns if c != "rank"]  # a rank depends on the list, a score does not
+    single = pd.concat([stage(frame.iloc[[i]]) for i in range(len(frame))], ignore_index=True)
+    assert_same(whole[columns], single[columns])
+
+
+def check_equality(case: Case) -> None:
+    one, two, other = case.make(), case.make(), case.other()
+    assert one == two
+    assert hash(one) == hash(two)
+    assert type(other) is type(one)
+    assert one != other
+    assert repr(one) == repr(two)
+    assert len(repr(one)) < 300
+
+
+class Counted:
+    """Counts how often a class' transform sees rows."""
+
+    def __init__(self, monkeypatch: Any, stage_class: type):
+        self.calls = 0
+        original = stage_class.transform
+
+        def transform(stage, inp):
+            self.calls += len(inp) > 0
+            return original(stage, inp)
+
+        monkeypatch.setattr(stage_class, "transform", transform)
+
+
+def check_shared_prefix_runs_once(case: Case, monkeypatch: Any) -> None:
+    frame = case.frame()
+    if not {"qid", "docno"} <= set(frame.columns):
+        return
+    counted = Counted(monkeypatch, type(case.make()))
+    first = pt.Transformer.from_df(frame)
+    scored = [pt.apply.doc_score(lambda row, k=k: float(k) + len(row["docno"])) for k in (1, 2)]
+    topics = frame[["qid"]].drop_duplicates().assign(query="any")
+    qrels = frame[["qid", "docno"]].assign(label=1)
+    pt.Experiment(
+        [first >> case.make() >> scored[0], first >> case.make() >> scored[1]],
+        topics, qrels, [pt.measures.RR @ 10], plan="tree", validate="ignore",
+    )  # fmt: skip
+    assert counted.calls == 1
+
+
+def check_compiled_equals_uncompiled(case: Case) -> None:
+    frame = case.frame()
+    if not {"qid", "docno"} <= set(frame.columns):
+        return
+    pipeline = pt.Transformer.from_df(frame) >> case.make()
+    if case.rowwise and "score" in case.make()(frame).columns:
+        pipeline = pipeline % 2
+    topics = frame[[c for c in ("qid", "query") if c in frame.columns]].drop_duplicates("qid")
+    assert_same(pipeline(topics), pipeline.compile()(topics))
+
+
+def check_pickles(case: Case) -> None:
+    stage, frame = case.make(), case.frame()
+    assert pickle.loads(pickle.dumps(stage)) == stage
+    out = stage(frame)
+    copy = pickle.loads(pickle.dumps(stage))
+    assert copy == stage
+    assert_same(out, copy(frame))
+
+
+def check_documented(case: Case) -> None:
+    stage = type(case.make())
+    text = f"{stage.__doc__}\n{stage.__init__.__doc__}"
+    assert ">>>" in text, "no example"
+    assert "when not to use" in text.lower(), "does not say when not to use it"
+    for parameter in case.make().options():
+        assert f"{parameter}:" in text, f"parameter {parameter} is not described"
+
+
+CHECKS = {name.removeprefix("check_"): check for name, check in list(globals().items()) if name.startswith("check_")}
