@@ -1,0 +1,318 @@
+"""Vectors of documents, kept in a folder, and exact search over them. Floor 2; no torch here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.files import whole_folder
+
+_FORMAT = 1
+
+#: Names and vectors of some documents.
+Batch = tuple[list[str], np.ndarray]
+
+
+class Vectors:
+    """The vectors of a collection's documents, in memory or memory-mapped from a folder.
+
+    A folder holds ``vectors.npy`` (float32, shape [n, d]), ``docnos.npy`` (UTF-8 bytes, shape [n]) and ``meta.json``.
+    Any number of processes may read it at once. Pickles of a folder's vectors hold its path only.
+
+    When not to use it: where a collection needs approximate search or compression; give the same vectors to an index
+    library (``model.doc_encoder() >> FlexIndex(...)``).
+
+    Example:
+        >>> vectors = Vectors.gather([(["d1", "d2"], np.eye(2))])
+        >>> len(vectors), vectors.dimensions, vectors.folder
+        (2, 2, None)
+    """
+
+    def __init__(self, matrix: np.ndarray, docnos: np.ndarray, *, model: str, longest: float, folder: Path | None = None):
+        """
+        Args:
+            matrix: float32, shape [n, d].
+            docnos: UTF-8 bytes (numpy dtype ``S``), shape [n], all different.
+            model: Says which model and options made the vectors; queries must come from the same.
+            longest: The largest Euclidean norm of a row.
+            folder: Where the arrays are mapped from; None for arrays in memory.
+        """
+        self.matrix = matrix
+        self.docnos = docnos
+        self.model = model
+        self.longest = longest
+        self.folder = folder
+
+    @classmethod
+    def gather(cls, batches: Iterable[Batch], *, model: str = "") -> Vectors:
+        """Keep vectors in memory.
+
+        Args:
+            batches: Pairs of docnos and vectors, float, shape [m, d].
+            model: Says which model and options made them.
+
+        Returns:
+            All of them.
+
+        Raises:
+            InputError: For no documents at all, a docno that occurs twice, or a vector that is not finite.
+        """
+        check = _Check()
+        parts = [check(docnos, vectors) for docnos, vectors in batches]
+        names = check.names()
+        return cls(np.concatenate(parts), names, model=model, longest=check.longest)
+
+    @classmethod
+    def write(
+        cls, folder: str | Path, batches: Iterable[Batch], *, model: str = "", overwrite: bool = False
+    ) -> Vectors:
+        """Write vectors to a folder, whole or not at all, one batch in memory at a time.
+
+        Args:
+            folder: The folder to make.
+            batches: Pairs of docnos and vectors, float, shape [m, d].
+            model: Says which model and options made them.
+            overwrite: Whether an existing folder may be replaced.
+
+        Returns:
+            The vectors, mapped from the folder.
+
+        Raises:
+            InputError: As :meth:`gather`, and where the folder exists already or cannot be written.
+        """
+        check = _Check()
+        with whole_folder(folder, overwrite=overwrite) as scratch:
+            with open(scratch / "vectors.npy", "wb") as file:
+                for docnos, vectors in batches:
+                    part = check(docnos, vectors)
+                    if file.tell() == 0:
+                        _npy_header(file, (0, part.shape[1]))
+                    file.write(part.tobytes())
+                names = check.names()
+                # numpy leaves room in the header for the first dimension to grow.
+                file.seek(0)
+                _npy_header(file, (len(names), check.dimensions))
+            np.save(scratch / "docnos.npy", names)
+            meta = {"format": _FORMAT, "model": model, "documents": len(names), "longest": check.longest}
+            (scratch / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+        return cls.open(folder)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Vectors:
+        """Map the vectors of a folder.
+
+        Args:
+            folder: A folder that :meth:`write` made.
+
+        Returns:
+            The vectors; nothing is read into memory yet.
+
+        Raises:
+            InputError: Where the folder does not hold vectors, or not whole ones.
+        """
+        folder = Path(folder)
+        try:
+            meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+            matrix = np.load(folder / "vectors.npy", mmap_mode="r")
+            docnos = np.load(folder / "docnos.npy", mmap_mode="r")
+            whole = meta["format"] == _FORMAT and len(matrix) == len(docnos) == meta["documents"]
+            longest, model = float(meta["longest"]), str(meta["model"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{folder} is no folder of vectors ({type(error).__name__}); make one with BiEncoder(...).retriever(corpus, "
+                f"folder={str(folder)!r})"
+            ) from error
+        if not whole:
+            raise InputError(f"{folder}: its files do not belong together; make the vectors again with overwrite=True")
+        return cls(matrix, docnos, model=model, longest=longest, folder=folder.resolve())
+
+    @property
+    def dimensions(self) -> int:
+        """How long a vector is."""
+        return self.matrix.shape[1]
+
+    def __len__(self) -> int:
+        """How many documents there are."""
+        return len(self.docnos)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal folder and model; vectors in memory are equal to themselves only."""
+        if not isinstance(other, Vectors):
+            return NotImplemented
+        if self.folder is None:
+            return self is other
+        return (self.folder, self.model, len(self)) == (other.folder, other.model, len(other))
+
+    def __hash__(self) -> int:
+        """Hash of the folder, or of the object where there is none."""
+        return hash(self.folder) if self.folder is not None else id(self)
+
+    def __repr__(self) -> str:
+        """Sizes and place."""
+        return f"<Vectors {len(self)}x{self.dimensions} in {self.folder or 'memory'}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A folder is pickled as its path; the arrays in memory are pickled as they are."""
+        return self.__dict__.copy() if self.folder is None else {"folder": self.folder}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Map the folder again."""
+        self.__dict__.update(state if state["folder"] is None else vars(Vectors.open(state["folder"])))
+
+
+class _Check:
+    """Takes in batches and makes sure that they fit together."""
+
+    def __init__(self):
+        self.docnos: dict[bytes, None] = {}
+        self.dimensions = 0
+        self.longest = 0.0
+
+    def __call__(self, docnos: list[str], vectors: np.ndarray) -> np.ndarray:
+        part = np.ascontiguousarray(vectors, dtype=np.float32)
+        if not np.isfinite(part).all():
+            bad = docnos[int(np.flatnonzero(~np.isfinite(part).all(axis=1))[0])]
+            raise InputError(f"the vector of document {bad!r} is not finite; encode with dtype='float32'")
+        for docno in docnos:
+            name = docno.encode("utf-8", "surrogatepass")
+            if name in self.docnos:
+                raise InputError(f"docno {docno!r} occurs twice in the corpus; give each document a name of its own")
+            self.docnos[name] = None
+        if len(part):
+            self.dimensions = part.shape[1]
+            self.longest = max(self.longest, float(np.linalg.norm(part.astype(np.float64), axis=1).max()))
+        return part
+
+    def names(self) -> np.ndarray:
+        if not self.docnos:
+            raise InputError("the corpus holds no documents; there is nothing to retrieve from")
+        return np.array(list(self.docnos), dtype=np.bytes_)
+
+
+def _npy_header(file: Any, shape: tuple[int, int]) -> None:
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+
+
+def dots(query: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    """Inner products whose value depends on the two vectors only, not on what else is in the call.
+
+    Args:
+        query: Shape [d].
+        documents: Shape [m, d].
+
+    Returns:
+        float64, shape [m]. (A matrix product in float32 may differ in the last digits with the number of rows.)
+    """
+    return np.einsum("ij,j->i", documents.astype(np.float64), query.astype(np.float64))
+
+
+def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
+    r"""How far a float32 inner product can be from the true one: :math:`\gamma_d \|q\| \|d\|`, :math:`\gamma_d = du/(1-du)`.
+
+    Holds for every order of summation (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
+
+    Args:
+        queries: Shape [n, d].
+        longest: The largest norm of a document's vector.
+
+    Returns:
+        float64, shape [n].
+    """
+    unit = queries.shape[1] * 2.0**-24
+    return unit / (1 - unit) * np.linalg.norm(queries.astype(np.float64), axis=1) * longest
+
+
+def _best(query: np.ndarray, documents: np.ndarray, names: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k best of some documents: by exact score, ties by descending name."""
+    scores = dots(query, documents[rows])
+    order = np.lexsort((names[rows], scores))[::-1][:k]
+    return rows[order], scores[order]
+
+
+def top_k(
+    queries: np.ndarray,
+    documents: np.ndarray,
+    names: np.ndarray,
+    k: int,
+    *,
+    longest: float,
+    query_rows: int = 1024,
+    block_rows: int = 16384,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Exact search by inner product, block by block.
+
+    Blocks are compared by a float32 matrix product; what could be among the k best, given the product's rounding, is compared
+    again in float64. The result is therefore that of a full sort in float64, whatever the size of the blocks. At most
+    ``query_rows * block_rows`` scores and a few times ``query_rows * k`` candidates are held.
+
+    Args:
+        queries: float32, shape [n, d].
+        documents: float32, shape [m, d]; may be memory-mapped.
+        names: Shape [m]; ties in score go to the larger name, as trec_eval does it.
+        k: How many documents a query gets at most.
+        longest: The largest norm of a document's vector.
+        query_rows: How many queries are searched for at once.
+        block_rows: How many documents are compared at once.
+
+    Yields:
+        For each query the rows of its documents, best first, and their scores (float64); both of length min(k, m).
+    """
+    for first in range(0, len(queries), query_rows):
+        yield from _search(queries[first : first + query_rows], documents, names, k, longest, block_rows)
+
+
+def _search(
+    queries: np.ndarray, documents: np.ndarray, names: np.ndarray, k: int, longest: float, block_rows: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    # Twice: the k-th best may be that much worse than it looks, and a candidate that much better. The third part covers
+    # the rounding of norms and of this comparison itself.
+    slack = 3 * rounding(queries, longest)
+    floor = np.full(len(queries), -np.inf)
+    pool = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+    parts, size = [pool], 0
+    for start in range(0, len(documents), block_rows):
+        scores = queries @ documents[start : start + block_rows].T
+        query, row = np.nonzero(scores >= floor[:, None])
+        parts.append((query, row + start, scores[query, row]))
+        size += len(query)
+        if size > 4 * k * len(queries):
+            parts = [_pruned(parts, queries, documents, names, k, slack, floor)]
+            size = len(parts[0][0])
+    query, row, _ = _pruned(parts, queries, documents, names, k, slack, floor)
+    bounds = np.searchsorted(query, np.arange(len(queries) + 1))
+    for i in range(len(queries)):
+        yield _best(queries[i], documents, names, row[bounds[i] : bounds[i + 1]], k)
+
+
+def _pruned(
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
+    queries: np.ndarray,
+    documents: np.ndarray,
+    names: np.ndarray,
+    k: int,
+    slack: np.ndarray,
+    floor: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Drop candidates that cannot be among the k best, and raise the floor (in place) that later ones must reach."""
+    query, row, score = (np.concatenate(column) for column in zip(*parts))
+    order = np.argsort(query, kind="stable")
+    query, row, score = query[order], row[order], score[order]
+    bounds = np.searchsorted(query, np.arange(len(queries) + 1))
+    kept = []
+    for i in range(len(queries)):
+        mine = np.arange(bounds[i], bounds[i + 1])
+        if len(mine) > k:
+            floor[i] = np.partition(score[mine], -k)[-k] - slack[i]
+            mine = mine[score[mine] >= floor[i]]
+        if len(mine) > 2 * k:
+            # So many (nearly) equal scores that only the exact comparison can thin them out.
+            best, _ = _best(queries[i], documents, names, row[mine], k)
+            mine = mine[np.isin(row[mine], best)]
+        kept.append(mine)
+    chosen = np.concatenate(kept)
+    return query[chosen], row[chosen], score[chosen]
