@@ -111,6 +111,25 @@ def label_axes(axes: Axes, *, x: str, y: str, title: str = "", n: int | None = N
         axes.set_title(title, loc="left")
 
 
+def rendered(figure: Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
+    """A figure as the content of a file; the figure is closed. The same figure gives the same bytes.
+
+    Args:
+        figure: The figure.
+        kind: ``'png'``, ``'svg'`` or ``'pdf'``.
+        dpi: Dots per inch, for formats that have them.
+
+    Returns:
+        The file's content.
+    """
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    content = io.BytesIO()
+    with house_style():
+        figure.savefig(content, format=kind, dpi=dpi, metadata=metadata)
+    close(figure)
+    return content.getvalue()
+
+
 def save(figure: Figure, path: str | Path, *, dpi: int = 150) -> None:
     """Write a figure, whole or not at all, and close it. The same figure gives the same bytes.
 
@@ -123,13 +142,7 @@ def save(figure: Figure, path: str | Path, *, dpi: int = 150) -> None:
         InputError: Where the place cannot be written.
     """
     path = Path(path)
-    kind = path.suffix.lstrip(".").lower() or "png"
-    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    content = io.BytesIO()
-    with house_style():
-        figure.savefig(content, format=kind, dpi=dpi, metadata=metadata)
-    close(figure)
-    write_whole(path, content.getvalue())
+    write_whole(path, rendered(figure, path.suffix.lstrip(".").lower() or "png", dpi=dpi))
 
 
 def close(figure: Figure) -> None:

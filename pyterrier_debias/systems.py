@@ -28,12 +28,14 @@ class System:
         ranker: A black box from frames with ``query`` and text to scores; None for a retriever alone.
         indexer: Makes the same kind of retriever over changed documents, for probes of a retriever; None where that is not
             possible.
+        note: What a report must say about it, in one sentence; may be empty.
     """
 
     name: str
     candidates: pt.Transformer
     ranker: pt.Transformer | None = None
     indexer: Indexer | None = None
+    note: str = ""
 
     @classmethod
     def of(cls, name: str, pipeline: Any, *, dataset: Any = None, indexer: Indexer | None = None) -> System:
