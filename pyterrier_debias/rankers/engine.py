@@ -25,7 +25,7 @@ import pyterrier as pt
 logger = logging.getLogger(__name__)
 
 #: A fast tokenizer is reconfigured by its calls, which is not safe from two threads.
-_TOKENIZER_LOCK = threading.Lock()
+TOKENIZER_LOCK = threading.Lock()
 
 #: How many texts are handed to the tokenizer at a time.
 _TOKENISE_CHUNK = 2048
@@ -47,7 +47,7 @@ def token_ids(tokenizer: Any, texts: Sequence[str], *, verbose: bool = False) ->
     with pt.tqdm(total=len(distinct), desc="tokenising", unit="text", disable=not verbose) as bar:
         for start in range(0, len(distinct), _TOKENISE_CHUNK):
             chunk = distinct[start : start + _TOKENISE_CHUNK]
-            with _TOKENIZER_LOCK:
+            with TOKENIZER_LOCK:
                 encoded = tokenizer(
                     chunk,
                     add_special_tokens=False,
@@ -94,7 +94,7 @@ class Template:
 
     @classmethod
     def _probe(cls, tokenizer: Any, pair: bool) -> Template:
-        with _TOKENIZER_LOCK:
+        with TOKENIZER_LOCK:
             texts = ["a"], (["a"] if pair else None)
             count = len(tokenizer(["a"], add_special_tokens=False)["input_ids"][0])
             encoded = tokenizer(*texts, return_special_tokens_mask=True)
