@@ -1,0 +1,35 @@
+"""How much `import pyterrier_debias` adds to `import pyterrier`.
+
+Both are measured in fresh processes, alternating, with `-X importtime` left off; the difference of the medians is the answer.
+
+    python benchmarks/import_time.py
+"""
+
+import statistics
+import subprocess
+import sys
+
+TIMED = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
+ROUNDS = 15
+
+
+def seconds(code: str) -> float:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", TIMED.format(code)], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def main() -> None:
+    alone, with_ours, heavy = [], [], []
+    for _ in range(ROUNDS):
+        alone.append(seconds("import pyterrier"))
+        with_ours.append(seconds("import pyterrier; import pyterrier_debias"))
+    for _ in range(3):
+        heavy.append(seconds("import pyterrier; import torch, transformers, sentence_transformers"))
+    a, b, c = map(statistics.median, (alone, with_ours, heavy))
+    print(f"import pyterrier                        {a:6.3f} s")
+    print(f"import pyterrier, pyterrier_debias      {b:6.3f} s   adds {b - a:+.3f} s (goal: under 0.15)")
+    print(f"import pyterrier, the neural libraries  {c:6.3f} s   what is not imported until a model is used")
+
+
+if __name__ == "__main__":
+    main()
