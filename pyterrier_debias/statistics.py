@@ -148,6 +148,52 @@ def randomisation_test(
     return TestResult(float(d.mean()), (1 + count) / (1 + draws), n, "paired randomisation")
 
 
+def exchange_test(values: np.ndarray, *, draws: int = 10_000, seed: int = 0, block: int = 1_000) -> TestResult:
+    """Randomisation test of the first of several measurements of each unit against the mean of the others, two-sided.
+
+    Under the null hypothesis the measurements of a unit are exchangeable: any of them might have been the first. So which one
+    is called the first is drawn anew for each unit, and p is exact even where the mean of the others varies less than the first
+    does, which a test that only flips signs does not allow for. With two measurements it is :func:`randomisation_test`.
+
+    All m**n choices are enumerated where there are no more than ``draws`` of them.
+
+    Args:
+        values: Shape [n, m], m >= 2: row i holds the m measurements of unit i.
+        draws: How many choices.
+        seed: Seed of the draws.
+        block: Choices held in memory at once.
+
+    Returns:
+        The mean over units of (mean of the others - first), and p.
+
+    Raises:
+        InputError: For another shape or NaN.
+    """
+    values = np.asarray(values, dtype=float)
+    if values.ndim != 2 or values.shape[1] < 2:
+        raise InputError(f"measurements must be a table with at least two columns; got shape {values.shape}")
+    if np.isnan(values).any():
+        raise InputError("measurements hold NaN; leave out the units that are not defined before testing")
+    n, m = values.shape
+    if n == 0:
+        return TestResult(float("nan"), float("nan"), 0, "exchange randomisation")
+    # d[i, k]: the difference of unit i, had its measurement k been the first.
+    d = (values.sum(axis=1, keepdims=True) - m * values) / (m - 1)
+    observed = abs(d[:, 0].sum())
+    tolerance = 1e-12 * max(1.0, np.abs(d).sum())
+    units = np.arange(n)
+    if n * np.log2(m) < 60 and m**n <= draws:
+        choices = np.arange(m**n)[:, None] // m**units % m
+        extreme = np.abs(d[units, choices].sum(axis=1)) >= observed - tolerance
+        return TestResult(float(d[:, 0].mean()), float(extreme.mean()), n, "exchange randomisation (exact)")
+    generator = np.random.default_rng(seed)
+    count = 0
+    for start in range(0, draws, block):
+        choices = generator.integers(0, m, size=(min(block, draws - start), n))
+        count += int((np.abs(d[units, choices].sum(axis=1)) >= observed - tolerance).sum())
+    return TestResult(float(d[:, 0].mean()), (1 + count) / (1 + draws), n, "exchange randomisation")
+
+
 def bootstrap_interval(
     values: np.ndarray,
     statistic: Callable[..., np.ndarray] = np.mean,

@@ -166,3 +166,43 @@ def test_binomial_interval_of_none_is_the_rule_of_three():
 def test_bad_input_is_named(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+@given(st.lists(st.tuples(*[st.floats(-1, 1, allow_subnormal=False)] * 3), min_size=1, max_size=6))
+def test_exact_exchange_is_enumeration(rows):
+    table = np.array(rows)
+    n, m = table.shape
+
+    def total(firsts):
+        return sum(np.delete(row, first).mean() - row[first] for row, first in zip(table, firsts))
+
+    observed = abs(total([0] * n))
+    sums = [abs(total(firsts)) for firsts in itertools.product(range(m), repeat=n)]
+    tolerance = 1e-9
+    p = ours.exchange_test(table).p
+    assert np.mean([s >= observed + tolerance for s in sums]) <= p <= np.mean([s >= observed - tolerance for s in sums])
+
+
+def test_exchange_of_two_is_the_paired_randomisation_test():
+    pairs = np.column_stack([BEFORE, AFTER])
+    assert ours.exchange_test(pairs[:9]).p == pytest.approx(ours.randomisation_test(BEFORE[:9], AFTER[:9]).p)
+    sampled = ours.exchange_test(pairs, draws=20_000, seed=1)
+    assert sampled.p == pytest.approx(ours.randomisation_test(BEFORE, AFTER, draws=20_000).p, abs=0.015)
+    assert sampled.statistic == pytest.approx((AFTER - BEFORE).mean())
+
+
+def test_exchange_keeps_its_level_where_the_others_are_averaged():
+    rng = np.random.default_rng(5)
+    # Skewed measurements: the difference between one and the mean of four others is not symmetric around zero.
+    p = [ours.exchange_test(rng.exponential(size=(12, 5)), draws=400, seed=i).p for i in range(600)]
+    interval = ours.binomial_interval(sum(value <= 0.05 for value in p), len(p))
+    assert interval.low <= 0.05 <= interval.high
+
+
+def test_exchange_rejects_what_it_cannot_test():
+    assert math.isnan(ours.exchange_test(np.empty((0, 3))).p)
+    assert ours.exchange_test(np.ones((4, 3))).p == 1.0
+    with pytest.raises(InputError, match="two columns"):
+        ours.exchange_test(np.ones((4, 1)))
+    with pytest.raises(InputError, match="NaN"):
+        ours.exchange_test(np.array([[1.0, np.nan]]))
