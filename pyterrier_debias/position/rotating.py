@@ -7,7 +7,9 @@ offset is r - 1, the number of units moved from the front to the end, and positi
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -163,8 +165,70 @@ def words_of_span(spans: Sequence[tuple[int, int]], start: int, end: int) -> tup
         >>> words_of_span([(0, 3), (4, 6), (7, 9)], 5, 9)
         (1, 2)
     """
-    ends = [e for _, e in spans]
-    starts = [s for s, _ in spans]
-    first = int(np.searchsorted(ends, start, side="right"))
-    last = int(np.searchsorted(starts, end, side="left"))
-    return first, max(0, last - first)
+    first = bisect_right(spans, start, key=itemgetter(1))
+    return first, max(0, bisect_left(spans, end, key=itemgetter(0)) - first)
+
+
+def bin_of(position: Any, n: Any, bins: int) -> Any:
+    """Which of the equal parts of a passage a position falls into: floor(bins * position / n), in whole numbers.
+
+    Args:
+        position: From 0 to n - 1; an integer or an array.
+        n: How many words the passage has.
+        bins: How many parts.
+
+    Returns:
+        From 0 to ``bins`` - 1.
+    """
+    return position * bins // n
+
+
+def bin_shares(n: int, bins: int) -> np.ndarray:
+    """What share of a passage's word positions falls into each bin; equal only where ``bins`` divides n.
+
+    It is the distribution of a word's bin over all rotations.
+
+    Args:
+        n: How many words the passage has.
+        bins: How many bins.
+
+    Returns:
+        Shape [bins], sums to 1.
+
+    Example:
+        >>> bin_shares(5, 2).tolist()
+        [0.6, 0.4]
+    """
+    edges = -(-np.arange(bins + 1) * n // bins)
+    return np.diff(edges) / n
+
+
+def rotation_null(
+    position: np.ndarray, n: np.ndarray, passage: np.ndarray, bins: int, *, draws: int, seed: int, block: int = 64
+) -> np.ndarray:
+    """Histograms of positions when every passage is rotated by an offset of its own, uniform and independent.
+
+    All answers of a passage turn together, so that what ties them to one another stays as it is.
+
+    Args:
+        position: Shape [answers], from 0 to n - 1.
+        n: Shape [answers], words of the answer's passage.
+        passage: Shape [answers], codes from 0 of the passage; answers of one code have one n.
+        bins: How many bins.
+        draws: How many histograms.
+        seed: Any integer.
+        block: How many histograms are drawn at a time; changes memory, not the result.
+
+    Returns:
+        Counts, shape [draws, bins].
+    """
+    rng = np.random.default_rng(seed)
+    words = np.zeros(passage.max(initial=-1) + 1, dtype=np.int64)
+    words[passage] = n
+    counts = []
+    for begin in range(0, draws, block):
+        rows = min(block, draws - begin)
+        offsets = rng.integers(0, words, size=(rows, len(words)))
+        drawn = bin_of(moved(position, offsets[:, passage], n), n, bins) + bins * np.arange(rows)[:, None]
+        counts.append(np.bincount(drawn.ravel(), minlength=rows * bins).reshape(rows, bins))
+    return np.concatenate(counts)
