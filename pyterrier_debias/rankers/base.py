@@ -320,18 +320,37 @@ class Ranker(Stage):
         Raises:
             InputError: For missing texts, duplicate pairs, options that are not known, or a model that cannot be loaded.
         """
-        columns = [self.text_field] if self.fields is None else list(self.fields)
-        pt.validate.result_frame(inp, extra_columns=["query", *columns], context=self)
+        pt.validate.result_frame(inp, extra_columns=["query", *self.text_columns()], context=self)
         self.check_options()
         if len(inp) == 0:
             return frames.ranked(inp, self)
-        for column in ("query", *columns):
-            frames.check_text(inp, column, self)
+        frames.check_text(inp, "query", self)
+        docs = self.documents(inp)
         frames.check_pairs(inp, self)
-        docs = inp[columns[0]].tolist()
-        if len(columns) > 1:
-            docs = [" ".join(parts) for parts in zip(*(inp[column].tolist() for column in columns))]
         return frames.ranked(inp.assign(score=self.score(inp["query"].tolist(), docs)), self)
+
+    def text_columns(self) -> list[str]:
+        """The columns that hold the document: ``text_field``, or ``fields``."""
+        return [self.text_field] if self.fields is None else list(self.fields)
+
+    def documents(self, inp: pd.DataFrame) -> list[str]:
+        """The text of the document of every row, fields joined with a blank.
+
+        Args:
+            inp: A frame with :meth:`text_columns`.
+
+        Returns:
+            n texts.
+
+        Raises:
+            InputError: Where a text is missing.
+        """
+        columns = self.text_columns()
+        for column in columns:
+            frames.check_text(inp, column, self)
+        if len(columns) == 1:
+            return inp[columns[0]].tolist()
+        return [" ".join(parts) for parts in zip(*(inp[column].tolist() for column in columns))]
 
     def score(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
         """Score n pairs of texts, long documents treated as ``long`` says; equal pairs are computed once.

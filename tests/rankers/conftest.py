@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import tiny_models
+
+from tests import tiny_models
 
 
 @pytest.fixture(scope="session")

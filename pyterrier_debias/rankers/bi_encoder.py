@@ -1,0 +1,380 @@
+"""BiEncoder (BERT_DOT): one vector a text, compared by inner product or cosine. Floor 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias import frames
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.rankers import engine
+from pyterrier_debias.rankers.base import weights_fingerprint
+from pyterrier_debias.rankers.towers import TwoTowers, places
+from pyterrier_debias.rankers.vectors import Batch, Vectors
+from pyterrier_debias.stage import Stage
+
+if TYPE_CHECKING:
+    import torch
+
+    from pyterrier_debias.rankers.retriever import Retriever
+
+SIMILARITIES = ("dot", "cosine")
+POOLING = ("cls", "mean")
+
+#: Documents that are encoded at a time when a corpus is turned into vectors.
+_CORPUS_ROWS = 4096
+
+
+class BiEncoder(TwoTowers):
+    r"""Scores a pair by the similarity of two vectors, :math:`s(q, d) = E(q) \cdot E(d)` (BERT_DOT; DPR; Sentence-BERT).
+
+    Takes every sentence-transformers bi-encoder with its own modules (pooling, projection, normalisation), prompts and window,
+    and every plain Hugging Face encoder. Vectors are those of ``SentenceTransformer.encode_query`` and ``encode_document``.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, ``query`` and the text: ``text_field``, or all ``fields``
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
+    ===============  ==========================================================================
+
+    It makes stages too: :meth:`query_encoder` (adds ``query_vec``), :meth:`doc_encoder` (adds ``doc_vec``; the conventions of
+    pyterrier_dr, whose ``FlexIndex`` takes these vectors) and :meth:`retriever` (exact first-stage retrieval).
+
+    Sources: Karpukhin et al., "Dense Passage Retrieval for Open-Domain Question Answering", EMNLP 2020; Reimers and Gurevych,
+    "Sentence-BERT", EMNLP 2019; as BERT_DOT in Hofstätter et al., "Mitigating the Position Bias of Transformer Models in
+    Passage Re-Ranking", ECIR 2021.
+
+    When not to use it: for the last digit of effectiveness on a short list, where a cross-encoder reads query and document
+    together; for models with one vector a token (:class:`~pyterrier_debias.MultiVector`).
+
+    Example:
+        >>> from pyterrier_debias import BiEncoder
+        >>> BiEncoder("sentence-transformers/all-MiniLM-L6-v2", similarity="cosine")
+        BiEncoder('sentence-transformers/all-MiniLM-L6-v2', similarity='cosine')
+
+        In a pipeline: ``bm25 >> texts >> BiEncoder(model)``; as the first stage: ``BiEncoder(model).retriever(dataset)``.
+    """
+
+    schematic = {"label": "BiEncoder"}  # noqa: RUF012
+
+    _SOURCE = ("model", "device", "dtype", "pooling")
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        similarity: str = "dot",
+        pooling: str | None = None,
+        max_length: int | None = None,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+        batch_tokens: int | None = None,
+        text_field: str = "text",
+        fields: Sequence[str] | None = None,
+        long: str = "truncate",
+        passage_length: int = 150,
+        passage_stride: int = 75,
+        verbose: bool = False,
+    ):
+        """
+        Args:
+            model: A hub name, a folder, another BiEncoder (whose weights are copied), or an ``InMemory`` SentenceTransformer.
+            similarity: ``'dot'``, the inner product, or ``'cosine'``, for which vectors are normalised. They are the same where
+                the model normalises itself.
+            pooling: For plain encoders: ``'cls'`` takes the first token's state, ``'mean'`` the mean over tokens; None means
+                ``'mean'``, as in sentence-transformers. Sentence-transformers models bring their own.
+            max_length: Longest text in tokens; None for the model's own. What is cut is logged.
+            device: Where to compute; None picks CUDA, then MPS, then the processor.
+            dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; vectors come out as float32.
+            batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
+            text_field: The column with the document's text.
+            fields: Columns to join with a blank in place of ``text_field``.
+            long: ``'truncate'``, ``'firstp'`` or ``'maxp'``: what to do with long documents, see
+                :class:`~pyterrier_debias.rankers.base.Ranker`. Encoders and retrievers truncate.
+            passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
+            passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
+            verbose: Whether to show progress.
+        """
+        super().__init__(
+            model,
+            max_length=max_length,
+            device=device,
+            dtype=dtype,
+            batch_tokens=batch_tokens,
+            text_field=text_field,
+            fields=fields,
+            long=long,
+            passage_length=passage_length,
+            passage_stride=passage_stride,
+            verbose=verbose,
+        )
+        self.similarity = similarity
+        self.pooling = pooling
+
+    def check_options(self) -> None:
+        """Refuse options that are not known; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
+        super().check_options()
+        if self.similarity not in SIMILARITIES:
+            raise InputError(f"BiEncoder: similarity={self.similarity!r} is not known; use one of {', '.join(SIMILARITIES)}")
+        if self.pooling is not None and self.pooling not in POOLING:
+            raise InputError(f"BiEncoder: pooling={self.pooling!r} is not known; use one of {', '.join(POOLING)}")
+
+    def read(self, model: str) -> tuple[Any, Any]:
+        """Load a sentence-transformers model, or a plain encoder with ``pooling`` behind it."""
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+        from sentence_transformers.util import is_sentence_transformer_model
+
+        options = {"model_kwargs": {"dtype": self.torch_dtype}}
+        if is_sentence_transformer_model(model):
+            if self.pooling is not None:
+                raise InputError(
+                    f"BiEncoder: {model!r} is a sentence-transformers model with modules of its own; leave pooling out"
+                )
+            module = SentenceTransformer(model, device="cpu", **options)
+        else:
+            encoder = Transformer(model, **options)
+            pooling = Pooling(encoder.get_embedding_dimension(), self.pooling or "mean")
+            module = SentenceTransformer(modules=[encoder, pooling], device="cpu")
+        return module, module.tokenizer
+
+    # Vectors
+
+    def encode_queries(self, queries: Sequence[str]) -> np.ndarray:
+        """Vectors of queries, each distinct one computed once.
+
+        Args:
+            queries: n queries.
+
+        Returns:
+            float32 array, shape [n, d].
+        """
+        return self._encode(queries, "query")
+
+    def encode_docs(self, docs: Sequence[str]) -> np.ndarray:
+        """Vectors of documents, each distinct one computed once.
+
+        Args:
+            docs: n texts.
+
+        Returns:
+            float32 array, shape [n, d].
+        """
+        return self._encode(docs, "document")
+
+    def _encode(self, texts: Sequence[str], task: str) -> np.ndarray:
+        distinct, at = places(texts)
+        return self.gather(len(distinct), self.encoded(distinct, task))[at]
+
+    def query_encoder(self, *, verbose: bool = False) -> QueryEncoder:
+        """A stage that adds ``query_vec`` to frames with ``query``.
+
+        Args:
+            verbose: Whether to show progress.
+        """
+        return QueryEncoder(self, verbose=verbose)
+
+    def doc_encoder(self, *, verbose: bool = False) -> DocEncoder:
+        """A stage that adds ``doc_vec`` to frames with the document's text.
+
+        Args:
+            verbose: Whether to show progress.
+        """
+        return DocEncoder(self, verbose=verbose)
+
+    def retriever(
+        self,
+        corpus: Any,
+        *,
+        folder: str | Path | None = None,
+        num_results: int = 1000,
+        overwrite: bool = False,
+        verbose: bool = False,
+    ) -> Retriever:
+        """Exact first-stage retrieval over all documents of a corpus.
+
+        Args:
+            corpus: A dataset (``get_corpus_iter``), a frame, or an iterable of dictionaries with ``docno`` and the text; each
+                document is encoded once, in batches, and truncated to the window. Or what was made before: a folder of vectors,
+                or :class:`~pyterrier_debias.rankers.vectors.Vectors`.
+            folder: Where to keep the vectors (whole or not at all); they are then read through a memory map and can be opened
+                again: ``model.retriever('the/folder')``. None keeps them in memory.
+            num_results: Results a query gets at most.
+            overwrite: Whether ``folder`` may be replaced.
+            verbose: Whether to show progress.
+
+        Returns:
+            A stage from query frames to result frames.
+
+        Raises:
+            InputError: For missing texts, docnos that occur twice, an empty corpus, a folder that exists already, or one whose
+                vectors come from another model.
+        """
+        from pyterrier_debias.rankers.retriever import Retriever
+
+        if isinstance(corpus, (str, Path)):
+            corpus = Vectors.open(corpus)
+        if isinstance(corpus, Vectors):
+            return Retriever(self, corpus, num_results=num_results, verbose=verbose)
+        _no_passages(self)
+        batches, made_by = self._corpus_vectors(corpus, verbose), self.vectors_key()
+        vectors = (
+            Vectors.gather(batches, model=made_by)
+            if folder is None
+            else Vectors.write(folder, batches, model=made_by, overwrite=overwrite)
+        )
+        return Retriever(self, vectors, num_results=num_results, verbose=verbose)
+
+    def _corpus_vectors(self, corpus: Any, verbose: bool) -> Iterator[Batch]:
+        documents: Iterable[dict[str, Any]]
+        if isinstance(corpus, pd.DataFrame):
+            documents = (dict(zip(corpus.columns, row)) for row in zip(*(corpus[c].tolist() for c in corpus.columns)))
+        else:
+            documents = corpus.get_corpus_iter() if hasattr(corpus, "get_corpus_iter") else corpus
+        rows: list[dict[str, Any]] = []
+        for document in pt.tqdm(documents, desc="encoding the corpus", unit="doc", disable=not verbose):
+            rows.append(document)
+            if len(rows) == _CORPUS_ROWS:
+                yield self._vectors_of(rows)
+                rows = []
+        if rows:
+            yield self._vectors_of(rows)
+
+    def _vectors_of(self, rows: list[dict[str, Any]]) -> Batch:
+        frame = pd.DataFrame.from_records(rows)
+        pt.validate.document_frame(frame, extra_columns=self.text_columns(), context=self)
+        docnos = frames.with_string_ids(frame)["docno"].tolist()
+        return docnos, self.encode_docs(self.documents(frame))
+
+    def vectors_key(self) -> str:
+        """What vectors depend on, as a text: the weights' values and the options of encoding.
+
+        It is kept beside stored vectors, and is the same wherever the model's folder lies. Loads the model.
+        """
+        options = {"similarity": self.similarity, "max_length": self.max_length, "pooling": self.pooling, "dtype": self.dtype}
+        return f"{weights_fingerprint(self.module)} {options}"
+
+    # What TwoTowers asks for
+
+    def represent(self, features: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The vectors of a batch, shape [n, d], normalised for cosine."""
+        import torch
+
+        vectors = features["sentence_embedding"].float()
+        if self.module.truncate_dim is not None:
+            vectors = vectors[..., : self.module.truncate_dim]
+        return torch.nn.functional.normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
+
+    def gather(self, n: int, found: Iterator[tuple[np.ndarray, torch.Tensor]]) -> np.ndarray:
+        """All vectors in their order, float32, shape [n, d]."""
+        return engine.gather(n, found)
+
+    def compare(
+        self, queries: np.ndarray, query_rows: np.ndarray, docs: torch.Tensor, doc_rows: np.ndarray
+    ) -> np.ndarray:
+        """Inner products of pairs, summed in float64, so that they do not depend on the batch."""
+        vectors = docs.cpu().numpy()
+        scores = np.empty(len(query_rows))
+        for start in range(0, len(scores), _CORPUS_ROWS):
+            part = slice(start, start + _CORPUS_ROWS)
+            left, right = queries[query_rows[part]], vectors[doc_rows[part]]
+            scores[part] = np.einsum("ij,ij->i", left.astype(np.float64), right.astype(np.float64))
+        return scores
+
+    def similarity_of(self, queries: dict[str, torch.Tensor], docs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Inner products of rows, under autograd."""
+        return (self.represent(queries) * self.represent(docs)).sum(dim=-1)
+
+
+def _no_passages(model: BiEncoder) -> None:
+    if model.long != "truncate":
+        raise InputError(
+            f"BiEncoder: long={model.long!r} scores passages, but one vector stands for a whole document here; use "
+            f"long='truncate', or cut the corpus with pt.text.sliding first"
+        )
+
+
+class QueryEncoder(Stage):
+    """Adds ``query_vec``, the vector of ``query``, to a frame; made by :meth:`BiEncoder.query_encoder`.
+
+    Input: any frame with ``query``. Output: the same rows with ``query_vec``, a float32 array of shape [d] each.
+
+    When not to use it: before :meth:`BiEncoder.retriever`, which encodes queries itself (it takes ``query_vec`` where there is
+    one).
+
+    Example:
+        >>> from pyterrier_debias import BiEncoder
+        >>> BiEncoder("a/model").query_encoder()
+        QueryEncoder(BiEncoder('a/model'))
+    """
+
+    schematic = {"label": "QueryEncoder"}  # noqa: RUF012
+
+    def __init__(self, model: BiEncoder, *, verbose: bool = False):
+        """
+        Args:
+            model: What encodes.
+            verbose: Whether to show progress.
+        """
+        self.model = model
+        self.verbose = verbose
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Add the vectors; see the class."""
+        pt.validate.columns(inp, includes=["query"], context=self)
+        if len(inp) == 0:
+            return inp.assign(query_vec=pd.Series(dtype=object))
+        frames.check_text(inp, "query", self)
+        return inp.assign(query_vec=list(self.model.encode_queries(inp["query"].tolist())))
+
+    def subtransformers(self) -> dict[str, Any]:
+        """None: the model is no stage of the pipeline here."""
+        return {}
+
+
+class DocEncoder(Stage):
+    """Adds ``doc_vec``, the vector of the document's text, to a frame; made by :meth:`BiEncoder.doc_encoder`.
+
+    Input: any frame with the model's ``text_field`` (or all its ``fields``). Output: the same rows with ``doc_vec``, a float32
+    array of shape [d] each. Texts that are longer than the window are truncated, which is logged.
+
+    When not to use it: to search a corpus exactly, which :meth:`BiEncoder.retriever` does without an index library.
+
+    Example:
+        >>> from pyterrier_debias import BiEncoder
+        >>> BiEncoder("a/model").doc_encoder()
+        DocEncoder(BiEncoder('a/model'))
+
+        An index of pyterrier_dr: ``(model.doc_encoder() >> FlexIndex('folder')).index(dataset.get_corpus_iter())``.
+    """
+
+    schematic = {"label": "DocEncoder"}  # noqa: RUF012
+
+    def __init__(self, model: BiEncoder, *, verbose: bool = False):
+        """
+        Args:
+            model: What encodes.
+            verbose: Whether to show progress.
+        """
+        self.model = model
+        self.verbose = verbose
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Add the vectors; see the class."""
+        pt.validate.columns(inp, includes=self.model.text_columns(), context=self)
+        _no_passages(self.model)
+        if len(inp) == 0:
+            return inp.assign(doc_vec=pd.Series(dtype=object))
+        return inp.assign(doc_vec=list(self.model.encode_docs(self.model.documents(inp))))
+
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """A cut-off behind the encoder goes before it."""
+        return pt.RankCutoff(k) >> self
+
+    def subtransformers(self) -> dict[str, Any]:
+        """None: the model is no stage of the pipeline here."""
+        return {}

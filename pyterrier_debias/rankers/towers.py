@@ -1,0 +1,232 @@
+"""What rankers share that encode queries and documents apart, through sentence-transformers. Floor 2."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.rankers import engine
+from pyterrier_debias.rankers.base import Ranker, window_of
+
+if TYPE_CHECKING:
+    import torch
+
+#: Names under which sentence-transformers models keep the prompts of queries and of documents.
+_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
+
+_PLURAL = {"query": "queries", "document": "documents"}
+
+
+def places(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """The distinct texts, in the order in which they first occur, and where each text is among them."""
+    place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    return list(place), np.fromiter((place[text] for text in texts), dtype=np.int64, count=len(texts))
+
+
+def prompt_of(module: Any, task: str) -> str:
+    """The text that a sentence-transformers model wants before its input, as its ``encode_query`` and ``encode_document`` do.
+
+    Args:
+        module: The model.
+        task: ``'query'`` or ``'document'``.
+
+    Returns:
+        The prompt; empty for none.
+    """
+    name = next((name for name in _PROMPTS[task] if name in module.prompts), module.default_prompt_name)
+    return module.prompts.get(name) or ""
+
+
+def reads_plain_text(module: Any, task: str) -> bool:
+    """Whether a model's input is what its tokenizer makes of prompt and text, and nothing else.
+
+    Then texts are tokenised once and batched by tokens; all other models (static embeddings, routers, chat templates, query
+    expansion, prompts that pooling leaves out) prepare each batch themselves.
+
+    Args:
+        module: A sentence-transformers model.
+        task: ``'query'`` or ``'document'``.
+
+    Returns:
+        True for ordinary text encoders.
+    """
+    from sentence_transformers.base.modules import Transformer
+
+    first = module[0]
+    if not isinstance(first, Transformer) or first.tokenizer is None or first.transformer_task != "feature-extraction":
+        return False
+    leaves_prompt_out = prompt_of(module, task) and any(not getattr(part, "include_prompt", True) for part in module)
+    return not (
+        "text" not in first.modality_config
+        or "message" in first.modality_config
+        or first.processing_kwargs
+        or (task == "query" and first.query_expansion is not None)
+        or leaves_prompt_out
+    )
+
+
+class TwoTowers(Ranker):
+    """A ranker that encodes queries and documents apart, each distinct text once.
+
+    Documents are encoded batch by batch and compared with their queries at once, so that only the queries' vectors and one
+    batch of documents are held.
+    """
+
+    @abstractmethod
+    def represent(self, features: dict[str, torch.Tensor]) -> Any:
+        """Take the representation of a batch out of what the module returned; runs in inference mode."""
+
+    @abstractmethod
+    def gather(self, n: int, found: Iterator[tuple[np.ndarray, Any]]) -> Any:
+        """Join the representations of all n queries, in their order."""
+
+    @abstractmethod
+    def compare(self, queries: Any, query_rows: np.ndarray, docs: Any, doc_rows: np.ndarray) -> np.ndarray:
+        """Score pairs.
+
+        Args:
+            queries: What :meth:`gather` returned.
+            query_rows: Which query each pair has, shape [m].
+            docs: What :meth:`represent` returned for a batch of documents.
+            doc_rows: Which document of the batch each pair has, shape [m].
+
+        Returns:
+            Scores, shape [m].
+        """
+
+    @abstractmethod
+    def similarity_of(self, queries: dict[str, torch.Tensor], docs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Score row i of the queries' features with row i of the documents', differentiably: shape [n]."""
+
+    def task_window(self, task: str) -> int:
+        """The longest query or document in tokens, special tokens and prompt included."""
+        return self.window
+
+    @property
+    def window(self) -> int:
+        """The longest text in tokens, see :func:`~pyterrier_debias.rankers.base.window_of`."""
+        module = self.module
+        if not reads_plain_text(module, "document"):
+            if self.max_length is not None:
+                raise InputError(
+                    f"{type(self).__name__}: this model prepares its input itself, so max_length cannot be set; leave it out"
+                )
+            return module.max_seq_length or 512
+        return window_of(module.tokenizer, module.config, self.max_length, self)
+
+    def encoded(self, texts: Sequence[str], task: str) -> Iterator[tuple[np.ndarray, Any]]:
+        """Encode texts in batches of like length.
+
+        Args:
+            texts: n texts, preferably distinct.
+            task: ``'query'`` or ``'document'``.
+
+        Yields:
+            ``(indices, representation)`` for each batch, see :meth:`represent`; every index occurs once.
+        """
+        module = self.scoring_module()
+        if reads_plain_text(module, task):
+            sequences = self._sequences(texts, task)
+            sequences.report_cuts(f"{type(self).__name__}, {_PLURAL[task]}", self.task_window(task))
+            lengths = sequences.lengths
+        else:
+            sequences = None
+            lengths = np.array([len(text) // 4 + 4 for text in texts], dtype=np.int64)
+
+        def compute(indices: np.ndarray) -> Any:
+            features = (
+                sequences.padded(indices, module.tokenizer)
+                if sequences is not None
+                else self._prepared([texts[i] for i in indices], task)
+            )
+            return self.represent(self._features(module, features, task))
+
+        return engine.batches(
+            lengths, compute, batch_tokens=self.budget(), verbose=self.verbose, label=f"encoding {_PLURAL[task]}"
+        )
+
+    def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
+        """Score n pairs; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
+        distinct_queries, query_at = places(queries)
+        distinct_docs, doc_at = places(docs)
+        by_doc = np.argsort(doc_at, kind="stable")
+        bounds = np.searchsorted(doc_at[by_doc], np.arange(len(distinct_docs) + 1))
+        sought = self.gather(len(distinct_queries), self.encoded(distinct_queries, "query"))
+        scores = np.empty(len(docs))
+        for indices, found in self.encoded(distinct_docs, "document"):
+            rows = np.concatenate([by_doc[bounds[i] : bounds[i + 1]] for i in indices])
+            doc_rows = np.repeat(np.arange(len(indices)), bounds[indices + 1] - bounds[indices])
+            scores[rows] = self.compare(sought, query_at[rows], found, doc_rows)
+        return scores
+
+    def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Turn n pairs into tensors (scorer protocol), named ``query_...`` and ``document_...``.
+
+        Args:
+            queries: n queries.
+            docs: n documents.
+
+        Returns:
+            Tensors on the CPU whose first dimension is n.
+
+        Raises:
+            InputError: Where the model does not read texts as rows of tokens, so that it cannot be trained here.
+        """
+        import torch
+
+        module, tensors = self.module, {}
+        for task, texts in (("query", queries), ("document", docs)):
+            if reads_plain_text(module, task):
+                features = self._sequences(texts, task).padded(np.arange(len(texts)), module.tokenizer)
+            else:
+                features = self._prepared(list(texts), task)
+            for name, value in features.items():
+                if isinstance(value, int) and not isinstance(value, bool):
+                    value = torch.full((len(texts),), value)
+                if not isinstance(value, torch.Tensor):
+                    continue
+                if value.shape[:1] != (len(texts),):
+                    raise InputError(
+                        f"{type(self).__name__}: this model turns texts into {name!r} of shape {tuple(value.shape)}, not into "
+                        f"one row a text; such a model scores, but cannot be trained here"
+                    )
+                tensors[f"{task}_{name}"] = value
+        return tensors
+
+    def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
+        """Score what :meth:`tokenise` returned (scorer protocol).
+
+        Args:
+            tensors: The tensors, on the model's device.
+
+        Returns:
+            Scores, shape [n].
+        """
+        found = []
+        for task in ("query", "document"):
+            own = {name.removeprefix(f"{task}_"): value for name, value in tensors.items() if name.startswith(f"{task}_")}
+            found.append(self._features(self.module, own, task))
+        return self.similarity_of(*found)
+
+    def _sequences(self, texts: Sequence[str], task: str) -> engine.Sequences:
+        module = self.module
+        prompt = prompt_of(module, task)
+        ids = engine.token_ids(module.tokenizer, [prompt + text for text in texts], verbose=self.verbose)
+        side = module.tokenizer.truncation_side
+        return engine.Sequences(engine.Template.single(module.tokenizer), self.task_window(task), ids, side=side)
+
+    def _prepared(self, texts: list[str], task: str) -> dict[str, Any]:
+        module = self.module
+        with engine.TOKENIZER_LOCK:
+            return module.preprocess(texts, prompt=prompt_of(module, task) or None, task=task)
+
+    def _features(self, module: Any, features: dict[str, Any], task: str) -> dict[str, torch.Tensor]:
+        import torch
+
+        device = self.torch_device
+        moved = {name: v.to(device) if isinstance(v, torch.Tensor) else v for name, v in features.items()}
+        return module(moved, task=task)

