@@ -138,6 +138,22 @@ def source_fingerprint(model: str | Path) -> str:
 
 
 @contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers from printing notes and progress bars while it loads or saves."""
+    from transformers.utils import logging as hf_logging
+
+    level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(level)
+        if bars:
+            hf_logging.enable_progress_bar()
+
+
+@contextmanager
 def loading(model: str | Path, stage: Any) -> Iterator[str]:
     """Load from a hub name or folder: quiet where it works, one clear line where it does not.
 
@@ -151,19 +167,15 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
     Raises:
         InputError: Where there is no such folder, it holds no model, or the hub does not give it.
     """
-    from transformers.utils import logging as hf_logging
-
     where, name = Path(model).expanduser(), frames.stage_name(stage)
     looks_local = isinstance(model, Path) or where.is_absolute() or str(model).startswith((".", "~"))
     if looks_local and not where.is_dir():
         raise InputError(f"{name}: there is no model folder {str(model)!r}; check the path, or give a hub name")
     if where.is_dir() and not (where / "config.json").is_file() and not (where / "modules.json").is_file():
         raise InputError(f"{name}: folder {str(model)!r} holds no config.json, so it is no Hugging Face model folder")
-    level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
     try:
-        yield str(where if where.is_dir() else model)
+        with quiet():
+            yield str(where if where.is_dir() else model)
     except InputError:
         raise
     except Exception as error:
@@ -175,10 +187,6 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
             remedy = "check the name, or download the model where there is a network and give its folder"
             remedy = f"HF_HUB_OFFLINE is set: {remedy}" if offline else remedy
         raise InputError(f"{name}: model {str(model)!r} cannot be loaded ({first[:200]}); {remedy}") from error
-    finally:
-        hf_logging.set_verbosity(level)
-        if bars:
-            hf_logging.enable_progress_bar()
 
 
 def window_of(tokenizer: Any, config: Any, max_length: int | None, stage: Any) -> int:

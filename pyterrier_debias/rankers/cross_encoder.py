@@ -1,0 +1,242 @@
+"""Cross-encoders: one score from the concatenation of query and document. Floor 2."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.files import whole_folder
+from pyterrier_debias.rankers.base import Ranker, quiet
+from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, token_ids
+from pyterrier_debias.rankers.packed import PackedBert
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger(__name__)
+
+#: Where a fresh head reads the encoder.
+HEADS = ("cls", "mean")
+
+
+class CrossEncoder(Ranker):
+    """Scores a document by reading it together with the query (BERT_CAT; monoBERT).
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, ``query`` and the text: ``text_field``, or all ``fields``
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
+    ===============  ==========================================================================
+
+    The score is the raw logit, which sentence-transformers' ``CrossEncoder.predict`` passes through a sigmoid. A checkpoint with
+    two labels (not relevant, relevant) scores by the difference of its logits, which is the log-odds of relevance and ranks as
+    the softmax probability does. Pairs are cut as Hugging Face's ``longest_first`` cuts them. A score depends on its own pair
+    only.
+
+    A checkpoint without a classification head (a bare encoder) gets a fresh one, drawn from ``seed``: good for training, while
+    its scores mean nothing before. The log says so.
+
+    Args:
+        model: A hub name, a folder, another cross-encoder (whose weights are copied), or an
+            :class:`~pyterrier_debias.rankers.base.InMemory` model.
+        max_length: Longest pair in tokens; None for all that the model can read. What is cut is logged.
+        device: Where to compute; None picks CUDA, then Apple's MPS, then the processor.
+        dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``. Half precision is faster and moves scores by about 1e-3 relative:
+            stay with float32 where small differences of scores are the result.
+        batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
+        text_field: The column with the document's text.
+        fields: Columns to join with a blank in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
+        long: What to do with long documents: ``'truncate'`` reads what fits into the window, ``'firstp'`` scores the first
+            passage, ``'maxp'`` takes the best passage.
+        passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
+        passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
+        head: Where a fresh head reads: ``'cls'`` is the architecture's own classification head on the first token, ``'mean'`` a
+            linear layer on the mean of all tokens, for encoders whose first token was never trained (all-MiniLM-L6-v2). Without
+            effect on checkpoints that bring a head.
+        seed: Of the fresh head.
+        verbose: Whether to show progress.
+
+    Raises:
+        InputError: From scoring: missing texts, duplicate pairs, options that are not known, a model that cannot be loaded.
+
+    Example::
+
+        reranker = CrossEncoder("cross-encoder/ms-marco-MiniLM-L6-v2")
+        pipeline = bm25 % 100 >> dataset.text_loader() >> reranker
+
+    When not to use it: over whole collections, where every query would read every document; let a first stage or a
+    :class:`~pyterrier_debias.BiEncoder` choose candidates.
+
+    References:
+        Nogueira and Cho, Passage Re-ranking with BERT, 2019 (arXiv:1901.04085). MaxP: Dai and Callan, SIGIR 2019.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "CrossEncoder", "help_url": None}
+
+    _SOURCE = ("model", "device", "dtype", "head", "seed")
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        max_length: int | None = None,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+        batch_tokens: int | None = None,
+        text_field: str = "text",
+        fields: Sequence[str] | None = None,
+        long: str = "truncate",
+        passage_length: int = 150,
+        passage_stride: int = 75,
+        head: str = "cls",
+        seed: int = 0,
+        verbose: bool = False,
+    ):
+        super().__init__(
+            model,
+            max_length=max_length,
+            device=device,
+            dtype=dtype,
+            batch_tokens=batch_tokens,
+            text_field=text_field,
+            fields=fields,
+            long=long,
+            passage_length=passage_length,
+            passage_stride=passage_stride,
+            verbose=verbose,
+        )
+        self.head = head
+        self.seed = seed
+
+    def check_options(self) -> None:
+        """Refuse options that are not known; see :meth:`Ranker.check_options`."""
+        super().check_options()
+        if self.head not in HEADS:
+            raise InputError(f"CrossEncoder: head={self.head!r} is not known; use one of {', '.join(HEADS)}")
+
+    def read(self, model: str) -> tuple[torch.nn.Module, Any]:
+        """Load a classifier, or an encoder under a fresh head; see :meth:`Ranker.read`."""
+        import torch
+        from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+        from pyterrier_debias.rankers.heads import MeanHead
+
+        config = AutoConfig.from_pretrained(model)
+        kind = (config.architectures or [""])[0]
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        if kind.endswith("ForSequenceClassification"):
+            if config.num_labels not in (1, 2):
+                raise InputError(
+                    f"CrossEncoder: model {model!r} has {config.num_labels} labels; a ranker needs one (a score) or two (not "
+                    f"relevant, relevant)"
+                )
+            return AutoModelForSequenceClassification.from_pretrained(model, dtype=self.torch_dtype), tokenizer
+        if config.is_encoder_decoder or kind.endswith("ForCausalLM"):
+            raise InputError(
+                f"CrossEncoder: model {model!r} is a {kind or config.model_type}, not an encoder; "
+                f"use T5Reranker for T5, or a checkpoint with a classification head"
+            )
+        if MeanHead.saved_in(model):
+            module = MeanHead(AutoModel.from_pretrained(model, dtype=self.torch_dtype))
+            module.load_head(model)
+            return module, tokenizer
+        logger.warning(
+            "CrossEncoder: model %s brings no classification head; a fresh one on %s (seed %d) scores at random until trained",
+            model,
+            "the mean of all tokens" if self.head == "mean" else "the first token",
+            self.seed,
+        )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            if self.head == "mean":
+                return MeanHead(AutoModel.from_pretrained(model, dtype=self.torch_dtype)), tokenizer
+            return AutoModelForSequenceClassification.from_pretrained(model, num_labels=1, dtype=self.torch_dtype), tokenizer
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the ranker as an ordinary Hugging Face model folder, from which ``CrossEncoder(folder)`` scores the same.
+
+        Args:
+            folder: Where to write; it appears whole or not at all.
+            overwrite: Whether an existing folder may be replaced.
+
+        Raises:
+            InputError: Where the folder exists and may not be replaced, or cannot be written.
+        """
+        with whole_folder(folder, overwrite=overwrite) as scratch, quiet():
+            self.module.save_pretrained(scratch)
+            self.tokenizer.save_pretrained(scratch)
+
+    def sequences(self, queries: Sequence[str], docs: Sequence[str]) -> Sequences:
+        """The token sequences of n pairs, cut to the window."""
+        tokenizer = self.tokenizer
+        return Sequences(
+            Template.pair(tokenizer),
+            self.window,
+            token_ids(tokenizer, queries),
+            token_ids(tokenizer, docs, verbose=self.verbose),
+            side=tokenizer.truncation_side,
+        )
+
+    def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
+        """Score n pairs; see :meth:`Ranker.score_pairs`."""
+        module, sequences = self.scoring_module(), self.sequences(queries, docs)
+        sequences.report_cuts("CrossEncoder", self.window)
+        packed_logits = _packed_logits(module)
+
+        def packed(indices: np.ndarray) -> torch.Tensor:
+            return _relevance(packed_logits(*sequences.packed(indices)))
+
+        def padded(indices: np.ndarray) -> torch.Tensor:
+            tensors = self._padded(sequences, indices)
+            return self.forward(**{name: tensor.to(self.torch_device) for name, tensor in tensors.items()})
+
+        found = batches(
+            sequences.lengths,
+            padded if packed_logits is None else packed,
+            batch_tokens=self.budget(),
+            padded=packed_logits is None,
+            verbose=self.verbose,
+            label="CrossEncoder",
+        )
+        return gather(len(sequences), found)
+
+    def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Tensors of n pairs: ``input_ids``, ``attention_mask`` and, where the model takes them, ``token_type_ids``."""
+        return self._padded(self.sequences(queries, docs), np.arange(len(queries)))
+
+    def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
+        """Scores of shape [n] for the tensors of :meth:`tokenise`, under autograd where the caller asks for it."""
+        return _relevance(self.module(**tensors).logits)
+
+    def _padded(self, sequences: Sequences, indices: np.ndarray) -> dict[str, torch.Tensor]:
+        """A padded batch, without the tensors that the model does not take (a tokenizer may be another architecture's)."""
+        module = self.module
+        takes = inspect.signature(getattr(module, "encoder", module).forward).parameters
+        return {name: tensor for name, tensor in sequences.padded(indices, self.tokenizer).items() if name in takes}
+
+
+def _relevance(logits: torch.Tensor) -> torch.Tensor:
+    """Logits [n, 1] as they are; of two labels [n, 2] the log-odds of the second: shape [n]."""
+    return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+
+
+def _packed_logits(module: Any) -> Callable[..., torch.Tensor] | None:
+    """The fast path of a module: a function from packed sequences to logits, or None where there is none."""
+    from pyterrier_debias.rankers.heads import MeanHead
+
+    encoder = module.encoder if isinstance(module, MeanHead) else getattr(module, "base_model", None)
+    if not PackedBert.supports(encoder):
+        return None
+    packed = PackedBert(encoder)
+    if isinstance(module, MeanHead):
+        return lambda *sequences: module.classifier(packed.mean(*sequences))
+    if type(module).__name__ != type(encoder).__name__.removesuffix("Model") + "ForSequenceClassification":
+        return None
+    if getattr(encoder, "pooler", None) is not None:
+        return lambda *sequences: module.classifier(encoder.pooler(packed.first(*sequences)[:, None]))
+    return lambda *sequences: module.classifier(packed.first(*sequences)[:, None])

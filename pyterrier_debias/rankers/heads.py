@@ -1,0 +1,68 @@
+"""Scoring heads over encoders. Floor 2. Imported only where a model is about to be loaded: it needs torch at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+#: Beside the encoder's own files: what stands on top of it.
+_ABOUT, _WEIGHTS = "pyterrier_debias.json", "head.safetensors"
+
+
+class MeanHead(torch.nn.Module):
+    """An encoder with one linear output on the mean of its token states.
+
+    Args:
+        encoder: A Hugging Face encoder.
+
+    Attributes:
+        classifier: The linear layer, hidden size to 1, drawn as BERT's own weights are (normal with the configuration's
+            ``initializer_range``, bias 0).
+    """
+
+    def __init__(self, encoder: Any):
+        super().__init__()
+        self.encoder = encoder
+        self.config = encoder.config
+        self.classifier = torch.nn.Linear(encoder.config.hidden_size, 1, dtype=encoder.dtype)
+        torch.nn.init.normal_(self.classifier.weight, std=getattr(encoder.config, "initializer_range", 0.02))
+        torch.nn.init.zeros_(self.classifier.bias)
+
+    def forward(self, attention_mask: torch.Tensor, **tensors: torch.Tensor) -> Any:
+        """Logits of a padded batch.
+
+        Args:
+            attention_mask: 1 for tokens, 0 for padding, shape [n, longest].
+            tensors: What else the encoder takes.
+
+        Returns:
+            An output with ``logits`` of shape [n, 1].
+        """
+        from transformers.modeling_outputs import SequenceClassifierOutput
+
+        states = self.encoder(attention_mask=attention_mask, **tensors).last_hidden_state
+        weights = attention_mask[..., None].to(states.dtype)
+        mean = (states * weights).sum(dim=1) / weights.sum(dim=1)
+        return SequenceClassifierOutput(logits=self.classifier(mean))
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the encoder as an ordinary model folder, with the head in two small files beside it."""
+        from safetensors.torch import save_file
+
+        self.encoder.save_pretrained(folder)
+        save_file({name: value.contiguous() for name, value in self.classifier.state_dict().items()}, Path(folder) / _WEIGHTS)
+        (Path(folder) / _ABOUT).write_text(json.dumps({"head": "mean"}) + "\n")
+
+    @classmethod
+    def saved_in(cls, folder: str | Path) -> bool:
+        """Whether a folder was written by :meth:`save_pretrained`."""
+        return (Path(folder) / _WEIGHTS).is_file() and (Path(folder) / _ABOUT).is_file()
+
+    def load_head(self, folder: str | Path) -> None:
+        """Take the head from a folder that :meth:`save_pretrained` wrote."""
+        from safetensors.torch import load_file
+
+        self.classifier.load_state_dict(load_file(Path(folder) / _WEIGHTS))

@@ -1,0 +1,181 @@
+"""The fast path: BERT-shaped encoders without padding, and no more of the last layer than is read. Floor 2.
+
+A padded batch multiplies padding by every weight. Here the tokens of all sequences stand in one matrix, one after the other:
+linear layers, activations and layer norms see that matrix, and attention sees runs of sequences of one length, which the
+engine's sorting puts side by side. Where only the first token's state is read ([CLS] heads), the last layer computes keys and
+values for all tokens and everything else for the first ones.
+
+BERT, RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA share one shape of layer and are served; every other architecture, and any of
+these whose layers were replaced (adapters, quantisation), takes the plain path of Hugging Face. The results of both agree within
+the rounding of the number format.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+#: Encoder classes with BERT's layers, by name, so that asking needs no import.
+_BERT_SHAPED = {"BertModel", "RobertaModel", "XLMRobertaModel", "CamembertModel", "ElectraModel"}
+
+#: Those of them whose first position stands behind the padding token's id.
+_OFFSET_POSITIONS = {"RobertaModel", "XLMRobertaModel", "CamembertModel"}
+
+
+class PackedBert:
+    """Runs a BERT-shaped encoder on packed sequences, in inference only.
+
+    It holds no weights of its own: it reads those of the encoder at every call, so that training the encoder needs no rebuilding.
+
+    Args:
+        encoder: A Hugging Face ``BertModel`` or another one for which :meth:`supports` is true, in eval mode.
+
+    Example::
+
+        packed = PackedBert(encoder)
+        ids, types, lengths = sequences.packed(indices)        # Sequences of the engine
+        states = packed.hidden(ids, types, lengths)            # [sum of lengths, hidden]
+        means = packed.mean(ids, types, lengths)               # [n, hidden], mean pooling as sentence-transformers do it
+        firsts = packed.first(ids, types, lengths)             # [n, hidden], the [CLS] states, cheaper than hidden()
+
+    When not to use it: where gradients, attention weights or the states of other layers are needed.
+    """
+
+    def __init__(self, encoder: Any):
+        self.encoder = encoder
+        self._offset = encoder.config.pad_token_id + 1 if type(encoder).__name__ in _OFFSET_POSITIONS else 0
+
+    @classmethod
+    def supports(cls, encoder: Any) -> bool:
+        """Whether this module knows how to run an encoder.
+
+        Args:
+            encoder: Any torch module.
+
+        Returns:
+            True for a BERT-shaped encoder with its own, unreplaced linear layers and no forward hooks.
+        """
+        import torch
+
+        if type(encoder).__name__ not in _BERT_SHAPED or getattr(encoder.config, "is_decoder", False):
+            return False
+        if getattr(encoder.config, "position_embedding_type", "absolute") not in (None, "absolute"):
+            return False
+        if any(module._forward_hooks or module._forward_pre_hooks for module in encoder.modules()):
+            return False
+        return all(
+            type(linear) is torch.nn.Linear
+            for layer in encoder.encoder.layer
+            for linear in (
+                layer.attention.self.query,
+                layer.attention.self.key,
+                layer.attention.self.value,
+                layer.attention.output.dense,
+                layer.intermediate.dense,
+                layer.output.dense,
+            )
+        )
+
+    def hidden(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray) -> torch.Tensor:
+        """States of all tokens after the last layer.
+
+        Args:
+            ids: Token ids of all sequences, one after the other, shape [sum of lengths].
+            types: Token type ids, same shape.
+            lengths: Tokens of each sequence, shape [n]; sequences of one length should stand side by side, which is what makes
+                attention fast.
+
+        Returns:
+            Tensor of shape [sum of lengths, hidden], on the encoder's device and in its number format.
+        """
+        states = self._embed(ids, types, lengths)
+        for layer in self.encoder.encoder.layer:
+            states = self._layer(layer, states, lengths)
+        return states
+
+    def first(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray) -> torch.Tensor:
+        """States of each sequence's first token after the last layer; arguments as in :meth:`hidden`.
+
+        Returns:
+            Tensor of shape [n, hidden].
+        """
+        states = self._embed(ids, types, lengths)
+        *inner, last = self.encoder.encoder.layer
+        for layer in inner:
+            states = self._layer(layer, states, lengths)
+        return self._layer(last, states, lengths, first_only=True)
+
+    def mean(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray) -> torch.Tensor:
+        """Mean over each sequence's token states, special tokens included; arguments as in :meth:`hidden`.
+
+        Returns:
+            Tensor of shape [n, hidden].
+        """
+        import torch
+
+        states = self.hidden(ids, types, lengths)
+        counts = torch.as_tensor(lengths, device=states.device)
+        return torch.segment_reduce(states.float(), "mean", lengths=counts).to(states.dtype)
+
+    def _embed(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray) -> torch.Tensor:
+        import torch
+
+        device = self.encoder.device
+        starts = np.cumsum(lengths) - lengths
+        positions = np.arange(len(ids)) - np.repeat(starts, lengths) + self._offset
+        tensors = (torch.from_numpy(np.ascontiguousarray(a)).to(device)[None] for a in (ids, types, positions))
+        input_ids, token_type_ids, position_ids = tensors
+        states = self.encoder.embeddings(input_ids=input_ids, token_type_ids=token_type_ids, position_ids=position_ids)
+        if hasattr(self.encoder, "embeddings_project"):
+            states = self.encoder.embeddings_project(states)
+        return states[0]
+
+    def _layer(self, layer: Any, states: torch.Tensor, lengths: np.ndarray, first_only: bool = False) -> torch.Tensor:
+        """One transformer layer over packed states: [tokens, hidden] to the same, or to [n, hidden] for first tokens."""
+        import torch
+
+        attention = layer.attention.self
+        read = states
+        if first_only:
+            read = states[torch.from_numpy(np.cumsum(lengths) - lengths).to(states.device)]
+        query, key, value = attention.query(read), attention.key(states), attention.value(states)
+        mixed = _attend(query, key, value, lengths, attention.num_attention_heads, first_only)
+        out = layer.attention.output
+        read = out.LayerNorm(out.dense(mixed).add_(read))
+        inner = layer.intermediate
+        return layer.output.LayerNorm(layer.output.dense(inner.intermediate_act_fn(inner.dense(read))).add_(read))
+
+
+def _runs(lengths: np.ndarray) -> list[tuple[int, int]]:
+    """Runs of equal lengths: (length, how many), in order."""
+    edges = np.flatnonzero(np.diff(lengths, prepend=-1, append=-1))
+    return [(int(lengths[start]), int(end - start)) for start, end in pairwise(edges)]
+
+
+def _attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: np.ndarray, heads: int, first_only: bool
+) -> torch.Tensor:
+    """Attention within each sequence: one call for each run of sequences of equal length, none of which needs a mask."""
+    import torch
+
+    hidden = query.shape[-1]
+    mixed = torch.empty_like(query)
+    token, row = 0, 0
+    for length, count in _runs(lengths):
+        read = 1 if first_only else length
+        tokens, rows = slice(token, token + count * length), slice(row, row + count * read)
+        token, row = tokens.stop, rows.stop
+
+        def split(part: torch.Tensor, width: int, count: int = count) -> torch.Tensor:
+            return part.view(count, width, heads, hidden // heads).transpose(1, 2)
+
+        found = torch.nn.functional.scaled_dot_product_attention(
+            split(query[rows], read), split(key[tokens], length), split(value[tokens], length)
+        )
+        mixed[rows].view(count, read, heads, hidden // heads).copy_(found.transpose(1, 2))
+    return mixed
