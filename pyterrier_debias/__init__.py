@@ -28,6 +28,14 @@ _PUBLIC = {
     "PlantedCollection": "collections.planted",
     "PlantedRanker": "collections.planted_rankers",
     "open_dataset": "collections.opening",
+    "read_corpus": "collections.readers",
+    "read_topics": "collections.readers",
+    "read_qrels": "collections.readers",
+    "read_run": "collections.readers",
+    "read_squad": "collections.answers",
+    "read_spans": "collections.answers",
+    "read_qna": "collections.answers",
+    "IRDSCollection": "collections.irds",
     # the audit
     "audit": "audit.run",
     "AuditResult": "audit.run",
@@ -42,10 +50,13 @@ __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
     from pyterrier_debias.audit.run import AuditResult, audit
+    from pyterrier_debias.collections.answers import read_qna, read_spans, read_squad
     from pyterrier_debias.collections.base import Collection, Dataset, TextLoader
+    from pyterrier_debias.collections.irds import IRDSCollection
     from pyterrier_debias.collections.opening import open_dataset
     from pyterrier_debias.collections.planted import PlantedCollection
     from pyterrier_debias.collections.planted_rankers import PlantedRanker
+    from pyterrier_debias.collections.readers import read_corpus, read_qrels, read_run, read_topics
     from pyterrier_debias.errors import InputError
     from pyterrier_debias.findings import Finding, Room
     from pyterrier_debias.position.answers import AnswerPositions
