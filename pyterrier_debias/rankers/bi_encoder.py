@@ -13,7 +13,6 @@ import pyterrier as pt
 from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.rankers import engine
-from pyterrier_debias.rankers.base import weights_fingerprint
 from pyterrier_debias.rankers.towers import TwoTowers, places
 from pyterrier_debias.rankers.vectors import Batch, Vectors
 from pyterrier_debias.stage import Stage
@@ -28,6 +27,8 @@ POOLING = ("cls", "mean")
 
 #: Documents that are encoded at a time when a corpus is turned into vectors.
 _CORPUS_ROWS = 4096
+
+_PROBE = "The harbour bridge of 1932 carries eight lanes, two railway tracks and a footpath."
 
 
 class BiEncoder(TwoTowers):
@@ -221,11 +222,11 @@ class BiEncoder(TwoTowers):
         if isinstance(corpus, Vectors):
             return Retriever(self, corpus, num_results=num_results, verbose=verbose)
         _no_passages(self)
-        batches, made_by = self._corpus_vectors(corpus, verbose), self.vectors_key()
+        batches, probe = self._corpus_vectors(corpus, verbose), self.probe()
         vectors = (
-            Vectors.gather(batches, model=made_by)
+            Vectors.gather(batches, probe=probe)
             if folder is None
-            else Vectors.write(folder, batches, model=made_by, overwrite=overwrite)
+            else Vectors.write(folder, batches, probe=probe, overwrite=overwrite)
         )
         return Retriever(self, vectors, num_results=num_results, verbose=verbose)
 
@@ -250,13 +251,12 @@ class BiEncoder(TwoTowers):
         docnos = frames.with_string_ids(frame)["docno"].tolist()
         return docnos, self.encode_docs(self.documents(frame))
 
-    def vectors_key(self) -> str:
-        """What vectors depend on, as a text: the weights' values and the options of encoding.
+    def probe(self) -> np.ndarray:
+        """What the model makes of a fixed text, float32, shape [d + 1] with ``max_length`` at the end.
 
-        It is kept beside stored vectors, and is the same wherever the model's folder lies. Loads the model.
+        Kept beside stored vectors, it tells a model with other weights, pooling, prompts or options, wherever its folder lies.
         """
-        options = {"similarity": self.similarity, "max_length": self.max_length, "pooling": self.pooling, "dtype": self.dtype}
-        return f"{weights_fingerprint(self.module)} {options}"
+        return np.append(self.encode_docs([_PROBE])[0], np.float32(self.max_length or 0))
 
     # What TwoTowers asks for
 

@@ -118,7 +118,9 @@ class Retriever(Stage):
         present = self.model.fingerprint()
         if self.__dict__.get("_checked") == present:
             return
-        if self.vectors.model != self.model.vectors_key():
+        # Loose enough for another machine or device, far closer than two models ever are.
+        probe, made_by = self.model.probe(), np.array(self.vectors.probe)
+        if probe.shape != made_by.shape or not np.allclose(probe, made_by, atol=1e-3 * np.abs(probe[:-1]).max()):
             raise InputError(
                 f"Retriever: {self.vectors!r} were made by another model, or with other options, than the one that encodes "
                 f"queries; make them again with {type(self.model).__name__}(...).retriever(corpus, ...)"

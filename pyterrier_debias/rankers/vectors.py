@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,28 +33,36 @@ class Vectors:
         (2, 2, None)
     """
 
-    def __init__(self, matrix: np.ndarray, docnos: np.ndarray, *, model: str, longest: float, folder: Path | None = None):
+    def __init__(
+        self,
+        matrix: np.ndarray,
+        docnos: np.ndarray,
+        *,
+        longest: float,
+        probe: Sequence[float] = (),
+        folder: Path | None = None,
+    ):
         """
         Args:
             matrix: float32, shape [n, d].
             docnos: UTF-8 bytes (numpy dtype ``S``), shape [n], all different.
-            model: Says which model and options made the vectors; queries must come from the same.
             longest: The largest Euclidean norm of a row.
+            probe: What the model makes of a fixed text: tells whether queries are encoded by the same model.
             folder: Where the arrays are mapped from; None for arrays in memory.
         """
         self.matrix = matrix
         self.docnos = docnos
-        self.model = model
         self.longest = longest
+        self.probe = tuple(float(value) for value in probe)
         self.folder = folder
 
     @classmethod
-    def gather(cls, batches: Iterable[Batch], *, model: str = "") -> Vectors:
+    def gather(cls, batches: Iterable[Batch], *, probe: Sequence[float] = ()) -> Vectors:
         """Keep vectors in memory.
 
         Args:
             batches: Pairs of docnos and vectors, float, shape [m, d].
-            model: Says which model and options made them.
+            probe: See the constructor.
 
         Returns:
             All of them.
@@ -65,18 +73,18 @@ class Vectors:
         check = _Check()
         parts = [check(docnos, vectors) for docnos, vectors in batches]
         names = check.names()
-        return cls(np.concatenate(parts), names, model=model, longest=check.longest)
+        return cls(np.concatenate(parts), names, longest=check.longest, probe=probe)
 
     @classmethod
     def write(
-        cls, folder: str | Path, batches: Iterable[Batch], *, model: str = "", overwrite: bool = False
+        cls, folder: str | Path, batches: Iterable[Batch], *, probe: Sequence[float] = (), overwrite: bool = False
     ) -> Vectors:
         """Write vectors to a folder, whole or not at all, one batch in memory at a time.
 
         Args:
             folder: The folder to make.
             batches: Pairs of docnos and vectors, float, shape [m, d].
-            model: Says which model and options made them.
+            probe: See the constructor.
             overwrite: Whether an existing folder may be replaced.
 
         Returns:
@@ -98,7 +106,7 @@ class Vectors:
                 file.seek(0)
                 _npy_header(file, (len(names), check.dimensions))
             np.save(scratch / "docnos.npy", names)
-            meta = {"format": _FORMAT, "model": model, "documents": len(names), "longest": check.longest}
+            meta = {"format": _FORMAT, "documents": len(names), "longest": check.longest, "probe": [float(v) for v in probe]}
             (scratch / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         return cls.open(folder)
 
@@ -121,7 +129,7 @@ class Vectors:
             matrix = np.load(folder / "vectors.npy", mmap_mode="r")
             docnos = np.load(folder / "docnos.npy", mmap_mode="r")
             whole = meta["format"] == _FORMAT and len(matrix) == len(docnos) == meta["documents"]
-            longest, model = float(meta["longest"]), str(meta["model"])
+            longest, probe = float(meta["longest"]), list(meta["probe"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{folder} is no folder of vectors ({type(error).__name__}); make one with BiEncoder(...).retriever(corpus, "
@@ -129,7 +137,7 @@ class Vectors:
             ) from error
         if not whole:
             raise InputError(f"{folder}: its files do not belong together; make the vectors again with overwrite=True")
-        return cls(matrix, docnos, model=model, longest=longest, folder=folder.resolve())
+        return cls(matrix, docnos, longest=longest, probe=probe, folder=folder.resolve())
 
     @property
     def dimensions(self) -> int:
@@ -141,12 +149,12 @@ class Vectors:
         return len(self.docnos)
 
     def __eq__(self, other: object) -> bool:
-        """Equal folder and model; vectors in memory are equal to themselves only."""
+        """Equal folder with equal content; vectors in memory are equal to themselves only."""
         if not isinstance(other, Vectors):
             return NotImplemented
         if self.folder is None:
             return self is other
-        return (self.folder, self.model, len(self)) == (other.folder, other.model, len(other))
+        return (self.folder, len(self), self.longest, self.probe) == (other.folder, len(other), other.longest, other.probe)
 
     def __hash__(self) -> int:
         """Hash of the folder, or of the object where there is none."""

@@ -84,12 +84,12 @@ def batches_of(n, d=4, size=3):
 
 def test_a_folder_holds_what_was_written(tmp_path):
     matrix, names, batches = batches_of(10)
-    written = Vectors.write(tmp_path / "v", iter(batches), model="m1")
+    written = Vectors.write(tmp_path / "v", iter(batches), probe=np.array([0.5, 2.0]))
     assert isinstance(written.matrix, np.memmap)
     for vectors in (written, Vectors.open(tmp_path / "v"), pickle.loads(pickle.dumps(written))):
         assert np.array_equal(vectors.matrix, matrix)
         assert [name.decode() for name in vectors.docnos] == names
-        assert (len(vectors), vectors.dimensions, vectors.model) == (10, 4, "m1")
+        assert (len(vectors), vectors.dimensions, vectors.probe) == (10, 4, (0.5, 2.0))
         assert vectors.longest == pytest.approx(longest(matrix))
         assert vectors == written and hash(vectors) == hash(written)
     assert np.array_equal(np.load(tmp_path / "v" / "vectors.npy"), matrix)
