@@ -291,14 +291,15 @@ class Positions:
         Returns:
             A dictionary: ``answers`` (distinct strings of a query, of a passage where there is no qid), ``omitted`` (the share
             of them without a match in any passage), ``omitted_pairs`` (the share of answer and passage pairs without a match),
-            ``matches``, ``passages`` (with a match), ``mean_relative`` (original), ``mean_rotated``, ``mean_uniform`` (what
-            rotation gives on average: the mean of (n - 1) / 2n), ``cut`` (share of matches that rotation cuts).
+            ``matches``, ``passages`` (with a match), ``mean_relative`` (original), ``mean_placed`` (of the same answers put
+            anywhere in their passages, whole: the mean of (n - L) / 2n), ``mean_rotated``, ``mean_uniform`` (what rotation gives
+            on average: the mean of (n - 1) / 2n), ``cut`` (share of matches that rotation cuts).
         """
         frame, matches = self.frame, self.matches
         owner = "qid" if "qid" in frame else "docno"
         answers = frame.groupby([owner, "answer"])["matched"].any()
         pairs = frame.groupby([*dict.fromkeys([owner, "docno"]), "answer"])["matched"].any()
-        n = matches["n_words"]
+        n, length = matches["n_words"], matches["length"]
         return {
             "answers": len(answers),
             "omitted": _mean(~answers),
@@ -306,6 +307,7 @@ class Positions:
             "matches": len(matches),
             "passages": matches["docno"].nunique(),
             "mean_relative": _mean(matches["relative"]),
+            "mean_placed": _mean((n - length) / (2 * n)),
             "mean_rotated": _mean(matches["rotated_relative"]),
             "mean_uniform": _mean((n - 1) / (2 * n)),
             "cut": _mean(matches["cut"]),
@@ -324,14 +326,15 @@ class Positions:
 
         Returns:
             One row a bin: ``bin``, ``left``, ``right`` (relative positions), ``count``, ``share``, ``low``, ``high`` (interval
-            of the share), ``uniform`` (the share under uniform word positions, exactly for these passages' lengths).
+            of the share); ``uniform``: the share where the first words are anywhere in their passages alike, exactly for these
+            passages' lengths; ``placed``: the same where answers are anywhere, whole: a long one cannot begin at the end.
 
         Raises:
             InputError: Where ``bins`` is below 2.
         """
         from scipy import stats
 
-        position, n, passage = self._arrays(rotated, ("docno",), bins)
+        position, n, passage, length = self._arrays(rotated, ("docno",), bins)
         drawn = rotating.bin_of(position, n, bins)
         table = np.zeros((passage.max(initial=-1) + 1, bins))
         np.add.at(table, (passage, drawn), 1)
@@ -350,7 +353,8 @@ class Positions:
                 "share": share,
                 "low": np.clip(share - half, 0, 1),
                 "high": np.clip(share + half, 0, 1),
-                "uniform": self._uniform(n, bins) / total,
+                "uniform": _expected(n, np.ones_like(n), bins) / total,
+                "placed": _expected(n, length, bins) / total,
             }
         )
 
@@ -374,14 +378,17 @@ class Positions:
           of one passage, and no large counts.
         - ``method='chi2'`` takes one answer a passage, drawn by key, and the chi-square law with bins - 1 degrees of freedom; it
           has less power, but tells p values below 1 / (draws + 1) apart.
+        - ``method='placed'`` does the same against answers that are put anywhere in their passages, whole. An answer of L words
+          cannot begin in the last L - 1, so that long answers begin early without anybody preferring the beginning; use this
+          one to ask whether there is a preference in passages as they are.
 
         An ordinary chi-square test over all answers rejects too often, because answers of one passage lie close together.
 
         Args:
             bins: How many equal parts.
             rotated: Whether to test the positions after rotation.
-            method: ``'rotation'`` or ``'chi2'``.
-            draws: Rotations drawn; plays no part with ``'chi2'``.
+            method: ``'rotation'``, ``'chi2'`` or ``'placed'`` (not for rotated positions, where answers may be cut).
+            draws: Rotations drawn; plays a part with ``'rotation'`` only.
             seed: Of the draws.
             cluster: The columns that name what turns together; ``('qid', 'docno')`` for positions after a rotation that was drawn
                 for each query and passage.
@@ -392,31 +399,36 @@ class Positions:
         Raises:
             InputError: Where no answer has a place, or an option is not known.
         """
-        if method not in ("rotation", "chi2"):
-            raise InputError(f"uniformity_test: method={method!r} is not known; use one of 'rotation', 'chi2'")
-        position, n, passage = self._arrays(rotated, cluster, bins)
+        if method not in ("rotation", "chi2", "placed") or (method == "placed" and rotated):
+            after = " after rotation" if rotated else ""
+            known = "'rotation', 'chi2'" + ("" if rotated else ", 'placed'")
+            raise InputError(f"uniformity_test: there is no method={method!r}{after}; use one of {known}")
+        position, n, passage, length = self._arrays(rotated, cluster, bins)
         if not len(position):
             raise InputError(f"uniformity_test: no answer of {self.name} has a place in its passage; there is nothing to test")
-        if method == "chi2":
+        if method != "rotation":
             chosen = self._one_a_passage(passage, seed)
-            position, n, passage = position[chosen], n[chosen], passage[chosen]
-        expected = self._uniform(n, bins)
+            position, n, passage, length = position[chosen], n[chosen], passage[chosen], length[chosen]
+        expected = _expected(n, length if method == "placed" else np.ones_like(n), bins)
         possible = expected > 0
 
         def statistic(counts: np.ndarray) -> np.ndarray:
             return ((counts[..., possible] - expected[possible]) ** 2 / expected[possible]).sum(-1)
 
         observed = float(statistic(np.bincount(rotating.bin_of(position, n, bins), minlength=bins)))
-        if method == "chi2":
-            from scipy import stats
+        if method == "rotation":
+            null = statistic(rotating.rotation_null(position, n, passage, bins, draws=draws, seed=seed))
+            return TestResult(observed, p_from_null(observed, null), len(position), f"random rotations, {draws} draws")
+        from scipy import stats
 
-            p = float(stats.chi2.sf(observed, possible.sum() - 1))
-            return TestResult(observed, p, len(position), "chi-square, one answer a passage")
-        null = statistic(rotating.rotation_null(position, n, passage, bins, draws=draws, seed=seed))
-        return TestResult(observed, p_from_null(observed, null), len(position), f"random rotations, {draws} draws")
+        p = float(stats.chi2.sf(observed, possible.sum() - 1))
+        law = "whole answers placed at random" if method == "placed" else "chi-square"
+        return TestResult(observed, p, len(position), f"{law}, one answer a passage")
 
     def plot(self, *others: Positions, bins: int = 20, rotated: bool = True, axes: Axes | None = None) -> Axes:
         """Draw the paper's Figure 1: the share of answers by relative position, original and rotated, with 95 % intervals.
+
+        A thin dotted line in the same colour shows the same answers put anywhere in their passages, whole.
 
         Args:
             others: More collections for the same picture.
@@ -429,48 +441,60 @@ class Positions:
         """
         from pyterrier_debias import plots
 
-        axes = plots.new_axes() if axes is None else axes
+        axes = plots.new_axes(7.5, 5.2) if axes is None else axes
+        for i, one in enumerate((self, *others)):
+            summary = one.summary()
+            label = f"{one.name}\n{summary['matches']:,} answers, {summary['passages']:,} passages"
+            label += f", {summary['omitted']:.1%} omitted" if summary["omitted"] else ""
+            one.draw_curve(axes, bins, colour=plots.colour(i), label=label)
+            if rotated:
+                one.draw_curve(axes, bins, rotated=True, colour=plots.colour(i), label="passages rotated")
+            one.draw_placed(axes, bins, colour=plots.colour(i))
+        label_bins(axes, bins)
         with plots.house_style():
-            for i, one in enumerate((self, *others)):
-                summary = one.summary()
-                label = f"{one.name} ({summary['matches']:,} answers in {summary['passages']:,} passages"
-                label += f"; {summary['omitted']:.0%} omitted)" if summary["omitted"] else ")"
-                for style, marker, after, text in (("-", "o", False, label), ("--", "s", True, f"{one.name}, rotated")):
-                    if after and not rotated:
-                        continue
-                    table = one.histogram(bins, rotated=after)
-                    middle = (table["left"] + table["right"]) / 2
-                    axes.plot(
-                        middle, 100 * table["share"], style, marker=marker, color=plots.colour(i), label=text,
-                        markerfacecolor="white" if after else None,
-                    )  # fmt: skip
-                    axes.fill_between(
-                        middle, 100 * table["low"], 100 * table["high"], color=plots.colour(i), alpha=0.15, linewidth=0
-                    )
-            axes.axhline(100 / bins, color=plots.GREY, linestyle=":", linewidth=1.2, label="uniform")
-            axes.set_xlim(0, 1)
-            axes.set_ylim(bottom=0)
-            plots.label_axes(
-                axes,
-                x="where the answer begins (0 = first word of the passage, 1 = its end)",
-                y=f"answers [% in each {100 / bins:.3g} % of a passage]",
-            )
-            axes.legend()
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=1 + len(others))
         return axes
 
-    def _arrays(self, rotated: bool, cluster: tuple[str, ...], bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def draw_curve(self, axes: Axes, bins: int, *, rotated: bool = False, colour: str, label: str) -> None:
+        """Draw one curve with its 95 % interval: filled circles for original positions, open squares after rotation.
+
+        Args:
+            axes: Where to draw.
+            bins: How many equal parts of a passage.
+            rotated: Whether to draw the positions after rotation.
+            colour: Of the curve.
+            label: For the legend.
+        """
+        from pyterrier_debias import plots
+
+        table = self.histogram(bins, rotated=rotated)
+        middle = (table["left"] + table["right"]) / 2
+        look = {"linestyle": "--", "marker": "s", "markerfacecolor": "white"} if rotated else {"marker": "o"}
+        with plots.house_style():
+            axes.plot(middle, 100 * table["share"], color=colour, label=label, **look)
+            axes.fill_between(middle, 100 * table["low"], 100 * table["high"], color=colour, alpha=0.12, linewidth=0)
+
+    def draw_placed(self, axes: Axes, bins: int, *, colour: str) -> None:
+        """Draw what the same answers would give if they were put anywhere in their passages, whole: a thin dotted line.
+
+        Args:
+            axes: Where to draw.
+            bins: How many equal parts of a passage.
+            colour: Of the line.
+        """
+        table = self.histogram(bins)
+        middle = (table["left"] + table["right"]) / 2
+        axes.plot(middle, 100 * table["placed"], color=colour, linestyle=":", linewidth=1.5, label="placed at random")
+
+    def _arrays(self, rotated: bool, cluster: tuple[str, ...], bins: int) -> tuple[np.ndarray, ...]:
+        """Position, words, code of the passage, length: one entry a match."""
         if bins < 2:
             raise InputError(f"Positions: bins={bins} leaves nothing to compare; use 2 or more")
         rows = self.matches
-        position = rows["rotated_position" if rotated else "position"].to_numpy(dtype=np.int64)
-        return position, rows["n_words"].to_numpy(dtype=np.int64), rows.groupby(list(cluster)).ngroup().to_numpy()
-
-    @staticmethod
-    def _uniform(n: np.ndarray, bins: int) -> np.ndarray:
-        """Expected counts: each answer anywhere in its passage alike."""
-        lengths, answers = np.unique(n, return_counts=True)
-        shares = np.array([rotating.bin_shares(int(length), bins) for length in lengths]).reshape(-1, bins)
-        return answers @ shares
+        position, n, length = (
+            rows[c].to_numpy(dtype=np.int64) for c in ("rotated_position" if rotated else "position", "n_words", "length")
+        )
+        return position, n, rows.groupby(list(cluster)).ngroup().to_numpy(), length
 
     def _one_a_passage(self, passage: np.ndarray, seed: int) -> np.ndarray:
         """For each passage the row whose key is the smallest: a draw that does not depend on the order of rows."""
@@ -479,6 +503,33 @@ class Positions:
         keys = np.array([keyed_hash(seed, "one answer", *ids) for ids in zip(*columns)], dtype=np.uint64)
         order = np.lexsort((keys, passage))
         return order[np.flatnonzero(np.diff(passage[order], prepend=-1))]
+
+
+def label_bins(axes: Axes, bins: int, title: str = "") -> None:
+    """Label axes that show positions in equal parts of passages.
+
+    Args:
+        axes: Matplotlib axes.
+        bins: How many parts.
+        title: What the picture shows; may be empty.
+    """
+    from pyterrier_debias import plots
+
+    axes.set_xlim(0, 1)
+    axes.set_ylim(bottom=0)
+    plots.label_axes(
+        axes,
+        x="where the answer begins (0 = first word of the passage, 1 = its end)",
+        y=f"answers [% in each {100 / bins:.3g} % of a passage]",
+        title=title,
+    )
+
+
+def _expected(n: np.ndarray, length: np.ndarray, bins: int) -> np.ndarray:
+    """Expected counts where each answer of some length begins anywhere in its passage alike."""
+    kinds, answers = np.unique(np.stack([n, length]), axis=1, return_counts=True)
+    shares = np.array([rotating.bin_shares(int(words), bins, int(run)) for words, run in kinds.T]).reshape(-1, bins)
+    return answers @ shares
 
 
 def _mean(values: Any) -> float:

@@ -183,24 +183,26 @@ def bin_of(position: Any, n: Any, bins: int) -> Any:
     return position * bins // n
 
 
-def bin_shares(n: int, bins: int) -> np.ndarray:
-    """What share of a passage's word positions falls into each bin; equal only where ``bins`` divides n.
+def bin_shares(n: int, bins: int, length: int = 1) -> np.ndarray:
+    """How a run of words that is put anywhere in a passage, whole, begins in each bin: starts 0 to n - length alike.
 
-    It is the distribution of a word's bin over all rotations.
+    For one word this is also the distribution of its bin over all rotations, as it is for the first word of any run.
 
     Args:
         n: How many words the passage has.
         bins: How many bins.
+        length: How many words the run has, at most n.
 
     Returns:
         Shape [bins], sums to 1.
 
     Example:
-        >>> bin_shares(5, 2).tolist()
-        [0.6, 0.4]
+        >>> bin_shares(5, 2).tolist(), bin_shares(5, 2, length=4).tolist()
+        ([0.6, 0.4], [1.0, 0.0])
     """
-    edges = -(-np.arange(bins + 1) * n // bins)
-    return np.diff(edges) / n
+    starts = n - length + 1
+    edges = np.minimum(-(-np.arange(bins + 1) * n // bins), starts)
+    return np.diff(edges) / starts
 
 
 def rotation_null(
