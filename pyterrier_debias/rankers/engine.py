@@ -265,18 +265,30 @@ class Sequences:
             stage: Who scores; named in the message.
             window: The window in tokens, for the message.
         """
-        texts = int(np.count_nonzero(self.cut))
-        if texts:
-            logger.warning(
-                "%s: %d of %d texts were cut to the window of %d tokens and lost %d of %d tokens; "
-                "score long documents by passages (long='maxp') or raise max_length where the model allows it",
-                stage,
-                texts,
-                len(self),
-                window,
-                int(self.cut.sum()),
-                int(self.cut.sum() + self.lengths.sum()),
-            )
+        report_cuts(stage, window, self.cut, self.lengths)
+
+
+def report_cuts(stage: str, window: int, cut: np.ndarray, lengths: np.ndarray) -> None:
+    """Log how much did not fit into the window; silent where everything did.
+
+    Args:
+        stage: Who scores; named in the message.
+        window: The window in tokens, for the message.
+        cut: Tokens that each text lost, shape [n].
+        lengths: Tokens that each text has left, shape [n].
+    """
+    texts = int(np.count_nonzero(cut))
+    if texts:
+        logger.warning(
+            "%s: %d of %d texts were cut to the window of %d tokens and lost %d of %d tokens; "
+            "score long documents by passages (long='maxp') or raise max_length where the model allows it",
+            stage,
+            texts,
+            len(cut),
+            window,
+            int(cut.sum()),
+            int(cut.sum() + lengths.sum()),
+        )
 
 
 def plan(lengths: np.ndarray, batch_tokens: int, *, padded: bool = True) -> list[np.ndarray]:

@@ -1,0 +1,208 @@
+import json
+import logging
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_debias import InputError, T5Reranker
+from pyterrier_debias.rankers.base import InMemory
+from pyterrier_debias.rankers.t5 import log_probability_of_first
+from tests.tiny_models import WORDS
+
+RNG = np.random.default_rng(2)
+TEXTS = [" ".join(RNG.choice(WORDS, size=n)) for n in (1, 2, 4, 8, 16, 30)] + ["", " Odd  spacing, Ünïcode {text} ", "true"]
+PAIRS = pd.DataFrame(
+    [
+        {"qid": q, "query": q, "docno": str(i), "text": text}
+        for q in ("what is the red king", "how does a {query} work")
+        for i, text in enumerate(TEXTS)
+    ]
+)
+
+
+@pytest.fixture(scope="session")
+def folder(tiny):
+    """A tiny T5 whose configuration also names ``n_positions``, which pyterrier_t5 asks for and new checkpoints lack."""
+    folder = Path(tiny("build_t5"))
+    config = json.loads((folder / "config.json").read_text())
+    if "n_positions" not in config:
+        (folder / "config.json").write_text(json.dumps({**config, "n_positions": 512}))
+    return str(folder)
+
+
+def by_row(out):
+    return out.set_index(["qid", "docno"]).loc[list(zip(PAIRS["qid"], PAIRS["docno"]))]["score"].to_numpy()
+
+
+def peer_scores(folder, pairs, **config):
+    peer = pytest.importorskip("pyterrier_t5").MonoT5ReRanker(
+        tok_model=folder, model=folder, batch_size=1, device="cpu", verbose=False
+    )
+    for name, value in config.items():
+        setattr(peer.model.config, name, value)
+    out = peer(pairs.reset_index(drop=True))
+    return out.set_index(["qid", "docno"]).loc[list(zip(pairs["qid"], pairs["docno"]))]["score"].to_numpy()
+
+
+def test_scores_are_those_of_pyterrier_t5_one_pair_at_a_time(folder):
+    scores = by_row(T5Reranker(folder)(PAIRS))
+    np.testing.assert_allclose(scores, peer_scores(folder, PAIRS), atol=1e-5)
+    assert scores.std() > 1e-3 and (scores < 0).all()
+
+
+@pytest.mark.parametrize("window", [12, 20, 33])
+def test_a_long_document_is_cut_and_the_question_survives(folder, window, caplog):
+    model = T5Reranker(folder, max_length=window)
+    with caplog.at_level(logging.WARNING):
+        scores = by_row(model(PAIRS))
+    np.testing.assert_allclose(scores, peer_scores(folder, PAIRS, n_positions=window), atol=1e-5)
+    sequences = model.sequences(PAIRS["query"].tolist(), PAIRS["text"].tolist())
+    assert sequences.lengths.max() == window
+    for i in range(len(PAIRS)):
+        assert model.tokenizer.decode(sequences.ids(i)).endswith("Relevant:</s>")
+    (message,) = caplog.messages
+    cut = int((sequences.cut > 0).sum())
+    assert 0 < cut and message.startswith(f"T5Reranker: {cut} of {len(PAIRS)} texts were cut to the window of {window} tokens")
+
+
+def by_definition(module, tokenizer, prompt, answers):
+    """The whole model on one unpadded prompt, all rows of the vocabulary, a softmax over two of them."""
+    import torch
+
+    with torch.inference_mode():
+        start = torch.full((1, 1), module.config.decoder_start_token_id)
+        logits = module(**tokenizer(prompt, return_tensors="pt"), decoder_input_ids=start).logits[0, 0].double()
+    chosen = logits[[tokenizer.encode(answer)[0] for answer in answers]]
+    return float(torch.log(torch.exp(chosen[0]) / torch.exp(chosen).sum()))
+
+
+@pytest.mark.parametrize("kind", ["T5", "MT5", "UMT5"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_every_architecture_answers_as_its_own_forward_does(kind, tied):
+    import torch
+    import transformers
+
+    from tests.tiny_models import unigram_tokenizer
+
+    tokenizer = unigram_tokenizer()
+    options = {"vocab_size": len(tokenizer), "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
+    config = getattr(transformers, f"{kind}Config")(
+        **options, pad_token_id=0, eos_token_id=1, decoder_start_token_id=0, tie_word_embeddings=tied
+    )
+    torch.manual_seed(3)
+    module = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
+    model = T5Reranker(
+        InMemory(module, tokenizer), prompt="Document for {query} : {text} answer ?", tokens=("bridge", "river")
+    )
+    pairs = [("red king", "a long river"), ("blue", "city")]
+    expected = [
+        by_definition(module, tokenizer, f"Document for {q} : {d} answer ?", ("bridge", "river")) for q, d in pairs
+    ]
+    np.testing.assert_allclose(model.score_pairs(*map(list, zip(*pairs))), expected, atol=1e-5)
+
+
+def test_log_probability():
+    import torch
+
+    logits = torch.tensor([[0.0, 0.0], [1.0, 3.0], [200.0, -200.0]])
+    expected = [np.log(0.5), -np.log1p(np.exp(2.0)), 0.0]
+    np.testing.assert_allclose(log_probability_of_first(logits), expected, atol=1e-6)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    rows=st.lists(st.integers(0, len(PAIRS) - 1), min_size=1, max_size=10, unique=True),
+    budget=st.sampled_from([1, 40, 100, 4096]),
+)
+def test_a_score_depends_on_its_pair_only(folder, rows, budget):
+    inp = PAIRS.iloc[rows]
+    out = T5Reranker(folder, batch_tokens=budget)(inp).set_index(["qid", "docno"])["score"]
+    alone = T5Reranker(folder)
+    expected = [alone(inp.iloc[[i]])["score"].iloc[0] for i in range(len(inp))]
+    np.testing.assert_allclose(out.loc[list(zip(inp["qid"], inp["docno"]))], expected, atol=1e-5)
+
+
+def test_pairs_are_tokenised_in_parts(folder, monkeypatch, caplog):
+    expected = by_row(T5Reranker(folder, max_length=20)(PAIRS))
+    (message,) = caplog.messages
+    caplog.clear()
+    monkeypatch.setattr("pyterrier_debias.rankers.t5._PAIRS", 5)
+    np.testing.assert_allclose(by_row(T5Reranker(folder, max_length=20)(PAIRS)), expected, atol=1e-5)
+    assert caplog.messages == [message]
+
+
+def test_protocol_scores_are_the_engines(folder):
+    import torch
+
+    model = T5Reranker(folder, max_length=40)
+    queries, docs = PAIRS["query"].tolist(), PAIRS["text"].tolist()
+    tensors = model.tokenise(queries, docs)
+    assert {len(tensor) for tensor in tensors.values()} == {len(PAIRS)}
+    scores = model.forward(**tensors)
+    np.testing.assert_allclose(scores.detach().numpy(), model.score_pairs(queries, docs), atol=1e-5)
+    before, copy = model.fingerprint(), T5Reranker(folder, max_length=40)
+    assert model == copy
+    scores.sum().backward()
+    torch.optim.SGD(model.module.parameters(), lr=0.1).step()
+    assert model.fingerprint() != before and model != copy
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_allclose(again.score_pairs(queries, docs), model.score_pairs(queries, docs), atol=1e-6)
+
+
+def test_a_saved_ranker_scores_the_same(folder, tmp_path):
+    model = T5Reranker(folder)
+    model.save(tmp_path / "saved")
+    again = T5Reranker(str(tmp_path / "saved"), max_length=model.window)
+    np.testing.assert_allclose(by_row(again(PAIRS)), by_row(model(PAIRS)), atol=1e-6)
+    with pytest.raises(InputError, match="exists already"):
+        model.save(tmp_path / "saved")
+
+
+def test_half_precision_stays_close(folder):
+    np.testing.assert_allclose(by_row(T5Reranker(folder, dtype="bfloat16")(PAIRS)), by_row(T5Reranker(folder)(PAIRS)), atol=0.1)
+
+
+def test_many_threads_share_a_model(folder):
+    model = T5Reranker(folder)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: by_row(model(PAIRS)), range(6)))
+    np.testing.assert_allclose(results, np.tile(results[0], (6, 1)), atol=1e-5)
+
+
+def test_empty_frames_need_no_model():
+    out = T5Reranker("no/such-model")(PAIRS.iloc[:0])
+    assert list(out.columns) == [*PAIRS.columns, "score", "rank"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "float16"}, "overflow in float16"),
+        ({"prompt": "Query: {query}"}, "must hold {query} and, behind it, {text}"),
+        ({"prompt": "{text} {query}"}, "must hold {query} and, behind it, {text}"),
+        ({"tokens": "true"}, "must be two words"),
+        ({"tokens": ("true",)}, "must be two words"),
+    ],
+)
+def test_bad_options_are_refused_before_a_model_is_looked_for(options, message):
+    with pytest.raises(InputError, match=message):
+        T5Reranker("/no/such/folder", **options)(PAIRS)
+
+
+def test_bad_models_and_texts(folder, tiny):
+    with pytest.raises(InputError, match="there is no model folder"):
+        T5Reranker("/no/such/folder")(PAIRS)
+    with pytest.raises(InputError, match="is a bert model, not one of t5"):
+        T5Reranker(tiny("build")).warm_up()
+    with pytest.raises(InputError, match="does not tell 'true' from 'true'"):
+        T5Reranker(folder, tokens=("true", "true"))(PAIRS)
+    with pytest.raises(InputError, match="does not tell '日' from '本'"):
+        T5Reranker(folder, tokens=("日", "本"))(PAIRS)
+    with pytest.raises(InputError, match="column 'text' is missing at row 0"):
+        T5Reranker(folder)(PAIRS.assign(text=None))
