@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from pyterrier_debias.collections.base import Collection
-from pyterrier_debias.collections.lines import read_head, read_json, read_json_lines, stem
+from pyterrier_debias.collections.lines import fault, read_head, read_json, read_json_lines, stem
 from pyterrier_debias.collections.readers import json_field
 from pyterrier_debias.errors import InputError
 
@@ -57,27 +57,31 @@ def read_squad(path: str | Path, *, only_certain: bool = False, split: str | Non
     corpus: dict[str, dict[str, str]] = {}
     topics: dict[str, dict[str, str]] = {}
     qrels, answers = [], []
-    for title, context, question in _squad_questions(path):
-        docno = f"p{blake2b(context.encode(), digest_size=6).hexdigest()}"
-        corpus.setdefault(docno, {"docno": docno, "text": context, "title": title})
-        if question is None or question.get("is_impossible") or not question["answers"]:
-            continue
-        qid = str(question["id"])
-        if qid in topics:
-            raise InputError(f"{path}: question id {qid!r} occurs twice; keep one of the two")
-        topics[qid] = {"qid": qid, "query": question["question"].strip()}
-        qrels.append({"qid": qid, "docno": docno, "label": 1})
-        for answer in question["answers"]:
-            text, start = answer["text"], answer["answer_start"]
-            end = start + len(text)
-            if context[start:end] != text:
-                raise InputError(
-                    f"{path}: answer {text!r} of question {qid!r} is not at offset {start} of its paragraph, which has "
-                    f"{context[start:end]!r} there; count characters, not bytes, and mend the answer or leave it out"
-                )
-            offset = answer.get("offset", "given")
-            if not only_certain or offset in ("unique", "given"):
-                answers.append((qid, docno, text, start, end, offset))
+    try:
+        for title, context, question in _squad_questions(read_json(path)):
+            docno = f"p{blake2b(context.encode(), digest_size=6).hexdigest()}"
+            corpus.setdefault(docno, {"docno": docno, "text": context, "title": title})
+            if question is None or question.get("is_impossible") or not question["answers"]:
+                continue
+            qid = str(question["id"])
+            if qid in topics:
+                raise InputError(f"{path}: question id {qid!r} occurs twice; keep one of the two")
+            topics[qid] = {"qid": qid, "query": question["question"].strip()}
+            qrels.append({"qid": qid, "docno": docno, "label": 1})
+            for answer in question["answers"]:
+                text, start = answer["text"], answer["answer_start"]
+                end = start + len(text)
+                if start < 0 or context[start:end] != text:
+                    raise InputError(
+                        f"{path}: answer {text!r} of question {qid!r} is not at offset {start} of its paragraph, which has "
+                        f"{context[max(start, 0):max(end, 0)]!r} there; count characters, not bytes, and mend the answer or "
+                        f"leave it out"
+                    )
+                offset = answer.get("offset", "given")
+                if not only_certain or offset in ("unique", "given"):
+                    answers.append((qid, docno, text, start, end, offset))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: no SQuAD JSON ({error!r}); write data, paragraphs, context, qas, answers") from error
     return Collection(
         stem(path),
         corpus=_frame(path, corpus.values(), "paragraphs"),
@@ -87,15 +91,12 @@ def read_squad(path: str | Path, *, only_certain: bool = False, split: str | Non
     )
 
 
-def _squad_questions(path: str | Path) -> Iterator[tuple[str, str, dict[str, Any] | None]]:
+def _squad_questions(content: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any] | None]]:
     """Title, paragraph and question, for each question; paragraphs without one come with None."""
-    try:
-        for article in read_json(path)["data"]:
-            for paragraph in article["paragraphs"]:
-                for question in paragraph["qas"] or [None]:
-                    yield article.get("title", ""), paragraph["context"], question
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path}: no SQuAD JSON ({error!r}); write data, paragraphs, qas, answers") from error
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            for question in paragraph["qas"] or [None]:
+                yield article.get("title", ""), paragraph["context"], question
 
 
 def read_spans(path: str | Path, *, split: str = "test") -> Collection:
@@ -130,8 +131,7 @@ def read_spans(path: str | Path, *, split: str = "test") -> Collection:
     qrels: dict[tuple[str, str], dict[str, Any]] = {}
     answers = []
     for number, row in read_json_lines(path):
-        for name in ("qid", "query", "psgid", "passage", "selected_spans"):
-            json_field(path, number, row, (name,))
+        _expect(path, number, row, qid=(str, int), query=str, psgid=(str, int), passage=str, selected_spans=list)
         if not row["passage"].strip():
             continue
         qid, docno = str(row["qid"]), str(row["psgid"])
@@ -208,19 +208,19 @@ def read_qna(path: str | Path, *, split: str = "dev") -> Collection:
     corpus, topics, qrels, candidates, answers = [], [], [], [], []
     told = False
     for number, row in _qna_rows(path):
-        for name in ("query_id", "passages"):
-            json_field(path, number, row, (name,))
+        _expect(path, number, row, query_id=(str, int), passages=list)
         qid = str(row["query_id"])
-        query = row[json_field(path, number, row, _QUERY_NAMES)]
+        query = str(row[json_field(path, number, row, _QUERY_NAMES)])
         others = {k: v for k, v in row.items() if isinstance(v, str) and k not in ("query", "query_type", "query_id")}
         topics.append({"qid": qid, "query": query.strip(), "type": row.get("query_type", ""), **others})
         told = told or "answers" in row
         given = [a for a in row.get("answers") or [] if a and a != "No Answer Present."]
         for rank, passage in enumerate(row["passages"]):
-            text = passage[json_field(path, number, passage, ("passage_text",))]
+            _expect(path, number, passage, passage_text=str)
             place = passage.get("passage_index", rank)
             docno, used = f"{qid}-{place}", int(passage.get("is_selected") or 0)
-            corpus.append({"docno": docno, "text": text, **{k: passage[k] for k in ("url",) if passage.get(k)}})
+            others = {"url": passage["url"]} if passage.get("url") else {}
+            corpus.append({"docno": docno, "text": passage["passage_text"], **others})
             qrels.append({"qid": qid, "docno": docno, "label": used})
             candidates.append({"qid": qid, "docno": docno, "score": -float(place), "rank": rank})
             answers.extend((qid, docno, answer, -1, -1) for answer in given if used)
@@ -242,6 +242,14 @@ def _qna_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     columns = read_json(path)
     for key in columns[json_field(path, 1, columns, ("passages",))]:
         yield 1, {name: values.get(key) for name, values in columns.items()}
+
+
+def _expect(path: str | Path, number: int, row: dict[str, Any], **types: Any) -> None:
+    """The fields of an object must be there and have their types."""
+    for name, wanted in types.items():
+        if not isinstance(row.get(name), wanted):
+            found = f"is a {type(row[name]).__name__}" if name in row else "is missing"
+            raise fault(path, number, f"field {name!r} {found}", f"write {', '.join(types)} as the documentation says")
 
 
 def _frame(path: str | Path, records: Iterable[dict[str, Any]], what: str) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pandas as pd
@@ -152,6 +153,10 @@ class DocstoreLoader(Stage):
     before are replaced. Load texts before anything rewrites docnos.
 
     When not to use it: for collections that are in memory; their ``text_loader()`` is faster.
+
+    Example:
+        >>> DocstoreLoader("beir/nfcorpus", ("title", "text"))
+        DocstoreLoader('beir/nfcorpus', ('title', 'text'))
     """
 
     schematic = {"label": "TextLoader"}  # noqa: RUF012
@@ -174,9 +179,10 @@ class DocstoreLoader(Stage):
         found = {}
         if docnos:
             wanted = set(docnos)
-            documents = _reference(self.irds_id).docs_store().get_many_iter(wanted)
-            for document in pt.tqdm(documents, desc="TextLoader", total=len(wanted), disable=not self.verbose):
-                found[document.doc_id] = _fields(document)
+            with _reached(self.irds_id, "documents"):
+                documents = _reference(self.irds_id).docs_store().get_many_iter(wanted)
+                for document in pt.tqdm(documents, desc="TextLoader", total=len(wanted), disable=not self.verbose):
+                    found[document.doc_id] = _fields(document)
         unknown = [docno for docno in docnos if docno not in found]
         if unknown:
             raise InputError(
@@ -211,11 +217,18 @@ def _records(irds_id: str, kind: str) -> Iterator[Any]:
     reference = _reference(irds_id)
     if not reference.has(kind):
         raise InputError(f"irds:{irds_id}: it has no {kind}; name a part of it that has, see https://ir-datasets.com")
-    try:
+    with _reached(irds_id, kind):
         yield from getattr(reference, f"{kind}_iter")()
+
+
+@contextmanager
+def _reached(irds_id: str, what: str) -> Iterator[None]:
+    """Say what could not be downloaded."""
+    try:
+        yield
     except (OSError, RuntimeError) as error:
         raise InputError(
-            f"irds:{irds_id}: its {kind} could not be downloaded ({str(error) or type(error).__name__}); "
+            f"irds:{irds_id}: its {what} could not be downloaded ({str(error) or type(error).__name__}); "
             f"connect to the network, or follow the instructions at https://ir-datasets.com"
         ) from error
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyterrier as pt
 
 from pyterrier_debias.collections.answers import reader_of
 from pyterrier_debias.collections.base import Collection, Dataset, provided
@@ -77,8 +76,8 @@ def open_dataset(spec: Any, split: str | None = None) -> Any:
 
         return _from_object(PlantedCollection(), split)
     if str(spec).startswith("irds:"):
-        return IRDSCollection(str(spec).removeprefix("irds:") + (f"/{split}" if split else ""))
-    path = Path(spec)
+        return IRDSCollection(_with_split(str(spec).removeprefix("irds:"), split))
+    path = Path(spec).expanduser()
     if path.is_dir():
         return _from_folder(path, split)
     if path.is_file():
@@ -86,6 +85,10 @@ def open_dataset(spec: Any, split: str | None = None) -> Any:
     raise InputError(
         f"{spec}: no such folder or file; name one, or 'planted', or a dataset of ir_datasets as 'irds:beir/nfcorpus/test'"
     )
+
+
+def _with_split(irds_id: str, split: str | None) -> str:
+    return f"{irds_id}/{split}" if split else irds_id
 
 
 def _from_object(dataset: Any, split: str | None) -> Any:
@@ -97,8 +100,10 @@ def _from_object(dataset: Any, split: str | None) -> Any:
         chosen.split = split
         chosen.get_topics()
         return chosen
-    if isinstance(dataset, pt.datasets.IRDSDataset):
-        return IRDSCollection(dataset._irds_id + (f"/{split}" if split else ""))
+    if isinstance(dataset, IRDSCollection):
+        return IRDSCollection(_with_split(dataset.irds_id, split)) if split else dataset
+    if hasattr(dataset, "irds_ref"):  # PyTerrier's wrapper
+        return IRDSCollection(_with_split(dataset.irds_ref().dataset_id(), split))
     if not isinstance(dataset, Dataset):
         lacks = [m for m in ("get_corpus_iter", "get_topics", "get_qrels", "text_loader") if not hasattr(dataset, m)]
         raise InputError(
@@ -110,12 +115,12 @@ def _from_object(dataset: Any, split: str | None) -> Any:
         for column in ("qid", "docno") if column in frame.columns
     ):
         return dataset
-    name = split or "test"
+    name, variant = split or "test", [split] if split else []
     return Collection(
         getattr(dataset, "name", type(dataset).__name__),
         corpus=pd.DataFrame(list(dataset.get_corpus_iter())),
-        topics={name: dataset.get_topics(*filter(None, [split]))},
-        qrels={name: dataset.get_qrels(*filter(None, [split]))},
+        topics={name: dataset.get_topics(*variant)},
+        qrels={name: dataset.get_qrels(*variant)},
         candidates=provided(dataset, "get_candidates"),
         runs=provided(dataset, "get_runs"),
         answers=provided(dataset, "get_answers"),
@@ -232,19 +237,24 @@ def _named(folder: Path, files: Mapping[str, Path], split: str | None) -> str:
     return found[0]
 
 
-def _runs(folder: Path, split: str, splits: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
-    """The runs of a split: those whose name begins with it, and those that name no split."""
+def _runs(folder: Path, split: str, topics: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The runs of a split: those whose name begins with it, and those that name no split but rank its topics."""
     runs = {}
     for file in _files(folder, RUNS):
         name = stem(file).removeprefix("run.")
         head, _, rest = name.partition(".")
-        if head == split and rest:
-            runs[rest] = read_run(file)
-        elif head not in splits:
-            runs[name] = read_run(file)
+        if head in topics and head != split:
+            continue
+        run = read_run(file)
+        qids = set(run["qid"])
+        if qids.isdisjoint(topics[split]["qid"]):
+            if any(not qids.isdisjoint(frame["qid"]) for frame in topics.values()):
+                continue
+            check_overlap(run, topics[split], str(file))
+        runs[rest if head == split and rest else name] = run
     for table, (name, qid, docno, rank) in RUN_TABLES.items():
         for file in _files(folder, (table,)):
             rows = read_table(file)
             frame = pd.DataFrame({"qid": rows[qid], "docno": rows[docno], "score": -rows[rank].astype(float)})
-            runs[name] = ranked(frame[frame["qid"].isin(splits[split]["qid"])], str(file))
+            runs[name] = ranked(frame[frame["qid"].isin(topics[split]["qid"])], str(file))
     return runs
