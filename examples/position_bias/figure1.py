@@ -81,8 +81,9 @@ def captions(collections: list[Positions], summary: pd.DataFrame, bins: int) -> 
     """A caption for each picture."""
     first = (
         f"answer_positions.png: Share of answers that begin in each of {bins} equal parts of their passage: in passages as they "
-        f"are (solid), rotated at a random word, one draw a passage (dashed), and if the same answers were placed anywhere in their "
-        f"passages, whole (dotted). Bands: 95 % intervals, passages being the units. {caption(collections, summary, 'word')}"
+        f"are (solid), rotated at a random word, one draw a passage (dashed), and if the same answers were placed anywhere in "
+        f"their passages, whole (dotted). Bands: 95 % intervals, passages being the units. "
+        f"{caption(collections, summary, 'word')}"
     )
     if any(positions.name == SPANS for positions in collections):
         first += (

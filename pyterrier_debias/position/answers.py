@@ -64,7 +64,7 @@ class AnswerPositions(Stage):
         On a collection, with figures: ``AnswerPositions().measure(dataset).plot()``.
     """
 
-    schematic = {"label": "AnswerPositions", "help_url": None, "inner_pipelines": []}  # noqa: RUF012
+    schematic = {"label": "AnswerPositions", "help_url": None, "inner_pipelines_mode": "unlinked"}  # noqa: RUF012
 
     def __init__(
         self,
