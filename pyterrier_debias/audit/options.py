@@ -1,0 +1,100 @@
+"""What the command line's options name: models, runs, devices; all checked before anything is computed. Floor 4."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pyterrier_debias.audit.models import Model, find_model
+from pyterrier_debias.collections.lines import stem
+from pyterrier_debias.collections.readers import read_run
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.frames import check_overlap
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def find_models(names: Sequence[str], kind: str | None = None) -> list[Model] | None:
+    """The models that ``--model`` names.
+
+    Args:
+        names: What was given; empty for the default model, ``['none']`` for no model.
+        kind: The kind of those that do not say it themselves.
+
+    Returns:
+        The models; None for the default.
+
+    Raises:
+        InputError: For a model that is not there, or is named twice.
+    """
+    if not names:
+        return None
+    if list(names) == ["none"]:
+        return []
+    models = [find_model(name, kind) for name in names]
+    twice = next((m for i, m in enumerate(models) if m in models[:i]), None)
+    if twice is not None:
+        raise InputError(f"model {twice.source} is named twice; name it once")
+    return models
+
+
+def read_runs(specs: Sequence[str], collection: Any) -> dict[str, pd.DataFrame]:
+    """The runs that ``--run`` names.
+
+    Args:
+        specs: ``FILE`` or ``NAME=FILE`` each.
+        collection: The dataset whose topics they are for.
+
+    Returns:
+        Name to result frame; a run without a name is called by its file.
+
+    Raises:
+        InputError: For a file that is missing or wrong, a name that is used twice, or qids that are not judged.
+    """
+    runs: dict[str, pd.DataFrame] = {}
+    for spec in specs:
+        name, equals, path = spec.partition("=")
+        if not equals or Path(spec).is_file():
+            name, path = stem(spec), spec
+        if name in runs:
+            raise InputError(f"two runs are named {name!r}; name them apart, as in --run first=FILE --run second=FILE")
+        runs[name] = read_run(path)
+        check_overlap(runs[name], collection.get_qrels(), f"run {path}")
+    return runs
+
+
+def ranker_options(device: str | None, dtype: str, verbose: bool) -> dict[str, Any]:
+    """Options that every ranker takes.
+
+    Args:
+        device: ``'cpu'``, ``'cuda'``, ``'cuda:1'``, ``'mps'``; None for the fastest there is.
+        dtype: One of :data:`DTYPES`.
+        verbose: Whether to show progress.
+
+    Returns:
+        The options.
+
+    Raises:
+        InputError: For a device that this machine lacks, or an unknown number format.
+    """
+    if dtype not in DTYPES:
+        raise InputError(f"dtype {dtype!r} is not known; use one of {', '.join(DTYPES)}")
+    if device is not None:
+        if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", device):
+            raise InputError(f"device {device!r} is not known; use cpu, cuda, cuda:1 or mps")
+        if device != "cpu":
+            _check_accelerator(device)
+    return {"device": device, "dtype": dtype, "verbose": verbose}
+
+
+def _check_accelerator(device: str) -> None:
+    import torch
+
+    kind, _, number = device.partition(":")
+    there = torch.backends.mps.is_available() if kind == "mps" else torch.cuda.device_count() > int(number or 0)
+    if not there:
+        raise InputError(f"device {device!r} is not there; use --device cpu, or leave the option out")

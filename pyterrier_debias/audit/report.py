@@ -1,0 +1,254 @@
+"""An audit for people to read: plain text, and one self-contained HTML page. Floor 4."""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from pyterrier_debias.findings import Figure
+
+if TYPE_CHECKING:
+    from pyterrier_debias.audit.run import AuditResult
+
+#: Below this corrected p a finding is called significant.
+ALPHA = 0.05
+
+CORRECTION_NAMES = {"holm": "Holm", "bonferroni": "Bonferroni", "fdr_bh": "Benjamini and Hochberg"}
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A figure for a table: fixed digits, blank where it is not defined, never ``-0.000``."""
+    if math.isnan(value):
+        return ""
+    text = f"{value:.{digits}f}"
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def interval(low: float, high: float) -> str:
+    """An interval for a table; blank where there is none."""
+    return "" if math.isnan(low) or math.isnan(high) else f"[{number(low)}, {number(high)}]"
+
+
+def probability(p: float) -> str:
+    """A p value for a table: blank where nothing was tested."""
+    return "" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def as_text(result: AuditResult, width: int = 100) -> str:
+    """The report as plain text.
+
+    Args:
+        result: The audit.
+        width: Characters in a line; a table that needs more shortens the names of systems.
+
+    Returns:
+        Lines joined by newlines.
+    """
+    parts = ["\n".join(textwrap.wrap(headline(result), width))]
+    notes = [textwrap.fill(note, width) for note in result.settings["notes"]]
+    if notes:
+        parts.append("\n".join(notes))
+    for bias, rows in result.findings.groupby("bias", sort=False):
+        parts.append(f"{str(bias).upper()}\n{_table(rows, width)}")
+        sentences = [_bullet(text, width) for text in dict.fromkeys(rows["text"]) if text]
+        conventions = [f"  computed with: {text}" for text in dict.fromkeys(rows["convention"]) if text]
+        conventions = [textwrap.fill(line, width, subsequent_indent="    ") for line in conventions]
+        parts.extend("\n".join(lines) for lines in (sentences, conventions) if lines)
+    if len(result.skipped):
+        reasons = [f"{bias}: {systems}: {reason}" for bias, systems, reason in skipped_reasons(result.skipped)]
+        parts.append("\n".join(["NOT EXAMINED", *(_bullet(reason, width) for reason in reasons)]))
+    if len(result.failed):
+        errors = [f"{bias}: {error}" for bias, error in zip(result.failed["bias"], result.failed["error"])]
+        parts.append("\n".join(["BROKEN OFF BY A DEFECT", *(_bullet(error, width) for error in errors)]))
+    parts.append(textwrap.fill(f"* the primary test of its bias. p corr.: p {correction_made(result)}", width))
+    return "\n\n".join(parts)
+
+
+def headline(result: AuditResult) -> str:
+    """One sentence: what was audited, on what."""
+    s = result.settings
+    split = f" ({s['split']})" if s["split"] else ""
+    topics = f"{s['judged_topics']} judged topics"
+    if s["topics"] != s["judged_topics"]:
+        topics += f" of {s['topics']}"
+    return f"Bias audit of {', '.join(s['systems'])} on {s['dataset']}{split}: {topics}, depth {s['depth']}, seed {s['seed']}."
+
+
+def correction_made(result: AuditResult) -> str:
+    """What the corrected p values were corrected for."""
+    tests = int(result.findings["p"].notna().sum())
+    name = CORRECTION_NAMES[result.settings["correction"]]
+    return f"corrected for {tests} test{'' if tests == 1 else 's'} ({name}); below {ALPHA} is called significant."
+
+
+def skipped_reasons(skipped: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Bias, systems joined by commas, reason: one entry for each bias and reason."""
+    return [
+        (str(bias), ", ".join(rows["system"]), str(reason))
+        for (bias, reason), rows in skipped.groupby(["bias", "reason"], sort=False)
+    ]
+
+
+def _bullet(text: str, width: int) -> str:
+    return textwrap.fill(text, width, initial_indent="  - ", subsequent_indent="    ")
+
+
+def _table(rows: pd.DataFrame, width: int) -> str:
+    """An aligned table of one bias' findings; a column in which nothing stands is left out."""
+    titles = ["system", "", "measure", "of", "value", "95 % interval", "by chance", "n", "p", "p corr."]
+    columns = [
+        rows["system"].tolist(),
+        ["*" if primary else "" for primary in rows["primary"]],
+        rows["measure"].tolist(),
+        rows["group"].tolist(),
+        [number(v) for v in rows["value"]],
+        [interval(low, high) for low, high in zip(rows["low"], rows["high"])],
+        [number(v) for v in rows["noise_floor"]],
+        [str(n) if n else "" for n in rows["n"]],
+        [probability(p) for p in rows["p"]],
+        [probability(p) for p in rows["p_corrected"]],
+    ]
+    kept = [i for i, column in enumerate(columns) if any(column)]
+    widths = {i: max(len(cell) for cell in [titles[i], *columns[i]]) for i in kept}
+    # Names and places give way, the longer of the two before the other; figures are never cut.
+    while sum(widths.values()) + 2 * (len(widths) - 1) > width and max(widths[0], widths[3]) > 8:
+        widths[0 if widths[0] >= widths[3] else 3] -= 1
+
+    def line(cells: Sequence[str]) -> str:
+        cut = {i: c if len(c) <= widths[i] else f"{c[: widths[i] - 3]}..." for i, c in zip(kept, cells)}
+        return "  ".join(c.ljust(widths[i]) if i < 4 else c.rjust(widths[i]) for i, c in cut.items()).rstrip()
+
+    rules = ["-" * widths[i] for i in kept]
+    return "\n".join(line(cells) for cells in [[titles[i] for i in kept], rules, *zip(*(columns[i] for i in kept))])
+
+
+def picture(figure: Figure, kind: str) -> bytes:
+    """Draw a figure in the house style.
+
+    Args:
+        figure: What to draw.
+        kind: ``'png'`` or ``'svg'``.
+
+    Returns:
+        The content of a file.
+    """
+    from pyterrier_debias.plots import house_style, new_axes, rendered
+
+    with house_style():
+        axes = new_axes()
+        figure.draw(axes)
+    return rendered(axes.figure, kind)
+
+
+def as_html(result: AuditResult) -> str:
+    """The report as one HTML document without anything outside itself; everything that comes from data is escaped.
+
+    Args:
+        result: The audit.
+
+    Returns:
+        An HTML document.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("pyterrier_debias.audit", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters.update(number=_signed, interval=lambda f: _signed_interval(f["low"], f["high"]), probability=probability)
+    return environment.get_template("report.html").render(
+        title=f"Bias audit: {result.settings['dataset']}",
+        settings=result.settings,
+        tests=correction_made(result),
+        correction=CORRECTION_NAMES[result.settings["correction"]],
+        primary=_strip(result.findings),
+        biases=_sections(result),
+        skipped=skipped_reasons(result.skipped),
+        failed=list(zip(result.failed["bias"], result.failed["error"])),
+        alpha=ALPHA,
+    )
+
+
+def as_frame(result: AuditResult) -> str:
+    """The report in an inline frame, for notebooks: its style and script stay apart from the notebook's.
+
+    Args:
+        result: The audit.
+
+    Returns:
+        An ``iframe`` element.
+    """
+    page = html.escape(as_html(result), quote=True)
+    return f'<iframe srcdoc="{page}" style="width:100%;height:42em;border:0" title="Bias audit"></iframe>'
+
+
+def _signed(value: float, digits: int = 3) -> str:
+    """A figure with a typographic minus sign."""
+    return number(value, digits).replace("-", "\N{MINUS SIGN}")
+
+
+def _signed_interval(low: float, high: float) -> str:
+    return interval(low, high).replace("-", "\N{MINUS SIGN}")
+
+
+def _strip(findings: pd.DataFrame) -> list[dict[str, Any]]:
+    """The primary findings of each bias on one scale, in per cent of its width."""
+    groups = []
+    for _, rows in findings[findings["primary"].astype(bool)].groupby(["bias", "measure"], sort=False):
+        ends = [v for column in ("value", "low", "high") for v in rows[column] if math.isfinite(v)]
+        if not ends:
+            continue
+        low, high = min(0.0, *ends), max(0.0, *ends)
+        margin = 0.06 * (high - low) or 1.0
+        low, high = low - margin, high + margin
+
+        def at(value: float, low: float = low, high: float = high) -> float:
+            return round(100 * (value - low) / (high - low), 2)
+
+        placed = []
+        for row in rows[rows["value"].map(math.isfinite)].to_dict("records"):
+            bounded = math.isfinite(row["low"]) and math.isfinite(row["high"])
+            placed.append(
+                _finding(row)
+                | {"at": at(row["value"]), "left": at(row["low"]) if bounded else None}
+                | {"width": round(at(row["high"]) - at(row["low"]), 2) if bounded else None}
+            )
+        groups.append({"low": low, "high": high, "zero": at(0.0), "findings": placed})
+    return groups
+
+
+def _sections(result: AuditResult) -> list[dict[str, Any]]:
+    """What the page shows of each bias, in the order of the findings."""
+    biases = list(dict.fromkeys([*result.findings["bias"], *(bias for bias, _ in result.figures)]))
+    rows = {bias: result.findings[result.findings["bias"] == bias] for bias in biases}
+    return [
+        {
+            "name": bias,
+            "findings": [_finding(row) for row in rows[bias].to_dict("records")],
+            # The primary findings' sentences stand at the top of the page already.
+            "sentences": [text for text in dict.fromkeys(rows[bias].loc[~rows[bias]["primary"].astype(bool), "text"]) if text],
+            "conventions": [text for text in dict.fromkeys(rows[bias]["convention"]) if text],
+            "figures": [
+                {"caption": f.caption, "data": base64.b64encode(picture(f, "svg")).decode()}
+                for owner, f in result.figures
+                if owner == bias
+            ],
+        }
+        for bias in biases
+    ]
+
+
+def _finding(row: dict[str, Any]) -> dict[str, Any]:
+    """A finding with the verdict that the page colours."""
+    corrected = row["p_corrected"]
+    verdict = "" if math.isnan(corrected) else "significant" if corrected < ALPHA else "not significant"
+    return {**row, "verdict": verdict}

@@ -1,0 +1,543 @@
+"""The audit: every room over every system it can examine, one table of findings. Floor 4."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import math
+import tempfile
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.audit.comparing import against_baseline
+from pyterrier_debias.collections.opening import open_dataset
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.evaluation import judged_qids
+from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, findings_frame
+from pyterrier_debias.frames import check_overlap, check_text, with_string_ids
+from pyterrier_debias.stage import flatten
+from pyterrier_debias.systems import Context, System
+
+#: The rooms in the order of reports: name to the module that exports ``ROOM``.
+ROOMS = {
+    "position": "pyterrier_debias.position.audit",
+}
+
+CORRECTIONS = ("holm", "bonferroni", "fdr_bh")
+
+#: Raised with every change of the JSON form that old readers would misread.
+SCHEMA_VERSION = 1
+
+#: What ``overwrite`` looks for before it replaces a folder.
+RESULT_FILE = "audit.json"
+
+_SKIPPED_COLUMNS = ["bias", "system", "reason"]
+_FAILED_COLUMNS = ["bias", "error", "traceback"]
+_PACKAGES = (
+    "pyterrier-debias", "pyterrier", "ir-measures", "numpy", "pandas", "torch", "transformers", "sentence-transformers",
+)  # fmt: skip
+
+
+@dataclass(eq=False, repr=False)
+class AuditResult:
+    """What an audit found, with everything needed to judge it.
+
+    Printing it shows the table and plain sentences; notebooks show the HTML report.
+
+    Attributes:
+        findings: One row a finding; the columns are the attributes of :class:`pyterrier_debias.findings.Finding`.
+        per_query: The values behind the findings: ``system``, ``bias``, ``measure``, ``group``, ``qid``, ``value``.
+        skipped: What was not examined: ``bias``, ``system``, ``reason``.
+        failed: Rooms that broke off: ``bias``, ``error``, ``traceback``.
+        settings: What was audited and how: dataset, split, systems, sizes, seed, correction, notes, versions.
+        figures: Pairs of bias and :class:`pyterrier_debias.findings.Figure`; they are drawn when somebody looks.
+
+    Example:
+        ::
+
+            result = audit()                  # BM25 and a bi-encoder on the embedded collection
+            print(result)
+            result.save("audit-results")      # CSV, JSON, PNG and index.html
+    """
+
+    findings: pd.DataFrame
+    per_query: pd.DataFrame
+    skipped: pd.DataFrame
+    failed: pd.DataFrame
+    settings: dict[str, Any]
+    figures: tuple[tuple[str, Figure], ...] = ()
+
+    def __repr__(self) -> str:
+        """Sizes in one line; ``print`` shows the report."""
+        return (
+            f"<AuditResult of {self.settings['dataset']}: {len(self.settings['systems'])} systems, "
+            f"{len(self.findings)} findings, {len(self.skipped)} skipped, {len(self.failed)} failed>"
+        )
+
+    def __str__(self) -> str:
+        """The report as text."""
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        """The report for notebooks, in a frame of its own so that its style stays inside."""
+        from pyterrier_debias.audit.report import as_frame
+
+        return as_frame(self)
+
+    def to_frame(self) -> pd.DataFrame:
+        """The findings as a frame of their own, to sort, filter and join."""
+        return self.findings.copy()
+
+    def to_text(self, width: int = 100) -> str:
+        """The report as plain text.
+
+        Args:
+            width: Characters in a line.
+
+        Returns:
+            Tables by bias, sentences beneath, and what was skipped.
+        """
+        from pyterrier_debias.audit.report import as_text
+
+        return as_text(self, width)
+
+    def to_html(self) -> str:
+        """The report as one self-contained page: no network, figures inside, readable on a phone and in print.
+
+        Returns:
+            An HTML document.
+        """
+        from pyterrier_debias.audit.report import as_html
+
+        return as_html(self)
+
+    def to_json(self) -> str:
+        """Everything but the figures as JSON; ``audit/result.schema.json`` in the package describes it.
+
+        Returns:
+            JSON text; numbers that are not defined are null.
+        """
+        content = {
+            "schema": "pyterrier_debias.audit",
+            "schema_version": SCHEMA_VERSION,
+            "settings": self.settings,
+            "findings": _records(self.findings),
+            "per_query": _records(self.per_query),
+            "skipped": _records(self.skipped),
+            "failed": _records(self.failed),
+        }
+        return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> AuditResult:
+        """Read what :meth:`to_json` wrote. The result has no figures.
+
+        Args:
+            text: JSON text.
+
+        Returns:
+            The result.
+
+        Raises:
+            InputError: Where the text is no JSON, no audit, or of a newer schema.
+        """
+        try:
+            content = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"this is no audit in JSON ({error}); give the content of {RESULT_FILE}") from error
+        if not isinstance(content, dict) or content.get("schema") != "pyterrier_debias.audit":
+            raise InputError(f"this JSON is no audit: its 'schema' is not 'pyterrier_debias.audit'; give {RESULT_FILE}")
+        if content.get("schema_version") != SCHEMA_VERSION:
+            raise InputError(
+                f"this audit has schema version {content.get('schema_version')}, this package reads {SCHEMA_VERSION}; "
+                f"run the audit again, or read it with the version of pyterrier-debias that wrote it"
+            )
+        missing = [k for k in ("settings", "findings", "per_query", "skipped", "failed") if k not in content]
+        if missing:
+            raise InputError(f"this audit lacks {missing[0]!r}; the file is damaged: run the audit again")
+        kinds = {f.name: f.type for f in fields(Finding)}
+        findings = pd.DataFrame(content["findings"], columns=list(kinds)).astype(
+            {name: {"float": "float64", "int": "int64", "bool": "bool", "str": "str"}[kind] for name, kind in kinds.items()}
+        )
+        per_query = pd.DataFrame(content["per_query"], columns=PER_QUERY_COLUMNS).astype({"value": "float64"})
+        skipped = pd.DataFrame(content["skipped"], columns=_SKIPPED_COLUMNS)
+        failed = pd.DataFrame(content["failed"], columns=_FAILED_COLUMNS)
+        return cls(findings, per_query, skipped, failed, content["settings"])
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the audit to a folder: whole, or not at all.
+
+        ``findings.csv`` and ``per_query.csv``, ``audit.json``, ``index.html``, and the figures as PNG.
+
+        Args:
+            folder: A folder that does not exist yet, or is empty.
+            overwrite: Whether an earlier audit there may be replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            InputError: Where the folder holds anything already, or cannot be written.
+        """
+        check_target(folder, overwrite=overwrite)
+        with whole_folder(folder, overwrite=overwrite) as scratch:
+            self.write_files(scratch)
+        return Path(folder)
+
+    def write_files(self, folder: Path) -> None:
+        """Write the files of :meth:`save` into a folder that is there.
+
+        Args:
+            folder: An existing folder.
+        """
+        from pyterrier_debias.audit.report import picture
+
+        write_whole(folder / "findings.csv", self.findings.to_csv(index=False))
+        write_whole(folder / "per_query.csv", self.per_query.to_csv(index=False))
+        write_whole(folder / RESULT_FILE, self.to_json())
+        write_whole(folder / "index.html", self.to_html())
+        for bias, figure in self.figures:
+            write_whole(folder / f"{bias}-{figure.name}.png", picture(figure, "png"))
+
+
+def check_target(folder: str | Path, *, overwrite: bool = False) -> None:
+    """Refuse a folder that results may not be written to.
+
+    Args:
+        folder: The folder.
+        overwrite: Whether an earlier audit there may be replaced. Anything else is never replaced.
+
+    Raises:
+        InputError: Where something stands there already.
+    """
+    folder = Path(folder)
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not (folder / RESULT_FILE).is_file():
+        raise InputError(f"{folder} exists already and holds no audit; name a folder that does not exist yet")
+    if not overwrite:
+        raise InputError(f"{folder} holds an audit already; name another folder, or allow it to be replaced (--overwrite)")
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as dictionaries that JSON can hold."""
+
+    def plain(value: Any) -> Any:
+        if hasattr(value, "item"):
+            value = value.item()
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    columns = list(frame.columns)
+    return [{c: plain(v) for c, v in zip(columns, row)} for row in frame.itertuples(index=False, name=None)]
+
+
+def audit(
+    systems: Any = None,
+    dataset: Any = "planted",
+    *,
+    rooms: str | Sequence[str | Room] = "all",
+    baseline: str | None = None,
+    split: str | None = None,
+    topics: pd.DataFrame | int | None = None,
+    qrels: pd.DataFrame | None = None,
+    depth: int = 100,
+    draws: int | None = None,
+    correction: str = "holm",
+    seed: int = 0,
+    verbose: bool = False,
+) -> AuditResult:
+    """Examine systems for bias.
+
+    Every room is asked whether it can examine each system on the collection; what it cannot is listed with the reason. A
+    room that breaks off is reported and the others finish. Retrieval and scoring that rooms share run once.
+
+    Args:
+        systems: A dictionary from name to system, a list of systems, or one system; each a PyTerrier pipeline, a result
+            frame, a ranker alone (it reranks the collection's first run), or a
+            :class:`~pyterrier_debias.systems.System`. None means BM25 and BM25 followed by all-MiniLM-L6-v2.
+        dataset: ``'planted'`` (the embedded collection), a folder, an ``irds:`` id, or any dataset object; see
+            :func:`pyterrier_debias.open_dataset`.
+        rooms: ``'all'``, a name or names of :data:`ROOMS`, or :class:`~pyterrier_debias.findings.Room` objects.
+        baseline: The name of one of the systems; the others are compared with it, query by query.
+        split: Which topics and judgements of the dataset; None means its default.
+        topics: Topics in place of the dataset's, or how many of its judged topics to use, from the first.
+        qrels: Judgements in place of the dataset's: ``qid``, ``docno``, ``label``.
+        depth: How many candidates of a query a ranker is given.
+        draws: How many random variants of each text rooms draw; None leaves it to the room.
+        correction: How p values are corrected over the whole table: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
+        seed: Seed of everything random.
+        verbose: Whether to show progress.
+
+    Returns:
+        The result.
+
+    Raises:
+        InputError: Where the input is at fault: an unknown room, dataset or baseline, topics and judgements that do not
+            overlap, nothing that any room could examine, and whatever a room finds wrong with its input.
+
+    Example:
+        ::
+
+            audit()
+            audit({"mine": bm25 >> texts >> my_ranker}, "irds:beir/nfcorpus/test", depth=50)
+            audit({"BM25": bm25, "mine": bm25 >> texts >> my_ranker}, dataset, baseline="BM25").save("audit-results")
+
+    When not to use it: to choose between rankers by their effectiveness (that is what ``pt.Experiment`` is for), or as proof
+    that a ranker has no bias: a room looks for one kind of bias with one kind of probe, on the topics it is given.
+    """
+    started = time.perf_counter()
+    chosen = find_rooms(rooms)
+    check_settings(correction=correction, depth=depth, draws=draws, topics=topics)
+    collection = open_dataset(dataset, split=split)
+    all_topics, all_qrels = topics_and_qrels(collection, topics, qrels)
+    with tempfile.TemporaryDirectory(prefix="pyterrier-debias-") as folder:
+        if systems is None:
+            from pyterrier_debias.audit.defaults import default_systems
+
+            examined = default_systems(collection, Path(folder), depth=depth, verbose=verbose)
+        else:
+            examined = named_systems(systems, collection)
+        check_baseline(baseline, examined)
+        context = Context(
+            examined, collection, all_topics, all_qrels, depth=depth, seed=seed, draws=draws, verbose=verbose
+        )
+        findings, per_query, figures, skipped, failed = _visit(chosen, context, verbose)
+    if not findings and not failed:
+        reasons = "; ".join(dict.fromkeys(f"{s['bias']}: {s['reason']}" for s in skipped))
+        raise InputError(f"no room can examine any of the systems on this collection ({reasons})")
+    if baseline is not None:
+        findings += against_baseline(findings, per_query, baseline)
+    settings = {
+        "dataset": _dataset_name(dataset, collection),
+        "split": split,
+        "systems": [system.name for system in examined],
+        "rooms": [room.name for room in chosen],
+        "baseline": baseline,
+        "topics": len(all_topics),
+        "judged_topics": len(judged_qids(all_topics, all_qrels)),
+        "depth": depth,
+        "draws": draws,
+        "seed": seed,
+        "correction": correction,
+        "notes": list(dict.fromkeys(system.note for system in examined if system.note)),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.perf_counter() - started, 1),
+        "versions": _versions(),
+    }
+    return AuditResult(
+        findings_frame(findings, correction),
+        per_query,
+        pd.DataFrame(skipped, columns=_SKIPPED_COLUMNS),
+        pd.DataFrame(failed, columns=_FAILED_COLUMNS),
+        settings,
+        tuple(figures),
+    )
+
+
+def _visit(
+    rooms: Sequence[Room], context: Context, verbose: bool
+) -> tuple[list[Finding], pd.DataFrame, list[tuple[str, Figure]], list[dict[str, str]], list[dict[str, str]]]:
+    """Run the rooms, each on the systems it can examine."""
+    findings: list[Finding] = []
+    per_query: list[pd.DataFrame] = []
+    figures: list[tuple[str, Figure]] = []
+    skipped: list[dict[str, str]] = []
+    failed: list[dict[str, str]] = []
+    for room in pt.tqdm(rooms, desc="rooms", disable=not verbose):
+        able = []
+        try:
+            for system in context.systems:
+                reason = room.needs(system, context.dataset)
+                if reason is None:
+                    able.append(system)
+                else:
+                    skipped.append({"bias": room.name, "system": system.name, "reason": reason})
+            if not able:
+                continue
+            result = room.run(replace(context, systems=able))
+        except InputError:
+            raise
+        except pt.validate.InputValidationError as error:
+            lacks = ", ".join(sorted({repr(c) for mode in error.modes for c in mode.missing_columns}))
+            raise InputError(
+                f"{room.name}: {' '.join(str(error.args[0]).split())} Put a stage before it that adds {lacks}; "
+                f"a text loader adds 'text'"
+            ) from error
+        except Exception as error:  # one room's defect must not cost the others' results
+            message = " ".join(f"{type(error).__name__}: {error}".split())
+            failed.append({"bias": room.name, "error": message, "traceback": traceback.format_exc()})
+            continue
+        findings.extend(result.findings)
+        figures.extend((room.name, figure) for figure in result.figures)
+        if len(result.per_query):
+            per_query.append(result.per_query[PER_QUERY_COLUMNS])
+    values = pd.concat(per_query, ignore_index=True) if per_query else pd.DataFrame(columns=PER_QUERY_COLUMNS)
+    return findings, values, figures, skipped, failed
+
+
+def check_settings(*, correction: str, depth: int, draws: int | None, topics: Any) -> None:
+    """Refuse settings that no audit can have.
+
+    Args:
+        correction: As for :func:`audit`.
+        depth: As for :func:`audit`.
+        draws: As for :func:`audit`.
+        topics: As for :func:`audit`.
+
+    Raises:
+        InputError: For an unknown correction, or a number below 1.
+    """
+    if correction not in CORRECTIONS:
+        raise InputError(f"correction {correction!r} is not known; use one of {', '.join(CORRECTIONS)}")
+    for name, number in (("depth", depth), ("draws", draws), ("topics", topics)):
+        if isinstance(number, int) and number < 1:
+            raise InputError(f"{name} is {number}; it must be 1 or more")
+
+
+def check_baseline(baseline: str | None, systems: Sequence[System]) -> None:
+    """Refuse a baseline that is not among the systems.
+
+    Args:
+        baseline: As for :func:`audit`.
+        systems: What is examined.
+
+    Raises:
+        InputError: Where no system has that name.
+    """
+    names = [system.name for system in systems]
+    if baseline is not None and baseline not in names:
+        raise InputError(f"baseline {baseline!r} is not one of the systems: {', '.join(names)}")
+
+
+def find_rooms(rooms: str | Sequence[str | Room]) -> list[Room]:
+    """Rooms by their names.
+
+    Args:
+        rooms: ``'all'``, a name, or names and rooms.
+
+    Returns:
+        The rooms, each once.
+
+    Raises:
+        InputError: For a name that is not known, or none at all.
+    """
+    wanted = list(ROOMS) if rooms == "all" else [rooms] if isinstance(rooms, (str, Room)) else list(rooms)
+    found: dict[str, Room] = {}
+    for room in wanted:
+        if not isinstance(room, Room):
+            if room not in ROOMS:
+                raise InputError(f"room {room!r} is not known; use 'all' or some of {', '.join(ROOMS)}")
+            room = importlib.import_module(ROOMS[room]).ROOM
+        found[room.name] = room
+    if not found:
+        raise InputError(f"no room is named; use 'all' or some of {', '.join(ROOMS)}")
+    return list(found.values())
+
+
+def topics_and_qrels(
+    collection: Any, topics: pd.DataFrame | int | None = None, qrels: pd.DataFrame | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Topics and judgements to audit on, checked.
+
+    Args:
+        collection: The dataset.
+        topics: As for :func:`audit`.
+        qrels: As for :func:`audit`.
+
+    Returns:
+        Topics (``qid``, ``query``, ...) and judgements (``qid``, ``docno``, ``label``) with string identifiers.
+
+    Raises:
+        InputError: Where a column is missing, a query is no text, a qid is repeated, or the two do not overlap.
+    """
+    limit = topics if isinstance(topics, int) else None
+    topics = topics if isinstance(topics, pd.DataFrame) else collection.get_topics()
+    qrels = collection.get_qrels() if qrels is None else qrels
+    for name, frame, columns in (("topics", topics, ["qid", "query"]), ("judgements", qrels, ["qid", "docno", "label"])):
+        missing = [c for c in columns if c not in frame.columns]
+        if missing:
+            raise InputError(f"{name}: column {missing[0]!r} is missing; there are {', '.join(map(str, frame.columns))}")
+    topics, qrels = with_string_ids(topics), with_string_ids(qrels)
+    check_text(topics, "query", "topics")
+    repeated = topics["qid"].duplicated()
+    if repeated.any():
+        raise InputError(f"topics: qid {topics['qid'][repeated].iloc[0]!r} occurs twice; keep one row a query")
+    check_overlap(topics, qrels, "audit")
+    if limit is not None:
+        topics = topics[topics["qid"].isin(judged_qids(topics, qrels)[:limit])].reset_index(drop=True)
+    return topics, qrels
+
+
+def named_systems(systems: Any, collection: Any) -> list[System]:
+    """Systems from whatever a user gives.
+
+    Args:
+        systems: A dictionary from name to system, a list, or one; see :func:`audit`.
+        collection: The dataset, where rankers alone find candidates.
+
+    Returns:
+        Systems with distinct names.
+
+    Raises:
+        InputError: Where there are none, two share a name, or one is nothing that can be examined.
+    """
+    if isinstance(systems, Mapping):
+        named = list(systems.items())
+    elif isinstance(systems, (list, tuple)):
+        named = list(zip(_labels(systems), systems))
+    else:
+        named = [(_label(systems, 1), systems)]
+    if not named:
+        raise InputError("there are no systems to audit; give a dictionary from name to pipeline, or None for the defaults")
+    found = [System.of(str(name), pipeline, dataset=collection) for name, pipeline in named]
+    found = [replace(system, name=str(name)) for system, (name, _) in zip(found, named)]
+    names = [system.name for system in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"two systems are named {twice!r}; give a dictionary with a name for each")
+    return found
+
+
+def _label(system: Any, number: int) -> str:
+    """A short name for a system that came without one."""
+    if isinstance(system, System):
+        return system.name
+    if isinstance(system, pt.Transformer):
+        return " >> ".join(type(stage).__name__ for stage in flatten(system))
+    return f"run {number}"
+
+
+def _labels(systems: Sequence[Any]) -> list[str]:
+    labels = [_label(system, i) for i, system in enumerate(systems, start=1)]
+    return [
+        label if labels.count(label) == 1 or isinstance(system, System) else f"{label} ({labels[: i + 1].count(label)})"
+        for i, (label, system) in enumerate(zip(labels, systems))
+    ]
+
+
+def _dataset_name(dataset: Any, collection: Any) -> str:
+    name = getattr(collection, "name", None)
+    if isinstance(name, str):
+        return name
+    return str(dataset) if isinstance(dataset, (str, Path)) else type(collection).__name__
+
+
+def _versions() -> dict[str, str]:
+    """Versions of what can move a figure."""
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

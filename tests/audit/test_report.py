@@ -1,0 +1,136 @@
+import base64
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from pyterrier_debias import audit
+from pyterrier_debias.audit import report
+from tests.audit import worlds
+
+EVIL = "<script>alert('x')</script>"
+
+
+@pytest.fixture(scope="module")
+def result():
+    dataset = worlds.collection(name=EVIL)
+    systems = worlds.systems(dataset)
+    systems[EVIL] = systems["longest"]
+    return audit(systems, dataset, rooms=[worlds.ORDER, worlds.PICKY, worlds.BROKEN], baseline="BM25")
+
+
+class Page(HTMLParser):
+    """Tags, attributes and the text that a reader sees."""
+
+    VOID = frozenset({"meta", "img", "br", "link", "input", "hr"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.text = [], [], []
+        self.feed(text)
+        assert self.open == [], f"never closed: {self.open}"
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not {"script", "style"} & set(self.open):
+            self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def page(result):
+    return Page(result.to_html())
+
+
+def test_numbers_read_alike():
+    assert report.number(-0.0001) == "0.000"
+    assert report.number(-0.0006) == "-0.001"
+    assert report.number(float("nan")) == ""
+    assert report.interval(-0.5, 0.25) == "[-0.500, 0.250]"
+    assert report.interval(float("nan"), 1) == ""
+    assert [report.probability(p) for p in (0.0, 0.00099, 0.001, 1.0, float("nan"))] == ["<0.001", "<0.001", "0.001", "1.000", ""]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_text_fits_the_terminal_and_says_everything(result, width):
+    text = result.to_text(width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "longest" in text and "-0.500  [-0.500, -0.500]" in text
+    flat = " ".join(text.split())
+    assert "picky: BM25: it has no ranker to probe" in flat
+    assert "broken: RuntimeError: the room fell down" in flat
+    assert "p corrected for 7 tests (Holm); below 0.05 is called significant" in flat
+
+
+def test_table_columns_are_aligned_and_empty_ones_left_out(result):
+    lines = result.to_text(120).splitlines()
+    start = lines.index("ORDER") + 1
+    titles, rule = lines[start], lines[start + 1]
+    assert "by chance" not in titles
+    end = titles.index("value") + len("value")
+    assert rule[end - 1] == "-" and rule[end : end + 2] == "  "
+    assert all(re.match(r"-?\d\.\d{3}$", line[:end].split()[-1]) for line in lines[start + 2 : start + 8])
+
+
+def test_data_is_escaped_everywhere(result, page):
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert EVIL not in result.to_html()
+    assert any(EVIL in text for text in page.text)
+    assert "<script>" not in result._repr_html_()
+
+
+def test_the_page_needs_no_network(page):
+    for tag, attributes in page.tags:
+        assert tag not in {"link", "iframe", "object", "base"}
+        for name in ("src", "href", "srcset", "action"):
+            assert attributes.get(name, "data:").startswith("data:")
+    policy = next(a["content"] for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'")
+
+
+def test_figures_are_inside_with_words_for_those_who_cannot_see_them(result, page):
+    images = [a for t, a in page.tags if t == "img"]
+    assert [a["alt"] for a in images] == [figure.caption for _, figure in result.figures]
+    for image in images:
+        kind, data = image["src"].split(",", 1)
+        assert kind == "data:image/svg+xml;base64" and b"<svg" in base64.b64decode(data)
+
+
+def test_the_page_shows_every_finding_and_why_others_are_missing(result, page):
+    text = " ".join(" ".join(page.text).split())
+    assert [t for t, _ in page.tags].count("tr") == len(result.findings) + 2  # a head in each of two tables
+    for sentence in result.findings["text"]:
+        assert sentence in text
+    assert "it has no ranker to probe" in text and "the room fell down" in text
+    assert "BM25" in text and "\N{MINUS SIGN}0.500" in text
+
+
+def test_intervals_are_drawn_to_scale():
+    dataset = worlds.collection()
+    frame = audit(worlds.systems(dataset), dataset, rooms=[worlds.ORDER]).findings
+    frame.loc[frame["primary"], ["value", "low", "high"]] = [[-0.5, -1.0, 0.0], [0.5, 0.0, 1.0]]
+    (group,) = report._strip(frame)
+    first, second = group["findings"]
+    scale = 100 / (group["high"] - group["low"])
+    assert first["width"] == pytest.approx(scale, abs=0.02) and second["left"] == pytest.approx(group["zero"], abs=0.02)
+    assert second["at"] - first["at"] == pytest.approx(scale, abs=0.02)
+    assert group["zero"] == pytest.approx(50) and 0 < first["left"] and second["left"] + second["width"] < 100
+
+
+def test_the_page_is_the_same_for_the_same_audit(result):
+    assert result.to_html() == result.to_html()
+
+
+def test_an_audit_without_figures_or_tests_renders():
+    dataset = worlds.collection()
+    back = audit({"BM25": worlds.bm25_system(dataset)}, dataset, rooms=[worlds.ORDER])
+    back.findings[["value", "low", "high", "p", "p_corrected"]] = float("nan")
+    back.figures = ()
+    Page(back.to_html())
+    assert "corrected for 0 tests" in " ".join(back.to_text().split())

@@ -1,0 +1,308 @@
+import json
+import subprocess
+import sys
+
+import jsonschema
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from scipy import stats
+
+import pyterrier_debias
+from pyterrier_debias import AuditResult, InputError, Room, System, audit
+from pyterrier_debias.audit import run
+from pyterrier_debias.findings import Finding, RoomResult
+from tests.audit import worlds
+from tests.audit.worlds import BROKEN, GROUP, ORDER, PICKY, QIDS
+
+
+@pytest.fixture
+def dataset():
+    return worlds.collection()
+
+
+@pytest.fixture
+def result(dataset):
+    return audit(worlds.systems(dataset), dataset, rooms=[ORDER, PICKY, BROKEN], baseline="BM25")
+
+
+def row(result, system, group=GROUP, bias="order"):
+    f = result.findings
+    (found,) = f[(f["system"] == system) & (f["group"] == group) & (f["bias"] == bias)].to_dict("records")
+    return found
+
+
+def test_findings_are_the_rooms_figures(result):
+    # The relevant document is first; upside down it is second: RR falls from 1 to 1/2 for every query.
+    assert row(result, "BM25", "original")["value"] == 1
+    assert row(result, "BM25")["value"] == -0.5
+    assert row(result, "longest")["n"] == len(QIDS)
+    values = result.per_query.query("system == 'BM25' and group == @GROUP")
+    assert values["value"].tolist() == [-0.5] * 6 and values["qid"].tolist() == QIDS
+
+
+def test_p_values_are_corrected_over_the_whole_table(dataset):
+    ps = {"a": [0.01, 0.03], "b": [0.04]}
+
+    def room(name):
+        found = [Finding("BM25", name, "m", f"g{i}", 0.1, p=p, n=6) for i, p in enumerate(ps[name])]
+        return Room(name, lambda system, dataset: None, lambda context: RoomResult(found, pd.DataFrame()))
+
+    rooms = [room("a"), room("b")]
+    systems = {"BM25": worlds.bm25_system(dataset)}
+    holm = audit(systems, dataset, rooms=rooms).findings["p_corrected"]
+    np.testing.assert_allclose(holm, [0.03, 0.06, 0.06])
+    bonferroni = audit(systems, dataset, rooms=rooms, correction="bonferroni").findings["p_corrected"]
+    np.testing.assert_allclose(bonferroni, [0.03, 0.09, 0.12])
+    fdr = audit(systems, dataset, rooms=rooms, correction="fdr_bh").findings["p_corrected"]
+    np.testing.assert_allclose(fdr, stats.false_discovery_control([0.01, 0.03, 0.04]))
+
+
+def test_what_a_room_cannot_examine_is_listed_with_the_reason(result):
+    assert result.skipped.to_dict("records") == [{"bias": "picky", "system": "BM25", "reason": "it has no ranker to probe"}]
+    assert result.findings.query("bias == 'picky'")["system"].unique().tolist() == ["longest"]
+
+
+def test_a_room_that_breaks_is_reported_and_the_others_finish(dataset):
+    result = audit(worlds.systems(dataset), dataset, rooms=[BROKEN, ORDER])
+    assert result.failed["bias"].tolist() == ["broken"]
+    assert result.failed["error"].tolist() == ["RuntimeError: the room fell down"]
+    assert "worlds.py" in result.failed["traceback"][0]
+    assert set(result.findings["bias"]) == {"order"}
+
+
+def test_input_errors_reach_the_user(dataset):
+    def run(context):
+        raise InputError("ranker: column 'text' is missing at row 3")
+
+    with pytest.raises(InputError, match="at row 3"):
+        audit(worlds.systems(dataset), dataset, rooms=[ORDER, Room("strict", lambda system, dataset: None, run)])
+
+
+def test_a_pipeline_in_the_wrong_order_is_an_input_error(dataset):
+    first = pt.Transformer.from_df(dataset.get_runs()["bm25"])
+    with pytest.raises(InputError, match=r"CountingRanker.* adds 'text'"):
+        audit({"no text": first >> worlds.CountingRanker()}, dataset, rooms=[ORDER])
+
+
+def test_nothing_to_examine_is_an_input_error_with_the_reason(dataset):
+    with pytest.raises(InputError, match="picky: it has no ranker to probe"):
+        audit(worlds.bm25_system(dataset), dataset, rooms=[PICKY])
+
+
+def test_rooms_share_retrieval_and_scoring(dataset):
+    ranker = worlds.CountingRanker()
+    first = pt.Transformer.from_df(dataset.get_runs()["bm25"])
+    audit({"a": first >> dataset.text_loader() >> ranker}, dataset, rooms=[ORDER, PICKY])
+    assert ranker.calls == 1
+
+
+def test_the_baseline_is_compared_query_by_query(dataset):
+    rng = np.random.default_rng(0)
+    values = {"BM25": rng.normal(size=6), "longest": rng.normal(size=6)}
+
+    def run(context):
+        found = [Finding(s.name, "made", "m", "g", values[s.name].mean(), n=6, primary=True) for s in context.systems]
+        rows = [
+            {"system": s.name, "bias": "made", "measure": "m", "group": "g", "qid": q, "value": v}
+            for s in context.systems
+            for q, v in zip(QIDS, values[s.name])
+        ]
+        return RoomResult(found, pd.DataFrame(rows).sample(frac=1, random_state=1))
+
+    result = audit(
+        worlds.systems(dataset), dataset, rooms=[Room("made", lambda system, dataset: None, run)], baseline="BM25"
+    )
+    found = row(result, "longest", "(g) minus BM25's", "made")
+    peer = stats.ttest_rel(values["longest"], values["BM25"])
+    assert found["value"] == pytest.approx((values["longest"] - values["BM25"]).mean(), abs=1e-12)
+    assert found["p"] == pytest.approx(peer.pvalue, abs=1e-12)
+    assert (found["low"], found["high"]) == pytest.approx(peer.confidence_interval(), abs=1e-12)
+    assert not found["primary"]
+
+
+def test_systems_come_in_every_shape(dataset):
+    first = pt.Transformer.from_df(dataset.get_runs()["bm25"])
+    pipeline = first >> dataset.text_loader() >> worlds.CountingRanker()
+    listed = [dataset.get_runs()["bm25"], pipeline, pipeline, worlds.bm25_system(dataset), worlds.CountingRanker()]
+    named = [system.name for system in run.named_systems(listed, dataset)]
+    assert len(set(named)) == 5
+    assert named[0] == "run 1" and named[1].endswith("TextLoader >> CountingRanker (1)") and named[3] == "BM25"
+    assert run.named_systems({7: first}, dataset)[0].name == "7"
+    assert run.named_systems({"mine": worlds.bm25_system(dataset)}, dataset)[0].name == "mine"
+    assert [s.ranker is None for s in run.named_systems(listed, dataset)] == [True, False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rooms": "astrology"}, "room 'astrology' is not known"),
+        ({"rooms": []}, "no room is named"),
+        ({"correction": "hope"}, "correction 'hope' is not known"),
+        ({"depth": 0}, "depth is 0"),
+        ({"draws": 0}, "draws is 0"),
+        ({"topics": 0}, "topics is 0"),
+        ({"baseline": "DPH"}, "baseline 'DPH' is not one of the systems: BM25"),
+        ({"split": "dl99"}, "dl99"),
+        ({"qrels": pd.DataFrame({"qid": ["x"], "docno": ["d"], "label": [1]})}, "no qid is in both"),
+        ({"qrels": pd.DataFrame({"qid": ["q1"], "docno": ["d"]})}, "judgements: column 'label' is missing"),
+        ({"topics": pd.DataFrame({"qid": ["q1"]})}, "topics: column 'query' is missing"),
+        ({"topics": pd.DataFrame({"qid": ["q1", "q1"], "query": ["a", "b"]})}, "qid 'q1' occurs twice"),
+        ({"topics": pd.DataFrame({"qid": ["q1"], "query": [None]})}, "column 'query' is missing at row 0"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_runs(dataset, options, message):
+    ranker = worlds.CountingRanker()
+    first = pt.Transformer.from_df(dataset.get_runs()["bm25"])
+    with pytest.raises(InputError, match=message):
+        audit({"BM25": first >> dataset.text_loader() >> ranker}, dataset, **{"rooms": [ORDER], **options})
+    assert ranker.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("systems", "message"),
+    [
+        ({}, "there are no systems"),
+        ({"a": 3}, "system 'a' is a int"),
+        ([worlds.bm25_system(), worlds.bm25_system()], "two systems are named 'BM25'"),
+        ({"a": pd.DataFrame({"qid": [], "docno": [], "score": []})}, "run 'a' is empty"),
+        ({"a": pd.DataFrame({"qid": ["q1"], "docno": ["d"]})}, "column 'score' is missing"),
+        ({"a": pd.DataFrame({"qid": ["q1"], "docno": ["d"], "score": [float("nan")]})}, "NaN"),
+        ({"a": pd.DataFrame({"qid": ["q1"] * 2, "docno": ["d"] * 2, "score": [1.0, 2.0]})}, "more than once"),
+    ],
+)
+def test_bad_systems_are_refused(dataset, systems, message):
+    with pytest.raises(InputError, match=message):
+        audit(systems, dataset, rooms=[ORDER])
+
+
+def test_topics_can_be_limited_to_the_first_that_are_judged(dataset):
+    seen = []
+
+    def run(context):
+        seen.append((context.topics["qid"].tolist(), context.depth, context.seed, context.draws))
+        return RoomResult([Finding("BM25", "made", "m", "g", 0.0)], pd.DataFrame())
+
+    room = Room("made", lambda system, dataset: None, run)
+    qrels = dataset.get_qrels().query("qid != 'q0'")
+    audit(worlds.bm25_system(dataset), dataset, rooms=[room], topics=2, qrels=qrels, depth=7, seed=3, draws=2)
+    assert seen == [(["q1", "q2"], 7, 3, 2)]
+
+
+def test_identifiers_that_are_numbers_join(dataset):
+    number = {qid: i for i, qid in enumerate(QIDS)}
+    topics = dataset.get_topics().assign(qid=[number[q] for q in QIDS])
+    qrels = dataset.get_qrels().assign(qid=[number[q] for q in QIDS])
+    frame = dataset.get_runs()["bm25"]
+    frame = frame.assign(qid=frame["qid"].map(number))
+    result = audit({"BM25": frame}, dataset, rooms=[PICKY_FREE], topics=topics, qrels=qrels)
+    assert result.findings["value"].tolist() == [6.0]
+
+
+def _count(context):
+    found = [Finding(s.name, "count", "queries", "all", float(context.results(s)["qid"].nunique())) for s in context.systems]
+    return RoomResult(found, pd.DataFrame())
+
+
+PICKY_FREE = Room("count", lambda system, dataset: None, _count)
+
+
+def test_json_round_trips_and_fits_its_schema(result):
+    text = result.to_json()
+    schema = (run.Path(run.__file__).parent / "result.schema.json").read_text()
+    jsonschema.validate(json.loads(text), json.loads(schema))
+    back = AuditResult.from_json(text)
+    for name in ("findings", "per_query", "skipped", "failed"):
+        pd.testing.assert_frame_equal(getattr(back, name), getattr(result, name), check_dtype=False)
+    assert back.findings["value"].dtype == "float64" and back.findings["primary"].dtype == bool
+    assert back.settings == result.settings
+    assert back.to_json() == text
+    assert str(back) == str(result)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "no audit in JSON"),
+        ("[]", "is no audit"),
+        ('{"schema": "other"}', "is no audit"),
+        ('{"schema": "pyterrier_debias.audit", "schema_version": 99}', "schema version 99"),
+        ('{"schema": "pyterrier_debias.audit", "schema_version": 1}', "lacks 'settings'"),
+    ],
+)
+def test_other_json_is_refused(text, message):
+    with pytest.raises(InputError, match=message):
+        AuditResult.from_json(text)
+
+
+def test_saved_files_hold_the_audit(result, tmp_path):
+    folder = result.save(tmp_path / "new" / "folder")
+    assert sorted(f.name for f in folder.iterdir()) == [
+        "audit.json", "findings.csv", "index.html", "order-change.png", "per_query.csv", "picky-change.png",
+    ]  # fmt: skip
+    pd.testing.assert_frame_equal(
+        pd.read_csv(folder / "findings.csv", keep_default_na=True)[["system", "value", "p_corrected"]],
+        result.findings[["system", "value", "p_corrected"]],
+        check_dtype=False,
+    )
+    assert len(pd.read_csv(folder / "per_query.csv")) == len(result.per_query)
+    assert AuditResult.from_json((folder / "audit.json").read_text()).to_json() == result.to_json()
+    assert (folder / "order-change.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_save_replaces_an_audit_only_when_asked_and_nothing_else_ever(result, tmp_path):
+    result.save(tmp_path / "a")
+    with pytest.raises(InputError, match="holds an audit already"):
+        result.save(tmp_path / "a")
+    result.save(tmp_path / "a", overwrite=True)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="holds no audit"):
+        result.save(tmp_path / "b", overwrite=True)
+    assert [f.name for f in (tmp_path / "b").iterdir()] == ["thesis.tex"]
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_save_that_breaks_leaves_nothing(result, tmp_path, monkeypatch):
+    def broken(axes):
+        raise RuntimeError("no ink")
+
+    figure = type(result.figures[0][1])("broken", "a figure", broken)
+    result.figures = (("order", figure),)
+    with pytest.raises(RuntimeError, match="no ink"):
+        result.save(tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_results_do_not_share_what_they_hand_out(result):
+    frame = result.to_frame()
+    frame["value"] = 99.0
+    assert row(result, "BM25")["value"] == -0.5
+
+
+def test_representations(result):
+    assert repr(result) == "<AuditResult of toy: 2 systems, 7 findings, 1 skipped, 1 failed>"
+    assert "srcdoc=" in result._repr_html_() and "<script>" not in result._repr_html_()
+
+
+def test_the_package_and_the_function_share_a_name(dataset):
+    systems = {"BM25": worlds.bm25_system(dataset)}
+    package = sys.modules["pyterrier_debias.audit"]
+    assert len(package(systems, dataset, rooms=[ORDER]).findings) == 2
+    assert callable(pyterrier_debias.audit)
+    code = (
+        "from pyterrier_debias.audit.models import find_model\n"
+        "from pyterrier_debias import audit\n"
+        "assert callable(audit)\n"
+        "try: audit(rooms='astrology')\n"
+        "except ValueError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "room 'astrology' is not known" in done.stdout
+
+
+def test_notes_of_systems_are_kept_once(dataset):
+    first = pt.Transformer.from_df(dataset.get_runs()["bm25"])
+    systems = [System("a", first, note="BM25 is a run."), System("b", first, note="BM25 is a run."), System("c", first)]
+    assert audit(systems, dataset, rooms=[ORDER]).settings["notes"] == ["BM25 is a run."]
