@@ -309,8 +309,9 @@ class PositionSensitivity(Stage):
 
     def _indexed_anew(self, system: System, topics: pd.DataFrame) -> _Lists:
         """Retrieval from the original and the rotated corpus, indexed alike."""
-        if system.indexer is None or not hasattr(self.dataset, "get_corpus_iter"):
-            raise InputError(f"PositionSensitivity: {reindexing_reason(system, self.dataset)}")
+        reason = reindexing_reason(system, self.dataset)
+        if reason is not None:
+            raise InputError(f"PositionSensitivity: system {system.name!r} cannot be probed: {reason}")
         kept: dict[str, str] = {}
         answers = self.answers if self.answers is not None else provided(self.dataset, "get_answers")
         wanted = set() if answers is None else set(answers["docno"].astype(str))
@@ -416,11 +417,11 @@ def reindexing_reason(system: System, dataset: Any) -> str | None:
     """Why a retriever cannot be probed by indexing changed documents, in one sentence; None where it can."""
     if system.indexer is None:
         return (
-            f"system {system.name!r} has no stage after its text is known and no indexer, so changed passages cannot reach it; "
-            f"give System(..., indexer=...), which makes such a retriever over given documents"
+            "its text is not known to any stage and it has no indexer, so changed passages cannot reach it; give "
+            "System(..., indexer=...), which makes such a retriever over given documents"
         )
     if not hasattr(dataset, "get_corpus_iter"):
-        return f"system {system.name!r} must be indexed anew over changed passages, and the dataset has no get_corpus_iter()"
+        return "it must be indexed anew over changed passages, and the dataset has no get_corpus_iter()"
     return None
 
 

@@ -1,0 +1,343 @@
+"""The position room: does quality depend on where the relevant content sits?
+
+Primary test: the mean paired difference of nDCG@10 between original and rotated candidates is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.evaluation import judged_qids, per_query
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult
+from pyterrier_debias.position.outcome import SensitivityResult
+from pyterrier_debias.position.rotation import RotatePassages
+from pyterrier_debias.position.sensitivity import PositionSensitivity, reindexing_reason
+from pyterrier_debias.statistics import Interval, bootstrap_interval
+from pyterrier_debias.systems import Context, System
+
+_BIAS = "position"
+_MEASURES = ("nDCG@10", "RR@10", "R@10")
+_MAIN = _MEASURES[0]
+_DRAWS = 3
+
+
+def needs(system: System, dataset: Any) -> str | None:
+    """Why a system cannot be examined; None where it can.
+
+    Args:
+        system: The system.
+        dataset: The collection.
+
+    Returns:
+        One sentence, or None.
+    """
+    return None if system.ranker is not None else reindexing_reason(system, dataset)
+
+
+def run(context: Context) -> RoomResult:
+    """Examine the systems of an audit.
+
+    Args:
+        context: Systems, collection, topics and judgements.
+
+    Returns:
+        Findings, the values behind them, and figures.
+    """
+    examined = [_Examined.of(system, context) for system in context.systems if needs(system, context.dataset) is None]
+    frames = [frame for one in examined for frame in one.per_query()]
+    return RoomResult(
+        findings=[finding for one in examined for finding in one.findings()],
+        per_query=pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=PER_QUERY_COLUMNS),
+        figures=_figures(examined),
+    )
+
+
+ROOM = Room(name=_BIAS, needs=needs, run=run)
+
+
+@dataclass(frozen=True, eq=False)
+class _Examined:
+    """One system and what its probe found; ``own`` are its values on its own results, one column a measure."""
+
+    system: System
+    result: SensitivityResult
+    own: pd.DataFrame
+    seed: int
+
+    @classmethod
+    def of(cls, system: System, context: Context) -> _Examined:
+        probe = PositionSensitivity(
+            system,
+            dataset=context.dataset,
+            rotation=RotatePassages(seed=context.seed),
+            draws=_DRAWS if context.draws is None else context.draws,
+            measures=_MEASURES,
+            depth=context.depth,
+            seed=context.seed,
+            verbose=context.verbose,
+        )
+        if system.ranker is None:
+            result = probe.evaluate(context.topics, context.qrels)
+            own = per_query(context.results(system), context.qrels, _MEASURES, judged_qids(context.topics, context.qrels))
+        else:
+            result = probe.evaluate(context.candidates(system), context.qrels, topics=context.topics)
+            own = result.per_query.pivot(index="qid", columns="measure", values="original")
+        return cls(system, result, own, context.seed)
+
+    # ------------------------------------------------------------------------------------------- findings
+
+    def findings(self) -> Iterator[Finding]:
+        """Quality, its change under rotation, by placement and by position, and how far passages move."""
+        yield from self._quality()
+        yield from self._rotation()
+        yield from self._placement()
+        yield from self._indices()
+        yield from self._displacement()
+
+    def _finding(self, measure: str, group: str, value: float, text: str, **more: Any) -> Finding:
+        notes = f"{self.result.convention}; {more.pop('convention')}" if "convention" in more else self.result.convention
+        return Finding(
+            self.system.name, _BIAS, measure, group, float(value), convention=notes, text=f"{self.system.name}: {text}", **more
+        )
+
+    def _interval(self, values: Any) -> Interval:
+        return bootstrap_interval(np.asarray(values, dtype=float), level=self.result.level, seed=self.seed)
+
+    def _quality(self) -> Iterator[Finding]:
+        interval = self._interval(self.own[_MAIN])
+        text = f"{_MAIN} is {interval.estimate:.4f} {_brackets(interval)} on the original passages, over {interval.n} queries."
+        text = " ".join([text, *self.result.notes])
+        yield self._finding(_MAIN, "original", interval.estimate, text, low=interval.low, high=interval.high, n=interval.n)
+        if self.system.ranker is None:
+            anew = self._interval(self._values(_MAIN)["original"])
+            text = f"indexed anew over the passages at hand, {_MAIN} is {anew.estimate:.4f} {_brackets(anew)}."
+            yield self._finding(_MAIN, "original, indexed anew", anew.estimate, text, low=anew.low, high=anew.high, n=anew.n)
+
+    def _values(self, measure: str) -> pd.DataFrame:
+        frame = self.result.per_query
+        return frame[frame["measure"] == measure]
+
+    def _rotation(self) -> Iterator[Finding]:
+        rows = self.result.table[self.result.table["comparison"] == "rotated - original"].to_dict("records")
+        main, others = rows[0], rows[1:]
+        rotated = self._interval(self._values(_MAIN)["rotated"])
+        text = _change_in_words(main, "when passages are rotated")
+        if not np.isnan(main["delta"]):
+            text = f"{text[:-1]}; original/rotated - 1 is {main['delta']:+.1%}."
+        yield self._finding(_MAIN, "rotated", rotated.estimate, text, low=rotated.low, high=rotated.high, n=rotated.n)
+        yield self._change(main, text, p=main["p"], primary=True, convention="p by exchange randomisation")
+        if not np.isnan(main["delta"]):
+            yield self._finding(
+                f"delta {_MAIN}",
+                "original/rotated",
+                main["delta"],
+                text,
+                low=main["delta_low"],
+                high=main["delta_high"],
+                n=int(main["n"]),
+                convention="original/rotated - 1 of means over queries, as in Hofstätter et al.",
+            )
+        text = "; ".join(f"{row['measure']} by {row['difference']:+.3f} {_ends(row)}" for row in others)
+        for row in others:
+            yield self._change(row, f"when passages are rotated, other measures change: {text}.", convention="not tested")
+
+    def _placement(self) -> Iterator[Finding]:
+        rows = self.result.table[(self.result.table["comparison"] == "end - start") & (self.result.table["measure"] == _MAIN)]
+        for row in rows.to_dict("records"):
+            text = _change_in_words(row, "when answers move from the start of their passages to the end")
+            yield self._change(row, text, p=row["p"], convention="p by exchange randomisation")
+
+    def _change(self, row: dict[str, Any], text: str, **more: Any) -> Finding:
+        return self._finding(
+            row["measure"], row["comparison"], row["difference"], text, low=row["low"], high=row["high"], n=int(row["n"]), **more
+        )
+
+    def _indices(self) -> Iterator[Finding]:
+        for row in self.result.psi.to_dict("records"):
+            if np.isnan(row["value"]):
+                continue
+            if row["answers"] == "placed":
+                where = f"over {len(self.result.placements)} places that the same answers were put to"
+                group = "answers placed"
+            else:
+                where = f"over {len(self.result.buckets)} buckets of queries by where their answers begin"
+                group = "answers as found"
+            text = (
+                f"position sensitivity index {row['value']:.3f} [{row['low']:.3f}, {row['high']:.3f}] {where}; chance alone "
+                f"gives {row['noise_floor']:.3f} on average (p = {_p(row['p'])})."
+            )
+            yield self._finding(
+                "PSI",
+                group,
+                row["value"],
+                text,
+                low=row["low"],
+                high=row["high"],
+                p=row["p"],
+                n=int(row["n"]),
+                noise_floor=row["noise_floor"],
+                convention="1 - min/max of mean nDCG@10; simultaneous bootstrap interval; p and noise floor by permutation",
+            )
+
+    def _displacement(self) -> Iterator[Finding]:
+        found = self.result.displacement_summary()
+        if found.empty:
+            return
+        moved = f"moves {'down' if found['mean'] > 0 else 'up'} by {abs(found['mean']):.2f} ranks on average"
+        text = (
+            f"a relevant passage that alone is rotated {moved if found['mean'] else 'keeps its rank on average'} "
+            f"[{found['low']:+.2f}, {found['high']:+.2f}]; {found['down']:.0%} move down, {found['up']:.0%} up, "
+            f"{found['left_top_10']:.0%} leave the first ten (p = {_p(found['p'])})."
+        )
+        yield self._finding(
+            "displacement",
+            "rotated alone",
+            found["mean"],
+            text,
+            low=found["low"],
+            high=found["high"],
+            p=found["p"],
+            n=int(found["n"]),
+            convention="ranks a relevant passage moves down when it alone is rotated; mean over a query's passages and draws",
+        )
+
+    # ------------------------------------------------------------------------------------------- values and figures
+
+    def per_query(self) -> Iterator[pd.DataFrame]:
+        """The values behind the findings."""
+        for measure in _MEASURES:
+            values = self._values(measure)
+            original = "original" if self.system.ranker is not None else "original, indexed anew"
+            if self.system.ranker is None:
+                yield self._frame(measure, "original", self.own.index, self.own[measure])
+            yield self._frame(measure, original, values["qid"], values["original"])
+            yield self._frame(measure, "rotated", values["qid"], values["rotated"])
+            yield self._frame(measure, "rotated - original", values["qid"], values["difference"])
+            placed = values.dropna(subset=["start", "end"])
+            for where in ("start", "middle", "end"):
+                yield self._frame(measure, f"answer at the {where}", placed["qid"], placed[where])
+            yield self._frame(measure, "end - start", placed["qid"], placed["end"] - placed["start"])
+        moved = self.result.displacement.groupby("qid", sort=False)["displacement"].mean()
+        yield self._frame("displacement", "rotated alone", moved.index, moved)
+
+    def _frame(self, measure: str, group: str, qids: Any, values: Any) -> pd.DataFrame:
+        frame = pd.DataFrame({"qid": np.asarray(qids, dtype=object), "value": np.asarray(values, dtype=float)})
+        frame = frame.assign(system=self.system.name, bias=_BIAS, measure=measure, group=group)
+        return frame[PER_QUERY_COLUMNS].astype({"qid": "str"})
+
+
+def _brackets(interval: Interval) -> str:
+    return f"[{interval.low:.4f}, {interval.high:.4f}]"
+
+
+def _p(p: float) -> str:
+    return f"{p:.2g}" if p < 0.095 else f"{p:.2f}"
+
+
+def _ends(row: dict[str, Any]) -> str:
+    return f"[{row['low']:+.3f}, {row['high']:+.3f}]"
+
+
+def _change_in_words(row: dict[str, Any], when: str) -> str:
+    measure, change = row["measure"], row["difference"]
+    if row["low"] == row["high"] == 0:
+        return f"{measure} stays at {row['before']:.3f} {when}: no query changes."
+    return (
+        f"{measure} {'falls' if change < 0 else 'rises'} from {row['before']:.3f} to {row['after']:.3f} {when}: "
+        f"{change:+.3f} {_ends(row)} over {row['n']:.0f} queries (p = {_p(row['p'])})."
+    )
+
+
+def _figures(examined: list[_Examined]) -> list[Figure]:
+    if not examined:
+        return []
+    n = len(examined[0].own)
+    figures = [
+        Figure(
+            "rotation",
+            f"Mean {_MAIN} on original and on rotated passages, with 95 % bootstrap intervals over {n} judged queries. The two "
+            f"intervals of a system overlap more than its change does: see the table for the paired difference.",
+            lambda axes: _draw_rotation(axes, examined),
+        )
+    ]
+    placed = [one for one in examined if len(one.result.placements) > 1]
+    if placed:
+        figures.append(
+            Figure(
+                "placement",
+                f"Mean {_MAIN} where the answer is rotated to the start, the middle or the end of each relevant passage, with 95 "
+                f"% bootstrap intervals; the same {placed[0].result.placements['n'].max()} queries at each place.",
+                lambda axes: _draw_placement(axes, placed),
+            )
+        )
+    bucketed = [one for one in examined if len(one.result.buckets) > 1]
+    if bucketed:
+        figures.append(
+            Figure(
+                "answer-position",
+                f"Mean {_MAIN} on original passages by where the answers begin (mean over a query's relevant passages), with 95 "
+                f"% bootstrap intervals; {bucketed[0].result.buckets['n'].sum()} queries in buckets of equal size. Buckets hold "
+                f"different queries.",
+                lambda axes: _draw_buckets(axes, bucketed),
+            )
+        )
+    return figures
+
+
+def _draw_rotation(axes: Any, examined: list[_Examined]) -> None:
+    from pyterrier_debias import plots
+
+    with plots.house_style():
+        for index, one in enumerate(examined):
+            values = one._values(_MAIN)
+            for offset, column, face in ((-0.12, "original", plots.colour(index)), (0.12, "rotated", "white")):
+                interval = one._interval(values[column])
+                _point(axes, index + offset, interval, plots.colour(index), face=face)
+        axes.set_xticks(range(len(examined)), [one.system.name for one in examined])
+        axes.set_xlim(-0.6, len(examined) - 0.4)
+        plots.label_axes(axes, x="left, filled: original; right, hollow: rotated", y=f"mean {_MAIN}", n=len(examined[0].own))
+
+
+def _draw_placement(axes: Any, examined: list[_Examined]) -> None:
+    from pyterrier_debias import plots
+
+    with plots.house_style():
+        for index, one in enumerate(examined):
+            table = one.result.placements
+            _line(axes, np.arange(len(table)), table, plots.colour(index), one.system.name)
+        axes.set_xticks(range(len(table)), table["placement"])
+        axes.legend()
+        plots.label_axes(axes, x="where the answer was put", y=f"mean {_MAIN}", n=int(table["n"].max()))
+
+
+def _draw_buckets(axes: Any, examined: list[_Examined]) -> None:
+    from pyterrier_debias import plots
+
+    with plots.house_style():
+        for index, one in enumerate(examined):
+            table = one.result.buckets
+            _line(axes, (table["left"] + table["right"]) / 2, table, plots.colour(index), one.system.name)
+        axes.legend()
+        plots.label_axes(
+            axes, x="characters before the answer (middle of the bucket)", y=f"mean {_MAIN}", n=int(table["n"].sum())
+        )
+
+
+def _point(axes: Any, x: float, interval: Interval, colour: str, *, face: str) -> None:
+    error = [[interval.estimate - interval.low], [interval.high - interval.estimate]]
+    axes.errorbar(x, interval.estimate, yerr=_drawable(error), fmt="o", color=colour, markerfacecolor=face)
+
+
+def _line(axes: Any, x: Any, table: pd.DataFrame, colour: str, label: str) -> None:
+    error = [table["value"] - table["low"], table["high"] - table["value"]]
+    axes.errorbar(x, table["value"], yerr=_drawable(error), fmt="o-", color=colour, label=label)
+
+
+def _drawable(error: Any) -> np.ndarray:
+    """Lengths of error bars: none where the interval is not defined."""
+    return np.nan_to_num(np.clip(np.asarray(error, dtype=float), 0, None))
