@@ -29,7 +29,7 @@ _NONE = -1
 
 class AnswerPositions(Stage):
     """Find where answers begin in their passages (Hofstätter et al., "Mitigating the Position Bias of Transformer Models in
-    Passage Re-Ranking", ECIR 2021, section 3 and Figure 1).
+    Passage Re-Ranking", ECIR 2021, Figure 1).
 
     Input, one row an answer and passage: ``docno``, the passage's text, and ``answer`` (a string) or ``answers`` (a list of
     strings); with them, where they are known, ``start`` and ``end`` (characters of the text, ``end`` exclusive, -1 where only
@@ -317,7 +317,8 @@ class Positions:
         """How often answers begin in each part of their passages.
 
         The interval of a share treats passages as the independent units: answers of one passage (and the several matches of
-        one answer) are not independent. It is the normal interval of a ratio of sums over passages.
+        one answer) are not independent. It is Wilson's interval with as many answers as would, if independent, give the variance
+        of a ratio of sums over passages; a bin without answers counts as many as there are passages.
 
         Args:
             bins: How many equal parts of [0, 1).
@@ -338,12 +339,14 @@ class Positions:
         drawn = rotating.bin_of(position, n, bins)
         table = np.zeros((passage.max(initial=-1) + 1, bins))
         np.add.at(table, (passage, drawn), 1)
-        total, count = max(1, len(position)), table.sum(0)
-        share = count / total
-        residual = table - table.sum(1, keepdims=True) * share
-        clusters = len(table)
-        correction = clusters / (clusters - 1) if clusters > 1 else np.nan
-        half = stats.norm.ppf((1 + level) / 2) * np.sqrt((residual**2).sum(0) * correction) / total
+        total, passages, count = len(position), len(table), table.sum(0)
+        with np.errstate(invalid="ignore", divide="ignore"):  # without answers, every share is 0 / 0
+            share = count / total
+            residual = table - table.sum(1, keepdims=True) * share
+            variance = (residual**2).sum(0) / total**2 * (passages / (passages - 1) if passages > 1 else np.nan)
+            independent = np.where(variance > 0, share * (1 - share) / variance, passages)
+            low, high = _wilson(share, independent, stats.norm.ppf((1 + level) / 2))
+            uniform, placed = _expected(n, np.ones_like(n), bins) / total, _expected(n, length, bins) / total
         return pd.DataFrame(
             {
                 "bin": np.arange(bins),
@@ -351,10 +354,10 @@ class Positions:
                 "right": np.arange(1, bins + 1) / bins,
                 "count": count.astype(np.int64),
                 "share": share,
-                "low": np.clip(share - half, 0, 1),
-                "high": np.clip(share + half, 0, 1),
-                "uniform": _expected(n, np.ones_like(n), bins) / total,
-                "placed": _expected(n, length, bins) / total,
+                "low": low,
+                "high": high,
+                "uniform": uniform,
+                "placed": placed,
             }
         )
 
@@ -530,6 +533,13 @@ def _expected(n: np.ndarray, length: np.ndarray, bins: int) -> np.ndarray:
     kinds, answers = np.unique(np.stack([n, length]), axis=1, return_counts=True)
     shares = np.array([rotating.bin_shares(int(words), bins, int(run)) for words, run in kinds.T]).reshape(-1, bins)
     return answers @ shares
+
+
+def _wilson(share: np.ndarray, n: np.ndarray, z: float) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's score interval of a share among n."""
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return centre - half, centre + half
 
 
 def _mean(values: Any) -> float:

@@ -23,7 +23,7 @@ class RotatePassages(Stage):
     """Rotate each passage at a random word, so that where its content sits says nothing any more.
 
     A passage p_1 .. p_n becomes p_r .. p_n p_1 .. p_{r-1} with r uniform on {1, ..., n} (Hofstätter, Lipani, Althammer,
-    Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021, section 4).
+    Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021).
     All words stay, and all neighbours but one pair. Queries are not touched. Put it before whatever truncates, as
     the paper's released code does.
 

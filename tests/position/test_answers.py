@@ -320,6 +320,18 @@ def test_histogram_interval_agrees_with_a_bootstrap_over_passages():
     np.testing.assert_allclose(table["high"], high, atol=0.006)
 
 
+def test_histogram_interval_of_independent_answers_is_wilsons():
+    from statsmodels.stats.proportion import proportion_confint
+
+    frame = planted(300, seed=3).frame
+    table = Positions(frame[frame["position"] * 10 // frame["n_words"] != 9]).histogram(10)
+    total = table["count"].sum()
+    low, high = proportion_confint(table["count"], total, method="wilson")
+    np.testing.assert_allclose(table["low"], low, atol=2e-4)
+    np.testing.assert_allclose(table["high"], high, atol=2e-4)
+    assert table["count"][9] == 0 < table["high"][9]
+
+
 def naive(positions, bins=10):
     counts = positions.histogram(bins)
     return scipy.stats.chisquare(counts["count"], counts["uniform"] * counts["count"].sum()).pvalue
@@ -451,6 +463,7 @@ def test_questions_that_cannot_be_answered():
     nothing = Positions(AnswerPositions()(rows("one two", "three")), "empty")
     assert np.isnan(nothing.summary()["mean_relative"]) and nothing.summary()["omitted"] == 1
     assert nothing.histogram()["count"].sum() == 0
+    assert nothing.histogram()["share"].isna().all()
     with pytest.raises(InputError, match="no answer of empty"):
         nothing.uniformity_test()
     some = planted(10)
