@@ -1,0 +1,386 @@
+"""ATS and MATS against literal loops over occurrences, closed forms, and themselves in pieces."""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.position.mats import (
+    NORMALISERS,
+    PAIR_SCOPES,
+    SPREADS,
+    TERM_AVERAGES,
+    MATSAccumulator,
+    autocorrelate,
+    mats_value,
+    pair_squares,
+    twins,
+)
+
+
+def collection(passages=12, words=6, longest=9, d=5, seed=0, dtype=np.float64):
+    """Random passages over few words, so that words repeat within and across passages."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(passages):
+        n = int(rng.integers(0, longest + 1))
+        made.append(([f"w{i}" for i in rng.integers(0, words, n)], rng.normal(size=(n, d)).astype(dtype)))
+    return [f"d{i}" for i in range(passages)], made
+
+
+def cosine(left, right):
+    return sum(a * b for a, b in zip(left, right)) / math.sqrt(sum(a * a for a in left)) / math.sqrt(sum(b * b for b in right))
+
+
+def brute_force(passages, pair_scope, term_average, min_pairs, max_delta):
+    """The definitions, literally: every pair of occurrences, one at a time, in plain Python."""
+    occurrences = [
+        (word, a, p, [float(x) for x in vector])
+        for p, (words, vectors) in enumerate(passages)
+        for a, (word, vector) in enumerate(zip(words, vectors))
+        if any(vector)
+    ]
+    cosines = {}
+    for (t1, a1, p1, r1), (t2, a2, p2, r2) in itertools.combinations(occurrences, 2):
+        if t1 == t2 and (pair_scope == "all" or p1 != p2):
+            cosines.setdefault(abs(a1 - a2), {}).setdefault(t1, []).append(cosine(r1, r2))
+    vocabulary = {t for t, *_ in occurrences}
+    rows = {}
+    for delta in sorted(cosines):
+        by_term = [found for found in cosines[delta].values() if len(found) >= min_pairs]
+        if not by_term or (max_delta is not None and delta > max_delta):
+            continue
+        means = [sum(found) / len(found) for found in by_term]
+        overall = sum(means) / len(means)
+        rows[delta] = {
+            "ats": overall if term_average == "present" else sum(means) / len(vocabulary),
+            "std_terms": math.sqrt(sum((m - overall) ** 2 for m in means) / len(means)),
+            "std_pairs": math.sqrt(sum(sum((c - overall) ** 2 for c in f) / len(f) for f in by_term) / len(means)),
+            "pairs": sum(map(len, by_term)),
+            "terms": len(by_term),
+        }
+    falls = []
+    for delta, row in rows.items():
+        if delta and 0 in rows:
+            falls.append(rows[0]["ats"] - row["ats"])
+        mean = sum(falls) / len(falls) if falls else math.nan
+        row["std_deltas"] = math.sqrt(sum((f - mean) ** 2 for f in falls) / len(falls)) if falls else math.nan
+    paper = sum(falls) / (len(falls) - 1) if len(falls) > 1 else math.nan
+    return rows, {"mats_paper": paper, "mats_mean": sum(falls) / len(falls) if falls else math.nan}
+
+
+def accumulated(docnos, passages, **options):
+    return MATSAccumulator(**options).update(docnos, passages)
+
+
+CONVENTIONS = list(itertools.product(PAIR_SCOPES, TERM_AVERAGES, (1, 3), (None, 4)))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("pair_scope", "term_average", "min_pairs", "max_delta"), CONVENTIONS)
+def test_equal_to_brute_force(pair_scope, term_average, min_pairs, max_delta, dtype):
+    docnos, passages = collection(seed=1, dtype=dtype)
+    result = accumulated(docnos, passages).result(min_pairs=min_pairs, max_delta=max_delta)
+    rows, summary = brute_force(passages, pair_scope, term_average, min_pairs, max_delta)
+    assert len(rows) > 3
+    curve = result.curve(pair_scope, term_average).set_index("delta")
+    assert list(curve.index) == list(rows)
+    for delta, row in rows.items():
+        for name, value in row.items():
+            assert curve.loc[delta, name] == pytest.approx(value, abs=1e-9, nan_ok=True), (delta, name)
+    ours = result.mats().set_index(["pair_scope", "term_average"]).loc[(pair_scope, term_average)]
+    for name, value in summary.items():
+        assert ours[name] == pytest.approx(value, abs=1e-9)
+    assert ours["std_deltas"] == pytest.approx(rows[max(rows)]["std_deltas"], abs=1e-9)
+    for name in ("std_pairs", "std_terms"):
+        assert ours[name] == pytest.approx(np.mean([row[name] for delta, row in rows.items() if delta]), abs=1e-9)
+    assert ours["spread_from"] == "all pairs"
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**6), st.integers(1, 14), st.integers(1, 5), st.integers(0, 12), st.sampled_from(PAIR_SCOPES))
+def test_equal_to_brute_force_on_any_collection(seed, passages, words, longest, pair_scope):
+    docnos, made = collection(passages, words, longest, d=3, seed=seed)
+    result = accumulated(docnos, made).result()
+    rows, summary = brute_force(made, pair_scope, "present", 1, None)
+    curve = result.curve(pair_scope)
+    assert curve["delta"].tolist() == list(rows)
+    for name in ("ats", "std_pairs", "std_terms", "pairs", "terms"):
+        assert curve[name].tolist() == pytest.approx([row[name] for row in rows.values()], abs=1e-7 if "std" in name else 1e-9)
+    ours = result.mats().set_index(["pair_scope", "term_average"]).loc[(pair_scope, "present")]
+    assert [ours["mats_paper"], ours["mats_mean"]] == pytest.approx(list(summary.values()), abs=1e-9, nan_ok=True)
+
+
+def state(accumulator):
+    """Everything that a result says, in one frame."""
+    result = accumulator.result()
+    curves = [result.curve(*way) for way in itertools.product(PAIR_SCOPES, TERM_AVERAGES)]
+    counts = [result.vocabulary, result.passages, result.occurrences, result.skipped, result.kept]
+    return pd.concat(curves, ignore_index=True), result.mats().drop(columns="reason"), counts
+
+
+def assert_equal_state(left, right):
+    *frames, counts = state(left)
+    *others, other_counts = state(right)
+    for one, two in zip(frames, others):
+        pd.testing.assert_frame_equal(one, two, rtol=0, atol=1e-9)
+    assert counts == other_counts
+
+
+SMALL = {"sample": 5, "memory": 400}
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_shards_merge_in_any_order_to_one_pass(data):
+    docnos, passages = collection(data.draw(st.integers(1, 25)), seed=data.draw(st.integers(0, 10**6)), dtype=np.float32)
+    # A vector takes 20 bytes: room for all, for some, for hardly any.
+    options = data.draw(st.sampled_from([{}, {"memory": 600}, {"memory": 200}, {"sample": 4}, {"sample": 0}, SMALL]))
+    whole = accumulated(docnos, passages, **options)
+    shard_of = data.draw(st.lists(st.integers(0, 3), min_size=len(docnos), max_size=len(docnos)))
+    shards = []
+    for shard in range(4):
+        one = MATSAccumulator(**options)
+        for docno, passage, where in zip(docnos, passages, shard_of):
+            if where == shard:
+                one.update([docno], [passage])
+        shards.append(one)
+    shards = data.draw(st.permutations(shards))
+    merged = shards[0].merge(shards[1]) if data.draw(st.booleans()) else shards[1].merge(shards[0])
+    merged = merged.merge(shards[2].merge(shards[3]))
+    assert_equal_state(whole, merged)
+
+
+@pytest.mark.parametrize("options", [{}, {"sample": 3}, {"sample": 0}, {"memory": 500}])
+def test_save_and_load(tmp_path, options):
+    docnos, passages = collection(20, dtype=np.float32)
+    half = accumulated(docnos[:10], passages[:10], **options)
+    half.save(tmp_path / "sums")
+    loaded = MATSAccumulator.load(tmp_path / "sums")
+    assert_equal_state(half, loaded)
+    assert_equal_state(accumulated(docnos, passages, **options), loaded.update(docnos[10:], passages[10:]))
+    with pytest.raises(InputError, match="exists already"):
+        half.save(tmp_path / "sums")
+    MATSAccumulator().save(tmp_path / "empty")
+    assert len(MATSAccumulator.load(tmp_path / "empty").result().curve()) == 0
+
+
+def test_saved_whole_or_not_at_all(tmp_path, monkeypatch):
+    save, saved = np.save, []
+
+    def full_disk(path, array):
+        if len(saved) == 2:
+            raise OSError(28, "No space left on device")
+        saved.append(path)
+        save(path, array)
+
+    monkeypatch.setattr(np, "save", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        accumulated(*collection()).save(tmp_path / "sums")
+    assert len(saved) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_loading_something_else(tmp_path):
+    with pytest.raises(InputError, match="no saved MATS sums"):
+        MATSAccumulator.load(tmp_path)
+    (tmp_path / "meta.json").write_text("{")
+    with pytest.raises(InputError, match="no saved MATS sums"):
+        MATSAccumulator.load(tmp_path)
+    (tmp_path / "meta.json").write_text('{"format": 99}')
+    with pytest.raises(InputError, match="format 99"):
+        MATSAccumulator.load(tmp_path)
+
+
+def test_position_free_vectors_have_no_mats():
+    rng = np.random.default_rng(3)
+    vectors = {f"w{i}": rng.normal(size=6) for i in range(8)}
+    passages = []
+    for _ in range(30):
+        words = [f"w{i}" for i in rng.integers(0, 8, 10)]
+        passages.append((words, np.stack([vectors[w] for w in words])))
+    result = accumulated([f"d{i}" for i in range(30)], passages).result()
+    curve = result.curve()
+    assert curve["delta"].tolist() == list(range(10))
+    assert curve["ats"].to_numpy() == pytest.approx(1.0, abs=1e-12)
+    assert (curve[["std_pairs", "std_terms"]] == 0.0).all(axis=None)
+    assert result.mats()[["mats_paper", "mats_mean"]].to_numpy()[[0, 2]] == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("pair_scope", PAIR_SCOPES)
+def test_planted_position_has_the_mats_of_its_closed_form(pair_scope):
+    # r = (word, w cos(a theta), w sin(a theta)): cos(r_a, r_b) = (1 + w^2 cos((a - b) theta)) / (1 + w^2).
+    weight, theta, n = 0.7, 0.15, 12
+    words = [f"w{i}" for i in range(4)]
+    rng = np.random.default_rng(0)
+    passages = []
+    for _ in range(200):
+        drawn = rng.integers(0, 4, n)
+        angle = theta * np.arange(n)
+        turning = weight * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        passages.append(([words[i] for i in drawn], np.hstack([np.eye(4)[drawn], turning])))
+    result = accumulated([str(i) for i in range(200)], passages).result(pair_scope=pair_scope)
+    ats = (1 + weight**2 * np.cos(theta * np.arange(n))) / (1 + weight**2)
+    assert result.curve()["ats"].to_numpy() == pytest.approx(ats, abs=1e-12)
+    assert result.curve()["std_pairs"].max() < 1e-6
+    expected = (ats[0] - ats[1:]).sum() / (n - 2)
+    row = result.mats().iloc[0]
+    assert row["pair_scope"] == pair_scope
+    assert row["mats"] == pytest.approx(expected, abs=1e-12)
+    assert row["mats"] > 0.1
+    assert row["mats_mean"] == pytest.approx(expected * (n - 2) / (n - 1), abs=1e-12)
+    assert row["std"] == row["std_deltas"] == pytest.approx((ats[0] - ats[1:]).std(), abs=1e-12)
+
+
+def test_sampled_spread_is_close_and_means_stay_exact():
+    docnos, passages = collection(400, words=4, longest=12, seed=5)
+    exact = accumulated(docnos, passages).result()
+    sampled = accumulated(docnos, passages, sample=150).result()
+    assert (exact.kept, sampled.kept) == (None, 150)
+    one, two = exact.curve(), sampled.curve()
+    for name in ("ats", "std_terms", "std_deltas", "pairs", "terms"):
+        assert two[name].tolist() == pytest.approx(one[name].tolist(), abs=1e-12, nan_ok=True)
+    near = one["delta"] < 8
+    assert two["std_pairs"][near].tolist() == pytest.approx(one["std_pairs"][near].tolist(), rel=0.1)
+    assert two["std_pairs"].tolist() != one["std_pairs"].tolist()
+    assert "at most 150" in sampled.mats()["spread_from"][0]
+
+
+def test_without_a_sample_there_is_no_spread_over_pairs():
+    result = accumulated(*collection(), sample=0).result()
+    assert result.curve()["std_pairs"].isna().all()
+    assert result.curve()["std_terms"].notna().all()
+    assert result.mats()["spread_from"].unique().tolist() == ["not computed"]
+
+
+def test_zero_vectors_are_skipped_and_keep_their_place():
+    vectors = np.array([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
+    passages = [(["a", "a", "a"], vectors), (["a"], vectors[:1])]
+    result = accumulated(["d1", "d2"], passages).result()
+    assert (result.skipped, result.occurrences, result.vocabulary) == (1, 3, 1)
+    assert result.curve()["delta"].tolist() == [0, 2]
+    assert result.curve()["ats"].tolist() == pytest.approx([1.0, math.sqrt(0.5)])
+
+
+def test_huge_and_tiny_vectors():
+    passages = [(["a", "a"], np.array([[1e300, 1e300], [1e-300, 0.0]])), (["a"], np.array([[3e-310, 3e-310]]))]
+    assert accumulated(["d1", "d2"], passages).result().curve()["ats"].tolist() == pytest.approx([1.0, math.sqrt(0.5)])
+
+
+REASONS = [
+    ([], "no word occurs in enough pairs"),
+    ([["a", "b"], ["c"]], "no word occurs in enough pairs"),
+    ([["a", "b"], ["b", "a"]], "ATS(0) is not defined"),
+    ([["a", "b"], ["a", "b"]], "no word stands at two different positions"),
+    ([["a", "a"], ["a", "a"]], "only one distance has a pair"),
+]
+
+
+@pytest.mark.parametrize(("texts", "reason"), REASONS)
+def test_undefined_mats_is_nan_with_a_reason(texts, reason):
+    passages = [(words, np.ones((len(words), 2))) for words in texts]
+    row = accumulated([str(i) for i in range(len(texts))], passages).result().mats().iloc[0]
+    assert np.isnan(row["mats"])
+    assert reason in row["reason"]
+    assert np.isnan(row["mats_mean"]) == ("only one distance" not in reason)
+
+
+def test_pairs_within_a_passage_depend_on_the_scope():
+    result = accumulated(["d"], [(["a", "b", "a"], np.ones((3, 2)))]).result()
+    assert len(result.curve("cross_passage")) == 0
+    assert result.curve("all")[["delta", "pairs"]].values.tolist() == [[2, 1]]
+
+
+def test_max_delta_cuts_the_curve():
+    docnos, passages = collection(30)
+    result = accumulated(docnos, passages).result(max_delta=1)
+    assert result.curve()["delta"].tolist() == [0, 1]
+    assert np.isnan(result.mats()["mats_paper"]).all()
+    assert result.mats()["mats_mean"].notna().all()
+    assert accumulated(docnos, passages).result(max_delta=99).mats()["max_delta"].max() < 99
+
+
+@pytest.mark.parametrize("std", SPREADS)
+@pytest.mark.parametrize("normaliser", NORMALISERS)
+def test_the_chosen_convention_comes_first(std, normaliser):
+    result = accumulated(*collection()).result(std=std, normaliser=normaliser, pair_scope="all", term_average="all")
+    summary = result.mats()
+    first = summary.iloc[0]
+    assert (first["pair_scope"], first["term_average"]) == ("all", "all")
+    assert first["mats"] == first[{"paper": "mats_paper", "count": "mats_mean"}[normaliser]]
+    assert first["std"] == first[f"std_{std}"]
+    assert not summary.duplicated(["pair_scope", "term_average"]).any()
+    assert len(summary) == 4
+    curve = result.curve()
+    assert curve["std"].equals(curve[f"std_{std}"].rename("std"))
+
+
+def test_mats_value_leaves_distances_without_pairs_out():
+    assert mats_value(np.array([1.0, 0.5, np.nan, 0.5])) == (1.0, "")
+    assert mats_value(np.array([1.0, 0.5, np.nan, 0.5]), "count") == (0.5, "")
+
+
+@pytest.mark.parametrize("n", [1, 2, 40])
+def test_squares_by_pairs_and_by_moments_agree(n):
+    rng = np.random.default_rng(n)
+    positions = rng.integers(0, 6, n)
+    units = rng.normal(size=(n, 7))
+    units /= np.linalg.norm(units, axis=1, keepdims=True)
+    expected = np.zeros(6)
+    for i, j in itertools.combinations(range(n), 2):
+        expected[abs(positions[i] - positions[j])] += (units[i] @ units[j]) ** 2
+    for moments in (True, False, None):
+        assert pair_squares(positions, units, 6, moments=moments) == pytest.approx(expected, abs=1e-10)
+
+
+def test_blocks_change_nothing(monkeypatch):
+    docnos, passages = collection(25, words=30)
+    whole = accumulated(docnos, passages)
+    monkeypatch.setattr("pyterrier_debias.position.mats._BLOCK", 40)
+    assert_equal_state(whole, accumulated(docnos, passages))
+
+
+def test_autocorrelation_against_fourier():
+    rng = np.random.default_rng(2)
+    dense = rng.normal(size=(17, 3))
+    spectrum = np.fft.rfft(dense, 64, axis=0)
+    expected = np.fft.irfft((np.abs(spectrum) ** 2).sum(axis=1), 64)[:17] * np.where(np.arange(17) > 0, 2, 1)
+    assert autocorrelate(np.arange(17), dense, 17) == pytest.approx(expected)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 4), max_size=30))
+def test_twins_are_all_pairs_of_a_group(groups):
+    left, right = twins(np.array(groups, dtype=np.int64))
+    found = sorted(tuple(sorted(pair)) for pair in zip(left.tolist(), right.tolist()))
+    assert found == [(i, j) for i, j in itertools.combinations(range(len(groups)), 2) if groups[i] == groups[j]]
+
+
+BAD = [
+    (["a"], [(["x", "y"], np.ones((1, 2)))], "2 words and vectors of shape"),
+    (["a"], [(["x"], np.ones(2))], "shape"),
+    (["a", "a"], [(["x"], np.ones((1, 2)))] * 2, "different docnos"),
+    (["a", "b"], [(["x"], np.ones((1, 2))), (["x"], np.ones((1, 3)))], "3 numbers where others have 2"),
+    (["a"], [(["x"], np.array([[np.nan, 1.0]]))], "NaN or infinity"),
+]
+
+
+@pytest.mark.parametrize(("docnos", "passages", "message"), BAD)
+def test_bad_passages(docnos, passages, message):
+    with pytest.raises(InputError, match=message):
+        MATSAccumulator().update(docnos, passages)
+
+
+def test_accumulators_of_different_options_do_not_merge():
+    with pytest.raises(InputError, match="cannot be merged"):
+        MATSAccumulator(sample=2).merge(MATSAccumulator())
+    one, two = accumulated(*collection(d=3)), accumulated(*collection(d=4))
+    with pytest.raises(InputError, match="of 3 and of 4 numbers"):
+        one.merge(two)
+    with pytest.raises(InputError, match="sample=1"):
+        MATSAccumulator(sample=1)
