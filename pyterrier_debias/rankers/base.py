@@ -98,17 +98,20 @@ def pick_device(device: str | torch.device | None) -> torch.device:
 
 
 def weights_fingerprint(module: torch.nn.Module) -> str:
-    """A hash of all weights: equal for equal weights only.
+    """A hash of all weights and of how the module computes with them.
 
     Args:
         module: Any torch module.
 
     Returns:
-        ``weights:`` and 32 hexadecimal digits, over names, types, shapes and values.
+        ``weights:`` and 32 hexadecimal digits, over names, types, shapes and values, the printed structure, and what a
+        sentence-transformers model knows beyond its weights.
     """
     import torch
 
     state = blake2b(digest_size=16)
+    beyond = [getattr(module, name, None) for name in ("prompts", "default_prompt_name", "truncate_dim", "max_seq_length")]
+    state.update(f"{module!r} {beyond}".encode())
     for name, value in sorted(module.state_dict().items()):
         if not isinstance(value, torch.Tensor):
             continue
@@ -339,7 +342,9 @@ class Ranker(Stage):
 
     def text_columns(self) -> list[str]:
         """The columns that hold the document: ``text_field``, or ``fields``."""
-        return [self.text_field] if self.fields is None else list(self.fields)
+        if self.fields is None:
+            return [self.text_field]
+        return [self.fields] if isinstance(self.fields, str) else list(self.fields)
 
     def documents(self, inp: pd.DataFrame) -> list[str]:
         """The text of the document of every row, fields joined with a blank.
@@ -407,8 +412,13 @@ class Ranker(Stage):
             raise InputError(f"{name}: dtype={self.dtype!r} is not known; use one of {', '.join(DTYPES)}")
         if self.long not in LONG:
             raise InputError(f"{name}: long={self.long!r} is not known; use one of {', '.join(LONG)}")
-        if isinstance(self.fields, str) or (self.fields is not None and len(self.fields) == 0):
-            raise InputError(f"{name}: fields={self.fields!r} must be a list of columns, e.g. ['title', 'body']")
+        if not isinstance(self.model, (str, os.PathLike, Ranker, InMemory)):
+            raise InputError(
+                f"{name}: model is of type {type(self.model).__name__}; give a hub name, a folder, a {name} or "
+                f"InMemory(module, tokenizer)"
+            )
+        if self.fields is not None and len(self.fields) == 0:
+            raise InputError(f"{name}: fields={self.fields!r} names no column; give a list, e.g. ['title', 'body']")
         for option in ("max_length", "batch_tokens", "passage_length", "passage_stride"):
             value = getattr(self, option)
             if value is not None and value < 1:
@@ -495,14 +505,9 @@ class Ranker(Stage):
                 module, tokenizer = copy.deepcopy(self.model.module), self.model.tokenizer
             elif isinstance(self.model, InMemory):
                 module, tokenizer = self.model.module, self.model.tokenizer
-            elif isinstance(self.model, (str, os.PathLike)):
+            else:
                 with loading(self.model, self) as where:
                     module, tokenizer = self.read(where)
-            else:
-                raise InputError(
-                    f"{type(self).__name__}: model is a {type(self.model).__name__}; give a hub name, a folder, a "
-                    f"{type(self).__name__} or InMemory(module, tokenizer)"
-                )
             module = module.to(device=self.torch_device, dtype=self.torch_dtype).eval()
             self._loaded = _Loaded(module, tokenizer, source, fingerprint, _versions(module))
             return self._loaded
@@ -533,7 +538,7 @@ class Ranker(Stage):
     def identity(self) -> dict[str, Any]:
         """The options that change scores, with the fingerprint of the weights in place of the model's name."""
         identity = super().identity()
-        return {**identity, "model": self.fingerprint(), "fields": None if self.fields is None else list(self.fields)}
+        return {**identity, "model": self.fingerprint(), "fields": None if self.fields is None else self.text_columns()}
 
     # Copies
 

@@ -64,10 +64,12 @@ class CrossEncoder(Ranker):
     Raises:
         InputError: From scoring: missing texts, duplicate pairs, options that are not known, a model that cannot be loaded.
 
-    Example::
+    Example:
+        >>> from pyterrier_debias import CrossEncoder
+        >>> CrossEncoder("cross-encoder/ms-marco-MiniLM-L6-v2", long="maxp")
+        CrossEncoder('cross-encoder/ms-marco-MiniLM-L6-v2', long='maxp')
 
-        reranker = CrossEncoder("cross-encoder/ms-marco-MiniLM-L6-v2")
-        pipeline = bm25 % 100 >> dataset.text_loader() >> reranker
+        In a pipeline: ``bm25 % 100 >> dataset.text_loader() >> CrossEncoder(...)``.
 
     When not to use it: over whole collections, where every query would read every document; let a first stage or a
     :class:`~pyterrier_debias.BiEncoder` choose candidates.

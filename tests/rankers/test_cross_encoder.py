@@ -1,0 +1,432 @@
+"""CrossEncoder: its scores against Hugging Face and sentence-transformers, and its promises as a stage."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+import pickle
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_debias import CrossEncoder, InputError
+from pyterrier_debias.rankers.base import InMemory
+from pyterrier_debias.training.scorer import Scorer
+from tests.contract import CHECKS, Case
+from tests.tiny_models import WORDS
+
+ARCHITECTURES = ["bert", "roberta", "electra", "distilbert"]
+
+
+def pairs(n: int, seed: int = 0, longest: int = 60) -> tuple[list[str], list[str]]:
+    draw = random.Random(seed)
+    queries = [" ".join(draw.choices(WORDS, k=draw.randint(1, 8))) for _ in range(n)]
+    return queries, [" ".join(draw.choices(WORDS, k=draw.randint(0, longest))) for _ in range(n)]
+
+
+def frame(n: int = 8, seed: int = 0, longest: int = 60) -> pd.DataFrame:
+    _, docs = pairs(n, seed, longest)
+    qids = [f"q{i % 2}" for i in range(n)]
+    query = {"q0": "who built the bridge", "q1": "where is the old harbour"}
+    return pd.DataFrame({"qid": qids, "query": [query[q] for q in qids], "docno": [f"d{i}" for i in range(n)], "text": docs})
+
+
+def same(left: object, right: object) -> bool:
+    """Equal scores: a matrix product may round differently with where its operands lie in memory."""
+    np.testing.assert_allclose(left, right, rtol=0, atol=1e-5)
+    return True
+
+
+def hugging_face(folder: str, queries: list[str], docs: list[str], max_length: int) -> np.ndarray:
+    """Logits of pairs one at a time: the tokenizer's own encoding, the model's own forward."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.no_grad():
+        return np.array(
+            [
+                model(**tokenizer([q], [d], truncation=True, max_length=max_length, return_tensors="pt")).logits[0].numpy()
+                for q, d in zip(queries, docs)
+            ]
+        )
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_scores_are_the_models_own_logits(tiny, architecture):
+    folder = tiny(architecture=architecture)
+    queries, docs = pairs(25)
+    ours = CrossEncoder(folder, max_length=48).score(queries, docs)
+    theirs = hugging_face(folder, queries, docs, max_length=48)[:, 0]
+    assert theirs.std() > 0.01
+    assert same(ours, theirs)
+
+
+def test_two_labels_score_by_the_log_odds_of_relevance(tiny):
+    folder = tiny(labels=2)
+    queries, docs = pairs(10)
+    logits = torch.from_numpy(hugging_face(folder, queries, docs, max_length=128))
+    probability = torch.softmax(logits, dim=1)[:, 1]
+    ours = torch.from_numpy(CrossEncoder(folder).score(queries, docs))
+    torch.testing.assert_close(torch.sigmoid(ours).float(), probability, rtol=0, atol=1e-5)
+
+
+def test_the_sigmoid_of_a_score_is_what_sentence_transformers_predicts(tiny):
+    from sentence_transformers import CrossEncoder as Theirs
+
+    folder = tiny()
+    queries, docs = pairs(30)
+    theirs = Theirs(folder, device="cpu", max_length=40).predict(list(zip(queries, docs)), show_progress_bar=False)
+    ours = 1 / (1 + np.exp(-CrossEncoder(folder, max_length=40).score(queries, docs)))
+    assert np.ptp(theirs) > 0.01
+    assert same(ours, theirs)
+
+
+@pytest.mark.parametrize("options", [{"head": "cls"}, {"head": "mean"}, {"head": "cls", "architecture": "distilbert"}])
+def test_a_bare_encoder_gets_a_fresh_head_that_its_seed_decides(tiny, options, caplog):
+    options = dict(options)
+    folder = tiny(labels=None, architecture=options.pop("architecture", "bert"))
+    queries, docs = pairs(6)
+    torch.manual_seed(1)
+    before = torch.random.get_rng_state()
+    with caplog.at_level(logging.WARNING):
+        one = CrossEncoder(folder, seed=1, **options).score(queries, docs)
+    assert "no classification head" in caplog.text
+    assert torch.equal(before, torch.random.get_rng_state())
+    torch.manual_seed(2)
+    assert same(one, CrossEncoder(folder, seed=1, **options).score(queries, docs))
+    assert np.abs(one - CrossEncoder(folder, seed=2, **options).score(queries, docs)).max() > 1e-4
+
+
+def test_the_mean_head_reads_the_mean_of_the_encoders_states(tiny):
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = tiny(labels=None)
+    ranker = CrossEncoder(folder, head="mean")
+    queries, docs = pairs(6)
+    encoder, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    head = ranker.module.classifier
+    with torch.no_grad():
+        states = [encoder(**tokenizer(q, d, return_tensors="pt")).last_hidden_state[0] for q, d in zip(queries, docs)]
+        expected = [float(head(one.mean(0))) for one in states]
+    assert same(ranker.score(queries, docs), expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"architecture": "distilbert"}, {"labels": 2}, {"labels": None, "head": "mean"}])
+def test_the_protocols_path_is_the_engines_path(tiny, options):
+    options = dict(options)
+    extra = {"head": options.pop("head")} if "head" in options else {}
+    ranker = CrossEncoder(tiny(**options), max_length=40, **extra)
+    assert isinstance(ranker, Scorer)
+    queries, docs = pairs(12)
+    tensors = ranker.tokenise(queries, docs)
+    assert {len(tensor) for tensor in tensors.values()} == {12}
+    ranker.module.eval()
+    scores = ranker.forward(**tensors)
+    assert scores.shape == (12,)
+    assert same(ranker.score(queries, docs), scores.detach().numpy())
+    scores.sum().backward()
+    gradients = {name: parameter.grad for name, parameter in ranker.module.named_parameters() if parameter.grad is not None}
+    reached = ("classifier.weight", "word_embeddings.weight")
+    assert all(any(name.endswith(end) and gradients[name].abs().sum() > 0 for name in gradients) for end in reached)
+
+
+@pytest.fixture(scope="module")
+def rankers(tiny):
+    return {
+        "packed": CrossEncoder(tiny(), max_length=50),
+        "plain": CrossEncoder(tiny(architecture="distilbert"), max_length=50),
+        "mean": CrossEncoder(tiny(labels=None), head="mean", max_length=50),
+    }
+
+
+@pytest.mark.parametrize("name", ["packed", "plain", "mean"])
+@settings(deadline=None, max_examples=25)
+@given(data=st.data(), budget=st.integers(1, 600))
+def test_a_pairs_score_is_the_same_in_any_batch_order_and_budget(rankers, name, data, budget):
+    ranker = rankers[name]
+    queries, docs = pairs(20)
+    whole = ranker.score(queries, docs)
+    chosen = data.draw(st.lists(st.integers(0, 19), min_size=1, max_size=20, unique=True))
+    ranker.batch_tokens = budget
+    some = ranker.score([queries[i] for i in chosen], [docs[i] for i in chosen])
+    ranker.batch_tokens = None
+    assert same(some, whole[chosen])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_moves_scores_by_no_more_than_its_rounding(tiny, dtype):
+    queries, docs = pairs(20)
+    whole = CrossEncoder(tiny()).score(queries, docs)
+    half = CrossEncoder(tiny(), dtype=dtype)
+    assert next(half.module.parameters()).dtype == getattr(torch, dtype)
+    scores = half.score(queries, docs)
+    assert 0 < np.abs(scores - whole).max() < 0.05 * np.ptp(whole)
+    alone = np.concatenate([half.score([q], [d]) for q, d in zip(queries, docs)])
+    assert np.abs(scores - alone).max() < 0.02 * np.ptp(whole)
+
+
+def test_equal_pairs_are_computed_once_and_scored_alike(tiny, monkeypatch):
+    seen = []
+    original = CrossEncoder.score_pairs
+    monkeypatch.setattr(CrossEncoder, "score_pairs", lambda self, q, d: seen.extend(zip(q, d)) or original(self, q, d))
+    inp = frame(8)
+    inp["text"] = ["the king", "the king", "the queen", "the queen"] * 2
+    out = CrossEncoder(tiny())(inp)
+    assert len(seen) == 4 == len(set(seen))
+    assert out.groupby(["query", "text"])["score"].nunique().eq(1).all()
+
+
+def test_fields_are_joined(tiny):
+    inp = frame(6).assign(url="bridge north", title=[f"the {word}" for word in WORDS[10:16]])
+    ranker = CrossEncoder(tiny(), fields=["url", "title", "text"])
+    joined = inp.assign(text=inp["url"] + " " + inp["title"] + " " + inp["text"])
+    expected = CrossEncoder(tiny())(joined)
+    pd.testing.assert_frame_equal(ranker(inp)[["qid", "docno", "score"]], expected[["qid", "docno", "score"]])
+    assert ["qid", "docno", "query", "url", "title", "text"] in [list(c) for c in pt.inspect.transformer_inputs(ranker)]
+
+
+@pytest.mark.parametrize(("long", "passage"), [("maxp", pt.text.max_passage), ("firstp", pt.text.first_passage)])
+def test_long_documents_are_scored_as_pyterriers_passages(tiny, long, passage):
+    inp = frame(8, longest=45)
+    ranker = CrossEncoder(tiny())
+    sliding = pt.text.sliding(text_attr="text", prepend_attr=None, length=12, stride=5)
+    theirs = (sliding >> ranker >> passage())(inp.assign(score=0.0, rank=0))
+    ours = CrossEncoder(tiny(), long=long, passage_length=12, passage_stride=5)(inp)
+    merged = ours.merge(theirs, on=["qid", "docno"], suffixes=("", "_theirs"))
+    assert len(merged) == len(inp)
+    assert same(merged["score"], merged["score_theirs"])
+
+
+def test_words_that_no_passage_holds_are_reported(tiny, caplog):
+    inp = frame(2).assign(text=["word " * 11 + "word", "word " * 13 + "word"])
+    with caplog.at_level(logging.WARNING):
+        CrossEncoder(tiny(), long="maxp", passage_length=10, passage_stride=4)(inp)
+    # 12 words hold one window of 10, 14 words two.
+    assert "1 of 2 texts lost 2 words at their end" in caplog.text
+
+
+def test_truncation_is_reported(tiny, caplog):
+    with caplog.at_level(logging.WARNING):
+        CrossEncoder(tiny(), max_length=20)(frame(4).assign(text=["the river"] * 2 + ["the river " * 20] * 2))
+    [record] = [r for r in caplog.records if "cut to the window" in r.getMessage()]
+    # Query of 4 and 5 tokens, text of 40, room for 17.
+    assert record.getMessage().startswith("CrossEncoder: 2 of 4 texts were cut to the window of 20 tokens and lost 55 of")
+
+
+def test_a_window_beyond_the_models_positions_is_refused(tiny):
+    with pytest.raises(InputError, match="max_length=200 is more than the 128 tokens"):
+        CrossEncoder(tiny(), max_length=200)(frame(2))
+    with pytest.raises(InputError, match="max_length=129 is more than the 128 tokens"):
+        CrossEncoder(tiny(architecture="roberta"), max_length=129)(frame(2))
+    assert CrossEncoder(tiny(architecture="roberta")).window == 128
+
+
+# Weights and identity
+
+
+def test_nothing_is_loaded_before_a_score_is_needed(tiny, monkeypatch):
+    monkeypatch.setattr(CrossEncoder, "read", lambda self, model: pytest.fail("a model was loaded"))
+    ranker = CrossEncoder(tiny())
+    out = ranker(frame(0))
+    assert list(out.columns) == ["qid", "query", "docno", "text", "score", "rank"]
+    assert ranker == CrossEncoder(tiny())
+    assert ranker != CrossEncoder(tiny(), max_length=20)
+    assert ranker != CrossEncoder(tiny(seed=5))
+    assert ranker == CrossEncoder(tiny(), batch_tokens=9, verbose=True)
+    repr(ranker), hash(ranker), pickle.dumps(ranker)
+    pt.inspect.transformer_outputs(ranker, ["qid", "docno", "query", "text"])
+
+
+def train_a_little(ranker: CrossEncoder, seed: int = 0) -> CrossEncoder:
+    queries, docs = pairs(4, seed)
+    optimiser = torch.optim.SGD(ranker.module.parameters(), lr=0.1)
+    ranker.forward(**ranker.tokenise(queries, docs)).sum().backward()
+    optimiser.step()
+    return ranker
+
+
+def test_trained_rankers_are_never_equal_to_others(tiny):
+    fresh = CrossEncoder(tiny())
+    one, two, same = (train_a_little(CrossEncoder(tiny()), seed) for seed in (0, 1, 0))
+    assert one != fresh and two != fresh and one != two
+    assert one == same
+    queries, docs = pairs(5)
+    assert np.abs(one.score(queries, docs) - two.score(queries, docs)).max() > 1e-4
+
+
+def test_training_is_kept_by_pickle_copy_save_and_further_rankers(tiny, tmp_path):
+    ranker = train_a_little(CrossEncoder(tiny(), max_length=30))
+    queries, docs = pairs(6)
+    expected = ranker.score(queries, docs)
+    for other in (pickle.loads(pickle.dumps(ranker)), copy.deepcopy(ranker), CrossEncoder(ranker, max_length=30)):
+        assert other == ranker
+        assert same(other.score(queries, docs), expected)
+        assert other.module is not ranker.module
+        assert pickle.loads(pickle.dumps(other)) == ranker
+    ranker.save(tmp_path / "saved")
+    assert same(CrossEncoder(tmp_path / "saved", max_length=30).score(queries, docs), expected)
+    with pytest.raises(InputError, match="exists already"):
+        ranker.save(tmp_path / "saved")
+    with pytest.raises(InputError, match="after training"):
+        ranker.seed = 3
+        ranker.score(queries, docs)
+
+
+def test_a_saved_mean_head_comes_back(tiny, tmp_path):
+    ranker = train_a_little(CrossEncoder(tiny(labels=None), head="mean"))
+    ranker.save(tmp_path / "saved")
+    queries, docs = pairs(6)
+    assert same(CrossEncoder(str(tmp_path / "saved")).score(queries, docs), ranker.score(queries, docs))
+
+
+def test_unchanged_weights_do_not_travel(tiny):
+    ranker = CrossEncoder(tiny()).warm_up()
+    assert len(pickle.dumps(ranker)) < 2000
+    assert pickle.loads(pickle.dumps(ranker)) == ranker == CrossEncoder(tiny())
+
+
+def test_a_folder_that_is_written_anew_is_another_model(tiny, tmp_path):
+    ranker = CrossEncoder(tiny())
+    ranker.save(tmp_path / "m")
+    before = CrossEncoder(tmp_path / "m").warm_up()
+    train_a_little(ranker).save(tmp_path / "m", overwrite=True)
+    assert before != CrossEncoder(tmp_path / "m")
+
+
+def test_a_model_in_memory_scores_and_is_compared_by_its_weights(tiny):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    def load():
+        model = AutoModelForSequenceClassification.from_pretrained(tiny())
+        return InMemory(model, AutoTokenizer.from_pretrained(tiny()))
+
+    queries, docs = pairs(5)
+    ranker = CrossEncoder(load())
+    assert ranker == CrossEncoder(load())
+    assert same(ranker.score(queries, docs), CrossEncoder(tiny()).score(queries, docs))
+    assert same(pickle.loads(pickle.dumps(ranker)).score(queries, docs), ranker.score(queries, docs))
+    assert train_a_little(ranker) != CrossEncoder(load())
+    assert "BertForSequenceClassification" in repr(ranker)
+
+
+def test_a_changed_option_loads_anew(tiny):
+    ranker = CrossEncoder(tiny(labels=None), seed=1)
+    queries, docs = pairs(4)
+    one = ranker.score(queries, docs)
+    ranker.set_parameter("seed", 2)
+    assert np.abs(one - ranker.score(queries, docs)).max() > 1e-4
+
+
+def test_scores_are_computed_without_dropout(tiny):
+    ranker = CrossEncoder(tiny())
+    queries, docs = pairs(6)
+    expected = ranker.score(queries, docs)
+    ranker.module.train()
+    assert same(ranker.score(queries, docs), expected)
+
+
+def test_a_checkpoint_in_half_precision_is_read_as_float32(tiny, tmp_path):
+    ranker = CrossEncoder(tiny(), dtype="bfloat16")
+    ranker.save(tmp_path / "half")
+    assert next(CrossEncoder(tmp_path / "half").module.parameters()).dtype == torch.float32
+
+
+def test_many_threads_share_one_ranker(tiny):
+    ranker, inp = CrossEncoder(tiny()), frame(12)
+    expected = CrossEncoder(tiny())(inp)
+    with ThreadPoolExecutor(6) as pool:
+        for found in pool.map(lambda _: ranker(inp), range(18)):
+            pd.testing.assert_frame_equal(found, expected)
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("/no/such/folder", "there is no model folder"),
+        ("./no-such-folder", "there is no model folder"),
+        ("nobody/no-such-model", "HF_HUB_OFFLINE is set"),
+        (3, "model is of type int"),
+    ],
+)
+def test_a_model_that_is_not_there_is_one_clear_line(model, message):
+    with pytest.raises(InputError, match=message) as error:
+        CrossEncoder(model)(frame(2))
+    assert "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+def test_a_folder_that_cannot_be_used_is_one_clear_line(tiny, tmp_path):
+    with pytest.raises(InputError, match=r"holds no config\.json"):
+        CrossEncoder(tmp_path)(frame(2))
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(InputError, match="cannot be loaded"):
+        CrossEncoder(tmp_path)(frame(2))
+    with pytest.raises(InputError, match="has 3 labels"):
+        CrossEncoder(tiny(labels=3))(frame(2))
+    with pytest.raises(InputError, match="use T5Reranker"):
+        CrossEncoder(tiny("build_t5"))(frame(2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "int8"}, "dtype='int8' is not known"),
+        ({"long": "mean"}, "long='mean' is not known"),
+        ({"head": "max"}, "head='max' is not known"),
+        ({"fields": []}, "names no column"),
+        ({"max_length": 0}, "max_length=0 must be at least 1"),
+    ],
+)
+def test_unknown_options_are_refused_before_anything_is_loaded(options, message, monkeypatch):
+    monkeypatch.setattr(CrossEncoder, "read", lambda self, model: pytest.fail("a model was loaded"))
+    with pytest.raises(InputError, match=message):
+        CrossEncoder("any", **options)(frame(2).assign(title=""))
+
+
+def test_bad_frames_are_refused_before_anything_is_loaded(monkeypatch):
+    monkeypatch.setattr(CrossEncoder, "read", lambda self, model: pytest.fail("a model was loaded"))
+    ranker = CrossEncoder("any")
+    with pytest.raises(pt.validate.InputValidationError, match="text"):
+        ranker(frame(2).drop(columns="text"))
+    with pytest.raises(InputError, match=r"column 'text' is missing at row 1 \(qid='q1', docno='d1'\)"):
+        ranker(frame(2).assign(text=["a", None]))
+    with pytest.raises(InputError, match="occur more than once"):
+        ranker(pd.concat([frame(2), frame(2)]))
+
+
+def test_a_model_that_answers_nan_is_an_error(tiny):
+    ranker = CrossEncoder(tiny())
+    with torch.no_grad():
+        ranker.module.classifier.bias.fill_(float("nan"))
+    with pytest.raises(InputError, match="CrossEncoder: column 'score' is NaN"):
+        ranker(frame(2))
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_contract(tiny, check, monkeypatch):
+    folder = tiny()
+    case = Case("CrossEncoder", lambda: CrossEncoder(folder), lambda: frame(8), lambda: CrossEncoder(folder, max_length=16))
+    function = CHECKS[check]
+    function(case, monkeypatch) if "monkeypatch" in inspect.signature(function).parameters else function(case)
+
+
+@pytest.mark.gpu
+def test_cuda_gives_the_processors_scores(tiny):
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    queries, docs = pairs(40)
+    for architecture in ("bert", "distilbert"):
+        on_cpu = CrossEncoder(tiny(architecture=architecture), device="cpu").score(queries, docs)
+        on_gpu = CrossEncoder(tiny(architecture=architecture), device="cuda").score(queries, docs)
+        np.testing.assert_allclose(on_gpu, on_cpu, rtol=0, atol=1e-4)

@@ -1,0 +1,195 @@
+"""The scoring engine against Hugging Face's own encoding, and its promises about batches."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyterrier as pt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_debias.rankers.engine import Sequences, Template, batches, cut_lengths, gather, plan, token_ids
+from tests import tiny_models
+
+TOKENIZERS = {
+    "bert": tiny_models.wordpiece_tokenizer(),
+    "roberta": tiny_models.byte_tokenizer(),
+    "t5": tiny_models.unigram_tokenizer(),
+}
+
+texts = st.lists(st.sampled_from([*tiny_models.WORDS, "Zürich", "e=mc2", "[SEP]", "…", "don't", "  "]), max_size=30).map(" ".join)
+lengths = st.lists(st.integers(1, 60), max_size=40).map(lambda values: np.array(values, dtype=np.int64))
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("truncation", ["longest_first", "only_second"])
+@settings(deadline=None, max_examples=60)
+@given(query=texts, doc=texts, window=st.integers(8, 40))
+def test_pairs_are_encoded_as_the_tokenizer_encodes_them(name, truncation, query, doc, window):
+    tokenizer = TOKENIZERS[name]
+    ids = token_ids(tokenizer, [query, doc])
+    ours = Sequences(Template.pair(tokenizer), window, ids[:1], ids[1:], truncation=truncation)
+    if truncation == "only_second" and len(ids[0]) + Template.pair(tokenizer).special >= window:
+        assert ours.lengths[0] <= window  # The tokenizer itself gives up here.
+        return
+    theirs = tokenizer([query], [doc], truncation=truncation, max_length=window)
+    assert ours.ids(0).tolist() == theirs["input_ids"][0]
+    assert ours.types(0).tolist() == theirs.get("token_type_ids", [[0] * len(theirs["input_ids"][0])])[0]
+    assert ours.lengths[0] == len(theirs["input_ids"][0])
+    assert ours.cut[0] == len(tokenizer([query], [doc])["input_ids"][0]) - ours.lengths[0]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@settings(deadline=None, max_examples=40)
+@given(text=texts, window=st.integers(4, 40))
+def test_single_texts_are_encoded_as_the_tokenizer_encodes_them(name, text, window):
+    tokenizer = TOKENIZERS[name]
+    ours = Sequences(Template.single(tokenizer), window, token_ids(tokenizer, [text]))
+    assert ours.ids(0).tolist() == tokenizer(text, truncation=True, max_length=window)["input_ids"]
+
+
+def test_texts_are_cut_on_the_side_that_the_tokenizer_cuts():
+    tokenizer = tiny_models.wordpiece_tokenizer()
+    tokenizer.truncation_side = "left"
+    query, doc = "who built the bridge", "the old river city and the new harbour market"
+    ids = token_ids(tokenizer, [query, doc])
+    ours = Sequences(Template.pair(tokenizer), 10, ids[:1], ids[1:], side="left")
+    assert ours.ids(0).tolist() == tokenizer(query, doc, truncation=True, max_length=10)["input_ids"]
+
+
+@settings(deadline=None)
+@given(first=st.integers(0, 50), second=st.integers(0, 50), room=st.integers(0, 60))
+def test_cut_pairs_fill_the_room_and_grow_nowhere(first, second, room):
+    kept = cut_lengths(np.array([first]), np.array([second]), room)
+    assert kept[0][0] <= first and kept[1][0] <= second
+    assert kept[0][0] + kept[1][0] == min(first + second, room)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_padded_batch_is_the_tokenizers_own(name):
+    tokenizer = TOKENIZERS[name]
+    queries, docs = ["who built it", "what", "where is the river"], ["the king built the bridge", "", "north"]
+    ours = Sequences(Template.pair(tokenizer), 128, token_ids(tokenizer, queries), token_ids(tokenizer, docs))
+    theirs = tokenizer(queries, docs, padding=True, return_tensors="pt")
+    padded = ours.padded(np.arange(3), tokenizer)
+    assert padded.keys() == theirs.keys()
+    for key in padded:
+        assert torch.equal(padded[key], theirs[key])
+
+
+def test_equal_texts_are_tokenised_once():
+    calls = []
+
+    class Counting:
+        def __call__(self, batch, **options):
+            calls.extend(batch)
+            return TOKENIZERS["bert"](batch, **options)
+
+    ids = token_ids(Counting(), ["a b", "c", "a b", "c", "a b"])
+    assert calls == ["a b", "c"]
+    assert ids[0] is ids[2] is ids[4]
+
+
+def test_what_is_cut_is_reported_once_with_numbers(caplog):
+    tokenizer = TOKENIZERS["bert"]
+    ids = token_ids(tokenizer, ["the king", "the river " * 20, "the old bridge " * 10])
+    sequences = Sequences(Template.single(tokenizer), 12, ids)
+    with caplog.at_level(logging.WARNING):
+        sequences.report_cuts("Stage", 12)
+    # 40 and 30 words stand in a room of 10.
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
+        "Stage: 2 of 3 texts were cut to the window of 12 tokens and lost 50 of 78 tokens"
+    ]
+    caplog.clear()
+    Sequences(Template.single(tokenizer), 128, ids).report_cuts("Stage", 128)
+    assert not caplog.records
+
+
+@settings(deadline=None)
+@given(lengths=lengths, budget=st.integers(1, 200), padded=st.booleans())
+def test_a_plan_holds_everything_once_within_its_budget(lengths, budget, padded):
+    found = plan(lengths, budget, padded=padded)
+    assert sorted(i for batch in found for i in batch) == list(range(len(lengths)))
+    for batch in found:
+        cost = len(batch) * lengths[batch].max() if padded else lengths[batch].sum()
+        assert cost <= budget or len(batch) == 1
+    in_order = np.concatenate([lengths[batch] for batch in found]) if found else np.array([])
+    assert np.all(np.diff(in_order) <= 0)
+
+
+@settings(deadline=None)
+@given(lengths=lengths, budget=st.integers(60, 400), memory=st.integers(60, 400), padded=st.booleans())
+def test_out_of_memory_halves_the_budget_and_goes_on(lengths, budget, memory, padded):
+    def compute(indices):
+        if lengths[indices].sum() > memory:
+            raise torch.OutOfMemoryError("fake")
+        return torch.from_numpy(lengths[indices]).double() * 2
+
+    assert found.tolist() == (lengths * 2).tolist()
+
+
+def test_out_of_memory_for_one_text_alone_is_an_error_and_so_is_any_other():
+    def full(indices):
+        raise torch.OutOfMemoryError("fake")
+
+    def broken(indices):
+        raise RuntimeError("shapes differ")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        list(batches(np.array([5, 5]), full, batch_tokens=100))
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        list(batches(np.array([5, 5]), broken, batch_tokens=100))
+
+
+def test_nothing_is_recorded_for_gradients():
+    weights = torch.ones(3, requires_grad=True)
+    [(_, result)] = batches(np.array([1, 1, 1]), lambda indices: weights[indices] * 2, batch_tokens=10)
+    assert result.is_inference()
+    assert torch.is_grad_enabled()
+
+
+def test_progress_is_shown_on_request_only(monkeypatch):
+    shown = []
+
+    class Bar:
+        def __init__(self, *args, disable, total, **options):
+            self.disable, self.total, self.seen = disable, total, 0
+            shown.append(self)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def update(self, n):
+            self.seen += n
+
+    monkeypatch.setattr(pt, "tqdm", Bar)
+    for verbose in (True, False):
+        list(batches(np.array([3, 1, 2]), lambda indices: torch.zeros(len(indices)), batch_tokens=3, verbose=verbose))
+        token_ids(TOKENIZERS["bert"], ["a", "b", "a"], verbose=verbose)
+    assert [(bar.disable, bar.total, bar.seen) for bar in shown] == [(False, 3, 3), (False, 2, 2), (True, 3, 3), (True, 2, 2)]
+
+
+def test_threads_may_tokenise_at_the_same_time():
+    tokenizer = TOKENIZERS["bert"]
+    batch = [f"{word} the river {i}" for i, word in enumerate(tiny_models.WORDS)]
+    expected = [ids.tolist() for ids in token_ids(tokenizer, batch)]
+
+    def work(i):
+        tokenizer_template = Template.pair(tokenizer)
+        return [ids.tolist() for ids in token_ids(tokenizer, batch)], tokenizer_template
+
+    with ThreadPoolExecutor(8) as pool:
+        for found, template in pool.map(work, range(32)):
+            assert found == expected
+            assert template == Template.pair(tokenizer)
+
+
+def test_no_sequences_give_no_results():
+    assert gather(0, batches(np.array([], dtype=np.int64), lambda indices: None, batch_tokens=10)).shape == (0,)
