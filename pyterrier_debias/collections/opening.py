@@ -43,12 +43,13 @@ def open_dataset(spec: Any, split: str | None = None) -> Any:
     The word between the name of a folder's file and its ending names the split: ``topics.dl19-passage.tsv`` and
     ``qrels.dl19-passage.txt`` make the split ``dl19``, ``runs/dl19.bm25.trec`` is its run ``bm25``; ``qrels/test.tsv`` makes
     ``test``. One file of topics with several of judgements gives each split the topics that are judged in it. Of several files
-    with answers, each is a collection and a split of its own, named by its file or an unmistakable part of that name.
+    with answers, each is a collection and a split of its own, called by its file's name or an unmistakable part of it.
 
     Args:
         spec: What to open.
         split: Which test set ``get_topics()``, ``get_qrels()`` and ``get_runs()`` speak of. Default: ``test`` where there is one,
-            otherwise the first in alphabetical order (of files with answers, the last whose name holds ``dev``).
+            otherwise the first in alphabetical order (of files with answers, the last whose name holds ``dev``). With an
+            ``irds:`` id, its last part: ``irds:beir/nfcorpus`` and ``test``.
 
     Returns:
         The dataset.
@@ -88,7 +89,7 @@ def open_dataset(spec: Any, split: str | None = None) -> Any:
 
 
 def _with_split(irds_id: str, split: str | None) -> str:
-    return f"{irds_id}/{split}" if split else irds_id
+    return irds_id if split in (None, irds_id.rpartition("/")[2]) else f"{irds_id}/{split}"
 
 
 def _from_object(dataset: Any, split: str | None) -> Any:
@@ -101,7 +102,8 @@ def _from_object(dataset: Any, split: str | None) -> Any:
         chosen.get_topics()
         return chosen
     if isinstance(dataset, IRDSCollection):
-        return IRDSCollection(_with_split(dataset.irds_id, split)) if split else dataset
+        wanted = _with_split(dataset.irds_id, split)
+        return dataset if wanted == dataset.irds_id else IRDSCollection(wanted)
     if hasattr(dataset, "irds_ref"):  # PyTerrier's wrapper
         return IRDSCollection(_with_split(dataset.irds_ref().dataset_id(), split))
     if not isinstance(dataset, Dataset):
@@ -141,7 +143,7 @@ def _from_folder(folder: Path, split: str | None) -> Collection:
     if not _files(folder, TOPICS):
         with_answers = {stem(f): f for f in _files(folder, ("*.json*",)) if reader_of(f)}
         if with_answers:
-            return _from_file(with_answers[_named(folder, with_answers, split)], None)
+            return _from_file(with_answers[_named(folder, with_answers, split)], split)
     corpus_files = _needed(folder, CORPUS, "corpus", "corpus.jsonl, passages.tsv, collection.tsv or documents.trec")
     topics_files = _needed(folder, TOPICS, "topics", "queries.jsonl, queries.tsv or topics.<split>.tsv")
     qrels_files = _needed(folder, QRELS, "judgements", "qrels/<split>.tsv or qrels.<split>.txt")
@@ -238,7 +240,10 @@ def _named(folder: Path, files: Mapping[str, Path], split: str | None) -> str:
 
 
 def _runs(folder: Path, split: str, topics: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """The runs of a split: those whose name begins with it, and those that name no split but rank its topics."""
+    """The runs of a split: those whose name begins with it, and those that name no split but rank its topics.
+
+    A run named bm25 comes first: it is what a ranker that is audited alone is given to rerank.
+    """
     runs = {}
     for file in _files(folder, RUNS):
         name = stem(file).removeprefix("run.")
@@ -257,4 +262,4 @@ def _runs(folder: Path, split: str, topics: Mapping[str, pd.DataFrame]) -> dict[
             rows = read_table(file)
             frame = pd.DataFrame({"qid": rows[qid], "docno": rows[docno], "score": -rows[rank].astype(float)})
             runs[name] = ranked(frame[frame["qid"].isin(topics[split]["qid"])], str(file))
-    return runs
+    return dict(sorted(runs.items(), key=lambda item: (item[0] != "bm25", item[0])))

@@ -132,8 +132,7 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
             "write 'qid 0 docno label' (TREC) or 'qid<TAB>docno<TAB>label' (BEIR)",
         )
     layout = "qid 0 docno label" if width == 4 else "qid docno label"
-    pairs = _Pairs(path)
-    labels = []
+    numbers, qids, docnos, labels = [], [], [], []
     for number, line in chain([(begin, first)], lines):
         fields = line.split()
         if len(fields) != width:
@@ -142,8 +141,10 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
             labels.append(int(fields[-1]))
         except ValueError:
             raise fault(path, number, f"label {fields[-1]!r} is not a whole number", f"write '{layout}'") from None
-        pairs.add(number, fields[0], fields[-2])
-    return pd.DataFrame({"qid": pairs.qids, "docno": pairs.docnos, "label": labels})
+        numbers.append(number)
+        qids.append(fields[0])
+        docnos.append(fields[-2])
+    return _checked_pairs(path, pd.DataFrame({"qid": qids, "docno": docnos, "label": labels}), numbers)
 
 
 def read_run(path: str | Path, *, ties: str = "docno") -> pd.DataFrame:
@@ -175,8 +176,7 @@ def read_run(path: str | Path, *, ties: str = "docno") -> pd.DataFrame:
     if ties not in ("docno", "rank"):
         raise InputError(f"read_run: ties={ties!r} is not known; use 'docno' or 'rank'")
     layout = "write 'qid Q0 docno rank score tag'"
-    pairs = _Pairs(path)
-    scores, places = [], []
+    numbers, qids, docnos, scores, places = [], [], [], [], []
     for number, line in read_lines(path):
         fields = line.split()
         if len(fields) != 6:
@@ -192,11 +192,13 @@ def read_run(path: str | Path, *, ties: str = "docno") -> pd.DataFrame:
                 places.append(float(fields[3]))
             except ValueError:
                 raise fault(path, number, f"rank {fields[3]!r} is not a number", layout) from None
+        numbers.append(number)
+        qids.append(fields[0])
+        docnos.append(fields[2])
         scores.append(score)
-        pairs.add(number, fields[0], fields[2])
-    frame = pd.DataFrame({"qid": pairs.qids, "docno": pairs.docnos, "score": scores})
+    frame = _checked_pairs(path, pd.DataFrame({"qid": qids, "docno": docnos, "score": scores}), numbers)
     if ties == "rank":
-        frame = frame.assign(score=_untied(pairs.qids, scores, places))
+        frame = frame.assign(score=_untied(qids, scores, places))
     return ranked(frame, str(path))
 
 
@@ -233,24 +235,18 @@ def _untied(qids: list[str], scores: list[float], places: list[float]) -> list[f
     return result
 
 
-class _Pairs:
-    """The (qid, docno) pairs of a file, each of which may occur once."""
-
-    def __init__(self, path: str | Path):
-        self.path = path
-        self.qids: list[str] = []
-        self.docnos: list[str] = []
-        self._lines: dict[tuple[str, str], int] = {}
-
-    def add(self, number: int, qid: str, docno: str) -> None:
-        before = self._lines.setdefault((qid, docno), number)
-        if before != number:
-            raise fault(
-                self.path, number, f"qid {qid!r} and docno {docno!r} stand together in line {before} already",
-                "keep one line a pair",
-            )
-        self.qids.append(qid)
-        self.docnos.append(docno)
+def _checked_pairs(path: str | Path, frame: pd.DataFrame, numbers: list[int]) -> pd.DataFrame:
+    """The frame, whose (qid, docno) pairs must differ; the numbers are those of their lines."""
+    repeated = frame.duplicated(["qid", "docno"]).to_numpy()
+    if repeated.any():
+        second = int(repeated.argmax())
+        qid, docno = frame["qid"].iloc[second], frame["docno"].iloc[second]
+        first = int(((frame["qid"] == qid) & (frame["docno"] == docno)).to_numpy().argmax())
+        raise fault(
+            path, numbers[second], f"qid {qid!r} and docno {docno!r} stand together in line {numbers[first]} already",
+            "keep one line a pair",
+        )
+    return frame
 
 
 def _first_character(path: str | Path) -> str:

@@ -140,7 +140,9 @@ def test_splits_and_fields():
     assert dataset.get_qrels("train")["qid"].tolist() == ["6"]
     assert dataset.get_topics("dev").equals(dataset.get_topics())
     assert dataset.get_topics("description")["query"].tolist() == ["boiling", "reasons"]
-    assert open_dataset("irds:fake", split="train").irds_id == "fake/train"
+    again = open_dataset("irds:fake", split="train")
+    assert again.irds_id == "fake/train"
+    assert open_dataset(again, split="train") is again
     with pytest.raises(InputError, match="irds:fake/test: ir_datasets knows no such dataset"):
         dataset.get_topics("test")
 

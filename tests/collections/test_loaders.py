@@ -426,7 +426,8 @@ def test_several_files_with_answers(tmp_path):
     for name in ("train-v2.0.json", "dev-v1.1.json", "dev-v2.0.json"):
         write(tmp_path, name, squad(QUESTION))
     assert open_dataset(tmp_path).split == "dev-v2.0"
-    assert open_dataset(tmp_path, split="train").split == "train-v2.0"
+    assert open_dataset(tmp_path, split="train").name == "train-v2.0"
+    assert open_dataset(tmp_path, split="train").split == "train"
     with pytest.raises(InputError, match=r"split 'dev' names several files; name one of dev-v1\.1, dev-v2\.0, train-v2\.0"):
         open_dataset(tmp_path, split="dev")
     with pytest.raises(InputError, match="split 'eval' names no file"):
