@@ -1,11 +1,24 @@
 """Every public stage keeps the contract of `tests/contract.py`."""
 
 import inspect
+import tempfile
+from functools import cache, partial
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from pyterrier_debias import Collection, RotatePassages, TextLoader
+from pyterrier_debias import (
+    AnswerPositions,
+    BiEncoder,
+    Collection,
+    CrossEncoder,
+    MultiVector,
+    RotatePassages,
+    T5Reranker,
+    TextLoader,
+)
+from tests import tiny_models
 from tests.contract import CHECKS, Case
 
 CORPUS = pd.DataFrame(
@@ -37,11 +50,62 @@ def texts() -> pd.DataFrame:
     return RESULTS.merge(CORPUS[["docno", "text"]], on="docno", how="left")
 
 
+def answers() -> pd.DataFrame:
+    return texts()[["qid", "docno", "text"]].assign(answer="France", answers=[["France"]] * len(RESULTS))
+
+
+@cache
+def folder(builder: str) -> str:
+    """A tiny random model, built when a check first asks for it."""
+    return str(getattr(tiny_models, builder)(Path(tempfile.mkdtemp()) / builder))
+
+
+def ranker(make: type, builder: str, **options) -> Case:
+    """A case of a ranker; its double differs by the text it reads, so that no second model is needed."""
+
+    def build(**more):
+        return make(folder(builder), **options, **more)
+
+    return Case(f"{make.__name__}({', '.join(options)})", build, texts, partial(build, max_length=16))
+
+
 CASES = [
     Case("TextLoader", lambda: TextLoader(CORPUS), lambda: RESULTS, lambda: TextLoader(CORPUS, ("title",))),
     Case("RotatePassages", RotatePassages, texts, lambda: RotatePassages(seed=1)),
     Case("RotatePassages(pair)", lambda: RotatePassages(scope="pair"), texts, lambda: RotatePassages(unit="sentence")),
     Case("RotatePassages(documents)", RotatePassages, lambda: CORPUS, lambda: RotatePassages(keep_original=True)),
+    Case(
+        "AnswerPositions",
+        AnswerPositions,
+        answers,
+        lambda: AnswerPositions(rotation=RotatePassages(unit="sentence")),
+        rowwise=False,
+    ),
+    Case(
+        "AnswerPositions(pair)",
+        lambda: AnswerPositions(rotation=RotatePassages(scope="pair")),
+        answers,
+        lambda: AnswerPositions(rotation=RotatePassages(scope="pair", seed=1)),
+        rowwise=False,
+    ),
+    ranker(CrossEncoder, "build"),
+    ranker(CrossEncoder, "build", long="maxp"),
+    ranker(BiEncoder, "build_sentence_transformer"),
+    ranker(BiEncoder, "build_sentence_transformer", similarity="cosine"),
+    ranker(MultiVector, "build_multi_vector"),
+    ranker(T5Reranker, "build_t5"),
+    Case(
+        "BiEncoder.query_encoder",
+        lambda: BiEncoder(folder("build_sentence_transformer")).query_encoder(),
+        lambda: RESULTS[["qid", "query"]].drop_duplicates(),
+        lambda: BiEncoder(folder("build_sentence_transformer"), max_length=16).query_encoder(),
+    ),
+    Case(
+        "BiEncoder.doc_encoder",
+        lambda: BiEncoder(folder("build_sentence_transformer")).doc_encoder(),
+        lambda: CORPUS,
+        lambda: BiEncoder(folder("build_sentence_transformer"), max_length=16).doc_encoder(),
+    ),
 ]
 
 
