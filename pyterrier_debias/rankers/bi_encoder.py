@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -60,7 +60,7 @@ class BiEncoder(TwoTowers):
         In a pipeline: ``bm25 >> texts >> BiEncoder(model)``; as the first stage: ``BiEncoder(model).retriever(dataset)``.
     """
 
-    schematic = {"label": "BiEncoder"}  # noqa: RUF012
+    schematic: ClassVar[dict[str, Any]] = {"label": "BiEncoder", "help_url": None}
 
     _SOURCE = ("model", "device", "dtype", "pooling")
 
@@ -312,7 +312,7 @@ class QueryEncoder(Stage):
         QueryEncoder(BiEncoder('a/model'))
     """
 
-    schematic = {"label": "QueryEncoder"}  # noqa: RUF012
+    schematic: ClassVar[dict[str, Any]] = {"label": "QueryEncoder", "help_url": None}
 
     def __init__(self, model: BiEncoder, *, verbose: bool = False):
         """
@@ -352,7 +352,7 @@ class DocEncoder(Stage):
         An index of pyterrier_dr: ``(model.doc_encoder() >> FlexIndex('folder')).index(dataset.get_corpus_iter())``.
     """
 
-    schematic = {"label": "DocEncoder"}  # noqa: RUF012
+    schematic: ClassVar[dict[str, Any]] = {"label": "DocEncoder", "help_url": None}
 
     def __init__(self, model: BiEncoder, *, verbose: bool = False):
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -46,7 +46,7 @@ class Retriever(Stage):
         From queries: ``BiEncoder(model).retriever(dataset, folder='vectors')(topics)``.
     """
 
-    schematic = {"label": "Retriever"}  # noqa: RUF012
+    schematic: ClassVar[dict[str, Any]] = {"label": "Retriever", "help_url": None}
 
     def __init__(self, model: BiEncoder, vectors: Vectors, *, num_results: int = 1000, verbose: bool = False):
         """

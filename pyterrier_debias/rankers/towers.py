@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.files import whole_folder
 from pyterrier_debias.rankers import engine
-from pyterrier_debias.rankers.base import Ranker, window_of
+from pyterrier_debias.rankers.base import Ranker, quiet, window_of
 
 if TYPE_CHECKING:
     import torch
@@ -41,11 +43,29 @@ def prompt_of(module: Any, task: str) -> str:
     return module.prompts.get(name) or ""
 
 
-def reads_plain_text(module: Any, task: str) -> bool:
-    """Whether a model's input is what its tokenizer makes of prompt and text, and nothing else.
+def counts_tokens(module: Any) -> bool:
+    """Whether the tokens of a text are those that the model's tokenizer gives for prompt and text.
 
-    Then texts are tokenised once and batched by tokens; all other models (static embeddings, routers, chat templates, query
-    expansion, prompts that pooling leaves out) prepare each batch themselves.
+    So it is for all text encoders, not for static embeddings, routers and chat templates.
+    """
+    from sentence_transformers.base.modules import Transformer
+
+    first = module[0]
+    return (
+        isinstance(first, Transformer)
+        and first.tokenizer is not None
+        and first.transformer_task == "feature-extraction"
+        and "text" in first.modality_config
+        and "message" not in first.modality_config
+        and not first.processing_kwargs
+    )
+
+
+def reads_plain_text(module: Any, task: str) -> bool:
+    """Whether a model's input is its tokens and nothing else, so that texts are tokenised once.
+
+    Others prepare each batch themselves: query expansion, prompts that pooling leaves out, and all that :func:`counts_tokens`
+    excludes.
 
     Args:
         module: A sentence-transformers model.
@@ -54,19 +74,9 @@ def reads_plain_text(module: Any, task: str) -> bool:
     Returns:
         True for ordinary text encoders.
     """
-    from sentence_transformers.base.modules import Transformer
-
-    first = module[0]
-    if not isinstance(first, Transformer) or first.tokenizer is None or first.transformer_task != "feature-extraction":
+    if not counts_tokens(module) or (task == "query" and module[0].query_expansion is not None):
         return False
-    leaves_prompt_out = prompt_of(module, task) and any(not getattr(part, "include_prompt", True) for part in module)
-    return not (
-        "text" not in first.modality_config
-        or "message" in first.modality_config
-        or first.processing_kwargs
-        or (task == "query" and first.query_expansion is not None)
-        or leaves_prompt_out
-    )
+    return not prompt_of(module, task) or all(getattr(part, "include_prompt", True) for part in module)
 
 
 class TwoTowers(Ranker):
@@ -110,7 +120,7 @@ class TwoTowers(Ranker):
     def window(self) -> int:
         """The longest text in tokens, see :func:`~pyterrier_debias.rankers.base.window_of`."""
         module = self.module
-        if not reads_plain_text(module, "document"):
+        if not counts_tokens(module):
             if self.max_length is not None:
                 raise InputError(
                     f"{type(self).__name__}: this model prepares its input itself, so max_length cannot be set; leave it out"
@@ -129,18 +139,17 @@ class TwoTowers(Ranker):
             ``(indices, representation)`` for each batch, see :meth:`represent`; every index occurs once.
         """
         module = self.scoring_module()
-        if reads_plain_text(module, task):
+        plain, sequences = reads_plain_text(module, task), None
+        lengths = np.array([len(text) // 4 + 4 for text in texts], dtype=np.int64)
+        if counts_tokens(module):
             sequences = self._sequences(texts, task)
             sequences.report_cuts(f"{type(self).__name__}, {_PLURAL[task]}", self.task_window(task))
             lengths = sequences.lengths
-        else:
-            sequences = None
-            lengths = np.array([len(text) // 4 + 4 for text in texts], dtype=np.int64)
 
         def compute(indices: np.ndarray) -> Any:
             features = (
                 sequences.padded(indices, module.tokenizer)
-                if sequences is not None
+                if plain
                 else self._prepared([texts[i] for i in indices], task)
             )
             return self.represent(self._features(module, features, task))
@@ -212,6 +221,19 @@ class TwoTowers(Ranker):
             found.append(self._features(self.module, own, task))
         return self.similarity_of(*found)
 
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the ranker as an ordinary sentence-transformers folder, from which the same class scores the same.
+
+        Args:
+            folder: Where to write; it appears whole or not at all.
+            overwrite: Whether an existing folder may be replaced.
+
+        Raises:
+            InputError: Where the folder exists and may not be replaced, or cannot be written.
+        """
+        with whole_folder(folder, overwrite=overwrite) as scratch, quiet():
+            self.module.save(str(scratch), create_model_card=False)
+
     def _sequences(self, texts: Sequence[str], task: str) -> engine.Sequences:
         module = self.module
         prompt = prompt_of(module, task)
@@ -220,9 +242,11 @@ class TwoTowers(Ranker):
         return engine.Sequences(engine.Template.single(module.tokenizer), self.task_window(task), ids, side=side)
 
     def _prepared(self, texts: list[str], task: str) -> dict[str, Any]:
-        module = self.module
+        module, options = self.module, {}
+        if counts_tokens(module) and (task == "document" or module[0].query_expansion is None):
+            options["processing_kwargs"] = {"text": {"max_length": self.task_window(task)}}
         with engine.TOKENIZER_LOCK:
-            return module.preprocess(texts, prompt=prompt_of(module, task) or None, task=task)
+            return module.preprocess(texts, prompt=prompt_of(module, task) or None, task=task, **options)
 
     def _features(self, module: Any, features: dict[str, Any], task: str) -> dict[str, torch.Tensor]:
         import torch

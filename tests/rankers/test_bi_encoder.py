@@ -97,6 +97,13 @@ def test_prompts_of_the_model_are_used(plain, tmp_path, include_prompt):
     np.testing.assert_allclose(protocol_scores(model, TEXTS, TEXTS[::-1]), scores, rtol=1e-5, atol=1e-5)
 
 
+def test_max_length_holds_where_pooling_leaves_the_prompt_out(plain, tmp_path):
+    folder = with_prompts(plain, tmp_path, include_prompt=False)
+    peer = library(folder)
+    peer.max_seq_length = 12
+    np.testing.assert_allclose(BiEncoder(folder, max_length=12).encode_docs(TEXTS), peer.encode_document(TEXTS), atol=1e-5)
+
+
 def test_the_models_window_and_dimensions_are_kept(plain, tmp_path):
     peer = library(plain)
     peer.max_seq_length, peer.truncate_dim = 12, 8
@@ -138,16 +145,21 @@ def test_all_minilm_gives_the_librarys_vectors():
 # Batches
 
 
-@settings(deadline=None, max_examples=25)
+@pytest.fixture(scope="module")
+def scorer(plain):
+    return BiEncoder(plain)
+
+
+@settings(deadline=None, max_examples=15)
 @given(
     rows=st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(TEXTS)), min_size=1, max_size=12),
     budget=st.sampled_from([1, 20, 64, 4096]),
 )
-def test_a_score_depends_on_its_pair_only(plain, rows, budget):
+def test_a_score_depends_on_its_pair_only(scorer, rows, budget):
+    scorer.batch_tokens = budget
     inp = frame(rows)
-    scores = BiEncoder(plain, batch_tokens=budget)(inp.sample(frac=1, random_state=1)).set_index("docno")["score"]
-    alone = BiEncoder(plain)
-    expected = [alone(inp.iloc[[i]])["score"].iloc[0] for i in range(len(inp))]
+    scores = scorer(inp.sample(frac=1, random_state=1)).set_index("docno")["score"]
+    expected = [scorer(inp.iloc[[i]])["score"].iloc[0] for i in range(len(inp))]
     np.testing.assert_allclose(scores.loc[inp["docno"]], expected, rtol=1e-5, atol=1e-5)
 
 
@@ -229,6 +241,24 @@ def test_tensors_have_a_row_a_pair_and_scores_have_gradients(plain):
     np.testing.assert_allclose(
         pickle.loads(pickle.dumps(model)).score_pairs(TEXTS, TEXTS[::-1]), model.score_pairs(TEXTS, TEXTS[::-1]), rtol=1e-6
     )
+
+
+def test_models_with_equal_weights_and_other_modules_are_not_equal(tiny):
+    mean, cls = (library(tiny("build_sentence_transformer", pooling=pooling)) for pooling in ("mean", "cls"))
+    assert BiEncoder(InMemory(mean, mean.tokenizer)) != BiEncoder(InMemory(cls, cls.tokenizer))
+    again = library(tiny("build_sentence_transformer", pooling="mean"))
+    assert BiEncoder(InMemory(mean, mean.tokenizer)) == BiEncoder(InMemory(again, again.tokenizer))
+    again.prompts = {"query": "question: "}
+    assert BiEncoder(InMemory(mean, mean.tokenizer)) != BiEncoder(InMemory(again, again.tokenizer))
+
+
+def test_a_saved_ranker_scores_the_same(folder, tmp_path):
+    model = BiEncoder(folder)
+    model.save(tmp_path / "saved")
+    again = BiEncoder(tmp_path / "saved")
+    np.testing.assert_allclose(again.score_pairs(TEXTS, TEXTS[::-1]), model.score_pairs(TEXTS, TEXTS[::-1]), rtol=1e-6, atol=1e-6)
+    with pytest.raises(InputError, match="exists already"):
+        model.save(tmp_path / "saved")
 
 
 # Encoders

@@ -115,16 +115,21 @@ def test_log_probability():
     np.testing.assert_allclose(log_probability_of_first(logits), expected, atol=1e-6)
 
 
-@settings(deadline=None, max_examples=25)
+@pytest.fixture(scope="module")
+def scorer(folder):
+    return T5Reranker(folder)
+
+
+@settings(deadline=None, max_examples=15)
 @given(
     rows=st.lists(st.integers(0, len(PAIRS) - 1), min_size=1, max_size=10, unique=True),
     budget=st.sampled_from([1, 40, 100, 4096]),
 )
-def test_a_score_depends_on_its_pair_only(folder, rows, budget):
+def test_a_score_depends_on_its_pair_only(scorer, rows, budget):
+    scorer.batch_tokens = budget
     inp = PAIRS.iloc[rows]
-    out = T5Reranker(folder, batch_tokens=budget)(inp).set_index(["qid", "docno"])["score"]
-    alone = T5Reranker(folder)
-    expected = [alone(inp.iloc[[i]])["score"].iloc[0] for i in range(len(inp))]
+    out = scorer(inp).set_index(["qid", "docno"])["score"]
+    expected = [scorer(inp.iloc[[i]])["score"].iloc[0] for i in range(len(inp))]
     np.testing.assert_allclose(out.loc[list(zip(inp["qid"], inp["docno"]))], expected, atol=1e-5)
 
 

@@ -1,0 +1,177 @@
+"""MultiVector (ColBERT): one vector a token, compared by the sum of the best matches. Floor 2."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from pyterrier_debias.rankers.base import window_of
+from pyterrier_debias.rankers.towers import TwoTowers, counts_tokens
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger(__name__)
+
+#: Numbers that one comparison holds at a time: padded vectors of both sides and their similarities (64 MB in float32).
+_COMPARED = 16_000_000
+
+
+def _brings_projection(model: str) -> bool:
+    """Whether a checkpoint was made for one vector a token, so that nothing in it is drawn at random."""
+    from sentence_transformers.util import load_file_path
+    from transformers import AutoConfig
+
+    modules = load_file_path(model, "modules.json")
+    if modules is None:
+        return "HF_ColBERT" in (AutoConfig.from_pretrained(model).architectures or [])
+    kinds = [part["type"].rpartition(".")[2] for part in json.loads(Path(modules).read_text(encoding="utf-8"))]
+    return "Dense" in kinds or "MultiVectorMask" in kinds
+
+
+class MultiVector(TwoTowers):
+    r"""Scores a pair by late interaction, :math:`s(q, d) = \sum_i \max_j q_i \cdot d_j` over the vectors of tokens (ColBERT).
+
+    Models are read through sentence-transformers' ``MultiVectorEncoder``: its own folders, Stanford's ``HF_ColBERT`` and PyLate
+    checkpoints, with their marker tokens, query expansion and lists of tokens that do not count. A plain encoder gets a fresh
+    projection, good for training only. Scores are those of the library's ``similarity`` (or its mean over query tokens where the
+    checkpoint asks for it), each distinct text encoded once, whatever the batch.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, ``query`` and the text: ``text_field``, or all ``fields``
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
+    ===============  ==========================================================================
+
+    Source: Khattab and Zaharia, "ColBERT: Efficient and Effective Passage Search via Contextualized Late Interaction over BERT",
+    SIGIR 2020.
+
+    When not to use it: to retrieve from a whole collection, which needs an index of token vectors; for models with one vector a
+    text (:class:`~pyterrier_debias.BiEncoder`).
+
+    Example:
+        >>> from pyterrier_debias import MultiVector
+        >>> MultiVector("colbert-ir/colbertv2.0", max_length=180)
+        MultiVector('colbert-ir/colbertv2.0', max_length=180)
+
+        In a pipeline: ``bm25 % 100 >> texts >> MultiVector(model)``.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "MultiVector", "help_url": None}
+
+    _SOURCE = ("model", "device", "dtype", "seed")
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        max_length: int | None = None,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+        batch_tokens: int | None = None,
+        text_field: str = "text",
+        fields: Sequence[str] | None = None,
+        long: str = "truncate",
+        passage_length: int = 150,
+        passage_stride: int = 75,
+        seed: int = 0,
+        verbose: bool = False,
+    ):
+        """
+        Args:
+            model: A hub name, a folder, another MultiVector (whose weights are copied), or an ``InMemory`` MultiVectorEncoder.
+            max_length: Longest document in tokens; None for the checkpoint's own. Queries keep the checkpoint's length. What is
+                cut from documents is logged.
+            device: Where to compute; None picks CUDA, then MPS, then the processor.
+            dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; vectors are compared in float32.
+            batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
+            text_field: The column with the document's text.
+            fields: Columns to join with a blank in place of ``text_field``.
+            long: ``'truncate'``, ``'firstp'`` or ``'maxp'``: what to do with long documents, see
+                :class:`~pyterrier_debias.rankers.base.Ranker`.
+            passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
+            passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
+            seed: Of a fresh projection.
+            verbose: Whether to show progress.
+        """
+        super().__init__(
+            model,
+            max_length=max_length,
+            device=device,
+            dtype=dtype,
+            batch_tokens=batch_tokens,
+            text_field=text_field,
+            fields=fields,
+            long=long,
+            passage_length=passage_length,
+            passage_stride=passage_stride,
+            verbose=verbose,
+        )
+        self.seed = seed
+
+    def read(self, model: str) -> tuple[Any, Any]:
+        """Load a multi-vector model; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
+        import torch
+        from sentence_transformers import MultiVectorEncoder
+
+        if not _brings_projection(model):
+            logger.warning(
+                "MultiVector: model %s brings no projection of its tokens; a fresh one (seed %d) scores at random until trained",
+                model,
+                self.seed,
+            )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            module = MultiVectorEncoder(model, device="cpu", model_kwargs={"dtype": self.torch_dtype})
+        return module, module.tokenizer
+
+    def task_window(self, task: str) -> int:
+        """The longest query or document in tokens: the checkpoint's own lengths, ``max_length`` for documents."""
+        module = self.module
+        if not counts_tokens(module):
+            return self.window
+        if task == "document":
+            own = self.max_length or module[0].document_length
+        else:
+            own, expansion = module[0].query_length, module[0].query_expansion
+            if expansion is not None and expansion["strategy"] == "fixed":
+                own = expansion["length"]
+        return window_of(module.tokenizer, module.config, own, self)
+
+    def represent(self, features: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        """The vectors of each text's tokens that count, float32, shapes [tokens, d]."""
+        masks = features["attention_mask"].bool()
+        return [vectors[mask] for vectors, mask in zip(features["token_embeddings"].float(), masks)]
+
+    def gather(self, n: int, found: Iterator[tuple[np.ndarray, list[torch.Tensor]]]) -> list[torch.Tensor]:
+        """The vectors of all queries, in their order."""
+        out: list[Any] = [None] * n
+        for indices, batch in found:
+            for index, vectors in zip(indices, batch):
+                out[index] = vectors
+        return out
+
+    def compare(
+        self, queries: list[torch.Tensor], query_rows: np.ndarray, docs: list[torch.Tensor], doc_rows: np.ndarray
+    ) -> np.ndarray:
+        """The library's own comparison of pairs, in float32."""
+        import torch
+
+        with torch.inference_mode():
+            scores = self.module.similarity_pairwise(
+                [queries[i] for i in query_rows], [docs[i] for i in doc_rows], chunk_elements=_COMPARED
+            )
+        return scores.cpu().numpy()
+
+    def similarity_of(self, queries: dict[str, torch.Tensor], docs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The library's comparison of rows, under autograd."""
+        return self.module.similarity_pairwise(
+            queries["token_embeddings"].float(),
+            docs["token_embeddings"].float(),
+            a_mask=queries["attention_mask"].bool(),
+            b_mask=docs["attention_mask"].bool(),
+        )
