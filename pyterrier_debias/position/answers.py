@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,7 +122,7 @@ class AnswerPositions(Stage):
             if start != _NONE and not 0 <= start < end <= len(text):
                 raise InputError(
                     f"AnswerPositions: answer {answer!r} of docno={docno!r} is marked at characters {start} to {end} of a text "
-                    f"of {len(text)} (row {row}); count characters, end exclusive, and write -1 where the place is not known"
+                    f"of {len(text)}; count characters, end exclusive, and write -1 where the place is not known"
                 )
             passage = finder.passage(text)
             places = [(start, end)] if start != _NONE else passage.find(answer)
@@ -166,13 +168,13 @@ class AnswerPositions(Stage):
             cut=matched & (rotating.is_cut(position, length, offset, words)),
         )
 
-    def measure(self, dataset: Any, name: str | None = None) -> Positions:
-        """Find all answers of a collection.
+    def measure(self, answers: Any, name: str | None = None) -> Positions:
+        """Find all answers of a collection or frame, for histograms, tests and figures.
 
         Args:
-            dataset: A dataset with ``get_answers()`` and ``text_loader()``, see :class:`pyterrier_debias.Dataset`; its answers
-                are those of the passages that labellers selected.
-            name: What figures call the collection; default its own name.
+            answers: A frame as :meth:`transform` takes it; or a dataset with ``get_answers()`` and ``text_loader()``, see
+                :class:`pyterrier_debias.Dataset`, whose answers are those of the passages that labellers selected.
+            name: What figures call the answers; default the dataset's own name.
 
         Returns:
             The positions.
@@ -193,12 +195,14 @@ class AnswerPositions(Stage):
             >>> AnswerPositions().measure(toy).summary()["mean_relative"]
             0.6
         """
-        name = str(getattr(dataset, "name", None) or dataset) if name is None else name
+        if isinstance(answers, pd.DataFrame):
+            return Positions(self(answers), name or "answers")
+        dataset, name = answers, name or str(getattr(answers, "name", None) or answers)
         answers = provided(dataset, "get_answers")
         if answers is None:
             raise InputError(
-                f"AnswerPositions: {name} knows no answers; use a collection with get_answers(), or hand this stage a frame with "
-                f"docno, {self.text_attr} and answer"
+                f"AnswerPositions: {name} knows no answers; use a collection with get_answers(), or a frame with docno, "
+                f"{self.text_attr} and answer"
             )
         documents = answers[["docno"]].drop_duplicates()
         texts = dataset.text_loader([self.text_attr])(documents)
@@ -239,40 +243,33 @@ class _Finder:
         self.count = get_tokeniser(stage.tokeniser)
         self.by_words = stage.match == "words"
         self.lower = stage.case == "lower"
-        self.turn, self.split, self.pair = rotation.rotator(), rotation.splitter(), rotation.scope == "pair"
-        self._passages: dict[str, _Passage] = {}
-        self._moved: dict[tuple[str, str], int] = {}
+        self.turn, self.split = rotation.rotator(), rotation.splitter()
+        # Rows mostly come passage by passage; a bound keeps memory flat on large collections.
+        self.passage = lru_cache(maxsize=4096)(lambda text: _Passage(text, self))
+        self.words_moved = lru_cache(maxsize=4096)(self._words_moved)
 
     def key(self, words: list[str]) -> list[str]:
         return [word.lower() for word in words] if self.lower else words
 
-    def passage(self, text: str) -> _Passage:
-        if text not in self._passages:
-            self._passages[text] = _Passage(text, self)
-        return self._passages[text]
-
-    def words_moved(self, passage: _Passage, docno: str, qid: str) -> int:
+    def _words_moved(self, passage: _Passage, docno: str, qid: str) -> int:
         """How many of the counted words stand before the place where rotation cuts the passage."""
-        key = (docno, qid if self.pair else "")
-        if key not in self._moved:
-            _, offset = self.turn(passage.text, docno, qid)
-            cut = rotating.word_spans(passage.text, self.split(passage.text))[offset][0] if offset else 0
-            self._moved[key] = sum(start < cut for start, _ in passage.spans)
-        return self._moved[key]
+        _, offset = self.turn(passage.text, docno, qid)
+        cut = rotating.word_spans(passage.text, self.split(passage.text))[offset][0] if offset else 0
+        return bisect_left(passage.spans, cut, key=itemgetter(0))
 
 
 @dataclass(frozen=True, eq=False)
 class Positions:
-    """Answer positions of one collection, and what follows from them.
+    """Answer positions of one collection, and what follows from them; made by :meth:`AnswerPositions.measure`.
 
     Attributes:
-        frame: What :class:`AnswerPositions` returned.
+        frame: What :class:`AnswerPositions` gives; rows may be left out to look at a part of the answers.
         name: What figures call the collection.
 
     Example:
         >>> import pandas as pd
         >>> rows = pd.DataFrame({"docno": ["d1"], "text": ["a b c d"], "answers": [["b", "z"]]})
-        >>> positions = Positions(AnswerPositions()(rows), "toy")
+        >>> positions = AnswerPositions().measure(rows, "toy")
         >>> positions.summary()["omitted"], positions.histogram(bins=2)["count"].tolist()
         (0.5, [1, 0])
     """

@@ -460,7 +460,7 @@ def test_missing_columns_are_named():
 
 
 def test_questions_that_cannot_be_answered():
-    nothing = Positions(AnswerPositions()(rows("one two", "three")), "empty")
+    nothing = AnswerPositions().measure(rows("one two", "three"), "empty")
     assert np.isnan(nothing.summary()["mean_relative"]) and nothing.summary()["omitted"] == 1
     assert nothing.histogram()["count"].sum() == 0
     assert nothing.histogram()["share"].isna().all()
