@@ -14,12 +14,14 @@ from pyterrier_debias import (
     Collection,
     CrossEncoder,
     MultiVector,
+    PositionSensitivity,
     RotatePassages,
     T5Reranker,
     TextLoader,
 )
 from tests import tiny_models
 from tests.contract import CHECKS, Case
+from tests.position.worlds import Overlap
 
 CORPUS = pd.DataFrame(
     {
@@ -86,6 +88,13 @@ CASES = [
         lambda: AnswerPositions(rotation=RotatePassages(scope="pair")),
         answers,
         lambda: AnswerPositions(rotation=RotatePassages(scope="pair", seed=1)),
+        rowwise=False,
+    ),
+    Case(
+        "PositionSensitivity",
+        lambda: PositionSensitivity(Overlap(early=1.0)),
+        texts,
+        lambda: PositionSensitivity(Overlap(early=0.5)),
         rowwise=False,
     ),
     ranker(CrossEncoder, "build"),

@@ -23,7 +23,7 @@ BUCKET_UNITS = {"characters": "start", "words": "position", "relative": "relativ
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SensitivityResult:
     """What :meth:`PositionSensitivity.evaluate` returns.
 
@@ -46,6 +46,9 @@ class SensitivityResult:
         arms: The rankings, as :meth:`PositionSensitivity.transform` returns them.
         notes: What a reader should know: a ranker that looks at whole lists, queries that count 0, and the like.
         convention: The choices under which all this was computed.
+        level: Coverage of the intervals.
+        resamples: Bootstrap resamples and permutations.
+        seed: Seed of both.
     """
 
     table: pd.DataFrame
@@ -60,6 +63,14 @@ class SensitivityResult:
     level: float
     resamples: int
     seed: int
+
+    def __repr__(self) -> str:
+        """The main comparison in one line."""
+        row = self.table.iloc[0]
+        return (
+            f"<SensitivityResult: {row['measure']} {row['before']:.4f} on original, {row['after']:.4f} on rotated passages, "
+            f"{row['n']} queries, p = {row['p']:.2g}>"
+        )
 
     def displacement_summary(self) -> pd.Series:
         """How far rotated relevant passages move in their lists.
@@ -159,8 +170,8 @@ class Outcome:
             original = values["original", 0][measure].to_numpy()
             part = pd.DataFrame({"qid": list(self.qids), "measure": measure, "original": original})
             rotated = np.column_stack([values["rotated", draw][measure] for draw in draws])
-            part = part.assign(rotated=rotated.mean(axis=1))
-            part = part.assign(difference=part["rotated"] - part["original"])
+            difference = _mean_difference(original, rotated)
+            part = part.assign(rotated=original + difference, difference=difference)
             part = part.assign(**{f"rotated_{draw}": rotated[:, column] for column, draw in enumerate(draws)})
             for where in psi.PLACEMENTS:
                 placed = values.get((where, 0))
@@ -196,8 +207,9 @@ class Outcome:
     def _compared(self, values: pd.DataFrame) -> dict[str, float]:
         """The first column against the mean of the others."""
         table = values.to_numpy(dtype=float)
-        before, after = table[:, 0], table[:, 1:].mean(axis=1)
-        interval = self._interval(after - before)
+        before, difference = table[:, 0], _mean_difference(table[:, 0], table[:, 1:])
+        after = before + difference
+        interval = self._interval(difference)
         delta = self._relative(before, after)
         return {
             "before": float(before.mean()),
@@ -270,6 +282,11 @@ class Outcome:
             pd.DataFrame(bucket_rows, columns=["bucket", "left", "right", "value", "low", "high", "n"]),
             pd.DataFrame(placed_rows, columns=["placement", "value", "low", "high", "n"]),
         )
+
+
+def _mean_difference(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Mean of after - before over the columns of ``after``; exactly 0 where all are equal, as a difference of means is not."""
+    return (after - before[:, None]).mean(axis=1)
 
 
 def _shown(interval: Any) -> tuple[float, float, float, int]:

@@ -76,7 +76,7 @@ class PositionSensitivity(Stage):
         {'comparison': 'rotated - original', 'measure': 'nDCG@10', 'before': 1.0, 'after': 0.82}
     """
 
-    schematic = {"label": "PositionSensitivity", "help_url": None, "inner_pipelines": []}  # noqa: RUF012
+    schematic = {"label": "PositionSensitivity", "help_url": None, "inner_pipelines_mode": "linked"}  # noqa: RUF012
 
     _NOT_IDENTITY = Stage._NOT_IDENTITY | {"queries_per_call"}
 
@@ -183,8 +183,9 @@ class PositionSensitivity(Stage):
 
     def _mode(self, inp: pd.DataFrame) -> str:
         with pt.validate.any(inp, context=self) as v:
-            v.columns(includes=["qid", "query", "docno", self._rotation.text_attr], mode="candidates")
-            v.query_frame(extra_columns=["query"], mode="topics")
+            v.columns(includes=["qid", "query", "docno", self._turning.text_attr], mode="candidates")
+            if self._retrieves():
+                v.query_frame(extra_columns=["query"], mode="topics")
         return v.mode
 
     def _check_options(self) -> None:
@@ -202,24 +203,26 @@ class PositionSensitivity(Stage):
         psi.bucket_of(np.empty(0), self.buckets)
 
     @property
-    def _rotation(self) -> RotatePassages:
+    def _turning(self) -> RotatePassages:
         return RotatePassages() if self.rotation is None else self.rotation
 
     def _system(self) -> System:
         """The pipeline, taken apart; a ranker that stands alone is one whose candidates are given."""
-        if isinstance(self.pipeline, System):
-            return self.pipeline
-        name = repr(self.pipeline)
-        starts = pt.inspect.transformer_outputs(flatten(self.pipeline)[0], ["qid", "query"], strict=False) is not None
-        if starts or self.dataset is not None:
-            return System.of(name, self.pipeline, dataset=self.dataset)
-        return System(name, pt.Transformer.identity(), self.pipeline)
+        if self._retrieves():
+            return System.of(repr(self.pipeline), self.pipeline, dataset=self.dataset)
+        return System(repr(self.pipeline), pt.Transformer.identity(), self.pipeline)
+
+    def _retrieves(self) -> bool:
+        """Whether topics are enough: a system, or what begins with a retriever, or a ranker that a dataset has candidates for."""
+        if isinstance(self.pipeline, System) or self.dataset is not None:
+            return True
+        return pt.inspect.transformer_outputs(flatten(self.pipeline)[0], ["qid", "query"], strict=False) is not None
 
     # ------------------------------------------------------------------------------------------------ rankings
 
     def _lists(self, inp: pd.DataFrame, given: str) -> _Lists:
         system = self._system()
-        text = self._rotation.text_attr
+        text = self._turning.text_attr
         if given == "topics" and system.ranker is None:
             return self._indexed_anew(system, inp)
         if given == "topics":
@@ -256,10 +259,10 @@ class PositionSensitivity(Stage):
         if answers is None:
             return None
         pt.validate.columns(answers, includes=["qid", "docno", "answer"], context=self)
-        text = self._rotation.text_attr
+        text = self._turning.text_attr
         keys = [c for c in ("qid", "docno") if c in texts]
         known = with_string_ids(answers).merge(texts[[*keys, text]].drop_duplicates(keys), on=keys)
-        found = AnswerPositions(text_attr=text, rotation=self._rotation)(known)
+        found = AnswerPositions(text_attr=text, rotation=self._turning)(known)
         found = found[found["matched"].to_numpy(dtype=bool)].sort_values(["qid", "docno", "start", "end"])
         return found.drop_duplicates(["qid", "docno"]).reset_index(drop=True)
 
@@ -267,7 +270,7 @@ class PositionSensitivity(Stage):
         self, candidates: pd.DataFrame, ranker: pt.Transformer, answers: pd.DataFrame | None, name: str
     ) -> Iterator[pd.DataFrame]:
         """Score all arms, some queries at a time."""
-        text = self._rotation.text_attr
+        text = self._turning.text_attr
         qids = list(dict.fromkeys(candidates["qid"]))
         control = set(sorted(qids)[:_CONTROL_QUERIES])
         spans = {} if answers is None else {
@@ -280,24 +283,24 @@ class PositionSensitivity(Stage):
             yield score_arms(part, arms, ranker, text_attr=text, name=name)
 
     def _rotated_arms(self, part: pd.DataFrame) -> list[Arm]:
-        texts = part[self._rotation.text_attr].tolist()
+        texts = part[self._turning.text_attr].tolist()
         rows = np.arange(len(part))
         arms = [Arm("original", 0, rows, texts, None)]
         for draw in range(self.draws):
-            turn = self._rotation.rotator(draw)
+            turn = self._turning.rotator(draw)
             turned = [turn(t, d, q)[0] for t, d, q in zip(texts, part["docno"], part["qid"])]
             arms.append(Arm("rotated", draw, rows, turned, str(draw)))
         return arms
 
     def _placed_arms(self, part: pd.DataFrame, spans: dict[tuple[str, str], tuple[int, int]]) -> list[Arm]:
         """Whole lists, in which the passages with answers are changed; of the queries that have such a passage."""
-        split = self._rotation.splitter()
+        split = self._turning.splitter()
         spanned = [spans.get(pair) for pair in zip(part["qid"], part["docno"])]
         answered = set(part["qid"][[span is not None for span in spanned]])
         rows = np.flatnonzero(part["qid"].isin(answered))
         if not len(rows):
             return []
-        texts = part[self._rotation.text_attr].tolist()
+        texts = part[self._turning.text_attr].tolist()
         arms = []
         for where in self.placements:
             placed = list(texts)
@@ -320,12 +323,12 @@ class PositionSensitivity(Stage):
             retriever = system.indexer(self._corpus(draw, wanted, kept))
             run = ranked(check_run(retriever(topics), system.name), system.name)
             frames.append(run.assign(arm="original" if draw is None else "rotated", draw=draw or 0)[COLUMNS])
-        texts = pd.DataFrame({"docno": list(kept), self._rotation.text_attr: list(kept.values())}, dtype=str)
+        texts = pd.DataFrame({"docno": list(kept), self._turning.text_attr: list(kept.values())}, dtype=str)
         return _Lists(pd.concat(frames, ignore_index=True), self._positions(texts), system.name)
 
     def _corpus(self, draw: int | None, wanted: set[str], kept: dict[str, str]) -> Iterator[dict[str, Any]]:
-        text = self._rotation.text_attr
-        turn = None if draw is None else self._rotation.rotator(draw)
+        text = self._turning.text_attr
+        turn = None if draw is None else self._turning.rotator(draw)
         for document in self.dataset.get_corpus_iter(verbose=False):
             if not isinstance(document.get(text), str):
                 raise InputError(f"PositionSensitivity: document {document.get('docno')!r} of the corpus has no column {text!r}")
@@ -377,7 +380,7 @@ class PositionSensitivity(Stage):
 
     def _displacement_in_lists(self, lists: _Lists, qids: list[str], qrels: pd.DataFrame) -> pd.DataFrame:
         """Rank whole lists in which one passage is rotated: the most relevant one, the first of these in its list."""
-        text = self._rotation.text_attr
+        text = self._turning.text_attr
         judged = lists.candidates.merge(qrels[["qid", "docno", "label"]], on=["qid", "docno"], how="left")
         judged = judged[(judged["label"] >= 1) & judged["qid"].isin(set(qids))]
         probed = judged.sort_values("label", ascending=False, kind="stable").drop_duplicates("qid")[["qid", "docno", "label"]]
@@ -390,7 +393,7 @@ class PositionSensitivity(Stage):
             rows = np.arange(len(part))
             arms = []
             for draw in range(self.draws):
-                turn = self._rotation.rotator(draw)
+                turn = self._turning.rotator(draw)
                 texts = [turn(t, d, q)[0] if (q, d) in chosen else t for t, d, q in pairs]
                 arms.append(Arm("one rotated", draw, rows, texts, f"{draw}one"))
             parts.append(score_arms(part, arms, lists.ranker, text_attr=text, name=lists.name))
@@ -402,7 +405,7 @@ class PositionSensitivity(Stage):
         return displacement_frame(probed.merge(before, on="qid").merge(after, on="qid"))
 
     def _convention(self, lists: _Lists) -> str:
-        rotation = self._rotation
+        rotation = self._turning
         parts = [
             f"rotation by {rotation.unit}" + (f" ({rotation.tokeniser})" if rotation.unit == "word" else ""),
             f"one draw a {rotation.scope}" if rotation.scope == "pair" else "",

@@ -1,0 +1,444 @@
+"""PositionSensitivity against pipelines, brute force and scipy."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from scipy import stats
+
+from pyterrier_debias import AnswerPositions, InputError, PositionSensitivity, RotatePassages, System
+from pyterrier_debias.frames import ranked
+from pyterrier_debias.position import psi
+from pyterrier_debias.position.outcome import relative_change
+from pyterrier_debias.stage import Stage
+from tests.position.worlds import Overlap, collection, world
+
+CANDIDATES, QRELS, ANSWERS = world(3)
+EARLY = Overlap(early=1.0, noise=0.3)
+FAST = {"resamples": 199}
+
+
+@pytest.fixture(scope="module")
+def result():
+    return PositionSensitivity(EARLY, answers=ANSWERS, **FAST).evaluate(CANDIDATES, QRELS)
+
+
+def arm(arms, name, draw=0):
+    frame = arms[(arms["arm"] == name) & (arms["draw"] == draw)]
+    return frame[["qid", "docno", "score", "rank"]].sort_values(["qid", "rank"], ignore_index=True)
+
+
+def same_ranking(left, right):
+    columns = ["qid", "docno", "score", "rank"]
+    right = right[columns].sort_values(["qid", "rank"], ignore_index=True)
+    pd.testing.assert_frame_equal(left, right, check_dtype=False)
+
+
+class Spy(Stage):
+    """Keeps what a ranker was given."""
+
+    def __init__(self, ranker, seen):
+        self.ranker = ranker
+        self.seen = seen
+
+    def transform(self, inp):
+        if len(inp):  # inspection asks with empty frames
+            self.seen.append(inp)
+        return self.ranker(inp)
+
+
+# ---------------------------------------------------------------------------------------------- rankings
+
+
+def test_arms_are_pipelines(result):
+    same_ranking(arm(result.arms, "original"), EARLY(CANDIDATES))
+    for draw in range(3):
+        same_ranking(arm(result.arms, "rotated", draw), (RotatePassages(draw=draw) >> EARLY)(CANDIDATES))
+
+
+def test_placed_arms_change_the_passages_with_answers_only(result):
+    spans = ANSWERS.set_index(["qid", "docno"])
+    for where in psi.PLACEMENTS:
+        texts = [
+            psi.place(t, spans.loc[(q, d), "start"], spans.loc[(q, d), "end"], where, str.split) if (q, d) in spans.index else t
+            for q, d, t in CANDIDATES[["qid", "docno", "text"]].itertuples(index=False)
+        ]
+        same_ranking(arm(result.arms, where), EARLY(CANDIDATES.assign(text=texts)))
+
+
+def test_the_black_box_sees_variants_under_names_of_their_own():
+    seen = []
+    columns = CANDIDATES.assign(url="kept")
+    PositionSensitivity(Spy(EARLY, seen), answers=ANSWERS, draws=2).transform(columns)
+    assert len(seen) == 1
+    given = seen[0]
+    assert set(columns.columns) == set(given.columns)
+    assert (given["url"] == "kept").all()
+    assert not given.duplicated(["qid", "docno"]).any()
+    # A document name stands for one text, so no cache keyed by it can hide a change; every list keeps the words of its query.
+    assert (given.groupby("docno")["text"].nunique() == 1).all()
+    queries = CANDIDATES.drop_duplicates("qid").set_index("qid")["query"]
+    assert (given["query"] == given["qid"].str.split("%").str[0].map(queries)).all()
+    variants = set(given["qid"].str.partition("%")[2])
+    assert variants == {"", "r0", "r1", "rstart", "rmiddle", "rend", "rcontrol"}
+    # All variants of a document stand side by side.
+    originals = given["docno"].str.partition("%")[0]
+    assert (originals != originals.shift()).sum() == len(CANDIDATES)
+
+
+def test_names_of_variants_change_with_the_text():
+    names = []
+    for seed in (1, 2):
+        seen = []
+        PositionSensitivity(Spy(EARLY, seen), rotation=RotatePassages(seed=seed), draws=1).transform(CANDIDATES)
+        names.append({(d, t) for d, t in seen[0][["docno", "text"]].itertuples(index=False)})
+    texts = dict(names[0])
+    assert all(texts.get(docno, text) == text for docno, text in names[1])
+
+
+def test_no_cache_hides_the_change(result):
+    class Cached(Stage):
+        """A cache that goes by (query, docno), as PyTerrier's does, and outlives the call."""
+
+        def __init__(self, ranker, known):
+            self.ranker = ranker
+            self.known = known
+
+        def transform(self, inp):
+            new = self.ranker(inp)
+            for q, d, s in new[["query", "docno", "score"]].itertuples(index=False):
+                self.known.setdefault((q, d), s)
+            return ranked(new.assign(score=[self.known[q, d] for q, d in zip(new["query"], new["docno"])]))
+
+    cache = Cached(EARLY, {})
+    cache(CANDIDATES)
+    PositionSensitivity(cache, rotation=RotatePassages(seed=5)).transform(CANDIDATES)
+    cached = PositionSensitivity(cache, answers=ANSWERS, **FAST).evaluate(CANDIDATES, QRELS)
+    pd.testing.assert_frame_equal(cached.arms, result.arms)
+
+
+def test_size_of_calls_changes_nothing(result):
+    seen = []
+    small = PositionSensitivity(Spy(EARLY, seen), answers=ANSWERS, queries_per_call=7, **FAST).evaluate(CANDIDATES, QRELS)
+    assert len(seen) == 5
+    pd.testing.assert_frame_equal(small.table, result.table)
+    pd.testing.assert_frame_equal(small.displacement, result.displacement)
+
+
+def test_depth_cuts_by_rank():
+    shuffled = CANDIDATES.sample(frac=1, random_state=1)
+    arms = PositionSensitivity(EARLY, depth=4, draws=1).transform(shuffled)
+    assert set(arms["docno"]) == {f"d{q}_{d}" for q in range(30) for d in range(4)}
+    unscored = PositionSensitivity(EARLY, depth=4, draws=1).transform(CANDIDATES.drop(columns=["score", "rank"]))
+    assert set(unscored["docno"]) == set(arms["docno"])
+
+
+def test_pipelines_and_systems_are_taken_apart(result):
+    dataset = collection(3)
+    first = pt.Transformer.from_df(CANDIDATES[["qid", "docno", "score", "rank"]]) >> dataset.text_loader()
+    topics = dataset.get_topics()
+    for pipeline in (first >> EARLY, System("mine", first, EARLY), EARLY):
+        found = PositionSensitivity(pipeline, dataset=dataset, **FAST).evaluate(topics)
+        pd.testing.assert_frame_equal(found.table, result.table)
+    given = PositionSensitivity(first >> EARLY, answers=ANSWERS, **FAST).evaluate(CANDIDATES, QRELS)
+    pd.testing.assert_frame_equal(given.table, result.table)
+
+
+# ---------------------------------------------------------------------------------------------- values and tests
+
+
+def test_values_are_those_of_experiments(result):
+    topics = CANDIDATES[["qid", "query"]].drop_duplicates()
+    first = pt.Transformer.from_df(CANDIDATES)
+    systems = [first >> EARLY, *[first >> RotatePassages(draw=k) >> EARLY for k in range(3)]]
+    measures = [pt.measures.nDCG @ 10, pt.measures.RR @ 10, pt.measures.R @ 10]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        means = pt.Experiment(systems, topics, QRELS, measures)
+    for measure in ("nDCG@10", "RR@10", "R@10"):
+        row = result.table[(result.table["comparison"] == "rotated - original") & (result.table["measure"] == measure)].iloc[0]
+        before, after = means[measure].iloc[0], means[measure].iloc[1:].mean()
+        assert row["before"] == pytest.approx(before)
+        assert row["after"] == pytest.approx(after)
+        assert row["difference"] == pytest.approx(after - before)
+        assert row["delta"] == pytest.approx(before / after - 1)
+        assert row["low"] < row["difference"] < row["high"]
+        assert row["delta_low"] < row["delta"] < row["delta_high"]
+
+
+def test_t_is_scipys_over_queries(result):
+    values = result.per_query[result.per_query["measure"] == "nDCG@10"]
+    row = result.table.iloc[0]
+    assert row["p_t"] == pytest.approx(stats.ttest_rel(values["rotated"], values["original"]).pvalue)
+    assert row["n"] == len(values) == 30
+    assert np.allclose(values["rotated"], values[["rotated_0", "rotated_1", "rotated_2"]].mean(axis=1))
+    placed = result.table[result.table["comparison"] == "end - start"].iloc[0]
+    assert placed["p_t"] == pytest.approx(stats.ttest_rel(values["end"], values["start"]).pvalue)
+    assert placed["difference"] < -0.1
+
+
+def test_a_result_says_what_it_holds(result):
+    assert "nDCG@10" in repr(result)
+    assert "30 queries" in repr(result)
+
+
+def test_delta_is_the_papers():
+    # Table 4 of Hofstätter et al. 2021: BERT_CAT, MS MARCO, trained on original passages.
+    assert relative_change([0.432], [0.395]) == pytest.approx(0.094, abs=5e-4)
+    assert relative_change([0.372], [0.336]) == pytest.approx(0.107, abs=5e-4)
+    assert np.isnan(relative_change([0.4], [0.0]))
+
+
+def test_a_ranker_that_sees_no_positions_does_not_change():
+    blind = PositionSensitivity(Overlap(), answers=ANSWERS, **FAST).evaluate(CANDIDATES, QRELS)
+    assert (blind.table[["difference", "low", "high", "delta"]] == 0).all(axis=None)
+    assert (blind.table[["p", "p_t"]] == 1).all(axis=None)
+    assert (blind.displacement["displacement"] == 0).all()
+    assert blind.displacement_summary()["p"] == 1
+    placed = blind.psi[blind.psi["answers"] == "placed"].iloc[0]
+    assert placed["value"] == placed["noise_floor"] == 0
+    assert placed["p"] == 1
+
+
+def test_queries_without_candidates_count_zero():
+    topics = CANDIDATES[["qid", "query"]].drop_duplicates()
+    topics = pd.concat([topics, pd.DataFrame({"qid": ["lost", "unjudged"], "query": "x"})])
+    qrels = pd.concat([QRELS, pd.DataFrame({"qid": ["lost"], "docno": ["d"], "label": [1]})])
+    found = PositionSensitivity(EARLY, **FAST).evaluate(CANDIDATES, qrels, topics=topics)
+    values = found.per_query.set_index(["measure", "qid"])
+    assert values.loc[("nDCG@10", "lost"), ["original", "rotated", "difference"]].tolist() == [0, 0, 0]
+    assert "unjudged" not in set(found.per_query["qid"])
+    assert found.table["n"].iloc[0] == 31
+    assert any("1 of 31 judged queries" in note for note in found.notes)
+
+
+def test_a_constant_loss_of_few_queries_is_no_proof():
+    candidates, qrels, _ = world(1, queries=2)
+    one_first = pt.apply.generic(
+        lambda frame: ranked(
+            frame.assign(
+                score=[
+                    float(d.split("%")[0].endswith("_0") != ("%r" in q and "control" not in q))
+                    for q, d in zip(frame["qid"], frame["docno"])
+                ]
+            )
+        )
+    )
+    qrels = qrels[qrels["docno"].str.endswith("_0")]
+    found = PositionSensitivity(one_first, draws=1, measures=["RR@1"]).evaluate(candidates, qrels)
+    assert found.table.iloc[0]["difference"] == -1
+    assert found.table.iloc[0]["p"] == 0.5  # two of the four ways to choose an original are as extreme
+
+
+# ---------------------------------------------------------------------------------------------- PSI and placement
+
+
+def test_buckets_are_groups_of_queries(result):
+    values = result.per_query[result.per_query["measure"] == "nDCG@10"].set_index("qid")
+    start = ANSWERS.groupby("qid")["start"].mean()
+    for _, bucket in result.buckets.iterrows():
+        last = bucket["bucket"] == len(result.buckets) - 1
+        inside = start[(start >= bucket["left"]) & ((start <= bucket["right"]) if last else (start < bucket["right"]))].index
+        assert bucket["n"] == len(inside)
+        assert bucket["value"] == pytest.approx(values.loc[inside, "original"].mean())
+    found = result.psi[result.psi["answers"] == "as found"].iloc[0]
+    assert found["value"] == pytest.approx(1 - result.buckets["value"].min() / result.buckets["value"].max())
+    assert found["n"] == 30
+
+
+def test_placements_are_means_over_the_same_queries(result):
+    values = result.per_query[result.per_query["measure"] == "nDCG@10"]
+    means = values[list(psi.PLACEMENTS)].mean()
+    assert np.allclose(result.placements.set_index("placement")["value"], means)
+    assert result.psi["value"].iloc[-1] == pytest.approx(1 - means.min() / means.max())
+    assert result.psi["p"].iloc[-1] <= 0.01
+
+
+@pytest.mark.parametrize(("unit", "column"), [("words", "position"), ("relative", "relative")])
+def test_units_of_buckets(unit, column):
+    found = PositionSensitivity(EARLY, answers=ANSWERS, bucket_unit=unit, buckets=[0, 0.25, 5, 10, 40], **FAST)
+    found = found.evaluate(CANDIDATES, QRELS)
+    positions = AnswerPositions()(ANSWERS.merge(CANDIDATES[["qid", "docno", "text"]])).groupby("qid")[column].mean()
+    edges = [*found.buckets["left"], found.buckets["right"].iloc[-1]]
+    counts = [((positions >= a) & (positions < b)).sum() for a, b in itertools.pairwise(edges)]
+    assert found.buckets["n"].tolist() == counts
+
+
+def test_answers_of_irrelevant_passages_play_no_part():
+    other = ANSWERS.assign(docno=ANSWERS["docno"].str.replace("_0", "_9").str.replace("_1", "_8"), start=-1, end=-1)
+    texts = CANDIDATES.set_index("docno")["text"]
+    other["answer"] = [texts[docno].split()[3] for docno in other["docno"]]
+    found = PositionSensitivity(EARLY, answers=other, **FAST).evaluate(CANDIDATES, QRELS)
+    assert found.psi.empty
+    assert found.placements.empty
+    assert set(found.table["comparison"]) == {"rotated - original"}
+
+
+def test_without_answers_there_is_rotation_only():
+    found = PositionSensitivity(EARLY, **FAST).evaluate(CANDIDATES, QRELS)
+    assert set(found.arms["arm"]) == {"original", "rotated"}
+    assert found.buckets.empty
+    assert found.per_query[["start", "middle", "end"]].isna().all(axis=None)
+
+
+# ---------------------------------------------------------------------------------------------- displacement
+
+
+def one_rotated(ranker, qid, docno, draw):
+    """The rank of one passage that is rotated alone, by running the whole list again."""
+    part = CANDIDATES[CANDIDATES["qid"] == qid]
+    rotated = RotatePassages(draw=draw)(part)["text"]
+    out = ranker(part.assign(text=rotated.where(part["docno"] == docno, part["text"])))
+    found = out.loc[out["docno"] == docno, "rank"]
+    return int(found.iloc[0]) if len(found) else len(out)
+
+
+def test_displacement_is_that_of_whole_lists(result):
+    original = EARLY(CANDIDATES).set_index(["qid", "docno"])["rank"]
+    assert len(result.displacement) == len(QRELS) * 3
+    for row in result.displacement.sample(40, random_state=0).itertuples():
+        assert row.before == original[row.qid, row.docno]
+        assert row.after == one_rotated(EARLY, row.qid, row.docno, row.draw)
+        assert row.displacement == row.after - row.before
+
+
+def test_summary_of_displacement(result):
+    summary, frame = result.displacement_summary(), result.displacement
+    by_query = frame.groupby("qid")["displacement"].mean()
+    assert summary["mean"] == pytest.approx(by_query.mean())
+    assert summary["n"] == 30
+    assert summary["passages"] == 60
+    assert summary["down"] == pytest.approx((frame["displacement"] > 0).mean())
+    assert summary["q50"] == frame["displacement"].median()
+    assert summary["low"] < summary["mean"] < summary["high"]
+
+
+
+
+def scale(frame):
+    return ranked(EARLY(frame).assign(score=lambda f: (f["score"] - f["score"].mean()) / f["score"].std()))
+
+
+SCALED = pt.apply.by_query(scale, add_ranks=False)
+FIRST_FIVE = EARLY % 5
+
+
+@pytest.mark.parametrize("ranker", [SCALED, FIRST_FIVE], ids=["scaled by list", "cut"])
+def test_rankers_of_whole_lists(ranker):
+    found = PositionSensitivity(ranker, **FAST).evaluate(CANDIDATES, QRELS)
+    same_ranking(arm(found.arms, "original"), ranker(CANDIDATES))
+    same_ranking(arm(found.arms, "rotated", 1), (RotatePassages(draw=1) >> ranker)(CANDIDATES))
+    assert "whole lists" in found.notes[0]
+    assert len(found.displacement) == 30 * 3  # one passage a query
+    for row in found.displacement.sample(20, random_state=0).itertuples():
+        assert row.after == one_rotated(ranker, row.qid, row.docno, row.draw)
+
+
+def test_rankers_of_pairs_are_recognised(result):
+    assert result.notes == ()
+
+
+def test_figure_of_displacement(result):
+    from pyterrier_debias import plots
+
+    axes = result.plot_displacement()
+    assert sum(patch.get_height() for patch in axes.patches) == len(result.displacement)
+    plots.close(axes.figure)
+
+
+# ---------------------------------------------------------------------------------------------- retrievers
+
+
+def indexer(ranker):
+    """Indexes documents by remembering them; retrieves by scoring all of them."""
+
+    def index(documents):
+        texts = pd.DataFrame([(d["docno"], d["text"]) for d in documents], columns=["docno", "text"])
+        return pt.apply.generic(lambda topics: ranked(ranker(topics.merge(texts, how="cross"))).drop(columns="text"))
+
+    return index
+
+
+def test_retrievers_are_indexed_anew():
+    dataset = collection(3, queries=8, depth=6)
+    topics, corpus = dataset.get_topics(), dataset.get_corpus()
+    system = System("retriever", indexer(EARLY)(dataset.get_corpus_iter()), None, indexer(EARLY))
+    found = PositionSensitivity(system, dataset=dataset, draws=2, **FAST).evaluate(topics)
+    pairs = topics.merge(corpus, how="cross")
+    same_ranking(arm(found.arms, "original"), EARLY(pairs))
+    for draw in range(2):
+        same_ranking(arm(found.arms, "rotated", draw), (RotatePassages(draw=draw) >> EARLY)(pairs))
+    assert found.displacement.empty
+    assert found.displacement_summary().empty
+    assert found.buckets["n"].sum() == 8
+    assert "indexed anew" in found.convention
+
+
+def test_bags_of_words_do_not_change_when_indexed_anew():
+    dataset = collection(3, queries=8, depth=6)
+    system = System("retriever", pt.Transformer.identity(), None, indexer(Overlap()))
+    found = PositionSensitivity(system, dataset=dataset, **FAST).evaluate(dataset.get_topics())
+    assert (found.table["p"] == 1).all()
+    assert (found.table["difference"] == 0).all()
+
+
+def test_a_retriever_without_indexer_cannot_be_probed():
+    run = pt.Transformer.from_df(CANDIDATES[["qid", "docno", "score"]])
+    with pytest.raises(InputError, match=r"cannot be probed.*indexer"):
+        PositionSensitivity(System("bm25", run)).transform(CANDIDATES[["qid", "query"]].drop_duplicates())
+    with pytest.raises(InputError, match="get_corpus_iter"):
+        PositionSensitivity(System("bm25", run, None, indexer(EARLY))).transform(CANDIDATES[["qid", "query"]].drop_duplicates())
+
+
+# ---------------------------------------------------------------------------------------------- what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"draws": 0}, "draws=0 must be at least 1"),
+        ({"depth": 0}, "depth=0"),
+        ({"placements": ["top"]}, "placements="),
+        ({"placements": "start"}, "placements="),
+        ({"bucket_unit": "lines"}, "bucket_unit='lines'"),
+        ({"buckets": 1}, "buckets=1"),
+        ({"measures": ["no such"]}, "measure 'no such'"),
+        ({"rotation": RotatePassages(unit="page")}, "unit='page'"),
+    ],
+)
+def test_options_that_are_not_known(options, message):
+    with pytest.raises(InputError, match=message):
+        PositionSensitivity(EARLY, **options).evaluate(CANDIDATES, QRELS)
+
+
+def test_input_that_cannot_be_used():
+    probe = PositionSensitivity(EARLY)
+    with pytest.raises(pt.validate.InputValidationError, match="PositionSensitivity"):
+        probe.evaluate(CANDIDATES.drop(columns="text"), QRELS)
+    with pytest.raises(InputError, match="no judgements"):
+        probe.evaluate(CANDIDATES)
+    with pytest.raises(InputError, match="no qid is in both"):
+        probe.evaluate(CANDIDATES, QRELS.assign(qid="other"))
+    with pytest.raises(InputError, match="'text' is missing"):
+        probe.evaluate(CANDIDATES.assign(text=None), QRELS)
+    with pytest.raises(InputError, match="more than once"):
+        probe.evaluate(pd.concat([CANDIDATES, CANDIDATES]).drop(columns=["score", "rank"]), QRELS)
+
+
+def test_rankers_that_cannot_be_used():
+    nan = pt.apply.generic(lambda frame: frame.assign(score=np.nan))
+    with pytest.raises(InputError, match="NaN"):
+        PositionSensitivity(nan).evaluate(CANDIDATES, QRELS)
+    retriever = pt.apply.generic(lambda frame: frame.assign(docno=[f"x{i}" for i in range(len(frame))], score=1.0))
+    with pytest.raises(InputError, match="was not given"):
+        PositionSensitivity(retriever).evaluate(CANDIDATES, QRELS)
+
+
+def test_integer_ids_are_names():
+    numbers = CANDIDATES.assign(qid=CANDIDATES["qid"].str[1:].astype(int))
+    qrels = QRELS.assign(qid=QRELS["qid"].str[1:].astype(int))
+    found = PositionSensitivity(EARLY, **FAST).evaluate(numbers, qrels)
+    assert set(found.per_query["qid"]) == {str(q) for q in range(30)}
