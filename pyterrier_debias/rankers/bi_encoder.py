@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +13,7 @@ import pyterrier as pt
 from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.rankers import engine
+from pyterrier_debias.rankers.packed import PackedBert
 from pyterrier_debias.rankers.towers import TwoTowers, places
 from pyterrier_debias.rankers.vectors import Batch, Vectors
 from pyterrier_debias.stage import Stage
@@ -269,6 +270,10 @@ class BiEncoder(TwoTowers):
             vectors = vectors[..., : self.module.truncate_dim]
         return torch.nn.functional.normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
 
+    def packed_features(self, module: Any) -> Callable[..., dict[str, torch.Tensor]] | None:
+        """BERT-shaped encoders under mean or [CLS] pooling run without padding."""
+        return _packed_features(module)
+
     def gather(self, n: int, found: Iterator[tuple[np.ndarray, torch.Tensor]]) -> np.ndarray:
         """All vectors in their order, float32, shape [n, d]."""
         return engine.gather(n, found)
@@ -288,6 +293,31 @@ class BiEncoder(TwoTowers):
     def similarity_of(self, queries: dict[str, torch.Tensor], docs: dict[str, torch.Tensor]) -> torch.Tensor:
         """Inner products of rows, under autograd."""
         return (self.represent(queries) * self.represent(docs)).sum(dim=-1)
+
+
+def _packed_features(module: Any) -> Callable[..., dict[str, torch.Tensor]] | None:
+    """From packed sequences to the features of a sentence-transformers model, where its modules are of the usual kind."""
+    from sentence_transformers.base.modules import Dense, Normalize
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    encoder, *after = module
+    if not PackedBert.supports(encoder.model) or encoder.modality_config["text"]["method_output_name"] != "last_hidden_state":
+        return None
+    if not after or not isinstance(after[0], Pooling) or after[0].pooling_mode not in POOLING:
+        return None
+    pooling, *after = after
+    if any(not isinstance(m, (Dense, Normalize)) or m.module_input_name != "sentence_embedding" for m in after):
+        return None
+    packed = PackedBert(encoder.model)
+    pooled = packed.mean if pooling.pooling_mode == "mean" else packed.first
+
+    def features(*sequences: np.ndarray) -> dict[str, torch.Tensor]:
+        found = {"sentence_embedding": pooled(*sequences)}
+        for part in after:
+            found = part(found)
+        return found
+
+    return features
 
 
 def _no_passages(model: BiEncoder) -> None:

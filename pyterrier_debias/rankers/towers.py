@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,10 @@ class TwoTowers(Ranker):
     def represent(self, features: dict[str, torch.Tensor]) -> Any:
         """Take the representation of a batch out of what the module returned; runs in inference mode."""
 
+    def packed_features(self, module: Any) -> Callable[..., dict[str, torch.Tensor]] | None:
+        """The fast path of a module: from packed sequences to its features; None where there is none."""
+        return None
+
     @abstractmethod
     def gather(self, n: int, found: Iterator[tuple[np.ndarray, Any]]) -> Any:
         """Join the representations of all n queries, in their order."""
@@ -146,7 +150,11 @@ class TwoTowers(Ranker):
             sequences.report_cuts(f"{type(self).__name__}, {_PLURAL[task]}", self.task_window(task))
             lengths = sequences.lengths
 
+        packed = self.packed_features(module) if plain else None
+
         def compute(indices: np.ndarray) -> Any:
+            if packed is not None:
+                return self.represent(packed(*sequences.packed(indices)))
             features = (
                 sequences.padded(indices, module.tokenizer)
                 if plain
@@ -155,7 +163,12 @@ class TwoTowers(Ranker):
             return self.represent(self._features(module, features, task))
 
         return engine.batches(
-            lengths, compute, batch_tokens=self.budget(), verbose=self.verbose, label=f"encoding {_PLURAL[task]}"
+            lengths,
+            compute,
+            batch_tokens=self.budget(),
+            padded=packed is None,
+            verbose=self.verbose,
+            label=f"encoding {_PLURAL[task]}",
         )
 
     def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:

@@ -163,18 +163,52 @@ def test_a_score_depends_on_its_pair_only(scorer, rows, budget):
     np.testing.assert_allclose(scores.loc[inp["docno"]], expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "distilbert"])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_the_packed_path_gives_the_vectors_of_the_plain_one(tiny, architecture, pooling, monkeypatch):
+    model = BiEncoder(tiny("build", architecture=architecture, labels=None), pooling=pooling)
+    assert (model.packed_features(model.module) is None) == (architecture == "distilbert")
+    packed = model.encode_docs(TEXTS)
+    monkeypatch.setattr(BiEncoder, "packed_features", lambda self, module: None)
+    np.testing.assert_allclose(packed, model.encode_docs(TEXTS), atol=1e-5)
+
+
+def test_a_projection_behind_the_pooling_is_applied(plain, tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Dense, Normalize
+
+    SentenceTransformer(modules=[*library(plain), Dense(32, 7), Normalize()], device="cpu").save(str(tmp_path))
+    model, peer = BiEncoder(str(tmp_path)), library(str(tmp_path))
+    assert model.packed_features(model.module) is not None
+    np.testing.assert_allclose(model.encode_docs(TEXTS), peer.encode_document(TEXTS), atol=1e-5)
+
+
+def test_modules_out_of_the_usual_take_the_plain_path(plain, tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Dense
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    encoder, _ = library(plain)
+    tokens = Dense(32, 7, module_input_name="token_embeddings")
+    for modules in ([Pooling(32, "max")], [tokens, Pooling(7, "mean")], [Pooling(32, ("mean", "cls"))]):
+        peer = SentenceTransformer(modules=[encoder, *modules], device="cpu")
+        model = BiEncoder(InMemory(peer, peer.tokenizer))
+        assert model.packed_features(model.module) is None
+        np.testing.assert_allclose(model.encode_docs(TEXTS), peer.encode_document(TEXTS), atol=1e-5)
+
+
 def test_each_distinct_text_is_encoded_once(plain, monkeypatch):
     model = BiEncoder(plain).warm_up()
     seen = []
-    original = BiEncoder._features
+    original = BiEncoder.represent
 
-    def counting(self, module, features, task):
-        seen.extend([task] * len(features["input_ids"]))
-        return original(self, module, features, task)
+    def counting(self, features):
+        seen.append(len(features["sentence_embedding"]))
+        return original(self, features)
 
-    monkeypatch.setattr(BiEncoder, "_features", counting)
+    monkeypatch.setattr(BiEncoder, "represent", counting)
     model(frame([(q, t) for q in "abc" for t in TEXTS * 2]))
-    assert sorted(seen) == ["document"] * len(TEXTS) + ["query"] * 3
+    assert sum(seen) == len(TEXTS) + 3
 
 
 def test_truncation_is_reported(plain, caplog):
