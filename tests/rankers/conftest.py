@@ -23,3 +23,11 @@ def tiny(tmp_path_factory) -> Callable[..., str]:
         return made[key]
 
     return get
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Tiny models are slowed down by a second thread, most of all where several test processes share the processor."""
+    import torch
+
+    torch.set_num_threads(1)

@@ -129,6 +129,7 @@ def test_out_of_memory_halves_the_budget_and_goes_on(lengths, budget, memory, pa
             raise torch.OutOfMemoryError("fake")
         return torch.from_numpy(lengths[indices]).double() * 2
 
+    found = gather(len(lengths), batches(lengths, compute, batch_tokens=budget, padded=padded))
     assert found.tolist() == (lengths * 2).tolist()
 
 
