@@ -1,0 +1,171 @@
+"""The position room: what it says, over which values, and how often it is wrong."""
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+
+from pyterrier_debias import PositionSensitivity, RotatePassages, System
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, findings_frame
+from pyterrier_debias.frames import ranked
+from pyterrier_debias.position.audit import ROOM
+from pyterrier_debias.statistics import binomial_interval
+from pyterrier_debias.systems import Context
+from tests.position.worlds import Overlap, collection, world
+
+DATASET = collection(3)
+RUN = pt.Transformer.from_df(DATASET.get_candidates())
+FIRST = RUN >> DATASET.text_loader()
+
+
+def index(documents):
+    texts = pd.DataFrame([(d["docno"], d["text"]) for d in documents], columns=["docno", "text"])
+    return pt.apply.generic(lambda topics: ranked(Overlap()(topics.merge(texts, how="cross"))).query("rank < 20"))
+
+
+SYSTEMS = [
+    System("words", RUN, None, index),
+    System("early", FIRST, Overlap(early=1.0, noise=0.3)),
+    System("run", RUN),
+]
+
+
+@pytest.fixture(scope="module")
+def context():
+    return Context(SYSTEMS, DATASET, DATASET.get_topics(), DATASET.get_qrels(), depth=12, seed=4)
+
+
+@pytest.fixture(scope="module")
+def result(context):
+    return ROOM.run(context)
+
+
+@pytest.fixture(scope="module")
+def findings(result):
+    return findings_frame(result.findings)
+
+
+def test_needs():
+    assert ROOM.name == "position"
+    assert [ROOM.needs(system, DATASET) is None for system in SYSTEMS] == [True, True, False]
+    assert "indexer" in ROOM.needs(SYSTEMS[2], DATASET)
+    assert "get_corpus_iter" in ROOM.needs(SYSTEMS[0], object())
+
+
+def test_one_primary_test_a_system(findings):
+    primary = findings[findings["primary"]].set_index("system")
+    assert list(primary.index) == ["words", "early"]
+    assert (primary["measure"] == "nDCG@10").all()
+    assert (primary["group"] == "rotated - original").all()
+    assert primary.loc["words", ["value", "low", "high", "p"]].tolist() == [0, 0, 0, 1]
+    assert primary.loc["early", "value"] < 0
+
+
+def test_findings_are_those_of_the_probe(findings, context):
+    probe = PositionSensitivity(SYSTEMS[1], dataset=DATASET, rotation=RotatePassages(seed=4), depth=12, seed=4)
+    found = probe.evaluate(DATASET.get_topics())
+    mine = findings[findings["system"] == "early"].set_index(["measure", "group"])
+    row = found.table.iloc[0]
+    assert mine.loc[("nDCG@10", "original"), "value"] == pytest.approx(row["before"])
+    assert mine.loc[("nDCG@10", "rotated"), "value"] == pytest.approx(row["after"])
+    for ours, theirs in (("value", "difference"), ("low", "low"), ("high", "high"), ("p", "p"), ("n", "n")):
+        assert mine.loc[("nDCG@10", "rotated - original"), ours] == pytest.approx(row[theirs])
+    assert mine.loc[("delta nDCG@10", "original/rotated"), "value"] == pytest.approx(row["delta"])
+    index = found.psi.set_index("answers")
+    assert mine.loc[("PSI", "answers as found"), "noise_floor"] == pytest.approx(index.loc["as found", "noise_floor"])
+    assert mine.loc[("PSI", "answers placed"), "value"] == pytest.approx(index.loc["placed", "value"])
+    assert mine.loc[("displacement", "rotated alone"), "value"] == pytest.approx(found.displacement_summary()["mean"])
+    assert mine.loc[("nDCG@10", "end - start"), "p"] < 0.01
+
+
+def test_a_retriever_is_shown_as_it_is_and_indexed_anew(findings, context):
+    mine = findings[findings["system"] == "words"].set_index(["measure", "group"])["value"]
+    own = pt.Evaluate(context.results(SYSTEMS[0]), DATASET.get_qrels(), ["ndcg_cut_10"])["ndcg_cut_10"]
+    assert mine["nDCG@10", "original"] == pytest.approx(own)
+    anew = index(DATASET.get_corpus_iter())(DATASET.get_topics())
+    anew = pt.Evaluate(anew, DATASET.get_qrels(), ["ndcg_cut_10"])["ndcg_cut_10"]
+    assert mine["nDCG@10", "original, indexed anew"] == pytest.approx(anew)
+    assert mine["nDCG@10", "rotated"] == pytest.approx(anew)
+    assert mine["nDCG@10", "original"] != pytest.approx(anew)
+
+
+def test_values_stand_behind_findings(result, findings):
+    values = result.per_query
+    assert list(values.columns) == PER_QUERY_COLUMNS
+    assert not values.duplicated(["system", "measure", "group", "qid"]).any()
+    means = values.groupby(["system", "measure", "group"])["value"].agg(["mean", "size"])
+    compared = 0
+    for row in findings.itertuples():
+        if (row.system, row.measure, row.group) in means.index:
+            assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.group), "mean"])
+            assert row.n == means.loc[(row.system, row.measure, row.group), "size"]
+            compared += 1
+    assert compared == 13
+
+
+def test_every_finding_says_what_it_is(findings):
+    assert (findings["bias"] == "position").all()
+    assert (findings["n"] == 30).all()
+    assert findings["text"].str.fullmatch(r"(words|early): .*\.").all()
+    assert findings["convention"].str.contains("mean of 3 draws, seed 4").all()
+    text = findings.loc[findings["primary"], "text"].tolist()
+    assert "no query changes" in text[0]
+    assert "falls from" in text[1]
+    row = findings[findings["primary"]].iloc[1]
+    assert f"{row['value']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]" in text[1]
+
+
+def test_draws_are_the_audits(context):
+    from dataclasses import replace
+
+    one = ROOM.run(replace(context, systems=[SYSTEMS[1]], draws=1))
+    assert all("mean of 1 draws" in finding.convention for finding in one.findings)
+
+
+def test_figures_show_every_system(result):
+    from pyterrier_debias import plots
+
+    assert [figure.name for figure in result.figures] == ["rotation", "placement", "answer-position"]
+    for figure in result.figures:
+        axes = plots.new_axes()
+        figure.draw(axes)
+        assert "30 queries" in axes.get_xlabel()
+        assert axes.get_ylabel() == "mean nDCG@10"
+        assert "30" in figure.caption
+        shown = [label.get_text() for label in axes.get_xticklabels()] + axes.get_legend_handles_labels()[1]
+        assert "early" in shown
+        plots.close(axes.figure)
+
+
+def test_without_answers_or_systems():
+    bare = collection(3)
+    bare.answers = None
+    context = Context([SYSTEMS[1]], bare, bare.get_topics(), bare.get_qrels())
+    result = ROOM.run(context)
+    assert [figure.name for figure in result.figures] == ["rotation"]
+    assert {finding.measure for finding in result.findings} == {"nDCG@10", "delta nDCG@10", "RR@10", "R@10", "displacement"}
+    nothing = ROOM.run(Context([SYSTEMS[2]], bare, bare.get_topics(), bare.get_qrels()))
+    assert (list(nothing.findings), len(nothing.per_query), list(nothing.figures)) == ([], 0, [])
+
+
+def p_values(early, seeds):
+    """p of the primary test over worlds and rankers of different seeds."""
+    found = []
+    for seed in seeds:
+        candidates, qrels, _ = world(seed, queries=40, depth=12)
+        probe = PositionSensitivity(
+            Overlap(early=early, noise=0.5, seed=seed), rotation=RotatePassages(seed=seed), measures=["nDCG@10"], resamples=199
+        )
+        found.append(probe.evaluate(candidates, qrels).table["p"].iloc[0])
+    return np.array(found)
+
+
+def test_false_alarms_are_as_rare_as_they_claim():
+    p = p_values(0.0, range(40))
+    interval = binomial_interval(int((p <= 0.05).sum()), len(p))
+    assert interval.low <= 0.05 <= interval.high
+    assert 0.3 < p.mean() < 0.7
+
+
+def test_a_planted_bias_is_found():
+    assert (p_values(1.0, range(8)) <= 0.05).mean() >= 0.75
