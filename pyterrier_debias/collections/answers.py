@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from pyterrier_debias.collections.readers import json_field
 from pyterrier_debias.errors import InputError
 
 _QUERY_NAMES = ("query", "query_en", "query_hi")
+#: How the published file of MS MARCO QnA begins.
+_QNA_COLUMNS = '{"answers": {'
 
 
 def read_squad(path: str | Path, *, only_certain: bool = False, split: str | None = None) -> Collection:
@@ -168,7 +170,7 @@ def locate(span: str, text: str) -> tuple[int, int, str]:
     printed = [i for i, character in enumerate(text) if character.isprintable()]
     shown = "".join(text[i] for i in printed)
     wanted = "".join(character for character in span if character.isprintable())
-    start = shown.find(wanted)
+    start = shown.find(wanted) if wanted else -1
     if start < 0:
         return -1, -1, "absent"
     unique = shown.find(wanted, start + 1) < 0
@@ -236,7 +238,7 @@ def read_qna(path: str | Path, *, split: str = "dev") -> Collection:
 
 def _qna_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Rows of the line format, or of the published format, whose columns are objects from row number to value."""
-    if not read_head(path).lstrip().startswith('{"answers": {'):
+    if not read_head(path).lstrip().startswith(_QNA_COLUMNS):
         yield from read_json_lines(path)
         return
     columns = read_json(path)
@@ -248,7 +250,7 @@ def _expect(path: str | Path, number: int, row: dict[str, Any], **types: Any) ->
     """The fields of an object must be there and have their types."""
     for name, wanted in types.items():
         if not isinstance(row.get(name), wanted):
-            found = f"is a {type(row[name]).__name__}" if name in row else "is missing"
+            found = f"is of type {type(row[name]).__name__}" if name in row else "is missing"
             raise fault(path, number, f"field {name!r} {found}", f"write {', '.join(types)} as the documentation says")
 
 
@@ -260,10 +262,15 @@ def _frame(path: str | Path, records: Iterable[dict[str, Any]], what: str) -> pd
 
 
 #: What a file with answers holds, by a mark in its beginning.
-READERS = {'"paragraphs"': read_squad, '"selected_spans"': read_spans, '"passages"': read_qna, '{"answers": {': read_qna}
+READERS: dict[str, Callable[..., Collection]] = {
+    '"paragraphs"': read_squad,
+    '"selected_spans"': read_spans,
+    '"passages"': read_qna,
+    _QNA_COLUMNS: read_qna,
+}
 
 
-def reader_of(path: str | Path) -> Any:
+def reader_of(path: str | Path) -> Callable[..., Collection] | None:
     """The reader for a file with answers.
 
     Args:

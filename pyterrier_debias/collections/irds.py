@@ -80,7 +80,7 @@ class IRDSCollection:
         reference = _reference(self.irds_id)
         by_field = variant is not None and reference.has_queries() and variant in reference.queries_cls()._fields
         rows = []
-        for query in _records(self.irds_id if by_field else self._sibling(variant), "queries"):
+        for query in _records(self.irds_id if by_field else id_of_split(self.irds_id, variant), "queries"):
             text = getattr(query, variant) if by_field else query.default_text()
             others = {k: v for k, v in query._asdict().items() if isinstance(v, str) and k not in ("query_id", "text")}
             rows.append({**others, "qid": query.query_id, "query": text})
@@ -99,7 +99,7 @@ class IRDSCollection:
         Raises:
             InputError: Where there are none, or they cannot be downloaded.
         """
-        rows = [(q.query_id, q.doc_id, q.relevance) for q in _records(self._sibling(variant), "qrels")]
+        rows = [(q.query_id, q.doc_id, q.relevance) for q in _records(id_of_split(self.irds_id, variant), "qrels")]
         return with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "label"]))
 
     def text_loader(self, fields: Any = "text", *, verbose: bool = False) -> DocstoreLoader:
@@ -138,12 +138,6 @@ class IRDSCollection:
             for q in _records(self.irds_id, "qrels") if q.relevance > 0 for answer in answers.get(q.query_id, ())
         ]
         return with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "answer", "start", "end"]))
-
-    def _sibling(self, split: str | None) -> str:
-        """The id of another split of the same dataset."""
-        if split is None or split == self.irds_id.rpartition("/")[2]:
-            return self.irds_id
-        return f"{self.irds_id.rpartition('/')[0] or self.irds_id}/{split}"
 
 
 class DocstoreLoader(Stage):
@@ -202,14 +196,46 @@ class DocstoreLoader(Stage):
         return pt.RankCutoff(k) >> self
 
 
+def id_of_split(irds_id: str, split: str | None) -> str:
+    """The id of a split: a part of the dataset, or a part of what the dataset is itself a part of.
+
+    Args:
+        irds_id: An id, with or without a split at its end.
+        split: The split; None for the id's own.
+
+    Returns:
+        ``beir/nfcorpus/dev`` for ``beir/nfcorpus`` as well as ``beir/nfcorpus/test`` and the split ``dev``.
+
+    Raises:
+        InputError: Where ``ir_datasets`` knows neither.
+    """
+    above, _, last = irds_id.rpartition("/")
+    if split is None or split == last:
+        return irds_id
+    candidates = [f"{irds_id}/{split}", *([f"{above}/{split}"] if above else [])]
+    known = [candidate for candidate in candidates if _known(candidate)]
+    if not known:
+        raise InputError(
+            f"irds:{irds_id}: ir_datasets knows no {' and no '.join(candidates)}; see https://ir-datasets.com for the splits"
+        )
+    return known[0]
+
+
+def _known(irds_id: str) -> bool:
+    import ir_datasets
+
+    try:
+        ir_datasets.load(irds_id)
+    except KeyError:
+        return False
+    return True
+
+
 def _reference(irds_id: str) -> Any:
     """The dataset of ``ir_datasets``; not yet downloaded."""
-    try:
-        return pt.get_dataset(f"irds:{irds_id}").irds_ref()
-    except KeyError:
-        raise InputError(
-            f"irds:{irds_id}: ir_datasets knows no such dataset; see https://ir-datasets.com for the ids"
-        ) from None
+    if not _known(irds_id):
+        raise InputError(f"irds:{irds_id}: ir_datasets knows no such dataset; see https://ir-datasets.com for the ids")
+    return pt.get_dataset(f"irds:{irds_id}").irds_ref()
 
 
 def _records(irds_id: str, kind: str) -> Iterator[Any]:
@@ -227,8 +253,9 @@ def _reached(irds_id: str, what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
+        reason = error.args[0] if error.args else type(error).__name__
         raise InputError(
-            f"irds:{irds_id}: its {what} could not be downloaded ({str(error) or type(error).__name__}); "
+            f"irds:{irds_id}: its {what} could not be downloaded ({reason}); "
             f"connect to the network, or follow the instructions at https://ir-datasets.com"
         ) from error
 

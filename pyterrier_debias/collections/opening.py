@@ -12,7 +12,7 @@ import pandas as pd
 
 from pyterrier_debias.collections.answers import reader_of
 from pyterrier_debias.collections.base import Collection, Dataset, provided
-from pyterrier_debias.collections.irds import IRDSCollection
+from pyterrier_debias.collections.irds import IRDSCollection, id_of_split
 from pyterrier_debias.collections.lines import stem
 from pyterrier_debias.collections.readers import read_corpus, read_qrels, read_run, read_table, read_topics
 from pyterrier_debias.errors import InputError
@@ -42,8 +42,9 @@ def open_dataset(spec: Any, split: str | None = None) -> Any:
 
     The word between the name of a folder's file and its ending names the split: ``topics.dl19-passage.tsv`` and
     ``qrels.dl19-passage.txt`` make the split ``dl19``, ``runs/dl19.bm25.trec`` is its run ``bm25``; ``qrels/test.tsv`` makes
-    ``test``. One file of topics with several of judgements gives each split the topics that are judged in it. Of several files
-    with answers, each is a collection and a split of its own, called by its file's name or an unmistakable part of it.
+    ``test``. One file of topics with several of judgements gives each split the topics that are judged in it, and the other way
+    round. Of several files with answers, each is a collection and a split of its own, called by its file's name or an
+    unmistakable part of it.
 
     Args:
         spec: What to open.
@@ -77,7 +78,7 @@ def open_dataset(spec: Any, split: str | None = None) -> Any:
 
         return _from_object(PlantedCollection(), split)
     if str(spec).startswith("irds:"):
-        return IRDSCollection(_with_split(str(spec).removeprefix("irds:"), split))
+        return IRDSCollection(id_of_split(str(spec).removeprefix("irds:"), split))
     path = Path(spec).expanduser()
     if path.is_dir():
         return _from_folder(path, split)
@@ -86,10 +87,6 @@ def open_dataset(spec: Any, split: str | None = None) -> Any:
     raise InputError(
         f"{spec}: no such folder or file; name one, or 'planted', or a dataset of ir_datasets as 'irds:beir/nfcorpus/test'"
     )
-
-
-def _with_split(irds_id: str, split: str | None) -> str:
-    return irds_id if split in (None, irds_id.rpartition("/")[2]) else f"{irds_id}/{split}"
 
 
 def _from_object(dataset: Any, split: str | None) -> Any:
@@ -102,10 +99,10 @@ def _from_object(dataset: Any, split: str | None) -> Any:
         chosen.get_topics()
         return chosen
     if isinstance(dataset, IRDSCollection):
-        wanted = _with_split(dataset.irds_id, split)
+        wanted = id_of_split(dataset.irds_id, split)
         return dataset if wanted == dataset.irds_id else IRDSCollection(wanted)
     if hasattr(dataset, "irds_ref"):  # PyTerrier's wrapper
-        return IRDSCollection(_with_split(dataset.irds_ref().dataset_id(), split))
+        return IRDSCollection(id_of_split(dataset.irds_ref().dataset_id(), split))
     if not isinstance(dataset, Dataset):
         lacks = [m for m in ("get_corpus_iter", "get_topics", "get_qrels", "text_loader") if not hasattr(dataset, m)]
         raise InputError(
@@ -147,18 +144,17 @@ def _from_folder(folder: Path, split: str | None) -> Collection:
     corpus_files = _needed(folder, CORPUS, "corpus", "corpus.jsonl, passages.tsv, collection.tsv or documents.trec")
     topics_files = _needed(folder, TOPICS, "topics", "queries.jsonl, queries.tsv or topics.<split>.tsv")
     qrels_files = _needed(folder, QRELS, "judgements", "qrels/<split>.tsv or qrels.<split>.txt")
-    topics, qrels = _paired(_splits(topics_files, read_topics), _splits(qrels_files, read_qrels))
-    chosen = _choose(folder, topics, split)
     if len(corpus_files) > 1:
         raise InputError(f"{folder}: several files may be the corpus ({_names(corpus_files)}); call one of them corpus.jsonl")
+    topics, qrels = _paired(_splits(topics_files, read_topics), _splits(qrels_files, read_qrels))
+    chosen = _choose(folder, topics, qrels, split)
+    check_overlap(topics[chosen], qrels[chosen], str(folder))
     corpus = read_corpus(corpus_files[0])
-    if chosen in qrels:
-        check_overlap(topics[chosen], qrels[chosen], str(folder))
-        if set(qrels[chosen]["docno"]).isdisjoint(corpus["docno"]):
-            raise InputError(
-                f"{folder}: no judged docno (e.g. {qrels[chosen]['docno'].iloc[0]!r}) is in {corpus_files[0].name} (e.g. "
-                f"{corpus['docno'].iloc[0]!r}); check that both belong to the same collection"
-            )
+    if set(qrels[chosen]["docno"]).isdisjoint(corpus["docno"]):
+        raise InputError(
+            f"{folder}: no judged docno (e.g. {qrels[chosen]['docno'].iloc[0]!r}) is in {corpus_files[0].name} (e.g. "
+            f"{corpus['docno'].iloc[0]!r}); check that both belong to the same collection"
+        )
     return Collection(
         folder.resolve().name, corpus=corpus, topics=topics, qrels=qrels, split=chosen, runs=_runs(folder, chosen, topics)
     )
@@ -206,22 +202,33 @@ def _splits(files: list[Path], read: Any) -> dict[str, pd.DataFrame]:
 def _paired(
     topics: Mapping[str, pd.DataFrame], qrels: Mapping[str, pd.DataFrame]
 ) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
-    """Topics and judgements under the same names of splits."""
+    """Topics and judgements under the same names of splits; a file that names none is shared out between them."""
     if len(topics) == 1 and len(qrels) == 1:
         name = next(iter(qrels)) or next(iter(topics)) or "test"
         return {name: next(iter(topics.values()))}, {name: next(iter(qrels.values()))}
-    if len(topics) == 1:
-        (frame,) = topics.values()
-        judged = {s: frame[frame["qid"].isin(q["qid"].unique())].reset_index(drop=True) for s, q in qrels.items()}
-        return {s or "test": f for s, f in judged.items()}, {s or "test": q for s, q in qrels.items()}
-    return {s or "test": f for s, f in topics.items()}, {s or "test": q for s, q in qrels.items()}
+    if list(topics) == [""]:
+        topics = {split: _of_queries(topics[""], frame) for split, frame in qrels.items()}
+    elif list(qrels) == [""]:
+        qrels = {split: _of_queries(qrels[""], frame) for split, frame in topics.items()}
+    return {s or "test": frame for s, frame in topics.items()}, {s or "test": frame for s, frame in qrels.items()}
 
 
-def _choose(folder: Path, splits: Mapping[str, Any], split: str | None) -> str:
+def _of_queries(frame: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose qid another frame has too."""
+    return frame[frame["qid"].isin(other["qid"].unique())].reset_index(drop=True)
+
+
+def _choose(folder: Path, topics: Mapping[str, Any], qrels: Mapping[str, Any], split: str | None) -> str:
+    splits = sorted(topics.keys() & qrels.keys())
+    if not splits:
+        raise InputError(
+            f"{folder}: topics are named {', '.join(sorted(topics))} and judgements {', '.join(sorted(qrels))}; give those that "
+            f"belong together one name, as in topics.dl19.tsv and qrels.dl19.txt"
+        )
     if split is None:
-        return "test" if "test" in splits else min(splits)
+        return "test" if "test" in splits else splits[0]
     if split not in splits:
-        raise InputError(f"{folder}: there is no split {split!r}; it has {', '.join(sorted(splits))}")
+        raise InputError(f"{folder}: there is no split {split!r}; it has {', '.join(splits)}")
     return split
 
 
@@ -256,10 +263,17 @@ def _runs(folder: Path, split: str, topics: Mapping[str, pd.DataFrame]) -> dict[
             if any(not qids.isdisjoint(frame["qid"]) for frame in topics.values()):
                 continue
             check_overlap(run, topics[split], str(file))
-        runs[rest if head == split and rest else name] = run
-    for table, (name, qid, docno, rank) in RUN_TABLES.items():
+        name = rest if head == split and rest else name
+        if name in runs:
+            raise InputError(f"{file}: there is another run called {name!r} for the split {split!r}; rename one of them")
+        runs[name] = run
+    for table, (name, *columns) in RUN_TABLES.items():
         for file in _files(folder, (table,)):
             rows = read_table(file)
-            frame = pd.DataFrame({"qid": rows[qid], "docno": rows[docno], "score": -rows[rank].astype(float)})
-            runs[name] = ranked(frame[frame["qid"].isin(topics[split]["qid"])], str(file))
+            if not set(columns) <= set(rows.columns):
+                continue
+            rows = rows[columns].set_axis(["qid", "docno", "rank"], axis="columns")
+            rows = rows[rows["qid"].isin(topics[split]["qid"])]
+            if len(rows):
+                runs[name] = ranked(rows.assign(score=-pd.to_numeric(rows["rank"], errors="coerce").astype(float)), str(file))
     return dict(sorted(runs.items(), key=lambda item: (item[0] != "bm25", item[0])))

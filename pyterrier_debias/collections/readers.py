@@ -285,7 +285,7 @@ def _json_records(
         id_name = json_field(path, number, row, id_names)
         text_name = json_field(path, number, row, text_names)
         if not isinstance(row[text_name], str):
-            raise fault(path, number, f"field {text_name!r} is a {type(row[text_name]).__name__}", "write a string")
+            raise fault(path, number, f"field {text_name!r} is of type {type(row[text_name]).__name__}", "write a string")
         others = {k: v for k, v in row.items() if isinstance(v, str) and k not in (id_name, text_name)}
         yield number, {id_column: str(row[id_name]), text_column: row[text_name], **others}
 
@@ -344,8 +344,8 @@ def _trec_documents(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
 def _trec_topics(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
     """Topics as PyTerrier parses them, each with the line in which it begins."""
     numbered = list(read_lines(path))
-    classic = [number for number, line in numbered if re.search(r"<top>", line, re.IGNORECASE)]
-    modern = [number for number, line in numbered if re.search(r"<topic[\s>]", line)]
+    classic = [number for number, line in numbered for _ in re.finditer(r"<top>", line, re.IGNORECASE)]
+    modern = [number for number, line in numbered for _ in re.finditer(r"<topic[\s>]", line)]
     begins = classic or modern
     try:
         if classic:

@@ -143,7 +143,8 @@ def test_splits_and_fields():
     again = open_dataset("irds:fake", split="train")
     assert again.irds_id == "fake/train"
     assert open_dataset(again, split="train") is again
-    with pytest.raises(InputError, match="irds:fake/test: ir_datasets knows no such dataset"):
+    assert open_dataset("irds:fake/dev", split="train").irds_id == "fake/train"
+    with pytest.raises(InputError, match="irds:fake/dev: ir_datasets knows no fake/dev/test and no fake/test; see"):
         dataset.get_topics("test")
 
 

@@ -87,6 +87,7 @@ def test_other_fields_of_a_corpus(tmp_path):
                    "<top>\n<num>2</num><title>\nwho?\n</title>\n</top>\n"),
         ("t.trec.gz", "<top>\n<num>1</num><title>do goldfish grow</title>\n</top>\n"
                       "<top>\n<num>2</num><title>who?</title>\n</top>\n"),
+        ("t.trec", "<top><num>1</num><title>do goldfish grow</title></top><top><num>2</num><title>who?</title></top>\n"),
         ("t.xml", '<?xml version="1.0" encoding="UTF-8"?>\n<topics>\n<topic number="1"><query>do goldfish grow</query></topic>\n'
                   '<topic number="2"><query>who?</query></topic>\n</topics>\n'),
     ],
@@ -173,7 +174,7 @@ RUN, QRELS, CORPUS, TOPICS = read_run, read_qrels, read_corpus, read_topics
         (CORPUS, '{"_id": "1", "text": "a"}\n{"_id": "2", "te', r"f:2: no valid JSON at column 14 \(.*\); write one JSON object"),
         (CORPUS, '{"_id": "1", "text": "a"}\n[1]\n', r"f:2: a JSON object was expected, found a list"),
         (CORPUS, '{"_id": "1", "txt": "a"}\n', r"f:1: no field 'text' \(it has _id, txt\); name it 'text'"),
-        (CORPUS, '{"_id": "1", "text": 5}\n', r"f:1: field 'text' is a int; write a string"),
+        (CORPUS, '{"_id": "1", "text": 5}\n', r"f:1: field 'text' is of type int; write a string"),
         (CORPUS, "docno\ttext\n", r"f: nothing but a header"),
         (CORPUS, "<DOC>\n<DOCNO>1</DOCNO>\na\n", r"f:1: the document that begins here does not end"),
         (CORPUS, "<DOC>\n<DOC>\n", r"f:2: the document that begins in line 1 does not end"),
@@ -273,8 +274,12 @@ def test_spans(tmp_path):
     assert one.get_qrels().values.tolist() == [["1", "7", 1], ["2", "7", 0]]
     with pytest.raises(InputError, match=r"s\.jsonl:1: field 'psgid' is missing; write qid, query, psgid"):
         read_spans(write(tmp_path, "s.jsonl", '{"qid": 1, "query": "who"}'))
-    with pytest.raises(InputError, match=r"s\.jsonl:1: field 'passage' is a int"):
+    with pytest.raises(InputError, match=r"s\.jsonl:1: field 'passage' is of type int"):
         read_spans(write(tmp_path, "s.jsonl", json.dumps({**rows[0], "passage": 5})))
+
+
+def test_a_span_that_does_not_print_is_absent():
+    assert locate("\x80", "a\x80b") == (-1, -1, "absent")
 
 
 @settings(deadline=None)
@@ -349,6 +354,22 @@ def trec(tmp_path):
     return tmp_path
 
 
+def test_a_table_of_candidates_is_a_run(beir):
+    header = "qid\tpid\tbm25_rank\tlabel\n"
+    write(beir, "candidates.tsv.gz", f"{header}1\td1\t2\t1\n1\td2\t1\t0\n2\td1\t1\t0\n")
+    assert open_dataset(beir).get_runs()["bm25"][["qid", "docno", "score", "rank"]].values.tolist() == [
+        ["1", "d2", -1.0, 0], ["1", "d1", -2.0, 1],
+    ]  # fmt: skip
+    write(beir, "candidates.tsv.gz", f"{header}1\td1\tfirst\t1\n")
+    with pytest.raises(InputError, match=r"candidates.tsv.gz: column 'score' is NaN or no number .*qid='1', docno='d1'"):
+        open_dataset(beir)
+    write(beir, "candidates.tsv.gz", f"{header}1\td1\n")
+    with pytest.raises(InputError, match=r"candidates.tsv.gz:2: 4 tab-separated fields were expected, found 2"):
+        open_dataset(beir)
+    write(beir, "candidates.tsv.gz", "another\ttable\n1\t2\n")
+    assert open_dataset(beir).get_runs() == {}
+
+
 def test_a_beir_folder(beir):
     dataset = open_dataset(str(beir))
     assert isinstance(dataset, Dataset)
@@ -372,6 +393,31 @@ def test_a_trec_folder(trec):
 def test_one_file_of_topics_and_of_judgements_keeps_all_topics(beir):
     (beir / "qrels" / "dev.tsv").unlink()
     assert len(open_dataset(beir).get_topics()) == 3
+
+
+def test_one_file_of_judgements_is_shared_out_between_topics(trec):
+    for year in ("19", "20"):
+        (trec / f"qrels.dl{year}-passage.txt").unlink()
+    write(trec, "qrels.txt", "19 0 d1 1\n20 0 d2 1\n")
+    assert open_dataset(trec).get_qrels().values.tolist() == [["19", "d1", 1]]
+    assert open_dataset(trec, split="dl20").get_qrels().values.tolist() == [["20", "d2", 1]]
+
+
+def test_topics_and_judgements_of_other_names(trec):
+    for year in ("19", "20"):
+        (trec / f"qrels.dl{year}-passage.txt").rename(trec / f"qrels.year{year}.txt")
+    with pytest.raises(InputError, match="topics are named dl19, dl20 and judgements year19, year20; give those that belong"):
+        open_dataset(trec)
+    (trec / "qrels.year20.txt").rename(trec / "qrels.dl20.txt")
+    assert open_dataset(trec).split == "dl20"
+    assert len(open_dataset(trec).get_topics("dl19")) == 1
+
+
+def test_runs_of_one_name_are_not_guessed_between(trec):
+    write(trec, "runs/dl19.bm25.run", "19 Q0 d2 1 5 bm25\n")
+    with pytest.raises(InputError, match="there is another run called 'bm25' for the split 'dl19'; rename"):
+        open_dataset(trec)
+    assert set(open_dataset(trec, split="dl20").get_runs()) == {"bm25", "mine"}
 
 
 def test_splits_that_are_not_there(beir):
