@@ -127,7 +127,7 @@ class _Examined:
         main, others = rows[0], rows[1:]
         rotated = self._interval(self._values(_MAIN)["rotated"])
         text = _change_in_words(main, "when passages are rotated")
-        if not np.isnan(main["delta"]):
+        if main["delta"] and not np.isnan(main["delta"]):
             text = f"{text[:-1]}; original/rotated - 1 is {main['delta']:+.1%}."
         yield self._finding(_MAIN, "rotated", rotated.estimate, text, low=rotated.low, high=rotated.high, n=rotated.n)
         yield self._change(main, text, p=main["p"], primary=True, convention="p by exchange randomisation")
@@ -142,9 +142,9 @@ class _Examined:
                 n=int(main["n"]),
                 convention="original/rotated - 1 of means over queries, as in Hofstätter et al.",
             )
-        text = "; ".join(f"{row['measure']} by {row['difference']:+.3f} {_ends(row)}" for row in others)
+        text = " and ".join(_change_briefly(row) for row in others)
         for row in others:
-            yield self._change(row, f"when passages are rotated, other measures change: {text}.", convention="not tested")
+            yield self._change(row, f"{text} when passages are rotated.", convention="not tested")
 
     def _placement(self) -> Iterator[Finding]:
         rows = self.result.table[(self.result.table["comparison"] == "end - start") & (self.result.table["measure"] == _MAIN)]
@@ -243,9 +243,18 @@ def _ends(row: dict[str, Any]) -> str:
     return f"[{row['low']:+.3f}, {row['high']:+.3f}]"
 
 
+def _is_still(row: dict[str, Any]) -> bool:
+    return row["low"] == row["high"] == 0
+
+
+def _change_briefly(row: dict[str, Any]) -> str:
+    change = "does not change" if _is_still(row) else f"changes by {row['difference']:+.3f} {_ends(row)}"
+    return f"{row['measure']} {change}"
+
+
 def _change_in_words(row: dict[str, Any], when: str) -> str:
     measure, change = row["measure"], row["difference"]
-    if row["low"] == row["high"] == 0:
+    if _is_still(row):
         return f"{measure} stays at {row['before']:.3f} {when}: no query changes."
     return (
         f"{measure} {'falls' if change < 0 else 'rises'} from {row['before']:.3f} to {row['after']:.3f} {when}: "
