@@ -373,9 +373,9 @@ def _unique(path: str | Path, rows: Iterator[tuple[int, dict[str, str]]], id_col
         name = row[id_column]
         if not name.strip():
             raise fault(path, number, f"the {id_column} is empty", f"give every line a {id_column}")
-        before = lines.setdefault(name, number)
-        if before != number:
-            raise fault(path, number, f"{id_column} {name!r} stands in line {before} already", "keep one of the two")
+        if name in lines:
+            raise fault(path, number, f"{id_column} {name!r} stands in line {lines[name]} already", "keep one of the two")
+        lines[name] = number
         records.append(row)
     if not records:
         raise InputError(f"{path}: nothing but a header; copy or download the file again")

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -182,6 +184,7 @@ RUN, QRELS, CORPUS, TOPICS = read_run, read_qrels, read_corpus, read_topics
         (CORPUS, "<DOCUMENT>\n", r"f:1: text stands outside of a document"),
         (CORPUS, "</DOC>\n", r"f:1: a document ends that did not begin"),
         (TOPICS, "1\ta\n1\tb\n", r"f:2: qid '1' stands in line 1 already"),
+        (TOPICS, "<top><num>1</num><title>a</title></top><top><num>1</num><title>b</title></top>\n", r"f:1: qid '1' stands in"),
         (TOPICS, "1 a\n", r"f:1: 2 tab-separated fields were expected, found 1"),
         (TOPICS, "<top>\n<num>1</num><title>a</title>\n</top>\n<top>\n<num>2</num>\n</top>\n", r"f:4: topic '2' has no title"),
         (TOPICS, "<top>\n<title>a</title>\n</top>\n", r"f:1: no TREC topics"),
@@ -524,6 +527,13 @@ def test_objects():
     assert open_dataset(own, split="dev").get_topics()["query"].tolist() == ["dev"]
     with pytest.raises(InputError, match="a dict is no dataset: it lacks get_corpus_iter, get_topics, get_qrels, text_loader"):
         open_dataset({})
+
+
+def test_the_planted_collection_is_opened_by_name(monkeypatch):
+    own = Foreign(str)
+    monkeypatch.setitem(sys.modules, "pyterrier_debias.collections.planted", SimpleNamespace(PlantedCollection=lambda: own))
+    assert open_dataset("planted") is own
+    assert open_dataset("planted", split="dev").get_topics()["query"].tolist() == ["dev"]
 
 
 def test_a_collection_with_another_split(beir):

@@ -179,6 +179,7 @@ def test_training_judgements_without_any_text_are_refused(shared_data):
 def test_fields_of_nfcorpus(shared_data):
     dataset = opened(shared_data, "nfcorpus")
     assert set(dataset.get_corpus().columns) == {"docno", "title", "text"}
+    assert sum(len(topics) for topics in dataset.topics.values()) == 3237
     loaded = dataset.text_loader(["title", "text"])(pd.DataFrame({"docno": ["MED-10"]}))
     assert loaded["title"].iloc[0].startswith("Statin Use and Breast Cancer Survival")
 
