@@ -16,6 +16,7 @@ _PUBLIC = {
     "RotatePassages": "position.rotation",
     "AnswerPositions": "position.answers",
     "PositionSensitivity": "position.sensitivity",
+    "MATSProbe": "position.mats_probe",
     # rankers
     "CrossEncoder": "rankers.cross_encoder",
     "BiEncoder": "rankers.bi_encoder",
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from pyterrier_debias.errors import InputError
     from pyterrier_debias.findings import Finding, Room
     from pyterrier_debias.position.answers import AnswerPositions
+    from pyterrier_debias.position.mats_probe import MATSProbe
     from pyterrier_debias.position.rotation import RotatePassages
     from pyterrier_debias.position.sensitivity import PositionSensitivity
     from pyterrier_debias.rankers.bi_encoder import BiEncoder

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ Passage = tuple[Sequence[str], np.ndarray]
 
 PAIR_SCOPES = ("cross_passage", "all")
 NORMALISERS = ("paper", "count")
-TERM_AVERAGES = ("present", "all")
+TERM_AVERAGES = ("present", "all", "paired")
 SPREADS = ("deltas", "pairs", "terms")
 
 #: Columns of :meth:`MATSResult.curve`.
@@ -217,6 +217,9 @@ class DeltaSums:
         squares: The squares of these means, summed.
         within: The variances of the cosines within terms, summed over the terms where they are known.
         within_terms: How many terms that are.
+        falls: The terms' mean cosine at distance 0 less that at this one, summed over the terms with enough pairs at both.
+        paired_terms: How many terms that are.
+        paired_pairs: How many pairs they have at this distance.
     """
 
     terms: np.ndarray
@@ -225,6 +228,9 @@ class DeltaSums:
     squares: np.ndarray
     within: np.ndarray
     within_terms: np.ndarray
+    falls: np.ndarray
+    paired_terms: np.ndarray
+    paired_pairs: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -267,28 +273,42 @@ class MATSResult:
     std: str = "deltas"
     max_delta: int | None = None
 
+    def under(self, **conventions: Any) -> MATSResult:
+        """The same sums under other conventions.
+
+        Args:
+            conventions: ``pair_scope``, ``normaliser``, ``term_average``, ``std`` or ``max_delta``.
+
+        Returns:
+            A result whose curve, and whose first row of :meth:`mats`, follow them.
+        """
+        return replace(self, **conventions)
+
     def ats(self, pair_scope: str | None = None, term_average: str | None = None) -> np.ndarray:
         """ATS(0), ATS(1), ... up to ``max_delta``; NaN where a distance has no pair.
 
         Args:
             pair_scope: ``'cross_passage'`` or ``'all'``; None for the result's own.
-            term_average: ``'present'`` or ``'all'``; None for the result's own.
+            term_average: ``'present'``, ``'all'`` or ``'paired'``; None for the result's own.
 
         Returns:
             Shape [max D + 1], max D being the largest distance with a pair, or less where ``max_delta`` says so.
         """
-        sums = self.sums[pair_scope or self.pair_scope]
+        sums, average = self.sums[pair_scope or self.pair_scope], term_average or self.term_average
         size = self._size(sums)
-        terms = sums.terms[:size]
-        divisor = terms if (term_average or self.term_average) == "present" else np.full(size, self.vocabulary)
-        return np.divide(sums.means[:size], divisor, out=np.full(size, np.nan), where=terms > 0)
+        terms, paired = sums.terms[:size], sums.paired_terms[:size]
+        divisor = np.full(size, self.vocabulary) if average == "all" else terms
+        ats = np.divide(sums.means[:size], divisor, out=np.full(size, np.nan), where=terms > 0)
+        if average == "paired":
+            return ats[0] - np.divide(sums.falls[:size], paired, out=np.full(size, np.nan), where=paired > 0)
+        return ats
 
     def curve(self, pair_scope: str | None = None, term_average: str | None = None) -> pd.DataFrame:
         """One row for each distance that has a pair.
 
         Args:
             pair_scope: ``'cross_passage'`` or ``'all'``; None for the result's own.
-            term_average: ``'present'`` or ``'all'``; None for the result's own.
+            term_average: ``'present'``, ``'all'`` or ``'paired'``; None for the result's own.
 
         Returns:
             A frame with ``delta``; ``ats``; ``std``, the spread that the result's convention names, and all three:
@@ -298,7 +318,7 @@ class MATSResult:
         """
         pair_scope, term_average = pair_scope or self.pair_scope, term_average or self.term_average
         sums, ats = self.sums[pair_scope], self.ats(pair_scope, term_average)
-        size = len(ats)
+        size, paired = len(ats), term_average == "paired"
         present = ~np.isnan(ats)
         with np.errstate(divide="ignore", invalid="ignore"):
             mean, square = (part[:size] / sums.terms[:size] for part in (sums.means, sums.squares))
@@ -310,8 +330,8 @@ class MATSResult:
             "std_deltas": [_spread(ats[0] - ats[1 : delta + 1]) for delta in range(size)],
             "std_pairs": np.sqrt(between + within),
             "std_terms": np.sqrt(between),
-            "pairs": sums.pairs[:size],
-            "terms": sums.terms[:size],
+            "pairs": (sums.paired_pairs if paired else sums.pairs)[:size],
+            "terms": (sums.paired_terms if paired else sums.terms)[:size],
         }
         columns = {name: np.asarray(values)[present] for name, values in columns.items()}
         columns["std"] = columns[f"std_{self.std}"]
@@ -535,7 +555,7 @@ class MATSAccumulator:
         order = np.argsort(keys)
         terms, positions = keys[order] >> 32, keys[order] & 0xFFFFFFFF
         size = int(positions.max()) + 1 if len(keys) else 1
-        sums = {scope: DeltaSums(*(np.zeros(size) for _ in range(6))) for scope in PAIR_SCOPES}
+        sums = {scope: DeltaSums(*(np.zeros(size) for _ in range(9))) for scope in PAIR_SCOPES}
         starts = np.flatnonzero(np.diff(terms, prepend=-1))
         ends = np.append(starts[1:], len(terms))
         inner = _Lookup(self._within.keys(), self._within.values)
@@ -667,6 +687,10 @@ def _reduce(
     into.pairs[:] += np.where(counts, pairs, 0).sum(axis=0)
     into.means[:] += mean.sum(axis=0)
     into.squares[:] += np.square(mean).sum(axis=0)
+    paired = counts & counts[:, :1]
+    into.falls[:] += np.where(paired, mean[:, :1] - mean, 0.0).sum(axis=0)
+    into.paired_terms[:] += paired.sum(axis=0)
+    into.paired_pairs[:] += np.where(paired, pairs, 0).sum(axis=0)
     if kept is None:
         return
     n, first, second = kept

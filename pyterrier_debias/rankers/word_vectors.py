@@ -1,0 +1,333 @@
+"""One vector for each word of a text, from any encoder and any of its layers. Floor 2."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.frames import stage_name
+from pyterrier_debias.rankers import engine
+from pyterrier_debias.rankers.base import DTYPES, InMemory, Ranker, loading, pick_device, window_of
+from pyterrier_debias.rankers.packed import PackedBert
+
+if TYPE_CHECKING:
+    import torch
+
+PIECES = ("first", "mean")
+
+#: Words of a text, each with its first character and one past its last.
+WordSpans = Callable[[str], list[tuple[str, int, int]]]
+
+_RUN = re.compile(r"\w+")
+
+#: How many texts are held between the tokenizer and the batches.
+_CHUNK = 2048
+
+
+@runtime_checkable
+class WordEncoder(Protocol):
+    """Whatever gives one vector for each word of a text.
+
+    Rankers whose architecture has such vectors of its own (TK's contextualised terms) implement it; a plain function with the
+    same arguments and result does as well wherever a word encoder is asked for.
+    """
+
+    def word_vectors(self, texts: Sequence[str]) -> list[tuple[list[str], np.ndarray]]:
+        """Encode texts.
+
+        Args:
+            texts: n texts.
+
+        Returns:
+            For each text its words in order and their vectors, float, shape [words, d]. The index of a word is its position; a
+            word without a vector in between has a vector of zeros.
+        """
+
+
+def regex_spans(text: str) -> list[tuple[str, int, int]]:
+    r"""The words of the tokeniser ``regex_word``: lower-cased runs of ``\w``, with the characters that they cover.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        (word, start, end) for each word, ``end`` exclusive.
+
+    Example:
+        >>> regex_spans("It's TK.")
+        [('it', 0, 2), ('s', 3, 4), ('tk', 5, 7)]
+    """
+    return [(run.group().lower(), *run.span()) for run in _RUN.finditer(text)]
+
+
+def pieces_of(spans: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which pieces of a tokenizer touch each word.
+
+    Args:
+        spans: First character and one past the last of each word, ascending, shape [w, 2].
+        offsets: The same for each piece, ascending, shape [p, 2]; pieces without characters touch nothing.
+
+    Returns:
+        First piece and one past the last piece of each word, shape [w] each; equal where no piece touches the word.
+
+    Example:
+        >>> first, last = pieces_of(np.array([[0, 3], [4, 11]]), np.array([[0, 3], [4, 8], [8, 11], [11, 12]]))
+        >>> first.tolist(), last.tolist()
+        ([0, 1], [1, 3])
+    """
+    real = np.flatnonzero(offsets[:, 1] > offsets[:, 0])
+    if not len(real):
+        return np.zeros((2, len(spans)), dtype=np.int64)
+    first = np.searchsorted(offsets[real, 1], spans[:, 0], side="right")
+    last = np.searchsorted(offsets[real, 0], spans[:, 1], side="left")
+    touched = last > first
+    return np.where(touched, real[np.minimum(first, len(real) - 1)], 0), np.where(touched, real[last - 1] + 1, 0)
+
+
+class HuggingFaceWords:
+    """Word vectors of a Hugging Face encoder: the hidden states of one layer, by words.
+
+    The model reads the text as it is, in one piece; words are found in it by their characters, so that two models with
+    different tokenizers are compared over the same words. Special tokens belong to no word. Words that the window cuts off,
+    wholly or in part, are left out; a word of which the tokenizer keeps nothing has a vector of zeros.
+
+    Args:
+        encoder: A hub name or folder (also of a sentence-transformers model, whose first module is read), an
+            :class:`~pyterrier_debias.rankers.base.InMemory` model, or a ranker over such an encoder, which is read as it is
+            when vectors are asked for. What stands on top of the encoder (heads, projections, pooling) plays no part, and
+            neither do prompts.
+        words: From a text to its words and their characters.
+        piece: ``'first'``: a word's vector is that of its first piece; ``'mean'``: the mean over its pieces.
+        layer: Which hidden states: 0 the embeddings (positions included), 1 to L after each layer; negative numbers from the end.
+        max_length: Longest text in tokens; None for all that the model can read. What is cut is logged.
+        batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change vectors.
+        device: Where to compute; None picks CUDA, then MPS, then the processor. Rankers and models in memory compute where they
+            are.
+        dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``, for models that are loaded; vectors come out as float32.
+        stage: Who asks; named in messages.
+
+    Example::
+
+        encoder = HuggingFaceWords("sentence-transformers/all-MiniLM-L6-v2", layer=3)
+        [(words, vectors)] = encoder.word_vectors(["The capital is Paris."])     # 4 words, shape [4, 384]
+
+    When not to use it: for one vector a text (:class:`~pyterrier_debias.BiEncoder`), or for models that read images or sound.
+    """
+
+    def __init__(
+        self,
+        encoder: Any,
+        *,
+        words: WordSpans = regex_spans,
+        piece: str = "first",
+        layer: int = -1,
+        max_length: int | None = None,
+        batch_tokens: int | None = None,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+        stage: Any = "HuggingFaceWords",
+    ):
+        self.encoder = encoder
+        self.words = words
+        self.piece = piece
+        self.layer = layer
+        self.max_length = max_length
+        self.batch_tokens = batch_tokens
+        self.device = device
+        self.dtype = dtype
+        self.stage = stage
+        self._loaded: tuple[Any, Any] | None = None
+        self._lock = threading.Lock()
+
+    def word_vectors(self, texts: Sequence[str]) -> list[tuple[list[str], np.ndarray]]:
+        """Encode texts; see :class:`WordEncoder`.
+
+        Raises:
+            InputError: For an option that is not known, or a model that cannot be loaded or has no such layer.
+        """
+        self.check_options()
+        found: list[tuple[list[str], np.ndarray]] = []
+        for start in range(0, len(texts), _CHUNK):
+            found += self._chunk(texts[start : start + _CHUNK])
+        return found
+
+    def check_options(self) -> None:
+        """Refuse options that are not known, before anything is loaded.
+
+        Raises:
+            InputError: Naming the option and what it may be.
+        """
+        name = stage_name(self.stage)
+        for option, known in (("piece", PIECES), ("dtype", DTYPES)):
+            if getattr(self, option) not in known:
+                raise InputError(f"{name}: {option}={getattr(self, option)!r} is not known; use one of {', '.join(known)}")
+        for option in ("max_length", "batch_tokens"):
+            value = getattr(self, option)
+            if value is not None and value < 1:
+                raise InputError(f"{name}: {option}={value} must be at least 1")
+        if not isinstance(self.encoder, (str, os.PathLike, InMemory, Ranker)):
+            raise InputError(
+                f"{name}: the encoder is a {type(self.encoder).__name__}; give a hub name, a folder, a ranker, InMemory(module, "
+                f"tokenizer), an object with word_vectors(texts), or a function from texts to (words, matrix) pairs"
+            )
+
+    def _chunk(self, texts: Sequence[str]) -> list[tuple[list[str], np.ndarray]]:
+        model, tokenizer = self._model()
+        words, ranges, ids = [], [], []
+        with engine.TOKENIZER_LOCK:
+            encoded = tokenizer(
+                list(texts), add_special_tokens=False, truncation=False, return_offsets_mapping=True, verbose=False
+            )
+        for text, tokens, offsets in zip(texts, encoded["input_ids"], encoded["offset_mapping"]):
+            spans = self.words(text)
+            words.append([word for word, _, _ in spans])
+            places = np.array([place for _, *place in spans], dtype=np.int64).reshape(-1, 2)
+            ranges.append(pieces_of(places, np.array(offsets, dtype=np.int64).reshape(-1, 2)))
+            ids.append(np.asarray(tokens, dtype=np.int32))
+        window = window_of(tokenizer, model.config, self.max_length, self.stage)
+        sequences = engine.Sequences(engine.Template.single(tokenizer), window, ids, side=tokenizer.truncation_side)
+        sequences.report_cuts(stage_name(self.stage), window)
+        found: list[Any] = [None] * len(texts)
+        for indices, states in self._states(model, tokenizer, sequences):
+            for index, of_text in zip(indices, states):
+                shift = int(sequences.cut[index]) if sequences.side == "left" else 0
+                found[index] = self._by_word(words[index], *ranges[index], of_text, shift)
+        return found
+
+    def _by_word(
+        self, words: list[str], first: np.ndarray, last: np.ndarray, states: np.ndarray, shift: int
+    ) -> tuple[list[str], np.ndarray]:
+        """Join the states of a text's kept pieces by words; ``shift`` pieces were cut off its start."""
+        whole = np.flatnonzero((first >= shift) & (last <= shift + len(states)) & (last > first))
+        if not len(whole):
+            return [], np.empty((0, states.shape[1]), dtype=np.float32)
+        stay = slice(whole[0] if shift else 0, whole[-1] + 1)
+        vectors = np.zeros((len(words), states.shape[1]), dtype=np.float32)
+        starts, counts = first[whole] - shift, (last - first)[whole]
+        if self.piece == "first":
+            vectors[whole] = states[starts]
+        else:
+            bounds = np.cumsum(counts) - counts
+            taken = np.repeat(starts - bounds, counts) + np.arange(counts.sum())
+            vectors[whole] = np.add.reduceat(states[taken], bounds) / counts[:, None]
+        return words[stay], vectors[stay]
+
+    def _states(self, model: Any, tokenizer: Any, sequences: engine.Sequences) -> Any:
+        """Hidden states of the texts' own pieces: yields indices, and one array [pieces, d] for each of them."""
+        layer = self._layer(model)
+        prefix = len(sequences.template.prefix)
+        kept = sequences.lengths - sequences.template.special
+        packed = PackedBert(model) if layer == model.config.num_hidden_layers and PackedBert.supports(model) else None
+        takes = inspect.signature(model.forward).parameters
+
+        def compute(indices: np.ndarray) -> list[np.ndarray]:
+            if packed is not None:
+                flat = packed.hidden(*sequences.packed(indices)).float().cpu().numpy()
+                lengths = sequences.lengths[indices]
+                starts = np.cumsum(lengths) - lengths + prefix
+                return [flat[start : start + kept[index]] for start, index in zip(starts, indices)]
+            tensors = {k: v.to(model.device) for k, v in sequences.padded(indices, tokenizer).items() if k in takes}
+            inner = layer < model.config.num_hidden_layers
+            out = model(**tensors, **({"output_hidden_states": True} if inner else {}))
+            states = (out.hidden_states[layer] if inner else out.last_hidden_state).float().cpu().numpy()
+            left = tokenizer.padding_side == "left"
+            starts = (states.shape[1] - sequences.lengths[indices] if left else np.zeros_like(indices)) + prefix
+            return [states[row, start : start + kept[index]] for row, (start, index) in enumerate(zip(starts, indices))]
+
+        budget = self.batch_tokens or (4096 if model.device.type == "cpu" else 65536)
+        return engine.batches(sequences.lengths, compute, batch_tokens=budget, padded=packed is None)
+
+    def _layer(self, model: Any) -> int:
+        """The layer's number from 0."""
+        count = model.config.num_hidden_layers
+        layer = self.layer if self.layer >= 0 else count + 1 + self.layer
+        if not 0 <= layer <= count:
+            name = stage_name(self.stage)
+            raise InputError(
+                f"{name}: layer={self.layer} is not there; this encoder has layers 0 (embeddings) to {count}, or {-count - 1} "
+                f"to -1"
+            )
+        return layer
+
+    def _model(self) -> tuple[Any, Any]:
+        """The bare encoder, in eval mode, and its tokenizer."""
+        if isinstance(self.encoder, Ranker):
+            return self._ready(bare_encoder(self.encoder.scoring_module()), self.encoder.tokenizer)
+        with self._lock:
+            if self._loaded is None:
+                if isinstance(self.encoder, InMemory):
+                    model, tokenizer = self.encoder.module, self.encoder.tokenizer
+                    model.eval()
+                else:
+                    model, tokenizer = self._read()
+                self._loaded = self._ready(bare_encoder(model), tokenizer)
+            return self._loaded
+
+    def _read(self) -> tuple[Any, Any]:
+        import torch
+        from transformers import AutoModel, AutoTokenizer
+
+        with loading(self.encoder, self.stage) as where:
+            where = _first_module(where)
+            tokenizer = AutoTokenizer.from_pretrained(where)
+            model = AutoModel.from_pretrained(where, dtype=getattr(torch, self.dtype))
+        return model.to(pick_device(self.device)).eval(), tokenizer
+
+    def _ready(self, model: Any, tokenizer: Any) -> tuple[Any, Any]:
+        if not getattr(tokenizer, "is_fast", False):
+            name = stage_name(self.stage)
+            raise InputError(
+                f"{name}: the tokenizer {type(tokenizer).__name__} does not tell which characters its pieces cover; convert it "
+                f"to a fast one, or give a function from texts to (words, matrix) pairs"
+            )
+        return model, tokenizer
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Options only; weights are loaded again."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_loaded", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the options and make a lock of its own."""
+        self.__dict__.update(state, _loaded=None, _lock=threading.Lock())
+
+
+def bare_encoder(module: Any) -> Any:
+    """The Hugging Face encoder inside a module: under a classification head, in a sentence-transformers model, in a T5.
+
+    Args:
+        module: A torch module.
+
+    Returns:
+        The encoder, a Hugging Face model.
+
+    Raises:
+        InputError: Where there is none.
+    """
+    from transformers import PreTrainedModel
+
+    if not isinstance(module, PreTrainedModel):
+        # sentence-transformers models are sequences of modules; heads of ours hold their encoder by that name.
+        inner = next((getattr(m, "auto_model", None) or getattr(m, "model", None) for m in module.children()), None)
+        module = getattr(module, "encoder", None) or inner
+        if not isinstance(module, PreTrainedModel):
+            raise InputError(f"a {type(module).__name__} holds no Hugging Face encoder from which word vectors could be read")
+    module = module.base_model
+    return module.get_encoder() if module.config.is_encoder_decoder else module
+
+
+def _first_module(where: str) -> str:
+    """Of a sentence-transformers folder without a config.json of its own, the folder of its first module."""
+    folder = Path(where)
+    if not (folder / "config.json").is_file() and (folder / "modules.json").is_file():
+        first = json.loads((folder / "modules.json").read_text(encoding="utf-8"))[0]
+        return str(folder / first["path"])
+    return where

@@ -1,0 +1,220 @@
+"""MATSProbe: frames in, curves out; the encoder may be anything; pictures."""
+
+import inspect
+import os
+import re
+
+import matplotlib.image
+import numpy as np
+import pandas as pd
+import pytest
+
+from pyterrier_debias import CrossEncoder, MATSProbe, RotatePassages, plots
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.position.mats import CURVE, MATSAccumulator
+from pyterrier_debias.position.mats_probe import plot_ats
+from tests import tiny_models
+from tests.contract import CHECKS, Case
+
+
+def spelled(texts):
+    """Vectors that know the word and, through two numbers that turn, its position."""
+    for words in (text.split() for text in texts):
+        angle = np.arange(len(words)) / 4
+        letters = [[word.count(letter) + 0.1 for letter in "abcde"] for word in words]
+        turning = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        yield words, np.hstack([np.array(letters).reshape(-1, 5), turning])
+
+
+def blind(texts):
+    """Vectors that know the word only."""
+    return [(words, vectors[:, :5]) for words, vectors in spelled(texts)]
+
+
+class Encoder:
+    """An object that implements the protocol."""
+
+    def word_vectors(self, texts):
+        return list(spelled(texts))
+
+
+@pytest.fixture
+def docs():
+    rng = np.random.default_rng(0)
+    words = ["abba", "bed", "cab", "dad", "ace"]
+    texts = [" ".join(rng.choice(words, rng.integers(3, 12))) for _ in range(30)]
+    return pd.DataFrame({"docno": [f"d{i}" for i in range(30)], "text": texts})
+
+
+DOCUMENTS = pd.DataFrame({"docno": ["d0", "d1", "d2"], "text": ["abba bed cab", "bed abba abba", "cab bed abba"]})
+CASE = Case("MATSProbe", lambda: MATSProbe(blind), lambda: DOCUMENTS, lambda: MATSProbe(spelled), rowwise=False)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_contract(check, monkeypatch):
+    function = CHECKS[check]
+    function(CASE, monkeypatch) if "monkeypatch" in inspect.signature(function).parameters else function(CASE)
+
+
+def test_pyterriers_own_tests_with_a_ranker_inside():
+    ranker = CrossEncoder("a/model-that-is-not-there")
+    CHECKS["pyterriers_own_tests"](Case("of a ranker", lambda: MATSProbe(ranker), lambda: DOCUMENTS, lambda: MATSProbe(blind)))
+
+
+def test_columns_and_conventions(docs):
+    out = MATSProbe(spelled, std="terms")(docs)
+    assert list(out.columns) == list(CURVE)
+    assert out.dtypes.astype(str).to_dict() == CURVE
+    assert out["delta"].is_monotonic_increasing
+    assert out["std"].equals(out["std_terms"].rename("std"))
+    assert out["ats"].is_monotonic_decreasing
+    assert MATSProbe(blind)(docs)["ats"].iloc[0] == pytest.approx(1.0)
+
+
+def test_options_reach_the_result(docs):
+    options = {"pair_scope": "all", "normaliser": "count", "term_average": "all", "std": "pairs", "max_delta": 3, "min_pairs": 2}
+    result = MATSProbe(spelled, **options, sample=4).result(docs)
+    assert {name: getattr(result, name) for name in options} == options
+    assert result.kept == 4
+    curve = MATSProbe(spelled, **options)(docs)
+    assert curve["delta"].max() == 3
+    assert curve["pairs"].min() >= 2
+    assert set(curve["pair_scope"]) == set(curve["term_average"]) == {"all"}
+    summary = MATSProbe(spelled, **options).mats(docs)
+    assert summary["mats"][0] == summary["mats_mean"][0] > 0
+
+
+def test_functions_and_objects_give_the_same(docs):
+    pd.testing.assert_frame_equal(MATSProbe(spelled)(docs), MATSProbe(Encoder())(docs))
+
+
+def test_a_document_of_several_queries_counts_once(docs):
+    twice = pd.concat([docs.assign(qid="q1"), docs.assign(qid="q2")], ignore_index=True)
+    pd.testing.assert_frame_equal(MATSProbe(spelled)(docs), MATSProbe(spelled)(twice))
+    with pytest.raises(InputError, match="docno 'd3' stands with two different texts"):
+        MATSProbe(spelled)(pd.concat([docs, docs.iloc[[3]].assign(text="other")]))
+
+
+def test_frames_in_pieces(docs, tmp_path):
+    probe = MATSProbe(spelled)
+    first = probe.accumulate(docs[:10])
+    first.save(tmp_path / "first")
+    sums = probe.accumulate(docs[20:], into=MATSAccumulator.load(tmp_path / "first")).merge(probe.accumulate(docs[10:20]))
+    pd.testing.assert_frame_equal(probe.result(sums).curve(), probe(docs))
+
+
+def test_rotation_before_the_probe(docs):
+    pipeline = RotatePassages(seed=2) >> MATSProbe(spelled)
+    pd.testing.assert_frame_equal(pipeline(docs), MATSProbe(spelled)(RotatePassages(seed=2)(docs)))
+
+
+BAD = [
+    ({"pair_scope": "some"}, "pair_scope='some' is not known; use one of cross_passage, all"),
+    ({"normaliser": "none"}, "normaliser='none'"),
+    ({"term_average": "mean"}, "term_average='mean'"),
+    ({"std": "words"}, "std='words'"),
+    ({"max_delta": 0}, "max_delta=0 must be at least 1"),
+    ({"min_pairs": 0}, "min_pairs=0 must be at least 1"),
+    ({"sample": 1}, "sample=1"),
+    ({"tokeniser": "none"}, "tokeniser 'none' is not known"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD)
+def test_bad_options_before_anything_is_loaded(docs, options, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        MATSProbe("a/model-that-is-not-there", **options)(docs)
+
+
+def test_bad_input(docs):
+    with pytest.raises(InputError, match=r"MATSProbe: column 'text' is missing at row 1 \(docno='d1'\)"):
+        MATSProbe(spelled)(docs.assign(text=[None if i == 1 else "a" for i in range(30)]))
+    with pytest.raises(InputError, match="gave 1 results for 30 texts"):
+        MATSProbe(lambda texts: list(spelled(texts))[:1])(docs)
+    with pytest.raises(InputError, match="'d0' has 1 words and vectors of shape"):
+        MATSProbe(lambda texts: [(["a"], np.ones((2, 2)))] * len(texts))(docs)
+
+
+def test_empty_and_blank_texts(docs):
+    blank = docs.assign(text=["", "  \n"] * 15)
+    assert len(MATSProbe(spelled)(blank)) == 0
+    summary = MATSProbe(spelled).mats(blank)
+    assert summary["mats"].isna().all()
+    assert summary["reason"][0] == "no word occurs in enough pairs"
+
+
+def test_a_real_model_and_its_tokenisers(tmp_path):
+    folder = str(tiny_models.build(tmp_path / "bert", labels=None))
+    texts = ["The river, the harbour.", "the harbour the river", "A queen; the harbour"]
+    docs = pd.DataFrame({"docno": ["a", "b", "c"], "body": texts})
+    probe = MATSProbe(folder, text_field="body", device="cpu")
+    curve = probe(docs)
+    by_loop = {}
+    words = [["the", "river", "the", "harbour"], ["the", "harbour", "the", "river"], ["a", "queen", "the", "harbour"]]
+    for p, one in enumerate(words):
+        for other in words[p + 1 :]:
+            for i, left in enumerate(one):
+                for j, right in enumerate(other):
+                    if left == right:
+                        by_loop[abs(i - j)] = by_loop.get(abs(i - j), 0) + 1
+    assert dict(zip(curve["delta"], curve["pairs"])) == by_loop
+    cased = MATSProbe(folder, text_field="body", device="cpu", tokeniser="whitespace")(docs)
+    # "The" and "the", "river," and "river" are different words there.
+    assert cased["pairs"].sum() < curve["pairs"].sum()
+    assert probe.result(docs).vocabulary == 5
+
+
+def test_the_model_is_loaded_once_and_anew_for_other_options(tmp_path, monkeypatch):
+    from transformers import AutoModel
+
+    folder = str(tiny_models.build(tmp_path / "bert", labels=None))
+    loaded, load = [], AutoModel.from_pretrained
+    monkeypatch.setattr(AutoModel, "from_pretrained", lambda *a, **k: loaded.append(a) or load(*a, **k))
+    docs = pd.DataFrame({"docno": ["a", "b"], "text": ["the river", "river the"]})
+    probe = MATSProbe(folder, device="cpu")
+    probe(docs.iloc[:0])
+    assert len(loaded) == 0
+    last = probe(docs)
+    probe(docs)
+    assert len(loaded) == 1
+    probe.layer = 0
+    assert probe(docs)["ats"].tolist() != last["ats"].tolist()
+    assert len(loaded) == 2
+
+
+def test_equality_follows_the_weights(tmp_path):
+    folder = tiny_models.build(tmp_path / "bert", labels=None)
+    before = MATSProbe(str(folder))
+    assert before == MATSProbe(str(folder), batch_tokens=7)
+    assert before != MATSProbe(str(folder), layer=1)
+    fingerprint = before.identity()
+    weights = folder / "model.safetensors"
+    os.utime(weights, ns=(1, 1))
+    assert before.identity() != fingerprint
+
+
+def test_plot(docs, tmp_path):
+    probe = MATSProbe(spelled)
+    results = {"turning": probe.result(docs), "blind": MATSProbe(blind).result(docs)}
+    axes = plot_ats(results)
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels[0].startswith(f"turning: MATS {probe.mats(docs)['mats'][0]:.3f} (sd ")
+    assert labels[1].startswith("blind: MATS 0.000")
+    line = axes.get_lines()[0]
+    assert line.get_ydata().tolist() == probe(docs)["ats"].tolist()
+    assert "30 passages" in axes.get_xlabel()
+    plots.close(axes.figure)
+    for std in ("terms", "none"):
+        plot_ats(results, std=std, path=tmp_path / f"{std}.png")
+    assert matplotlib.image.imread(tmp_path / "terms.png").shape[2] in (3, 4)
+    assert (tmp_path / "none.png").read_bytes() != (tmp_path / "terms.png").read_bytes()
+    short = plot_ats({"turning": results["turning"].under(max_delta=2)})
+    assert short.get_lines()[0].get_xdata().max() == 2
+    plots.close(short.figure)
+
+
+def test_plot_of_nothing(docs):
+    with pytest.raises(InputError, match="nothing to draw"):
+        plot_ats({})
+    with pytest.raises(InputError, match="std='deltas' is not known"):
+        plot_ats({"a": MATSProbe(spelled).result(docs)}, std="deltas")
