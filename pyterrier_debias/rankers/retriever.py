@@ -31,8 +31,9 @@ class Retriever(Stage):
     descending docno, whatever else is in the frame. Memory is bounded: documents pass in blocks. A cut-off behind it
     (``retriever % 10``) compiles into it.
 
-    When not to use it: for collections so large that comparing with every document is too slow (a core compares about a hundred
-    million vectors of 384 dimensions a second in large batches of queries); give the vectors to an approximate index there.
+    When not to use it: for collections so large that comparing with every document is too slow (a core compares 60 to 100 million
+    vectors of 384 dimensions a second when many queries come at once, some 8 million for one query alone); give the vectors to an
+    approximate index there.
 
     Example:
         >>> import numpy as np, pandas as pd

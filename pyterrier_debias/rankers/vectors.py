@@ -280,11 +280,13 @@ def _search(
     # Twice: the k-th best may be that much worse than it looks, and a candidate that much better. The third part covers
     # the rounding of norms and of this comparison itself.
     slack = 3 * rounding(queries, longest)
-    floor = np.full(len(queries), -np.inf)
+    floor = np.full(len(queries), -np.inf, dtype=np.float32)
     pool = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
     parts, size = [pool], 0
     for start in range(0, len(documents), block_rows):
         scores = queries @ documents[start : start + block_rows].T
+        if start == 0 and scores.shape[1] > k:
+            floor = np.partition(scores, -k, axis=1)[:, -k] - slack.astype(np.float32)
         query, row = np.nonzero(scores >= floor[:, None])
         parts.append((query, row + start, scores[query, row]))
         size += len(query)

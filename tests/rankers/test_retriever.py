@@ -1,3 +1,4 @@
+import inspect
 import pickle
 
 import numpy as np
@@ -9,6 +10,7 @@ from pyterrier_debias import BiEncoder, Collection, InputError
 from pyterrier_debias.frames import ranked
 from pyterrier_debias.rankers.retriever import Retriever
 from pyterrier_debias.rankers.vectors import Vectors
+from tests.contract import CHECKS, Case, Counted
 from tests.tiny_models import WORDS
 
 RNG = np.random.default_rng(1)
@@ -120,17 +122,35 @@ def test_given_query_vectors_are_used_without_a_model(model):
     assert "query_vec" in out.columns
 
 
-def test_contract_of_stages(model):
-    retriever = model.retriever(CORPUS, num_results=3)
-    assert pt.inspect.transformer_inputs(retriever) == [["qid", "query_vec"], ["qid", "query"]]
-    assert pt.inspect.transformer_outputs(retriever, list(TOPICS.columns)) == list(retriever(TOPICS).columns)
-    assert pt.inspect.subtransformers(retriever) == {}
-    fresh = Retriever(BiEncoder("no/such-model"), retriever.vectors)
-    empty = fresh(TOPICS.iloc[:0])
-    assert len(empty) == 0 and list(empty.columns) == list(retriever(TOPICS).columns)
-    assert pt.schematic.transformer_schematic(retriever, input_columns=["qid", "query"])["label"] == "Retriever"
-    with pytest.raises(KeyError, match="query"):
-        retriever(TOPICS[["qid"]])
+@pytest.mark.parametrize("check", CHECKS)
+def test_contract(model, tmp_path, check, monkeypatch):
+    retriever = model.retriever(CORPUS, folder=tmp_path / "v", num_results=5)
+    case = Case(
+        "Retriever",
+        lambda: model.retriever(tmp_path / "v", num_results=5),
+        # One check takes the columns of each of the two kinds of input away in turn.
+        lambda: model.query_encoder()(TOPICS) if check == "missing_columns" else TOPICS,
+        lambda: model.retriever(retriever.vectors, num_results=6),
+        rowwise=False,
+    )
+    CHECKS[check](case, monkeypatch) if "monkeypatch" in inspect.signature(CHECKS[check]).parameters else CHECKS[check](case)
+
+
+def test_an_experiment_retrieves_once_for_systems_that_share_the_stage(model, tmp_path, monkeypatch):
+    model.retriever(CORPUS, folder=tmp_path / "v")
+    counted = Counted(monkeypatch, Retriever)
+    systems = [model.retriever(tmp_path / "v") >> pt.apply.doc_score(len) for _ in range(2)]
+    qrels = pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})
+    pt.Experiment(systems, TOPICS, qrels, [pt.measures.RR], plan="tree", validate="ignore")
+    assert counted.calls == 1
+
+
+def test_inspection_and_empty_frames_need_no_model(model):
+    vectors = model.retriever(CORPUS, num_results=3).vectors
+    fresh = Retriever(BiEncoder("no/such-model"), vectors)
+    assert pt.inspect.transformer_inputs(fresh) == [["qid", "query_vec"], ["qid", "query"]]
+    assert pt.inspect.subtransformers(fresh) == {}
+    assert len(fresh(TOPICS.iloc[:0])) == 0
 
 
 def test_vectors_of_another_model_are_refused(model, tiny, tmp_path):
