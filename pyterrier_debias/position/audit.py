@@ -21,7 +21,8 @@ from pyterrier_debias.statistics import Interval, bootstrap_interval
 from pyterrier_debias.systems import Context, System
 
 _BIAS = "position"
-_MEASURES = ("nDCG@10", "RR@10", "R@10")
+#: Judged@10 tells how much of a change may be due to rotation bringing up documents that nobody judged.
+_MEASURES = ("nDCG@10", "RR@10", "R@10", "Judged@10")
 _MAIN = _MEASURES[0]
 _DRAWS = 3
 
@@ -142,7 +143,7 @@ class _Examined:
                 n=int(main["n"]),
                 convention="original/rotated - 1 of means over queries, as in Hofstätter et al.",
             )
-        text = " and ".join(_change_briefly(row) for row in others)
+        text = ", ".join(_change_briefly(row) for row in others)
         for row in others:
             yield self._change(row, f"{text} when passages are rotated.", convention="not tested")
 

@@ -100,7 +100,7 @@ def test_values_stand_behind_findings(result, findings):
             assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.group), "mean"])
             assert row.n == means.loc[(row.system, row.measure, row.group), "size"]
             compared += 1
-    assert compared == 13
+    assert compared == 15
 
 
 def test_every_finding_says_what_it_is(findings):
@@ -143,7 +143,8 @@ def test_without_answers_or_systems():
     context = Context([SYSTEMS[1]], bare, bare.get_topics(), bare.get_qrels())
     result = ROOM.run(context)
     assert [figure.name for figure in result.figures] == ["rotation"]
-    assert {finding.measure for finding in result.findings} == {"nDCG@10", "delta nDCG@10", "RR@10", "R@10", "displacement"}
+    measures = {"nDCG@10", "delta nDCG@10", "RR@10", "R@10", "Judged@10", "displacement"}
+    assert {finding.measure for finding in result.findings} == measures
     nothing = ROOM.run(Context([SYSTEMS[2]], bare, bare.get_topics(), bare.get_qrels()))
     assert (list(nothing.findings), len(nothing.per_query), list(nothing.figures)) == ([], 0, [])
 
