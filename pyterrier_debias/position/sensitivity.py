@@ -111,7 +111,8 @@ class PositionSensitivity(Stage):
             placements: Which of ``'start'``, ``'middle'``, ``'end'``; none leaves placement out.
             measures: ir_measures objects or names; the first one is what PSI speaks of.
             buckets: For PSI over answers as they are found: how many buckets, holding equally many queries, or the edges of the
-                buckets, such as ``[0, 100, 200, 300, 400, 500, 3120]`` for what the paper of PSI used on SQuAD.
+                buckets (the lower one belongs to a bucket), such as ``[0, 100, 200, 300, 400, 500, 3120]`` for what the paper of
+                PSI used on SQuAD.
             bucket_unit: ``'characters'`` or ``'words'`` before the answer, or ``'relative'``: words before it by words in all.
             depth: How many candidates of a query the ranker gets, by rank; None for all.
             queries_per_call: The ranker gets all lists of so many queries at a time; bounds memory, changes no result.
@@ -176,8 +177,9 @@ class PositionSensitivity(Stage):
         inp, qrels = with_string_ids(inp), with_string_ids(qrels)
         topics = inp if topics is None else with_string_ids(topics)
         check_overlap(topics, qrels, self)
-        lists = self._lists(inp, given)
-        return self._result(lists, judged_qids(topics, qrels), qrels)
+        judged = judged_qids(topics, qrels)
+        # Only judged queries have a value; nobody should pay for ranking the others.
+        return self._result(self._lists(inp[inp["qid"].isin(judged)], given), judged, qrels)
 
     # ------------------------------------------------------------------------------------------------ options
 
@@ -214,6 +216,9 @@ class PositionSensitivity(Stage):
 
     def _retrieves(self) -> bool:
         """Whether topics are enough: a system, or what begins with a retriever, or a ranker that a dataset has candidates for."""
+        if not isinstance(self.pipeline, (System, pt.Transformer)):
+            kind = type(self.pipeline).__name__
+            raise InputError(f"PositionSensitivity: the pipeline is a {kind}; give a ranker, a pipeline or a System")
         if isinstance(self.pipeline, System) or self.dataset is not None:
             return True
         return pt.inspect.transformer_outputs(flatten(self.pipeline)[0], ["qid", "query"], strict=False) is not None

@@ -215,6 +215,14 @@ def test_queries_without_candidates_count_zero():
     assert any("1 of 31 judged queries" in note for note in found.notes)
 
 
+def test_unjudged_queries_are_not_ranked():
+    seen = []
+    qrels = QRELS[QRELS["qid"].isin(["q3", "q4"])]
+    found = PositionSensitivity(Spy(EARLY, seen), **FAST).evaluate(CANDIDATES, qrels)
+    assert set(seen[0]["query"]) == {"a3 b3 c3", "a4 b4 c4"}
+    assert found.table["n"].iloc[0] == 2
+
+
 def test_a_constant_loss_of_few_queries_is_no_proof():
     candidates, qrels, _ = world(1, queries=2)
     one_first = pt.apply.generic(
@@ -412,6 +420,11 @@ def test_a_retriever_without_indexer_cannot_be_probed():
 def test_options_that_are_not_known(options, message):
     with pytest.raises(InputError, match=message):
         PositionSensitivity(EARLY, **options).evaluate(CANDIDATES, QRELS)
+
+
+def test_what_is_no_pipeline():
+    with pytest.raises(InputError, match="the pipeline is a DataFrame"):
+        PositionSensitivity(CANDIDATES).transform(CANDIDATES)
 
 
 def test_input_that_cannot_be_used():
