@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -168,9 +169,9 @@ class BiEncoder(TwoTowers):
         """
         return self._encode(docs, "document")
 
-    def _encode(self, texts: Sequence[str], task: str) -> np.ndarray:
+    def _encode(self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None) -> np.ndarray:
         distinct, at = places(texts)
-        return self.gather(len(distinct), self.encoded(distinct, task))[at]
+        return self.gather(len(distinct), self.encoded(distinct, task, cuts))[at]
 
     def query_encoder(self, *, verbose: bool = False) -> QueryEncoder:
         """A stage that adds ``query_vec`` to frames with ``query``.
@@ -237,27 +238,22 @@ class BiEncoder(TwoTowers):
             documents = (dict(zip(corpus.columns, row)) for row in zip(*(corpus[c].tolist() for c in corpus.columns)))
         else:
             documents = corpus.get_corpus_iter() if hasattr(corpus, "get_corpus_iter") else corpus
-        rows: list[dict[str, Any]] = []
-        for document in pt.tqdm(documents, desc="encoding the corpus", unit="doc", disable=not verbose):
-            rows.append(document)
-            if len(rows) == _CORPUS_ROWS:
-                yield self._vectors_of(rows)
-                rows = []
-        if rows:
-            yield self._vectors_of(rows)
-
-    def _vectors_of(self, rows: list[dict[str, Any]]) -> Batch:
-        frame = pd.DataFrame.from_records(rows)
-        pt.validate.document_frame(frame, extra_columns=self.text_columns(), context=self)
-        docnos = frames.with_string_ids(frame)["docno"].tolist()
-        return docnos, self.encode_docs(self.documents(frame))
+        documents = iter(pt.tqdm(documents, desc="encoding the corpus", unit="doc", disable=not verbose))
+        cuts: list[np.ndarray] = []
+        while rows := list(islice(documents, _CORPUS_ROWS)):
+            frame = pd.DataFrame.from_records(rows)
+            pt.validate.document_frame(frame, extra_columns=self.text_columns(), context=self)
+            docnos = frames.with_string_ids(frame)["docno"].tolist()
+            yield docnos, self._encode(self.documents(frame), "document", cuts)
+        if cuts:
+            self.report_cuts("document", *np.concatenate(cuts, axis=1))
 
     def probe(self) -> np.ndarray:
         """What the model makes of a fixed text, float32, shape [d + 1] with ``max_length`` at the end.
 
         Kept beside stored vectors, it tells a model with other weights, pooling, prompts or options, wherever its folder lies.
         """
-        return np.append(self.encode_docs([_PROBE])[0], np.float32(self.max_length or 0))
+        return np.append(self._encode([_PROBE], "document", cuts=[])[0], np.float32(self.max_length or 0))
 
     # What TwoTowers asks for
 

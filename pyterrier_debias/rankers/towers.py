@@ -132,12 +132,16 @@ class TwoTowers(Ranker):
             return module.max_seq_length or 512
         return window_of(module.tokenizer, module.config, self.max_length, self)
 
-    def encoded(self, texts: Sequence[str], task: str) -> Iterator[tuple[np.ndarray, Any]]:
+    def encoded(
+        self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None
+    ) -> Iterator[tuple[np.ndarray, Any]]:
         """Encode texts in batches of like length.
 
         Args:
             texts: n texts, preferably distinct.
             task: ``'query'`` or ``'document'``.
+            cuts: Where to note what was cut, for a caller that reports by itself: an int32 array of shape [2, n], tokens lost and
+                left, is added. None logs it here.
 
         Yields:
             ``(indices, representation)`` for each batch, see :meth:`represent`; every index occurs once.
@@ -147,8 +151,11 @@ class TwoTowers(Ranker):
         lengths = np.array([len(text) // 4 + 4 for text in texts], dtype=np.int64)
         if counts_tokens(module):
             sequences = self._sequences(texts, task)
-            sequences.report_cuts(f"{type(self).__name__}, {_PLURAL[task]}", self.task_window(task))
             lengths = sequences.lengths
+            if cuts is None:
+                self.report_cuts(task, sequences.cut, lengths)
+            else:
+                cuts.append(np.stack([sequences.cut, lengths]).astype(np.int32))
 
         packed = self.packed_features(module) if plain else None
 
@@ -170,6 +177,10 @@ class TwoTowers(Ranker):
             verbose=self.verbose,
             label=f"encoding {_PLURAL[task]}",
         )
+
+    def report_cuts(self, task: str, cut: np.ndarray, lengths: np.ndarray) -> None:
+        """Log how many tokens of queries or documents did not fit; see :func:`~pyterrier_debias.rankers.engine.report_cuts`."""
+        engine.report_cuts(f"{type(self).__name__}, {_PLURAL[task]}", self.task_window(task), cut, lengths)
 
     def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
         """Score n pairs; see :class:`~pyterrier_debias.rankers.base.Ranker`."""

@@ -90,6 +90,15 @@ def test_corpora_of_every_shape(model, monkeypatch):
         pd.testing.assert_frame_equal(model.retriever(corpus, num_results=5)(TOPICS), expected, atol=1e-5)
 
 
+def test_cut_documents_are_reported_once_for_the_corpus(model, monkeypatch, caplog):
+    monkeypatch.setattr("pyterrier_debias.rankers.bi_encoder._CORPUS_ROWS", 16)
+    BiEncoder(model.model, max_length=16).retriever(CORPUS)
+    # Every word is one token, two tokens are special; equal texts of one batch count once, and ours stand in different ones.
+    cut = sum(len(text.split()) > 14 for text in CORPUS["text"])
+    (message,) = caplog.messages
+    assert message.startswith(f"BiEncoder, documents: {cut} of 70 texts were cut to the window of 16 tokens")
+
+
 def test_fields_are_joined(tiny):
     model = BiEncoder(tiny("build_sentence_transformer", pooling="mean"), fields=["title", "text"])
     joined = CORPUS.assign(text=CORPUS["title"] + " " + CORPUS["text"])
