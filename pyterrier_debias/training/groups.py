@@ -1,0 +1,272 @@
+"""Candidates and judgements to groups: what each training query may draw its examples from. Floor 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias import frames
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.stage import Stage
+
+#: Grades that judgements may have. TREC uses -2 for spam; a gain of 2 to the power of the grade must stay a small number.
+LABELS = (-2, 30)
+
+
+@dataclass(frozen=True)
+class Group:
+    """One training query.
+
+    Attributes:
+        qid: The query.
+        query: Its text.
+        positives: Rows of :attr:`Groups.rows` that are judged relevant enough.
+        pool: Rows that negatives are drawn from; no document that is judged relevant at all is among them.
+    """
+
+    qid: str
+    query: str
+    positives: np.ndarray
+    pool: np.ndarray
+
+
+@dataclass(frozen=True)
+class Groups:
+    """All training queries that have a positive and a negative.
+
+    Attributes:
+        rows: The candidates with all their columns and ``label`` (0 where not judged), sorted by qid and docno, so that nothing
+            drawn from them depends on the order in which they came.
+        groups: The queries, by qid.
+        counts: What was kept and what was left out, by name.
+        fingerprint: A hash of what is trained on, equal for equal queries, texts and grades in any order.
+    """
+
+    rows: pd.DataFrame
+    groups: tuple[Group, ...]
+    counts: dict[str, int]
+    fingerprint: str
+    text_columns: tuple[str, ...] = ("text",)
+    _columns: dict[str, list[Any]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def column(self, name: str) -> list[Any]:
+        """A column of :attr:`rows` as a list, kept for the next call.
+
+        Args:
+            name: The column.
+
+        Returns:
+            One value a row.
+
+        Raises:
+            InputError: Where the candidates lack the column.
+        """
+        if name not in self._columns:
+            if name not in self.rows.columns:
+                raise InputError(
+                    f"training: the candidates have no column '{name}', which an option of the training reads; add it before the "
+                    f"ranker (they have {', '.join(map(str, self.rows.columns))})"
+                )
+            self._columns[name] = self.rows[name].tolist()
+        return self._columns[name]
+
+
+def check_labels(qrels: pd.DataFrame, stage: Any) -> None:
+    """Grades must be whole numbers in the usual range.
+
+    Args:
+        qrels: Judgements ``qid``, ``docno``, ``label``.
+        stage: Who asks; named in the message.
+
+    Raises:
+        InputError: For a grade that is missing, no whole number, or outside -2 to 30.
+    """
+    pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=stage)
+    labels = pd.to_numeric(qrels["label"], errors="coerce").to_numpy(dtype="float64", na_value=np.nan)
+    bad = np.flatnonzero(~((labels == np.round(labels)) & (labels >= LABELS[0]) & (labels <= LABELS[1])))
+    if len(bad):
+        label, qid, docno = (qrels[column].tolist()[bad[0]] for column in ("label", "qid", "docno"))
+        raise InputError(
+            f"{frames.stage_name(stage)}: column 'label' of the judgements is {label!r} at row {bad[0]} (qid={qid!r}, "
+            f"docno={docno!r}); grades must be whole numbers from {LABELS[0]} to {LABELS[1]}, map them first"
+        )
+
+
+def grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
+    """Judgements with string ids and integer grades, one row a pair (the highest grade where there are several).
+
+    Args:
+        qrels: Judgements ``qid``, ``docno``, ``label``.
+        stage: Who asks; named in messages.
+
+    Returns:
+        A new frame ``qid``, ``docno``, ``label``.
+
+    Raises:
+        InputError: See :func:`check_labels`.
+    """
+    check_labels(qrels, stage)
+    judged = frames.with_string_ids(qrels)[["qid", "docno", "label"]]
+    judged = judged.assign(label=pd.to_numeric(judged["label"]).astype("int64"))
+    return judged.groupby(["qid", "docno"], as_index=False, sort=False)["label"].max()
+
+
+def make_groups(
+    candidates: pd.DataFrame, qrels: pd.DataFrame, *, text_columns: Sequence[str] = ("text",), min_label: int = 1, stage: Any
+) -> Groups:
+    """Sort candidates into positives and pools of negatives, query by query.
+
+    Positives are candidates with a grade of at least ``min_label``. Negatives are the candidates with a grade of 0 or less and
+    those without judgement; what lies between (a grade above 0 and below ``min_label``) is neither. Passages without text are
+    left out, and so are queries without a positive or without a negative; both are counted.
+
+    Args:
+        candidates: Result frame with ``qid``, ``docno``, ``query`` and the text columns.
+        qrels: Judgements ``qid``, ``docno``, ``label``.
+        text_columns: Columns that make a document's text.
+        min_label: The lowest grade of a positive.
+        stage: Who asks; named in messages.
+
+    Returns:
+        The groups.
+
+    Raises:
+        InputError: For frames that cannot be used, judgements of other queries, no passage with text, no positive or no negative
+            anywhere.
+    """
+    name = frames.stage_name(stage)
+    pt.validate.result_frame(candidates, extra_columns=["query", *text_columns], context=stage)
+    judged = grades(qrels, stage)
+    rows = frames.with_string_ids(candidates)
+    if len(rows) == 0:
+        raise InputError(f"{name}: there are no candidates to train on; check the topics and the first stage")
+    frames.check_text(rows, "query", stage)
+    for column in text_columns:
+        frames.check_text(rows, column, stage)
+    frames.check_pairs(rows, stage)
+    frames.check_overlap(rows, judged, stage)
+
+    written = np.zeros(len(rows), dtype=bool)
+    for column in text_columns:
+        written |= np.fromiter((bool(text.strip()) for text in rows[column].tolist()), dtype=bool, count=len(rows))
+    if not written.any():
+        raise InputError(
+            f"{name}: the text of all {len(rows)} candidates is empty (column {', '.join(text_columns)}); check the text loader"
+        )
+    order = np.lexsort((rows["docno"].to_numpy(dtype=object), rows["qid"].to_numpy(dtype=object)))
+    rows = rows.drop(columns="label", errors="ignore").iloc[order[written[order]]]
+    rows = rows.merge(judged, on=["qid", "docno"], how="left").reset_index(drop=True)
+    rows = rows.assign(label=rows["label"].fillna(0).astype("int64"))
+
+    labels, qids, queries = rows["label"].to_numpy(), rows["qid"].to_numpy(dtype=object), rows["query"].tolist()
+    starts = np.flatnonzero(np.r_[True, qids[1:] != qids[:-1]])
+    groups, without = [], {"positive": 0, "negative": 0}
+    for start, end in zip(starts, np.r_[starts[1:], len(rows)]):
+        if len(set(queries[start:end])) > 1:
+            raise InputError(f"{name}: qid {qids[start]!r} has more than one query text; keep one qid for each query")
+        own = np.arange(start, end)
+        positives, pool = own[labels[start:end] >= min_label], own[labels[start:end] <= 0]
+        if len(positives) and len(pool):
+            groups.append(Group(str(qids[start]), queries[start], positives, pool))
+        else:
+            without["negative" if len(positives) else "positive"] += 1
+    asked = candidates["qid"].nunique()
+    counts = {
+        "queries": asked,
+        "trained on": len(groups),
+        "without a positive": without["positive"] + asked - len(starts),
+        "without a negative": without["negative"],
+        "positives": sum(len(group.positives) for group in groups),
+        "passages without text": int((~written).sum()),
+    }
+    if not groups:
+        what = (
+            f"no candidate is judged {min_label} or higher; put AddJudged(qrels) before the text loader, or lower min_label"
+            if not (labels >= min_label).any()
+            else "no query has both a positive and a negative among its candidates; retrieve more of them"
+        )
+        raise InputError(f"{name}: nothing to train on in {asked} queries: {what}")
+    return Groups(rows, tuple(groups), counts, _fingerprint(rows, text_columns, min_label), tuple(text_columns))
+
+
+def _fingerprint(rows: pd.DataFrame, text_columns: Sequence[str], min_label: int) -> str:
+    state = blake2b(str(min_label).encode(), digest_size=16)
+    for row in zip(*(rows[column].tolist() for column in ("qid", "docno", "query", *text_columns, "label"))):
+        for value in row:
+            part = str(value).encode("utf-8", "surrogatepass")
+            state.update(b"%d\0" % len(part))
+            state.update(part)
+    return state.hexdigest()
+
+
+class AddJudged(Stage):
+    """Add the judged relevant documents that the first stage did not find, so that each judged query can be trained on.
+
+    It stands between the first stage and the text loader of a pipeline that is to be fitted. Documents with a grade of at least
+    ``min_label`` are added to the queries of ``qrels`` that have candidates; other queries, such as those for validation and for
+    tests, pass unchanged.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, and any others
+    columns out      the same; added rows carry the query's columns, the last ranks, and NaN in ``score`` and all else
+    ===============  ==========================================================================
+
+    When not to use it: in a pipeline that is evaluated on the same judgements, to which it hands the answers; where the first
+    stage's score is used as evidence, unless rows without one are left out or scored anew.
+
+    Example:
+        >>> import pandas as pd
+        >>> found = pd.DataFrame({"qid": ["1"], "query": ["bridges"], "docno": ["d1"], "score": [3.5], "rank": [0]})
+        >>> qrels = pd.DataFrame({"qid": ["1", "2"], "docno": ["d7", "d8"], "label": [1, 1]})
+        >>> AddJudged(qrels)(found)[["qid", "docno", "query", "rank"]].values.tolist()
+        [['1', 'd1', 'bridges', 0], ['1', 'd7', 'bridges', 1]]
+
+        In a pipeline: ``(bm25 >> AddJudged(qrels) >> texts >> CrossEncoder(model)).fit(topics, qrels)``.
+    """
+
+    schematic = {"label": "AddJudged", "help_url": None}  # noqa: RUF012
+
+    def __init__(self, qrels: pd.DataFrame, *, min_label: int = 1):
+        """
+        Args:
+            qrels: Judgements ``qid``, ``docno``, ``label`` of the training queries.
+            min_label: The lowest grade to add.
+        """
+        self.qrels = qrels
+        self.min_label = min_label
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Add what is missing; see the class.
+
+        Raises:
+            InputError: For judgements with grades out of range.
+        """
+        pt.validate.result_frame(inp, context=self)
+        if len(inp) == 0:
+            return inp
+        judged = grades(self.qrels, self)
+        frame = frames.with_string_ids(inp)
+        found = set(zip(frame["qid"], frame["docno"]))
+        judged = judged[judged["label"].ge(self.min_label) & judged["qid"].isin(set(frame["qid"]))]
+        pairs = sorted(pair for pair in zip(judged["qid"], judged["docno"]) if pair not in found)
+        if not pairs:
+            return inp
+        added = pd.DataFrame(pairs, columns=["qid", "docno"])
+        about = [column for column in pt.model.query_columns(frame) if column != "qid"]
+        added = added.merge(frame[["qid", *about]].drop_duplicates("qid"), on="qid", how="left")
+        if "rank" in frame.columns:
+            last = added["qid"].map(frame.groupby("qid")["rank"].max())
+            added["rank"] = (last + 1 + added.groupby("qid").cumcount()).astype(frame["rank"].dtype)
+        whole = pd.concat([frame, added.reindex(columns=frame.columns)], ignore_index=True)
+        # Each query's additions behind its own candidates.
+        order = pd.factorize(whole["qid"])[0].argsort(kind="stable")
+        return whole.iloc[order].reset_index(drop=True)

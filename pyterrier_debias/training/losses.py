@@ -1,0 +1,317 @@
+r"""Ranking losses, as pure functions on scores. Floor 1.
+
+All take ``scores`` of shape [B, n], one row a query, its positive document first, and return one number to be minimised. All
+share these keywords:
+
+- ``labels``: grades of the same shape; read by losses that know grades (``bce``, ``lambda``), where None means "the first
+  document is relevant, the others are not";
+- ``mask``: booleans of the same shape, False where a row has no document (rows may differ in length);
+- ``weights``: how much an example counts, never a path for gradients: shape [B] for whole queries, or [B, n] for documents. A
+  pair takes the weight of its less relevant document, a softmax takes negatives' weights as multiplicities.
+
+A mean is taken over what the loss counts (pairs, queries or documents) and is not divided by the weights' sum. s+ is the
+positive's score and s- a negative's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyterrier_debias.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    #: ``loss(scores, labels=..., mask=..., weights=...)`` gives a scalar.
+    Loss = Callable[..., torch.Tensor]
+
+#: How :func:`lambda_loss` weighs pairs.
+LAMBDA_SCHEMES = ("lambdarank", "ndcg2", "ndcg2++")
+
+
+def pairwise_hinge(
+    scores: torch.Tensor,
+    *,
+    labels: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
+    margin: float = 1.0,
+) -> torch.Tensor:
+    r"""The mean over pairs of :math:`\max(0, m - s^+ + s^-)`.
+
+    Args:
+        scores: Shape [B, n], positive first.
+        labels: Not read.
+        mask: Shape [B, n], False where there is no document.
+        weights: Shape [B] or [B, n].
+        margin: m.
+
+    Returns:
+        A scalar.
+
+    When not to use it: where the scale of scores is bounded (cosine), with the default margin.
+
+    Example:
+        >>> import torch
+        >>> float(pairwise_hinge(torch.tensor([[2.0, 1.5, -3.0]])))
+        0.25
+    """
+    differences, valid, weights = _pairs(scores, mask, weights)
+    return _mean((margin - differences).clamp(min=0), valid, weights)
+
+
+def ranknet(
+    scores: torch.Tensor,
+    *,
+    labels: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
+    sigma: float = 1.0,
+) -> torch.Tensor:
+    r"""RankNet: the mean over pairs of :math:`-\log \mathrm{sigmoid}(\sigma (s^+ - s^-))`.
+
+    Source: Burges et al., "Learning to Rank using Gradient Descent", ICML 2005, Equation 3 with a target probability of 1.
+
+    Args:
+        scores: Shape [B, n], positive first.
+        labels: Not read.
+        mask: Shape [B, n], False where there is no document.
+        weights: Shape [B] or [B, n].
+        sigma: Steepness.
+
+    Returns:
+        A scalar.
+    """
+    from torch.nn.functional import softplus
+
+    differences, valid, weights = _pairs(scores, mask, weights)
+    return _mean(softplus(-sigma * differences), valid, weights)
+
+
+def pairwise_cross_entropy(
+    scores: torch.Tensor,
+    *,
+    labels: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Softmax cross-entropy within each pair, which is :func:`ranknet` at steepness 1.
+
+    Args:
+        scores: Shape [B, n], positive first.
+        labels: Not read.
+        mask: Shape [B, n], False where there is no document.
+        weights: Shape [B] or [B, n].
+
+    Returns:
+        A scalar.
+    """
+    return ranknet(scores, mask=mask, weights=weights)
+
+
+def info_nce(
+    scores: torch.Tensor,
+    *,
+    labels: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
+    temperature: float = 1.0,
+) -> torch.Tensor:
+    r"""InfoNCE: the mean over queries of :math:`-\log \frac{e^{s^+/\tau}}{e^{s^+/\tau} + \sum e^{s^-/\tau}}`.
+
+    The negatives are those of the row; with in-batch negatives the trainer puts the other queries' documents into the row. With
+    one negative it is :func:`pairwise_cross_entropy`. Weights of shape [B, n]: the first column weighs the query's term, the
+    others multiply the negatives' terms of the denominator.
+
+    Source: van den Oord, Li and Vinyals, "Representation Learning with Contrastive Predictive Coding", 2018, Equation 4.
+
+    Args:
+        scores: Shape [B, n], positive first.
+        labels: Not read.
+        mask: Shape [B, n], False where there is no document.
+        weights: Shape [B] or [B, n]; not negative.
+        temperature: tau.
+
+    Returns:
+        A scalar.
+    """
+    import torch
+
+    scores, mask, weights = _prepared(scores, mask, weights)
+    logits = scores / temperature
+    multiplicity = torch.cat([torch.ones_like(weights[:, :1]), weights[:, 1:]], dim=1) if weights.shape[1] > 1 else None
+    if multiplicity is not None:
+        mask = mask & (multiplicity > 0)
+        logits = logits + multiplicity.where(mask, 1.0).log()
+    # Not -inf: a row without documents would be NaN, and so would its gradient.
+    logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
+    return _mean(-logits.log_softmax(dim=1)[:, :1], mask[:, :1], weights[:, :1])
+
+
+def pointwise_bce(
+    scores: torch.Tensor,
+    *,
+    labels: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Binary cross-entropy of each document's score as a logit; relevant means a grade above 0.
+
+    Args:
+        scores: Shape [B, n].
+        labels: Grades, shape [B, n]; None: the first document is relevant.
+        mask: Shape [B, n], False where there is no document.
+        weights: Shape [B] or [B, n].
+
+    Returns:
+        A scalar, the mean over documents.
+
+    When not to use it: for scores that are no logits (cosine; log-probabilities, which are never positive).
+    """
+    from torch.nn.functional import binary_cross_entropy_with_logits
+
+    scores, mask, weights = _prepared(scores, mask, weights)
+    target = (_grades(scores, labels) > 0).to(scores.dtype)
+    return _mean(binary_cross_entropy_with_logits(scores, target, reduction="none"), mask, weights)
+
+
+def lambda_loss(
+    scores: torch.Tensor,
+    *,
+    labels: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
+    scheme: str = "ndcg2++",
+    sigma: float = 1.0,
+    mu: float = 10.0,
+) -> torch.Tensor:
+    r"""LambdaLoss: log-losses of pairs, weighed by what swapping them does to nDCG.
+
+    The mean over pairs with grade i > grade j of :math:`-\delta_{ij} \log_2 \mathrm{sigmoid}(\sigma (s_i - s_j))`. With gains
+    :math:`G = (2^l - 1) / \mathrm{maxDCG}` and discounts :math:`D = \log_2(1 + \mathrm{rank})` by present scores,
+    :math:`\delta_{ij} = |G_i - G_j|` times :math:`|1/D_i - 1/D_j|` (``'lambdarank'``), or times the same difference between the
+    discounts at the pair's distance and one further (``'ndcg2'``), or times the sum of both with the second times mu
+    (``'ndcg2++'``).
+
+    Source: Wang, Li, Golbandi, Bendersky and Najork, "The LambdaLoss Framework for Ranking Metric Optimization", CIKM 2018,
+    Equations 12, 16 and 17.
+
+    Args:
+        scores: Shape [B, n].
+        labels: Grades, shape [B, n]; None: the first document is relevant.
+        mask: Shape [B, n], False where there is no document.
+        weights: Shape [B] or [B, n].
+        scheme: ``'lambdarank'``, ``'ndcg2'`` or ``'ndcg2++'``.
+        sigma: Steepness.
+        mu: Weight of the second term of ``'ndcg2++'``.
+
+    Returns:
+        A scalar.
+    """
+    import torch
+    from torch.nn.functional import logsigmoid
+
+    if scheme not in LAMBDA_SCHEMES:
+        raise InputError(f"lambda loss: scheme={scheme!r} is not known; use one of {', '.join(LAMBDA_SCHEMES)}")
+    scores, mask, weights = _prepared(scores, mask, weights)
+    grades = _grades(scores, labels).clamp(min=0).masked_fill(~mask, 0)
+    positions = torch.arange(scores.shape[1], device=scores.device)
+    # Ranks and gains are constants; gradients flow through the differences of scores alone.
+    order = scores.detach().masked_fill(~mask, -math.inf).argsort(dim=1, descending=True, stable=True)
+    rank = torch.empty_like(order).scatter_(1, order, positions.expand_as(order))
+    discount = torch.log2(positions.to(scores.dtype) + 2)
+    ideal = ((2**grades - 1).sort(dim=1, descending=True).values / discount).sum(dim=1, keepdim=True)
+    gain = (2**grades - 1) / ideal.clamp(min=1e-10)
+    gap = (gain[:, :, None] - gain[:, None, :]).abs()
+    inverse = 1 / discount
+    lambdas = (inverse[rank][:, :, None] - inverse[rank][:, None, :]).abs()
+    if scheme != "lambdarank":
+        distance = (rank[:, :, None] - rank[:, None, :]).abs()
+        steps = torch.cat([inverse.new_zeros(1), (inverse[:-1] - inverse[1:]).abs()])[distance]
+        lambdas = steps if scheme == "ndcg2" else mu * steps + lambdas
+    losses = -gap * lambdas * logsigmoid(sigma * (scores[:, :, None] - scores[:, None, :])) / math.log(2)
+    valid = (grades[:, :, None] > grades[:, None, :]) & mask[:, :, None] & mask[:, None, :]
+    return _mean(losses, valid, weights[:, None, :])
+
+
+LOSSES: dict[str, Loss] = {
+    "hinge": pairwise_hinge,
+    "ranknet": ranknet,
+    "pairwise": pairwise_cross_entropy,
+    "infonce": info_nce,
+    "bce": pointwise_bce,
+    "lambda": lambda_loss,
+}
+
+#: Losses that read grades, and so may be given several relevant documents at once.
+GRADED = ("bce", "lambda")
+
+
+def get_loss(loss: str | Loss, options: dict[str, Any] | None = None) -> Loss:
+    """Look a loss up by name; a callable is taken as it is.
+
+    Args:
+        loss: A name of ``LOSSES``, or a function ``loss(scores, labels=..., mask=..., weights=...)``.
+        options: Further keywords of the loss, e.g. ``{'margin': 0.5}``.
+
+    Returns:
+        The function with its options.
+
+    Raises:
+        InputError: For a name that is not known.
+
+    Example:
+        >>> get_loss("hinge", {"margin": 2.0}).keywords
+        {'margin': 2.0}
+    """
+    if isinstance(loss, str):
+        if loss not in LOSSES:
+            raise InputError(f"loss {loss!r} is not known; use one of {', '.join(LOSSES)}, or a function")
+        loss = LOSSES[loss]
+    return partial(loss, **options) if options else loss
+
+
+def _prepared(
+    scores: torch.Tensor, mask: torch.Tensor | None, weights: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Scores in float32 or better with zeros where there is no document, the mask, and weights of shape [B, 1] or [B, n]."""
+    import torch
+
+    if scores.ndim != 2:
+        raise InputError(f"losses take scores of shape [queries, documents], not {tuple(scores.shape)}")
+    scores = scores if scores.dtype == torch.float64 else scores.float()
+    mask = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.bool()
+    weights = torch.ones_like(scores[:, 0]) if weights is None else weights.detach().to(scores.dtype)
+    if weights.ndim == 1:
+        weights = weights[:, None]
+    if mask.shape != scores.shape or weights.shape not in (scores.shape, scores[:, :1].shape):
+        raise InputError(
+            f"losses: scores have shape {tuple(scores.shape)}, which mask {tuple(mask.shape)} must share, and of which weights "
+            f"{tuple(weights.shape)} must have the first or both dimensions"
+        )
+    return scores.masked_fill(~mask, 0), mask, weights
+
+
+def _pairs(
+    scores: torch.Tensor, mask: torch.Tensor | None, weights: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The positive's score minus each negative's, shape [B, n-1], which of them there are, and their weights."""
+    scores, mask, weights = _prepared(scores, mask, weights)
+    weights = weights if weights.shape[1] == 1 else weights[:, 1:]
+    return scores[:, :1] - scores[:, 1:], mask[:, :1] & mask[:, 1:], weights
+
+
+def _grades(scores: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+    if labels is not None:
+        return labels.to(scores.dtype)
+    first = scores.new_zeros(scores.shape)
+    first[:, 0] = 1
+    return first
+
+
+def _mean(losses: torch.Tensor, valid: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """The mean over what is valid; 0 where nothing is, still tied to the scores."""
+    return (losses * weights).masked_fill(~valid, 0).sum() / valid.sum().clamp(min=1)

@@ -1,0 +1,178 @@
+"""Groups of candidates and AddJudged."""
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_debias import InputError
+from pyterrier_debias.training.groups import AddJudged, make_groups
+
+
+def candidates(**more):
+    rows = [("q1", "d1"), ("q1", "d2"), ("q1", "d3"), ("q1", "d4"), ("q2", "d1"), ("q2", "d5"), ("q3", "d2"), ("q4", "d3")]
+    frame = pd.DataFrame(rows, columns=["qid", "docno"])
+    return frame.assign(query=lambda f: "text of " + f["qid"], text=lambda f: "text of " + f["docno"], **more)
+
+
+QRELS = pd.DataFrame(
+    [("q1", "d2", 2), ("q1", "d4", 1), ("q1", "d3", 0), ("q2", "d5", 3), ("q2", "d9", 1), ("q3", "d2", 1), ("q9", "d1", 1)],
+    columns=["qid", "docno", "label"],
+)
+
+
+def readable(groups):
+    docnos = groups.column("docno")
+    return {g.qid: ([docnos[i] for i in g.positives], [docnos[i] for i in g.pool]) for g in groups.groups}
+
+
+def test_positives_and_pools():
+    groups = make_groups(candidates(), QRELS, stage="fit")
+    assert readable(groups) == {"q1": (["d2", "d4"], ["d1", "d3"]), "q2": (["d5"], ["d1"])}
+    assert groups.rows.set_index(["qid", "docno"]).loc[("q1", "d2"), "label"] == 2
+    assert groups.counts == {
+        "queries": 4,
+        "trained on": 2,
+        "without a positive": 1,  # q4
+        "without a negative": 1,  # q3
+        "positives": 3,
+        "passages without text": 0,
+    }
+
+
+def test_a_grade_between_is_neither_positive_nor_negative():
+    groups = make_groups(candidates(), QRELS, min_label=2, stage="fit")
+    assert readable(groups)["q1"] == (["d2"], ["d1", "d3"])
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.randoms(use_true_random=False), st.integers(1, 3))
+def test_against_sets_whatever_the_order_of_rows(random, min_label):
+    pairs = [(f"q{q}", f"d{d}") for q in range(4) for d in range(6) if random.random() < 0.7]
+    judged = [(q, d, random.randint(-1, 3)) for q, d in pairs if random.random() < 0.5] + [("q0", "elsewhere", 1)]
+    frame = pd.DataFrame(pairs, columns=["qid", "docno"]).assign(query="a query", text="a text")
+    qrels = pd.DataFrame(judged, columns=["qid", "docno", "label"])
+    label = {(q, d): n for q, d, n in judged}
+    expected = {}
+    for qid in sorted({q for q, _ in pairs}):
+        own = sorted(d for q, d in pairs if q == qid)
+        positives = [d for d in own if label.get((qid, d), 0) >= min_label]
+        pool = [d for d in own if label.get((qid, d), 0) <= 0]
+        if positives and pool:
+            expected[qid] = (positives, pool)
+    shuffled = frame.sample(frac=1, random_state=random.randint(0, 99))
+    if not expected or not {q for q, _ in pairs} & set(qrels["qid"]):
+        with pytest.raises(InputError):
+            make_groups(frame, qrels, min_label=min_label, stage="fit")
+        return
+    groups = make_groups(frame, qrels, min_label=min_label, stage="fit")
+    assert readable(groups) == expected
+    again = make_groups(shuffled, qrels.iloc[::-1], min_label=min_label, stage="fit")
+    assert again.fingerprint == groups.fingerprint
+    pd.testing.assert_frame_equal(again.rows, groups.rows)
+
+
+def test_the_fingerprint_knows_texts_queries_and_grades():
+    def print_of(frame=None, qrels=QRELS, **options):
+        return make_groups(candidates() if frame is None else frame, qrels, stage="fit", **options).fingerprint
+
+    prints = [
+        print_of(),
+        print_of(min_label=2),
+        print_of(candidates().assign(text="other")),
+        print_of(candidates().assign(query=lambda f: f["qid"])),
+        print_of(qrels=QRELS.assign(label=1)),
+    ]
+    assert len(set(prints)) == len(prints)
+
+
+def test_other_columns_stay_and_a_missing_one_is_named():
+    groups = make_groups(candidates(score=range(8)), QRELS, stage="fit")
+    assert groups.column("score") == list(range(8))
+    with pytest.raises(InputError, match="no column 'bias'"):
+        groups.column("bias")
+
+
+def test_passages_without_text_are_left_out_and_counted():
+    frame = candidates()
+    frame.loc[0, "text"] = "  "
+    groups = make_groups(frame, QRELS, stage="fit")
+    assert readable(groups)["q1"] == (["d2", "d4"], ["d3"])
+    assert groups.counts["passages without text"] == 1
+    with pytest.raises(InputError, match="text of all 8 candidates is empty"):
+        make_groups(candidates().assign(text=""), QRELS, stage="fit")
+
+
+def test_integer_ids_and_one_word_passages_do():
+    frame = candidates().assign(qid=lambda f: f["qid"].str[1:].astype(int), text="word")
+    qrels = QRELS.assign(qid=QRELS["qid"].str[1:].astype(int))
+    assert set(readable(make_groups(frame, qrels, stage="fit"))) == {"1", "2"}
+
+
+@pytest.mark.parametrize(
+    ("frame", "qrels", "message"),
+    [
+        (
+            candidates(),
+            QRELS.assign(label=0),
+            r"fit: nothing to train on in 4 queries: no candidate is judged 1 or higher; put Add",
+        ),
+        (candidates(), QRELS[QRELS["docno"] == "d9"], r"no candidate is judged"),
+        (candidates().query("docno == 'd2'"), QRELS, r"no query has both a positive and a negative"),
+        (candidates().iloc[:0], QRELS, r"there are no candidates"),
+        (candidates(), QRELS.assign(qid="other"), r"no qid is in both"),
+        (candidates(), QRELS.assign(label=0.5), r"column 'label' of the judgements is 0.5 at row 0 \(qid='q1'"),
+        (candidates(), QRELS.assign(label=100), r"label.* is 100 .*from -2 to 30"),
+        (candidates(), QRELS.assign(label=["good"] * len(QRELS)), r"'good' at row 0"),
+        (candidates(), QRELS.assign(label=float("nan")), r"nan at row 0"),
+        (candidates().assign(text=None), QRELS, r"column 'text' is missing"),
+        (candidates().assign(query=lambda f: f["docno"]), QRELS, r"qid 'q1' has more than one query text"),
+        (pd.concat([candidates()] * 2), QRELS, r"8 \(qid, docno\) pairs occur more than once"),
+    ],
+)
+def test_frames_that_cannot_be_trained_on(frame, qrels, message):
+    with pytest.raises(InputError, match=message):
+        make_groups(frame, qrels, stage="fit")
+
+
+# AddJudged
+
+
+def found():
+    return candidates(score=[4.0, 3, 2, 1, 2, 1, 1, 1], rank=[0, 1, 2, 3, 0, 1, 0, 0], note="first stage").drop(columns="text")
+
+
+def test_added_rows_know_the_query_and_have_no_score():
+    out = AddJudged(QRELS)(found())
+    added = out[~out.set_index(["qid", "docno"]).index.isin(found().set_index(["qid", "docno"]).index)]
+    assert added[["qid", "docno", "query", "rank"]].values.tolist() == [["q2", "d9", "text of q2", 2]]
+    assert added["score"].isna().all()
+    assert added["note"].isna().all()
+    assert out["qid"].is_monotonic_increasing
+    assert out["rank"].dtype == found()["rank"].dtype
+    kept = out.merge(found(), how="inner")
+    assert len(kept) == len(found())
+
+
+def test_only_queries_of_its_judgements_change():
+    validation = found().assign(qid=lambda f: "v" + f["qid"])
+    pd.testing.assert_frame_equal(AddJudged(QRELS)(validation), validation)
+    assert AddJudged(QRELS, min_label=2)(found()).equals(found())
+
+
+def test_several_additions_stand_behind_their_own_query():
+    qrels = pd.DataFrame({"qid": ["q1", "q1", "q3"], "docno": ["z", "y", "d1"], "label": 1})
+    out = AddJudged(qrels)(found())
+    assert out[out["qid"] == "q1"][["docno", "rank"]].values.tolist()[4:] == [["y", 4], ["z", 5]]
+    assert out["qid"].tolist() == ["q1"] * 6 + ["q2"] * 2 + ["q3"] * 2 + ["q4"]
+
+
+def test_it_refuses_grades_out_of_range():
+    with pytest.raises(InputError, match="AddJudged: column 'label'"):
+        AddJudged(QRELS.assign(label=99))(found())
+
+
+def test_it_makes_a_missed_positive_trainable():
+    qrels = pd.DataFrame({"qid": ["q4"], "docno": ["d9"], "label": [1]})
+    frame = AddJudged(qrels)(found()).assign(text=lambda f: "text of " + f["docno"])
+    assert readable(make_groups(frame, qrels, stage="fit")) == {"q4": (["d9"], ["d3"])}
