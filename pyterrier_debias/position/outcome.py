@@ -174,9 +174,8 @@ class Outcome:
             part = part.assign(rotated=original + difference, difference=difference)
             part = part.assign(**{f"rotated_{draw}": rotated[:, column] for column, draw in enumerate(draws)})
             for where in psi.PLACEMENTS:
-                placed = values.get((where, 0))
-                known = part["qid"].isin(answered) if placed is not None else False
-                part[where] = np.where(known, placed[measure].to_numpy() if placed is not None else np.nan, np.nan)
+                placed = values[where, 0][measure].to_numpy() if (where, 0) in values else np.nan
+                part[where] = np.where(part["qid"].isin(answered), placed, np.nan)
             parts.append(part)
         return pd.concat(parts, ignore_index=True)
 

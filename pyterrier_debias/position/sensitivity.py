@@ -104,7 +104,7 @@ class PositionSensitivity(Stage):
             pipeline: A ranker, a pipeline that begins with a retriever, or a :class:`pyterrier_debias.System`.
             dataset: Where judgements, answers and, for retrievers, the corpus come from, if they are not given.
             answers: Frame ``qid``, ``docno``, ``answer``, and ``start`` and ``end`` (characters) where known; where only the
-                string is known, its first occurrence counts. Default the dataset's.
+                string is known, its occurrences are searched for. The first answer in a passage counts. Default the dataset's.
             rotation: How passages are rotated; None means ``RotatePassages()``. Its ``text_attr`` is the column that is read, its
                 unit is the one that placement moves by.
             draws: How many rotations of each list, at least 1. The mean over them is what is compared.
@@ -179,7 +179,10 @@ class PositionSensitivity(Stage):
         check_overlap(topics, qrels, self)
         judged = judged_qids(topics, qrels)
         # Only judged queries have a value; nobody should pay for ranking the others.
-        return self._result(self._lists(inp[inp["qid"].isin(judged)], given), judged, qrels)
+        inp = inp[inp["qid"].isin(judged)]
+        if inp.empty:
+            raise InputError("PositionSensitivity: none of the judged queries has candidates; check that the qids are the same")
+        return self._result(self._lists(inp, given), judged, qrels)
 
     # ------------------------------------------------------------------------------------------------ options
 

@@ -435,6 +435,8 @@ def test_input_that_cannot_be_used():
         probe.evaluate(CANDIDATES)
     with pytest.raises(InputError, match="no qid is in both"):
         probe.evaluate(CANDIDATES, QRELS.assign(qid="other"))
+    with pytest.raises(InputError, match="none of the judged queries"):
+        probe.evaluate(CANDIDATES[CANDIDATES["qid"] == "q1"], QRELS[QRELS["qid"] != "q1"], topics=CANDIDATES)
     with pytest.raises(InputError, match="'text' is missing"):
         probe.evaluate(CANDIDATES.assign(text=None), QRELS)
     with pytest.raises(InputError, match="more than once"):
