@@ -31,35 +31,41 @@ LEVEL = 0.05
 PRIMARY = "rotated - original"
 
 
-def p_values(task: tuple[float, int, int, int]) -> dict[str, Any]:
-    """p of every test of the room, on one world."""
-    strength, seed, topics, depth = task
+def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
+    """p of every test of the room, on one world and each strength of the ranker."""
+    seed, strengths, topics, depth = task
     collection = PlantedCollection(seed, topics=topics)
     run = collection.get_runs()["bm25"].merge(collection.get_topics()[["qid", "query"]], on="qid")
-    probe = PositionSensitivity(
-        PlantedRanker("position", strength=strength, seed=seed),
-        dataset=collection,
-        rotation=RotatePassages(seed=seed),
-        measures=["nDCG@10"],
-        depth=depth,
-        resamples=999,
-        seed=seed,
-    )
-    result = probe.evaluate(collection.text_loader()(run), topics=collection.get_topics())
-    table = result.table.set_index("comparison")
-    index = result.psi.set_index("answers")["p"]
-    return {
-        "strength": strength,
-        "seed": seed,
-        "n": table.loc[PRIMARY, "n"],
-        "difference": table.loc[PRIMARY, "difference"],
-        PRIMARY: table.loc[PRIMARY, "p"],
-        "rotated - original, paired t": table.loc[PRIMARY, "p_t"],
-        "end - start": table.loc["end - start", "p"],
-        "displacement": result.displacement_summary()["p"],
-        "PSI, answers as found": index.get("as found"),
-        "PSI, answers placed": index.get("placed"),
-    }
+    candidates = collection.text_loader()(run)
+    rows = []
+    for strength in strengths:
+        probe = PositionSensitivity(
+            PlantedRanker("position", strength=strength, seed=seed),
+            dataset=collection,
+            rotation=RotatePassages(seed=seed),
+            measures=["nDCG@10"],
+            depth=depth,
+            resamples=999,
+            seed=seed,
+        )
+        result = probe.evaluate(candidates, topics=collection.get_topics())
+        table = result.table.set_index("comparison")
+        index = result.psi.set_index("answers")["p"]
+        rows.append(
+            {
+                "strength": strength,
+                "seed": seed,
+                "n": table.loc[PRIMARY, "n"],
+                "difference": table.loc[PRIMARY, "difference"],
+                PRIMARY: table.loc[PRIMARY, "p"],
+                "rotated - original, paired t": table.loc[PRIMARY, "p_t"],
+                "end - start": table.loc["end - start", "p"],
+                "displacement": result.displacement_summary()["p"],
+                "PSI, answers as found": index.get("as found"),
+                "PSI, answers placed": index.get("placed"),
+            }
+        )
+    return rows
 
 
 TESTS = (
@@ -102,19 +108,22 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("position-calibration"))
     options = parser.parse_args()
 
-    tasks = [(0.0, seed, options.topics, options.depth) for seed in range(options.seeds)]
-    tasks += [(s, seed, options.topics, options.depth) for s in options.strengths for seed in range(options.power_seeds)]
+    tasks = []
+    for seed in range(max(options.seeds, options.power_seeds)):
+        strengths = [0.0] * (seed < options.seeds) + options.strengths * (seed < options.power_seeds)
+        tasks.append((seed, strengths, options.topics, options.depth))
     started = time.perf_counter()
     with ProcessPoolExecutor(options.workers) as pool:
-        rows = list(pt.tqdm(pool.map(p_values, tasks, chunksize=5), total=len(tasks), desc="worlds"))
-    found = pd.DataFrame(rows)
+        worlds = list(pt.tqdm(pool.map(p_values, tasks, chunksize=5), total=len(tasks), desc="worlds"))
+    found = pd.DataFrame([row for rows in worlds for row in rows])
     table = rates(found)
     options.out.mkdir(parents=True, exist_ok=True)
     found.to_csv(options.out / "p_values.csv", index=False)
     table.to_csv(options.out / "rates.csv", index=False)
     draw(found, options.out / "calibration.png")
 
-    print(f"{len(tasks)} worlds of {options.topics} topics, depth {options.depth}, in {time.perf_counter() - started:.0f} s")
+    seconds = time.perf_counter() - started
+    print(f"{len(found)} probes of {len(tasks)} worlds of {options.topics} topics, depth {options.depth}, in {seconds:.0f} s")
     print(table.round(4).to_string(index=False))
     primary = table[table["test"] == PRIMARY].set_index("strength")
     null = primary.loc[0.0]
