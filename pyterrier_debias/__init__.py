@@ -22,6 +22,7 @@ _PUBLIC = {
     "BiEncoder": "rankers.bi_encoder",
     "MultiVector": "rankers.multi_vector",
     "T5Reranker": "rankers.t5",
+    "TK": "rankers.tk",
     # collections
     "Collection": "collections.base",
     "Dataset": "collections.base",
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from pyterrier_debias.rankers.cross_encoder import CrossEncoder
     from pyterrier_debias.rankers.multi_vector import MultiVector
     from pyterrier_debias.rankers.t5 import T5Reranker
+    from pyterrier_debias.rankers.tk import TK
     from pyterrier_debias.systems import System
 
 

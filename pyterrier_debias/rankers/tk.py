@@ -1,0 +1,483 @@
+"""TK, the Transformer-Kernel ranker, as a stage. Floor 2."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias import frames
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.files import whole_folder
+from pyterrier_debias.rankers import engine
+from pyterrier_debias.rankers.base import InMemory, Ranker, loading, quiet
+from pyterrier_debias.rankers.term_store import TermStore, corpus_batches
+from pyterrier_debias.rankers.towers import places
+from pyterrier_debias.stage import Stage
+
+if TYPE_CHECKING:
+    import torch
+
+    from pyterrier_debias.rankers.tk_model import TKConfig
+
+#: Numbers that one comparison holds at a time: padded vectors of both sides and their match matrices (64 MB in float32).
+_COMPARED = 16_000_000
+
+#: Texts have no special tokens around them.
+_BARE = engine.Template((), (), (), None)
+
+_PROBE = "The harbour bridge of 1932 carries eight lanes, two railway tracks and a footpath."
+
+
+class TK(Ranker):
+    r"""Scores a pair by how strongly, and how often, terms in context match (the Transformer-Kernel ranker).
+
+    Terms have static embeddings, mixed with what two small Transformer layers make of them within their own text; all pairs of a
+    query term and a passage term are compared by cosines, and eleven kernels count the cosines by their height:
+
+    .. math::
+
+        \hat{t} &= \alpha\, t + (1 - \alpha)\, \mathrm{TF}(t + e) \quad\text{(Eq. 4)} \qquad
+        K_k(i) = \sum_j \exp\!\big(-(\cos(\hat{q}_i, \hat{d}_j) - \mu_k)^2 / 2\sigma^2\big) \quad\text{(Eq. 5)} \\
+        s(q, d) &= \sum_k w_k \sum_i \ln K_k(i) \quad\text{(Eq. 6)}
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, ``query`` and the text: ``text_field``, or all ``fields``
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
+    ===============  ==========================================================================
+
+    A passage is read without the query, so its vectors can be made beforehand: :meth:`precomputed`. :meth:`encode_documents`
+    gives them for a look inside, and ``MATSProbe(tk)`` measures how far they depend on positions. A new model comes from
+    :meth:`from_embeddings` or :meth:`from_glove`, a trained one from the folder that :meth:`save` wrote.
+
+    Args:
+        model: A folder or hub name of a TK, another TK (whose weights are copied), or an ``InMemory``
+            :class:`~pyterrier_debias.rankers.tk_model.TKModel`.
+        max_length: Longest text in tokens; None for the model's own (512 for new models). What is cut is logged.
+        device: Where to compute; None picks CUDA, then MPS, then the processor.
+        dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; matching is float32 in any case.
+        batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
+        text_field: The column with the document's text.
+        fields: Columns to join with a blank in place of ``text_field``.
+        long: ``'truncate'``, ``'firstp'`` or ``'maxp'``: what to do with long documents, see
+            :class:`~pyterrier_debias.rankers.base.Ranker`.
+        passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
+        passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
+        verbose: Whether to show progress.
+
+    Raises:
+        InputError: From scoring: missing texts, duplicate pairs, options that are not known, a model that is no TK.
+
+    Sources: Hofstätter, Zlabinger and Hanbury, "Interpretable & Time-Budget-Constrained Contextualization for Re-Ranking", ECAI
+    2020; conventions as used in Hofstätter et al., "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking",
+    ECIR 2021, and in the code that its authors released (``convention``, see
+    :class:`~pyterrier_debias.rankers.tk_model.TKConfig`).
+
+    When not to use it: before it is trained, since a new TK scores at random; for the best effectiveness at any cost, where
+    :class:`~pyterrier_debias.CrossEncoder` stands higher; on documents of thousands of words, which its authors' later TKL reads.
+
+    Example:
+        >>> from pyterrier_debias import TK
+        >>> TK("models/tk-msmarco", max_length=200)
+        TK('models/tk-msmarco', max_length=200)
+
+        A new one: ``tk = TK.from_embeddings("sentence-transformers/all-MiniLM-L6-v2", seed=1)``, and after training
+        ``tk.save("tk")``; in a pipeline ``bm25 % 100 >> texts >> TK("tk")``.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "TK", "help_url": None}
+
+    @classmethod
+    def from_embeddings(
+        cls,
+        model: str | Path,
+        *,
+        convention: str = "paper",
+        positional: str = "absolute",
+        rescale: bool = True,
+        seed: int = 0,
+        config: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> TK:
+        """A new TK over the word pieces and the embedding table of any encoder.
+
+        Args:
+            model: A hub name or folder of a Hugging Face encoder with a fast tokenizer. Only its table of embeddings is kept, and
+                trained on; its special tokens are not put around texts.
+            convention: ``'paper'``, ``'released_v2'`` or ``'released_v1'``, see
+                :class:`~pyterrier_debias.rankers.tk_model.TKConfig`.
+            positional: ``'absolute'``, ``'relative'`` or ``'none'``, see there.
+            rescale: Whether to scale the table so that its rows are sqrt(d / 2) long on average, as those of the table of
+                positions are. Encoders' own rows are about 1 long: positions, and the contextualiser's output, would drown them.
+            seed: Of all weights but the embeddings.
+            config: Other fields of the configuration, e.g. ``{"num_hidden_layers": 1}``.
+            options: Options of the stage.
+
+        Returns:
+            A stage over a model in memory. Its scores mean nothing before it is trained.
+
+        Raises:
+            InputError: For an unknown convention or kind of position, or a model that cannot be loaded.
+        """
+        from transformers import AutoModel, AutoTokenizer
+
+        from pyterrier_debias.rankers.word_tokenizer import without_special_tokens
+
+        settings = _settings(config, convention=convention, positional=positional)
+        with loading(model, cls.__name__) as where:
+            tokenizer = AutoTokenizer.from_pretrained(where)
+            table = AutoModel.from_pretrained(where).get_input_embeddings().weight.detach()
+        if rescale:
+            table = table * ((table.shape[1] / 2) ** 0.5 / table.norm(dim=1).mean())
+        tokenizer = without_special_tokens(tokenizer, max_length=settings.max_position_embeddings)
+        return cls(InMemory(_fresh(settings, table, tokenizer, seed), tokenizer), **options)
+
+    @classmethod
+    def from_glove(
+        cls,
+        path: str | Path,
+        *,
+        words: Collection[str] | None = None,
+        limit: int | None = None,
+        lower_case: bool = True,
+        convention: str = "paper",
+        positional: str = "absolute",
+        seed: int = 0,
+        config: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> TK:
+        """A new TK over whole words and the vectors of a GloVe text file, as in the papers.
+
+        Text is lower-cased and cut at blanks and around each punctuation mark. Words that the file does not hold keep their
+        place, but match nothing and are not attended to.
+
+        Args:
+            path: The file, e.g. ``glove.42B.300d.txt``; see :func:`~pyterrier_debias.rankers.word_tokenizer.read_glove`.
+            words: Keep these words only; None for all. The full file of 1.9 million words takes 2.3 GB.
+            limit: Read at most so many words; None for all.
+            lower_case: Whether text is lower-cased: True for GloVe's 6B and 42B files, False for 840B.
+            convention: As for :meth:`from_embeddings`, and so are ``positional``, ``config`` and ``options``.
+            positional: See there.
+            seed: Of all weights but the embeddings.
+            config: See there.
+            options: Options of the stage.
+
+        Returns:
+            A stage over a model in memory. Its scores mean nothing before it is trained.
+
+        Raises:
+            InputError: For a file that cannot be read, or a line in it that is no word vector; and as :meth:`from_embeddings`.
+        """
+        import torch
+
+        from pyterrier_debias.rankers.word_tokenizer import read_glove, word_tokenizer
+
+        settings = _settings(config, convention=convention, positional=positional)
+        found, vectors = read_glove(path, words=words, limit=limit)
+        tokenizer = word_tokenizer(found, lower_case=lower_case, max_length=settings.max_position_embeddings)
+        table = torch.cat([torch.zeros(2, vectors.shape[1]), torch.from_numpy(vectors.copy())])
+        settings.mask_unknown, settings.unk_token_id = True, tokenizer.unk_token_id
+        return cls(InMemory(_fresh(settings, table, tokenizer, seed), tokenizer), **options)
+
+    def read(self, model: str) -> tuple[Any, Any]:
+        """Load a TK; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
+        from transformers import AutoTokenizer, PreTrainedConfig
+
+        from pyterrier_debias.rankers.tk_model import TKConfig, TKModel
+
+        kind = PreTrainedConfig.get_config_dict(model)[0].get("model_type")
+        if kind != TKConfig.model_type:
+            raise InputError(
+                f"TK: model {model!r} is a {kind}, not a TK; TK.from_embeddings({model!r}) makes a new one over its embeddings"
+            )
+        module, report = TKModel.from_pretrained(model, dtype=self.torch_dtype, output_loading_info=True)
+        if report["missing_keys"]:
+            raise InputError(f"TK: model {model!r} lacks the weights {', '.join(sorted(report['missing_keys'])[:3])}")
+        return module, AutoTokenizer.from_pretrained(model)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the ranker as an ordinary Hugging Face model folder, from which ``TK(folder)`` scores the same.
+
+        Args:
+            folder: Where to write; it appears whole or not at all.
+            overwrite: Whether an existing folder may be replaced.
+
+        Raises:
+            InputError: Where the folder exists and may not be replaced, or cannot be written.
+        """
+        with whole_folder(folder, overwrite=overwrite) as scratch, quiet():
+            self.module.save_pretrained(scratch)
+            self.tokenizer.save_pretrained(scratch)
+
+    # Scoring
+
+    def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
+        """Score n pairs, each distinct text encoded once; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
+        distinct_queries, query_at = places(queries)
+        distinct_docs, doc_at = places(docs)
+        by_doc = np.argsort(doc_at, kind="stable")
+        bounds = np.searchsorted(doc_at[by_doc], np.arange(len(distinct_docs) + 1))
+        sought = self.query_terms(distinct_queries)
+        scores = np.empty(len(docs), dtype=np.float32)
+        for indices, (vectors, mask) in self._encoded(distinct_docs, "documents"):
+            rows = np.concatenate([by_doc[bounds[i] : bounds[i + 1]] for i in indices])
+            doc_rows = np.repeat(np.arange(len(indices)), bounds[indices + 1] - bounds[indices])
+            for part in _parts(len(rows), vectors[0].numel()):
+                found = sought, query_at[rows[part]]
+                scores[rows[part]] = self._matched(*found, vectors[doc_rows[part]], mask[doc_rows[part]])
+        return scores
+
+    def query_terms(self, queries: Sequence[str]) -> list[torch.Tensor]:
+        """Unit vectors of the terms of queries.
+
+        Args:
+            queries: n queries.
+
+        Returns:
+            n float32 tensors, shape [terms, d], on the model's device. Unknown words are left out where they do not count.
+        """
+        return self._terms(queries, "queries")
+
+    def document_terms(self, docs: Sequence[str]) -> list[torch.Tensor]:
+        """Unit vectors of the terms of documents, all that matching needs of them; see :meth:`query_terms`."""
+        return self._terms(docs, "documents")
+
+    def _terms(self, texts: Sequence[str], side: str) -> list[torch.Tensor]:
+        out: list[Any] = [None] * len(texts)
+        for indices, (vectors, mask) in self._encoded(texts, side):
+            for index, of_text, counts in zip(indices, vectors, mask):
+                out[index] = of_text[counts]
+        return out
+
+    def _encoded(self, texts: Sequence[str], side: str) -> Iterator[tuple[np.ndarray, tuple[torch.Tensor, torch.Tensor]]]:
+        """Unit vectors and masks of texts, in batches of like length."""
+        from pyterrier_debias.rankers.tk_model import unit
+
+        module, sequences = self.scoring_module(), self._sequences(texts)
+        sequences.report_cuts(f"TK, {side}", self.window)
+
+        def compute(indices: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+            tensors = {k: v.to(self.torch_device) for k, v in sequences.padded(indices, self.tokenizer).items()}
+            vectors, mask = module.represent(**tensors, query=side == "queries")
+            return unit(vectors), mask
+
+        return engine.batches(
+            sequences.lengths, compute, batch_tokens=self.budget(), verbose=self.verbose, label=f"encoding {side}"
+        )
+
+    def _matched(self, queries: list[torch.Tensor], query_rows: np.ndarray, docs: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
+        """Scores of some pairs: queries by their rows, documents padded, shape [m, longest, d]."""
+        import torch
+
+        with torch.inference_mode():
+            padded, query_mask = _padded([queries[i] for i in query_rows])
+            return self.module.match(padded, query_mask, docs, mask).cpu().numpy()
+
+    def _sequences(self, texts: Sequence[str]) -> engine.Sequences:
+        ids = engine.token_ids(self.tokenizer, texts, verbose=self.verbose)
+        return engine.Sequences(_BARE, self.window, ids, side=self.tokenizer.truncation_side)
+
+    # Training
+
+    def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Turn n pairs into tensors (scorer protocol): ``input_ids`` and ``attention_mask``, and the same of ``query_...``."""
+        every = np.arange(len(docs))
+        tensors = self._sequences(docs).padded(every, self.tokenizer)
+        of_queries = self._sequences(queries).padded(every, self.tokenizer)
+        return {**tensors, **{f"query_{name}": value for name, value in of_queries.items()}}
+
+    def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
+        """Scores of shape [n] for the tensors of :meth:`tokenise`, under autograd where the caller asks for it."""
+        return self.module(**tensors).scores
+
+    # Passages
+
+    def encode_documents(self, texts: Sequence[str]) -> list[tuple[list[str], np.ndarray]]:
+        r"""The vectors of a passage's words after the gate, as ``MATSProbe`` reads them.
+
+        Args:
+            texts: n passages.
+
+        Returns:
+            For each its words (lower-cased runs of ``\w``) and their vectors, float32, shape [words, d]; a word's vector is that
+            of its first token, zeros where the word is unknown.
+        """
+        from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
+
+        return HuggingFaceWords(self, max_length=self.max_length, batch_tokens=self.batch_tokens, stage=self).word_vectors(texts)
+
+    def precomputed(
+        self,
+        corpus: Any,
+        *,
+        folder: str | Path | None = None,
+        dtype: str = "float32",
+        overwrite: bool = False,
+        verbose: bool = False,
+    ) -> PrecomputedTK:
+        """A re-ranker over passages whose vectors were made beforehand; only queries are read, and match matrices computed.
+
+        Args:
+            corpus: A dataset (``get_corpus_iter``), a frame, or an iterable of dictionaries with ``docno`` and the text, which
+                are encoded in batches. Or what was made before: its folder, or a
+                :class:`~pyterrier_debias.rankers.term_store.TermStore`.
+            folder: Where to keep the vectors (whole or not at all); they are then read through a memory map and can be opened
+                again: ``tk.precomputed('the/folder')``. None keeps them in memory.
+            dtype: ``'float32'``, or ``'float16'``, which takes half the room (2 d bytes a term) and moves scores by about 1e-3.
+            overwrite: Whether ``folder`` may be replaced.
+            verbose: Whether to show progress.
+
+        Returns:
+            A stage from result frames without texts to result frames.
+
+        Raises:
+            InputError: For missing texts, docnos that occur twice, an empty corpus, or a folder that exists already or holds no
+                vectors.
+        """
+        if self.long != "truncate":
+            raise InputError(
+                f"TK: long={self.long!r} scores passages, but stored vectors are of whole documents; use long='truncate', or cut "
+                f"the corpus with pt.text.sliding first"
+            )
+        if isinstance(corpus, (str, Path)):
+            corpus = TermStore.open(corpus)
+        if isinstance(corpus, TermStore):
+            return PrecomputedTK(self, corpus, verbose=verbose)
+        batches = (self._stored(rows) for rows in corpus_batches(corpus, verbose))
+        return PrecomputedTK(
+            self, TermStore.make(batches, folder=folder, dtype=dtype, probe=self.probe(), overwrite=overwrite), verbose=verbose
+        )
+
+    def _stored(self, frame: pd.DataFrame) -> tuple[list[str], list[np.ndarray]]:
+        pt.validate.document_frame(frame, extra_columns=self.text_columns(), context=self)
+        docnos = frames.with_string_ids(frame)["docno"].tolist()
+        return docnos, [terms.cpu().numpy() for terms in self.document_terms(self.documents(frame))]
+
+    def probe(self) -> np.ndarray:
+        """What the model makes of a fixed text, float32, shape [d + 1] with the window at the end.
+
+        Kept beside stored vectors, it tells a model with other weights or options, wherever its folder lies.
+        """
+        [vectors] = self.document_terms([_PROBE])
+        return np.append(vectors.sum(dim=0).cpu().numpy(), np.float32(self.window))
+
+
+def _settings(config: Mapping[str, Any] | None, **named: Any) -> TKConfig:
+    """A configuration, checked before anything is loaded."""
+    from pyterrier_debias.rankers.tk_model import TKConfig
+
+    return TKConfig(**{**(config or {}), **named})
+
+
+def _fresh(config: TKConfig, table: torch.Tensor, tokenizer: Any, seed: int) -> torch.nn.Module:
+    """A new model over a table of embeddings; what the table does not give is drawn from the seed."""
+    import torch
+
+    from pyterrier_debias.rankers.tk_model import TKModel
+
+    config.vocab_size, config.hidden_size = table.shape
+    config.pad_token_id = tokenizer.pad_token_id
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = TKModel(config)
+    with torch.no_grad():
+        module.embeddings.weight.copy_(table)
+    return module
+
+
+def _padded(matrices: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Matrices [terms, d] as one tensor [n, longest, d], and which of its rows are terms."""
+    import torch
+
+    lengths = torch.tensor([len(matrix) for matrix in matrices], device=matrices[0].device)
+    padded = torch.nn.utils.rnn.pad_sequence(matrices, batch_first=True)
+    return padded, torch.arange(padded.shape[1], device=padded.device)[None, :] < lengths[:, None]
+
+
+def _parts(n: int, numbers: int) -> Iterator[slice]:
+    """Slices of n pairs whose documents hold so many numbers each, of at most ``_COMPARED`` numbers together."""
+    step = max(_COMPARED // max(numbers, 1), 1)
+    return (slice(start, start + step) for start in range(0, n, step))
+
+
+class PrecomputedTK(Stage):
+    """Re-ranks passages whose vectors were made beforehand; made by :meth:`TK.precomputed`.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, ``query``; no texts
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
+    ===============  ==========================================================================
+
+    Scores are those of the TK over the texts (with ``dtype='float16'`` within about 1e-3).
+
+    When not to use it: on texts that were changed after their vectors were made (rotated ones, say): it sees docnos only. For a
+    collection that is scored once, where writing the vectors costs more than it saves.
+
+    Example:
+        ``bm25 % 1000 >> tk.precomputed(dataset, folder="vectors")``, and later ``tk.precomputed("vectors")``.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "PrecomputedTK", "help_url": None}
+
+    def __init__(self, model: TK, store: TermStore, *, verbose: bool = False):
+        """
+        Args:
+            model: What reads queries.
+            store: The passages' vectors, made by the same model with the same options.
+            verbose: Whether to show progress.
+        """
+        self.model = model
+        self.store = store
+        self.verbose = verbose
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Score and rank every row; see the class.
+
+        Raises:
+            InputError: For a docno without vectors, duplicate pairs, or vectors of another model.
+        """
+        pt.validate.result_frame(inp, extra_columns=["query"], context=self)
+        if len(inp) == 0:
+            return frames.ranked(inp, self)
+        frames.check_text(inp, "query", self)
+        frames.check_pairs(inp, self)
+        rows = self.store.rows(frames.with_string_ids(inp)["docno"].tolist())
+        self._check_model()
+        return frames.ranked(inp.assign(score=self._score(inp["query"].tolist(), rows)), self)
+
+    def _score(self, queries: list[str], rows: np.ndarray) -> np.ndarray:
+        import torch
+
+        distinct, query_at = places(queries)
+        sought = self.model.query_terms(distinct)
+        scores = np.empty(len(rows))
+        lengths, device = self.store.lengths[rows], self.model.torch_device
+        numbers = np.maximum(lengths, 1) * self.store.dimensions
+        with pt.tqdm(total=len(rows), desc="TK", unit="text", disable=not self.verbose) as bar:
+            for pairs in engine.plan(numbers, _COMPARED):
+                docs, mask = _padded([torch.from_numpy(self.store.matrix(row)).to(device) for row in rows[pairs]])
+                scores[pairs] = self.model._matched(sought, query_at[pairs], docs, mask)
+                bar.update(len(pairs))
+        return scores
+
+    def _check_model(self) -> None:
+        """Queries must be read by the model that read the passages; looked at once for the model's present weights."""
+        present = self.model.fingerprint()
+        if self.__dict__.get("_checked") == present:
+            return
+        # Loose enough for another machine or device, far closer than two models ever are.
+        probe, made_by = self.model.probe(), np.array(self.store.probe)
+        if probe.shape != made_by.shape or not np.allclose(probe, made_by, atol=1e-3 * np.abs(probe[:-1]).max()):
+            raise InputError(
+                f"PrecomputedTK: {self.store!r} was made by another model, or with other options, than the one that reads "
+                f"queries; make it again with TK(...).precomputed(corpus, ...)"
+            )
+        self.__dict__["_checked"] = present
+
+    def subtransformers(self) -> dict[str, Any]:
+        """None: the model is no stage of the pipeline here."""
+        return {}

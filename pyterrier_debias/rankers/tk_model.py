@@ -1,0 +1,457 @@
+"""TK, the Transformer-Kernel ranker, as a Hugging Face model. Floor 2.
+
+Importing this module makes ``AutoConfig`` and ``AutoModel`` know the architecture. It needs torch at once, so it is imported only
+where a model is about to be made or loaded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import ModelOutput
+
+from pyterrier_debias.errors import InputError
+
+CONVENTIONS = ("paper", "released_v2", "released_v1")
+POSITIONAL = ("absolute", "relative", "none")
+
+#: Centres of the eleven kernels. There is none at -1, although the paper's text counts from -1 to +1.
+KERNEL_MU = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)
+KERNEL_SIGMA = 0.1
+
+#: A kernel's sum is raised to this before its logarithm is taken: a passage without any match is not infinitely bad.
+FLOOR = 1e-10
+
+
+class TKConfig(PreTrainedConfig):
+    """What a TK model looks like.
+
+    Three conventions differ in what stands behind the eleven kernel sums K_k(i) of query term i, and in the layers:
+
+    ===============  ======================================  =========================================  ================
+    ``convention``   score                                   layer                                      documents start
+    ===============  ======================================  =========================================  ================
+    ``paper``        sum_k w_k sum_i ln K_k(i)               attention, then feed-forward               at 500
+    ``released_v2``  sum_k w_k sum_i ln(f_k K_k(i)),         attention, then feed-forward               at 500
+                     f_k learned, from 1
+    ``released_v1``  a sum_k w_k sum_i s log2 K_k(i) +       feed-forward, then attention; attention    at 0
+                     b sum_k v_k sum_i s K_k(i) / (n + 1),   is scaled by sqrt(d // heads), the first
+                     all learned, s from .01; n terms of     feed-forward has no residual
+                     the passage
+    ===============  ======================================  =========================================  ================
+
+    In all of them a sum is raised to 1e-10 before the logarithm. Sizes are the paper's and no part of the convention: the
+    released configurations have 10 heads that share the width d (``num_attention_heads=10, head_dim=30`` at d = 300) and
+    feed-forward layers of 100 (v1) or 300 (v2). The 32 in v1's configuration is the width of all heads together, which would be
+    ``head_dim=2`` with the paper's 16 heads.
+
+    Args:
+        vocab_size: Rows of the embedding table.
+        hidden_size: d, the width of an embedding.
+        num_hidden_layers: Layers of the contextualiser.
+        num_attention_heads: Heads of a layer.
+        head_dim: Width of a head; queries, keys and values are projected to heads x width, whatever d is.
+        intermediate_size: Width inside the feed-forward parts.
+        convention: See above.
+        positional: ``'absolute'``: the table of sines and cosines is added; ``'relative'``: attention has a learned bias for each
+            head and distance instead; ``'none'``: neither, so that a term's vector does not depend on where the term stands.
+        document_shift: The table's row for a document's first term; queries start at 0. None for the convention's own.
+        max_distance: Distances beyond it share one bias, for ``'relative'``.
+        max_position_embeddings: Longest text in tokens.
+        mask_unknown: Whether unknown words take no part in attention and matching; they keep their place in any case.
+        unk_token_id: The unknown word's id; needed for ``mask_unknown``.
+        pad_token_id: The padding token's id.
+        kernel_mu: Centres of the kernels.
+        kernel_sigma: Width of the kernels.
+        layer_norm_eps: Added to variances.
+
+    Raises:
+        InputError: For an unknown convention or kind of position.
+
+    Example:
+        >>> TKConfig(positional="none").document_shift
+        500
+    """
+
+    model_type = "transformer_kernel"
+
+    def __init__(
+        self,
+        vocab_size: int = 30522,
+        hidden_size: int = 300,
+        num_hidden_layers: int = 2,
+        num_attention_heads: int = 16,
+        head_dim: int = 32,
+        intermediate_size: int = 100,
+        convention: str = "paper",
+        positional: str = "absolute",
+        document_shift: int | None = None,
+        max_distance: int = 32,
+        max_position_embeddings: int = 512,
+        mask_unknown: bool = False,
+        unk_token_id: int | None = None,
+        pad_token_id: int = 0,
+        kernel_mu: Sequence[float] = KERNEL_MU,
+        kernel_sigma: float = KERNEL_SIGMA,
+        layer_norm_eps: float = 1e-5,
+        **kwargs: Any,
+    ):
+        for option, value, known in (("convention", convention, CONVENTIONS), ("positional", positional, POSITIONAL)):
+            if value not in known:
+                raise InputError(f"TK: {option}={value!r} is not known; use one of {', '.join(known)}")
+        if mask_unknown and unk_token_id is None:
+            raise InputError("TK: mask_unknown=True needs unk_token_id")
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.head_dim = head_dim
+        self.intermediate_size = intermediate_size
+        self.convention = convention
+        self.positional = positional
+        self.document_shift = (0 if convention == "released_v1" else 500) if document_shift is None else document_shift
+        self.max_distance = max_distance
+        self.max_position_embeddings = max_position_embeddings
+        self.mask_unknown = mask_unknown
+        self.unk_token_id = unk_token_id
+        self.kernel_mu = list(kernel_mu)
+        self.kernel_sigma = kernel_sigma
+        self.layer_norm_eps = layer_norm_eps
+        super().__init__(pad_token_id=pad_token_id, **kwargs)
+
+
+@dataclass
+class TKOutput(ModelOutput):
+    """What :class:`TKModel` returns.
+
+    Attributes:
+        scores: Scores of pairs, shape [n]; None without queries.
+        last_hidden_state: The documents' vectors after the gate, shape [n, longest, d]; zeros where a term does not count.
+        hidden_states: Where asked for: the static embeddings with their positions, then the states after each layer (before the
+            gate).
+    """
+
+    scores: torch.Tensor | None = None
+    last_hidden_state: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+
+
+def positional_table(rows: int, dimensions: int) -> np.ndarray:
+    r"""The released code's table of positions: sines in the first half of a row, cosines in the second.
+
+    .. math:: e_{p,i} = \sin(p\,\lambda_i),\quad e_{p,h+i} = \cos(p\,\lambda_i),\quad
+              \lambda_i = \exp(-i \ln(10^4) / (h - 1)),\quad h = \lfloor d/2 \rfloor,\ i = 0 \dots h-1
+
+    An odd last dimension is 0. It is not the interleaved table of Vaswani et al. (2017), whose scales are
+    :math:`10^{-4 \cdot 2i/d}`.
+
+    Args:
+        rows: Positions 0 to rows - 1.
+        dimensions: d, at least 4.
+
+    Returns:
+        float32, shape [rows, d].
+
+    Example:
+        >>> positional_table(2, 5).astype(float).round(4).tolist()
+        [[0.0, 0.0, 1.0, 1.0, 0.0], [0.8415, 0.0001, 0.5403, 1.0, 0.0]]
+    """
+    half = dimensions // 2
+    scales = np.exp(-np.arange(half) * math.log(1e4) / (half - 1))
+    angles = np.arange(rows)[:, None] * scales
+    table = np.zeros((rows, dimensions), dtype=np.float32)
+    table[:, :half], table[:, half : 2 * half] = np.sin(angles), np.cos(angles)
+    return table
+
+
+@lru_cache(maxsize=16)
+def _cached_table(rows: int, dimensions: int) -> np.ndarray:
+    return positional_table(rows, dimensions)
+
+
+def kernel_sums(cosines: torch.Tensor, mask: torch.Tensor, mu: Sequence[float], sigma: float) -> torch.Tensor:
+    r"""The soft counts of matches by their strength, :math:`K_k(i) = \sum_j \exp(-(c_{ij} - \mu_k)^2 / 2\sigma^2)` (Eq. 5, 6).
+
+    Args:
+        cosines: The match matrix of each pair, shape [n, query terms, document terms].
+        mask: Which document terms count, bool, shape [n, document terms].
+        mu: Centres of the kernels, K of them.
+        sigma: Their width.
+
+    Returns:
+        Shape [n, query terms, K].
+
+    Example:
+        >>> kernel_sums(torch.tensor([[[1.0, 1.0, 0.3]]]), torch.tensor([[True, True, False]]), (1.0, 0.9), 0.1)
+        tensor([[[2.0000, 1.2131]]])
+    """
+    # One kernel at a time: n x q x l numbers are held instead of K times as many.
+    counts = mask[:, None, :].to(cosines.dtype)
+    return torch.stack([((cosines - m).square() * (-0.5 / sigma**2)).exp().mul(counts).sum(dim=-1) for m in mu], dim=-1)
+
+
+class TKLayer(nn.Module):
+    """One layer of the contextualiser, after the convention of :class:`TKConfig`.
+
+    Args:
+        config: The model's configuration.
+        first: Whether it is the first layer.
+    """
+
+    def __init__(self, config: TKConfig, first: bool):
+        super().__init__()
+        d, inner = config.hidden_size, config.num_attention_heads * config.head_dim
+        self.heads = config.num_attention_heads
+        self.feed_forward_first = config.convention == "released_v1"
+        self.residual = not (first and self.feed_forward_first)
+        self.scale = (d // self.heads if self.feed_forward_first else config.head_dim) ** -0.5
+        self.qkv = nn.Linear(d, 3 * inner)
+        self.output = nn.Linear(inner, d)
+        self.expand = nn.Linear(d, config.intermediate_size)
+        self.contract = nn.Linear(config.intermediate_size, d)
+        self.attention_norm = nn.LayerNorm(d, eps=config.layer_norm_eps)
+        if not self.feed_forward_first:
+            self.feed_forward_norm = nn.LayerNorm(d, eps=config.layer_norm_eps)
+
+    def attention(self, states: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Multi-head self-attention; ``bias`` is added to the logits, shape broadcastable to [n, heads, length, length]."""
+        n, length, _ = states.shape
+        query, key, value = self.qkv(states).view(n, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=self.scale)
+        return self.output(mixed.transpose(1, 2).reshape(n, length, -1))
+
+    def forward(self, states: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """States [n, length, d] to states of the same shape."""
+        if self.feed_forward_first:
+            fed = self.contract(nn.functional.relu(self.expand(states)))
+            fed = fed + states if self.residual else fed
+            return self.attention_norm(self.attention(fed, bias) + fed)
+        states = self.attention_norm(states + self.attention(states, bias))
+        return self.feed_forward_norm(states + self.contract(nn.functional.relu(self.expand(states))))
+
+
+class KernelPooling(nn.Module):
+    """From match matrices to scores, after the convention of :class:`TKConfig`.
+
+    Args:
+        config: The model's configuration.
+    """
+
+    def __init__(self, config: TKConfig):
+        super().__init__()
+        kernels = len(config.kernel_mu)
+        self.mu, self.sigma, self.convention = tuple(config.kernel_mu), config.kernel_sigma, config.convention
+        self.weights = nn.Parameter(torch.empty(kernels))
+        if self.convention == "released_v2":
+            self.factors = nn.Parameter(torch.empty(kernels))
+        if self.convention == "released_v1":
+            self.scaler = nn.Parameter(torch.empty(1))
+            self.mean_weights = nn.Parameter(torch.empty(kernels))
+            self.combine = nn.Parameter(torch.empty(2))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights as the released code does."""
+        for weights in (self.weights, getattr(self, "mean_weights", None)):
+            if weights is not None:
+                init.uniform_(weights, -0.014, 0.014)
+        if self.convention == "released_v2":
+            init.ones_(self.factors)
+        if self.convention == "released_v1":
+            init.constant_(self.scaler, 0.01)
+            init.uniform_(self.combine, -math.sqrt(0.5), math.sqrt(0.5))
+
+    def forward(self, cosines: torch.Tensor, query_mask: torch.Tensor, document_mask: torch.Tensor) -> torch.Tensor:
+        """Scores, shape [n], of match matrices [n, query terms, document terms] and the masks of their terms."""
+        sums = kernel_sums(cosines, document_mask, self.mu, self.sigma)
+        counts = query_mask[..., None].to(sums.dtype)
+        if self.convention == "released_v2":
+            sums = sums * self.factors.to(sums.dtype)
+        logs = sums.clamp(min=FLOOR).log()
+        by_log = (logs * counts).sum(dim=1) @ self.weights.to(sums.dtype)
+        if self.convention != "released_v1":
+            return by_log
+        terms = document_mask.sum(dim=1)[:, None, None]
+        by_mean = (sums / (terms + 1) * counts).sum(dim=1) @ self.mean_weights.to(sums.dtype)
+        branches = torch.stack([by_log / math.log(2), by_mean], dim=1)
+        return (branches @ self.combine.to(sums.dtype)) * self.scaler.to(sums.dtype)
+
+
+class TKModel(PreTrainedModel):
+    r"""Transformer-Kernel: terms in context, compared by cosines, counted by kernels.
+
+    .. math::
+
+        \hat{t} &= \alpha\, t + (1 - \alpha)\, \mathrm{TF}(t + e) \quad\text{(Eq. 4, for terms of queries and of passages)} \\
+        c_{ij} &= \cos(\hat{q}_i, \hat{d}_j), \qquad
+        K_k(i) = \sum_j \exp\!\big(-(c_{ij} - \mu_k)^2 / 2\sigma^2\big) \quad\text{(Eq. 5)} \\
+        s(q, d) &= \sum_k w_k \sum_i \ln K_k(i) \quad\text{(Eq. 6)}
+
+    Query and passage share embeddings, contextualiser and :math:`\alpha` (learned, from .5). Neither padding nor batch mates play
+    a part. There is no dropout, as in the released code.
+
+    Source: Hofstätter, Zlabinger and Hanbury, "Interpretable & Time-Budget-Constrained Contextualization for Re-Ranking", ECAI
+    2020; as in Hofstätter et al., "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021.
+
+    Args:
+        config: Sizes and conventions.
+
+    Example::
+
+        model = TKModel(TKConfig(vocab_size=1000, hidden_size=64))
+        model.save_pretrained("tk")
+        AutoModel.from_pretrained("tk")(input_ids=ids, attention_mask=mask).last_hidden_state      # passages' vectors
+
+    When not to use it: in a pipeline; :class:`~pyterrier_debias.TK` is the stage, with tokenizer, batches and checks.
+    """
+
+    config_class = TKConfig
+    main_input_name = "input_ids"
+
+    def __init__(self, config: TKConfig):
+        super().__init__(config)
+        if config.positional == "absolute" and config.hidden_size < 4:
+            raise InputError(f"TK: positional='absolute' needs embeddings of at least 4 dimensions, not {config.hidden_size}")
+        self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(TKLayer(config, first=i == 0) for i in range(config.num_hidden_layers))
+        if config.positional == "relative":
+            self.distance_bias = nn.Embedding(2 * config.max_distance + 1, config.num_attention_heads)
+        self.alpha = nn.Parameter(torch.tensor([0.5]))
+        self.pooling = KernelPooling(config)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, KernelPooling):
+            module.reset_parameters()
+        elif isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+            init.zeros_(module.bias)
+        elif isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            init.normal_(module.weight, std=0.02 if module is not self.embeddings else 1.0)
+        elif module is self:
+            init.constant_(module.alpha, 0.5)
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The static embeddings."""
+        return self.embeddings
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """Replace the static embeddings."""
+        self.embeddings = value
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        query_input_ids: torch.Tensor | None = None,
+        query_attention_mask: torch.Tensor | None = None,
+        output_hidden_states: bool = False,
+    ) -> TKOutput:
+        """Contextualise documents, and score them where queries are given.
+
+        Args:
+            input_ids: Documents, int64, shape [n, longest].
+            attention_mask: 1 for tokens, 0 for padding, same shape; None for no padding.
+            query_input_ids: Queries, shape [n, longest query].
+            query_attention_mask: Their mask.
+            output_hidden_states: Whether to return the states of all layers.
+
+        Returns:
+            The documents' vectors, and scores where queries are given.
+        """
+        mask = self.term_mask(input_ids, attention_mask)
+        vectors, states = self._contextualise(input_ids, mask, self.config.document_shift)
+        scores = None
+        if query_input_ids is not None:
+            queries, query_mask = self.represent(query_input_ids, query_attention_mask, query=True)
+            scores = self.match(unit(queries), query_mask, unit(vectors), mask)
+        return TKOutput(scores=scores, last_hidden_state=vectors, hidden_states=states if output_hidden_states else None)
+
+    def term_mask(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        """Which tokens count as terms: no padding, and no unknown words where the configuration says so. Bool, [n, longest]."""
+        mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+        return mask & (input_ids != self.config.unk_token_id) if self.config.mask_unknown else mask
+
+    def represent(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, *, query: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Vectors of terms after the gate (Eq. 4).
+
+        Args:
+            input_ids: Texts, int64, shape [n, longest].
+            attention_mask: 1 for tokens, 0 for padding.
+            query: Whether the texts are queries, whose positions start at 0.
+
+        Returns:
+            The vectors, shape [n, longest, d], zeros where the mask is False; and the mask, see :meth:`term_mask`.
+        """
+        mask = self.term_mask(input_ids, attention_mask)
+        return self._contextualise(input_ids, mask, 0 if query else self.config.document_shift)[0], mask
+
+    def _contextualise(
+        self, input_ids: torch.Tensor, mask: torch.Tensor, start: int
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        static = self.embeddings(input_ids) * mask[..., None]
+        if input_ids.shape[1] == 0:
+            return static, (static,) * (len(self.layers) + 1)
+        states = [static + self._positions(start, static) if self.config.positional == "absolute" else static]
+        bias = self._attention_bias(mask, static.dtype)
+        for layer in self.layers:
+            states.append(layer(states[-1], bias))
+        gated = self.alpha * static + (1 - self.alpha) * states[-1]
+        return gated * mask[..., None], tuple(states)
+
+    def _positions(self, start: int, like: torch.Tensor) -> torch.Tensor:
+        """Rows of the table for the positions of a batch, shape [longest, d]."""
+        rows = 512 * math.ceil((start + like.shape[1]) / 512)
+        table = _cached_table(rows, like.shape[2])[start : start + like.shape[1]]
+        return torch.from_numpy(table).to(like.device, like.dtype)
+
+    def _attention_bias(self, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """What is added to attention logits: nothing for terms, a huge negative number for the rest, and the distance's bias."""
+        # Finite, so that a text without any term gives no NaN.
+        bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
+        bias = bias[:, None, None, :]
+        if self.config.positional != "relative":
+            return bias
+        limit, places = self.config.max_distance, torch.arange(mask.shape[1], device=mask.device)
+        distances = (places[None, :] - places[:, None]).clamp(-limit, limit) + limit
+        return (self.distance_bias(distances).permute(2, 0, 1)[None] + bias).clamp(min=torch.finfo(dtype).min)
+
+    def match(
+        self, queries: torch.Tensor, query_mask: torch.Tensor, documents: torch.Tensor, document_mask: torch.Tensor
+    ) -> torch.Tensor:
+        """Score pairs of represented texts (Eq. 5 and 6), in float32.
+
+        Args:
+            queries: Unit vectors of query terms, shape [n, query terms, d].
+            query_mask: Which of them count, bool, shape [n, query terms].
+            documents: Unit vectors of document terms, shape [n, document terms, d].
+            document_mask: Which of them count.
+
+        Returns:
+            Scores, float32, shape [n].
+        """
+        cosines = queries.float() @ documents.float().transpose(1, 2)
+        return self.pooling(cosines, query_mask, document_mask)
+
+
+def unit(vectors: torch.Tensor) -> torch.Tensor:
+    """Vectors over their Euclidean norms, float32; zeros stay zeros."""
+    return nn.functional.normalize(vectors.float(), dim=-1, eps=1e-12)
+
+
+AutoConfig.register(TKConfig.model_type, TKConfig, exist_ok=True)
+AutoModel.register(TKConfig, TKModel, exist_ok=True)

@@ -1,0 +1,123 @@
+"""Tokenizers without special tokens for models over static embeddings: words of a GloVe file, or an encoder's pieces. Floor 2."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyterrier_debias.errors import InputError
+
+PAD, UNKNOWN = "[PAD]", "[UNK]"
+
+
+def read_glove(
+    path: str | Path, *, words: Collection[str] | None = None, limit: int | None = None
+) -> tuple[list[str], np.ndarray]:
+    """Read word vectors from a text file as GloVe's are: a word and its numbers on each line, blanks between them.
+
+    A first line that holds two integers (word2vec's form) is skipped. Of a word that occurs twice the first vector counts.
+
+    Args:
+        path: The file, e.g. ``glove.42B.300d.txt``, UTF-8.
+        words: Keep these words only (those of a collection, say); None for all.
+        limit: Read at most so many words, the most frequent ones in GloVe's own files; None for all.
+
+    Returns:
+        n words, and their vectors, float32, shape [n, d].
+
+    Raises:
+        InputError: Where the file cannot be read, a line is not as described (named by its number), or no word is left.
+    """
+    path, wanted = Path(path).expanduser(), None if words is None else set(words)
+    place: dict[str, None] = {}
+    numbers, d = bytearray(), 0
+    try:
+        with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+            for number, line in enumerate(file, start=1):
+                fields = line.rstrip("\r\n ").split(" ")
+                if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
+                    continue
+                d = d or len(fields) - 1
+                # A few words of GloVe's 840B file hold blanks themselves.
+                word = " ".join(fields[: len(fields) - d])
+                if word in place or (wanted is not None and word not in wanted):
+                    continue
+                try:
+                    vector = np.array(fields[len(fields) - d :], dtype=np.float32)
+                except ValueError:
+                    vector = np.empty(0, dtype=np.float32)
+                if not word or not len(vector) or not np.isfinite(vector).all():
+                    raise InputError(f"{path}, line {number}: expected a word and {max(d, 1)} numbers, blanks between them")
+                place[word] = None
+                numbers += vector.tobytes()
+                if len(place) == limit:
+                    break
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    if not place:
+        raise InputError(f"{path} holds no word vectors{'' if wanted is None else ' of the words asked for'}")
+    return list(place), np.frombuffer(numbers, dtype=np.float32).reshape(len(place), d)
+
+
+def word_tokenizer(words: Sequence[str], *, lower_case: bool = True, max_length: int = 512) -> Any:
+    """A Hugging Face tokenizer over whole words: text is cut at blanks and around each punctuation mark.
+
+    Args:
+        words: The vocabulary. Ids are 0 for padding, 1 for unknown words, then the words in their order.
+        lower_case: Whether text is lower-cased first.
+        max_length: What the tokenizer tells as its longest text.
+
+    Returns:
+        A ``PreTrainedTokenizerFast`` that adds no special tokens.
+
+    Example:
+        >>> tokenizer = word_tokenizer(["tea", "hot", "."])
+        >>> tokenizer("Hot tea, please.")["input_ids"]
+        [3, 2, 1, 1, 4]
+    """
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+    vocabulary = {word: i for i, word in enumerate([PAD, UNKNOWN, *words])}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    backend.normalizer = normalizers.Sequence([normalizers.NFC(), *([normalizers.Lowercase()] if lower_case else [])])
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return _wrapped(backend, PAD, UNKNOWN, max_length)
+
+
+def without_special_tokens(tokenizer: Any, *, max_length: int = 512) -> Any:
+    """The same tokenizer, but one that frames a text by nothing ([CLS] and [SEP] mean nothing to static embeddings).
+
+    Args:
+        tokenizer: A fast Hugging Face tokenizer.
+        max_length: What the tokenizer tells as its longest text.
+
+    Returns:
+        A new tokenizer with the same ids; padding is what it was, or the token with id 0.
+
+    Raises:
+        InputError: For a tokenizer that is not a fast one.
+    """
+    from tokenizers import Tokenizer, processors
+
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(f"TK: the tokenizer {type(tokenizer).__name__} is no fast tokenizer; convert it to one first")
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.post_processor = processors.Sequence([])
+    backend.no_padding()
+    backend.no_truncation()
+    return _wrapped(backend, tokenizer.pad_token or tokenizer.convert_ids_to_tokens(0), tokenizer.unk_token, max_length)
+
+
+def _wrapped(backend: Any, pad: str, unknown: str | None, max_length: int) -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token=pad,
+        unk_token=unknown,
+        model_max_length=max_length,
+        model_input_names=["input_ids", "attention_mask"],
+    )
