@@ -133,8 +133,8 @@ class MATSProbe(Stage):
             min_pairs: A word counts at a distance where it has at least so many pairs.
             sample: For the spread over pairs: None keeps all vectors while they fit into ``memory``; k keeps at most k
                 occurrences of a word; 0 leaves that spread out.
-            memory: Bytes for the vectors kept for the spread over pairs. The sums take d x 8 bytes for each word and position
-                that were seen together, beside it.
+            memory: Bytes for the sums, which go to temporary files beyond, and as many again for the vectors that are kept
+                for the spread over pairs.
             piece: ``'first'``: a word's vector is that of its first piece; ``'mean'``: the mean over its pieces. Hugging Face
                 encoders only, as all that follows but ``text_field`` and ``verbose``.
             layer: Whose hidden states: 0 the embeddings, 1 to L after each layer; negative numbers from the end.
@@ -349,12 +349,12 @@ def plot_ats(
         plots.label_axes(
             axes,
             x="distance between two occurrences of a word (words)",
-            y="ATS (mean cosine)",
+            y="ATS (mean cosine)" if std == "none" else f"ATS (mean cosine; shade: 1 sd over {std})",
             n=passages.pop() if len(passages) == 1 else None,
             unit="passages",
         )
         axes.margins(x=0)
-        axes.legend(loc="best")
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1))
     if path is not None:
         plots.save(axes.figure, path)
     return axes

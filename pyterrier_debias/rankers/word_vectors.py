@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import os
 import re
 import threading
@@ -21,6 +22,8 @@ from pyterrier_debias.rankers.packed import PackedBert
 
 if TYPE_CHECKING:
     import torch
+
+logger = logging.getLogger(__name__)
 
 PIECES = ("first", "mean")
 
@@ -195,7 +198,15 @@ class HuggingFaceWords:
             ids.append(np.asarray(tokens, dtype=np.int32))
         window = window_of(tokenizer, model.config, self.max_length, self.stage)
         sequences = engine.Sequences(engine.Template.single(tokenizer), window, ids, side=tokenizer.truncation_side)
-        sequences.report_cuts(stage_name(self.stage), window)
+        cut = int(np.count_nonzero(sequences.cut))
+        if cut:
+            logger.warning(
+                "%s: %d of %d texts were cut to the window of %d tokens; the words beyond have no vectors",
+                stage_name(self.stage),
+                cut,
+                len(texts),
+                window,
+            )
         found: list[Any] = [None] * len(texts)
         for indices, states in self._states(model, tokenizer, sequences):
             for index, of_text in zip(indices, states):
