@@ -115,8 +115,8 @@ class PositionSensitivity(Stage):
                 PSI used on SQuAD.
             bucket_unit: ``'characters'`` or ``'words'`` before the answer, or ``'relative'``: words before it by words in all.
             depth: How many candidates of a query the ranker gets, by rank; None for all.
-            queries_per_call: The ranker gets all lists of so many queries at a time; bounds memory, changes no result. Rankers that
-                encode each text of a call once are faster with more.
+            queries_per_call: The ranker gets all lists of so many queries at a time; bounds memory, changes no result. Rankers
+                that encode each text of a call once are faster with more.
             level: Coverage of intervals.
             resamples: Bootstrap resamples, and permutations of each test.
             seed: Seed of both; rotations have their own.
