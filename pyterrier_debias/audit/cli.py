@@ -133,7 +133,7 @@ def audit(
 
     \b
     Columns of the table:
-      system      what was audited; 'BM25 >> m' is model m over the results of BM25
+      BM25 >> m   the system that the lines beneath are about: model m over the results of BM25
       measure     what was measured, such as nDCG@10; * marks the primary test of that bias
       of          where, or between what, it was measured
       value       the figure, a mean over queries where nothing else is said
@@ -143,6 +143,7 @@ def audit(
       n           how many queries stand behind it
       p           how often chance alone would give a figure as extreme
       p corr.     the same after correction for all tests of the table: below 0.05 is called significant
+      how         a letter; the choices behind the figure stand beside it beneath the table
 
     \b
     Exit codes:
@@ -207,7 +208,7 @@ def _audit(
         )  # fmt: skip
         if results is not None:
             result.write_files(results)
-    width = min(max(shutil.get_terminal_size((100, 24)).columns, 80), 120)
+    width = min(max(shutil.get_terminal_size((110, 24)).columns, 80), 120)
     typer.echo(result.to_text(width))
     if out is not None:
         typer.echo(f"\nWritten to {out}: open {out / 'index.html'}")

@@ -74,6 +74,8 @@ def find_model(name: str, kind: str | None = None) -> Model:
     if name.lower() in _MINILM:
         source = _packaged_minilm() or "sentence-transformers/all-MiniLM-L6-v2"
         name = DEFAULT_MODEL
+    elif Path(name).expanduser().is_dir():
+        source = str(Path(name).expanduser())
     config = _read(source, "config.json", required=True)
     detected = kind or _kind(source, config)
     if detected is None:
@@ -107,7 +109,7 @@ def _kind(source: str, config: Any) -> str | None:
 
 def _read(source: str, file: str, *, required: bool = False) -> Any:
     """A JSON file of a model; None where it does not exist and is not required."""
-    folder = Path(source).expanduser()
+    folder = Path(source)
     if folder.is_dir():
         path = folder / file
         if not path.is_file():

@@ -6,7 +6,7 @@ import base64
 import html
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 #: Below this corrected p a finding is called significant.
 ALPHA = 0.05
+
+#: The column of the text table that gives way where the line is too long.
+_OF = 2
 
 CORRECTION_NAMES = {"holm": "Holm", "bonferroni": "Bonferroni", "fdr_bh": "Benjamini and Hochberg"}
 
@@ -43,23 +46,26 @@ def probability(p: float) -> str:
 def as_text(result: AuditResult, width: int = 100) -> str:
     """The report as plain text.
 
+    Sentences are printed for the primary tests and for what is significant; all of them are in the table and on the page.
+
     Args:
         result: The audit.
-        width: Characters in a line; a table that needs more shortens the names of systems.
+        width: Characters in a line; a table that needs more shortens the column ``of``.
 
     Returns:
         Lines joined by newlines.
     """
-    parts = ["\n".join(textwrap.wrap(headline(result), width))]
-    notes = [textwrap.fill(note, width) for note in result.settings["notes"]]
-    if notes:
-        parts.append("\n".join(notes))
+    parts = [textwrap.fill(headline(result), width)]
+    parts.extend(textwrap.fill(note, width) for note in result.settings["notes"])
     for bias, rows in result.findings.groupby("bias", sort=False):
-        parts.append(f"{str(bias).upper()}\n{_table(rows, width)}")
-        sentences = [_bullet(text, width) for text in dict.fromkeys(rows["text"]) if text]
-        conventions = [f"  computed with: {text}" for text in dict.fromkeys(rows["convention"]) if text]
-        conventions = [textwrap.fill(line, width, subsequent_indent="    ") for line in conventions]
-        parts.extend("\n".join(lines) for lines in (sentences, conventions) if lines)
+        marks = convention_marks(rows["convention"])
+        parts.append(f"{str(bias).upper()}\n\n{_table(rows, marks, width)}")
+        told = rows[rows["text"].ne("") & (rows["primary"].astype(bool) | (rows["p_corrected"] < ALPHA))]
+        if len(told):
+            parts.append("\n".join(_bullet(text, width) for text in dict.fromkeys(told["text"])))
+        if marks:
+            notes = [f"  {mark}  {text}" for mark, text in shortened_conventions(marks)]
+            parts.append("\n".join(textwrap.fill(note, width, subsequent_indent="     ") for note in notes))
     if len(result.skipped):
         reasons = [f"{bias}: {systems}: {reason}" for bias, systems, reason in skipped_reasons(result.skipped)]
         parts.append("\n".join(["NOT EXAMINED", *(_bullet(reason, width) for reason in reasons)]))
@@ -68,6 +74,41 @@ def as_text(result: AuditResult, width: int = 100) -> str:
         parts.append("\n".join(["BROKEN OFF BY A DEFECT", *(_bullet(error, width) for error in errors)]))
     parts.append(textwrap.fill(f"* the primary test of its bias. p corr.: p {correction_made(result)}", width))
     return "\n\n".join(parts)
+
+
+def convention_marks(conventions: Iterable[str]) -> dict[str, str]:
+    """A letter for each convention, so that figures computed in different ways never look alike.
+
+    Args:
+        conventions: The findings' conventions; empty ones get no letter.
+
+    Returns:
+        Convention to its mark: ``a`` to ``z``, then ``aa``, ``ab``, ...
+    """
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    distinct = [text for text in dict.fromkeys(conventions) if text]
+    return {text: letters[i // 26 - 1] * (i >= 26) + letters[i % 26] for i, text in enumerate(distinct)}
+
+
+def shortened_conventions(marks: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Mark and text of each convention; one that begins like an earlier one names that one's mark instead.
+
+    Args:
+        marks: What :func:`convention_marks` returned.
+
+    Returns:
+        Pairs in the order of the marks.
+
+    Example:
+        >>> shortened_conventions({"3 draws": "a", "3 draws; t-test": "b"})
+        [('a', '3 draws'), ('b', 'a; t-test')]
+    """
+    pairs: list[tuple[str, str]] = []
+    for text, mark in marks.items():
+        earlier = [known for known in list(marks)[: len(pairs)] if text.startswith(f"{known}; ")]
+        longest = max(earlier, key=len, default="")
+        pairs.append((mark, marks[longest] + text[len(longest) :] if longest else text))
+    return pairs
 
 
 def headline(result: AuditResult) -> str:
@@ -99,11 +140,10 @@ def _bullet(text: str, width: int) -> str:
     return textwrap.fill(text, width, initial_indent="  - ", subsequent_indent="    ")
 
 
-def _table(rows: pd.DataFrame, width: int) -> str:
-    """An aligned table of one bias' findings; a column in which nothing stands is left out."""
-    titles = ["system", "", "measure", "of", "value", "95 % interval", "by chance", "n", "p", "p corr."]
+def _table(rows: pd.DataFrame, marks: Mapping[str, str], width: int) -> str:
+    """An aligned table of one bias' findings, system by system; a column in which nothing stands is left out."""
+    titles = ["", "measure", "of", "value", "95 % interval", "by chance", "n", "p", "p corr.", "how"]
     columns = [
-        rows["system"].tolist(),
         ["*" if primary else "" for primary in rows["primary"]],
         rows["measure"].tolist(),
         rows["group"].tolist(),
@@ -113,19 +153,26 @@ def _table(rows: pd.DataFrame, width: int) -> str:
         [str(n) if n else "" for n in rows["n"]],
         [probability(p) for p in rows["p"]],
         [probability(p) for p in rows["p_corrected"]],
+        [marks.get(text, "") for text in rows["convention"]],
     ]
     kept = [i for i, column in enumerate(columns) if any(column)]
     widths = {i: max(len(cell) for cell in [titles[i], *columns[i]]) for i in kept}
-    # Names and places give way, the longer of the two before the other; figures are never cut.
-    while sum(widths.values()) + 2 * (len(widths) - 1) > width and max(widths[0], widths[3]) > 8:
-        widths[0 if widths[0] >= widths[3] else 3] -= 1
+    room = width - 2 - 2 * (len(kept) - 1) - sum(w for i, w in widths.items() if i != _OF)
+    widths[_OF] = min(widths[_OF], max(room, 8))
 
     def line(cells: Sequence[str]) -> str:
         cut = {i: c if len(c) <= widths[i] else f"{c[: widths[i] - 3]}..." for i, c in zip(kept, cells)}
-        return "  ".join(c.ljust(widths[i]) if i < 4 else c.rjust(widths[i]) for i, c in cut.items()).rstrip()
+        words = (c.ljust(widths[i]) if i <= _OF or titles[i] == "how" else c.rjust(widths[i]) for i, c in cut.items())
+        return f"  {'  '.join(words)}".rstrip()
 
-    rules = ["-" * widths[i] for i in kept]
-    return "\n".join(line(cells) for cells in [[titles[i] for i in kept], rules, *zip(*(columns[i] for i in kept))])
+    lines = [line([titles[i] for i in kept]), line(["-" * widths[i] for i in kept])]
+    before = None
+    for system, cells in zip(rows["system"], zip(*(columns[i] for i in kept))):
+        if system != before:
+            lines.append(textwrap.shorten(str(system), width, placeholder="..."))
+        lines.append(line(cells))
+        before = system
+    return "\n".join(lines)
 
 
 def picture(figure: Figure, kind: str) -> bytes:
@@ -228,23 +275,25 @@ def _strip(findings: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _sections(result: AuditResult) -> list[dict[str, Any]]:
     """What the page shows of each bias, in the order of the findings."""
-    biases = list(dict.fromkeys([*result.findings["bias"], *(bias for bias, _ in result.figures)]))
-    rows = {bias: result.findings[result.findings["bias"] == bias] for bias in biases}
-    return [
-        {
-            "name": bias,
-            "findings": [_finding(row) for row in rows[bias].to_dict("records")],
-            # The primary findings' sentences stand at the top of the page already.
-            "sentences": [text for text in dict.fromkeys(rows[bias].loc[~rows[bias]["primary"].astype(bool), "text"]) if text],
-            "conventions": [text for text in dict.fromkeys(rows[bias]["convention"]) if text],
-            "figures": [
-                {"caption": f.caption, "data": base64.b64encode(picture(f, "svg")).decode()}
-                for owner, f in result.figures
-                if owner == bias
-            ],
-        }
-        for bias in biases
-    ]
+    biases = dict.fromkeys([*result.findings["bias"], *(bias for bias, _ in result.figures)])
+    return [_section(bias, result.findings[result.findings["bias"] == bias], result.figures) for bias in biases]
+
+
+def _section(bias: str, rows: pd.DataFrame, figures: Iterable[tuple[str, Figure]]) -> dict[str, Any]:
+    marks = convention_marks(rows["convention"])
+    # The primary findings' sentences stand at the top of the page already.
+    sentences = dict.fromkeys(rows.loc[~rows["primary"].astype(bool), "text"])
+    return {
+        "name": bias,
+        "findings": [_finding(row) | {"how": marks.get(row["convention"], "")} for row in rows.to_dict("records")],
+        "sentences": [text for text in sentences if text],
+        "conventions": shortened_conventions(marks),
+        "figures": [
+            {"caption": figure.caption, "data": base64.b64encode(picture(figure, "svg")).decode()}
+            for owner, figure in figures
+            if owner == bias
+        ],
+    }
 
 
 def _finding(row: dict[str, Any]) -> dict[str, Any]:

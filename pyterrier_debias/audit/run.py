@@ -98,7 +98,7 @@ class AuditResult:
         """The findings as a frame of their own, to sort, filter and join."""
         return self.findings.copy()
 
-    def to_text(self, width: int = 100) -> str:
+    def to_text(self, width: int = 110) -> str:
         """The report as plain text.
 
         Args:
@@ -379,7 +379,7 @@ def _visit(
             continue
         findings.extend(result.findings)
         figures.extend((room.name, figure) for figure in result.figures)
-        if len(result.per_query):
+        if result.per_query is not None and len(result.per_query):
             per_query.append(result.per_query[PER_QUERY_COLUMNS])
     values = pd.concat(per_query, ignore_index=True) if per_query else pd.DataFrame(columns=PER_QUERY_COLUMNS)
     return findings, values, figures, skipped, failed

@@ -61,7 +61,7 @@ def test_numbers_read_alike():
 def test_text_fits_the_terminal_and_says_everything(result, width):
     text = result.to_text(width)
     assert max(map(len, text.splitlines())) <= width
-    assert "longest" in text and "-0.500  [-0.500, -0.500]" in text
+    assert "longest\n" in text and "-0.500  [-0.500, -0.500]" in text
     flat = " ".join(text.split())
     assert "picky: BM25: it has no ranker to probe" in flat
     assert "broken: RuntimeError: the room fell down" in flat
@@ -70,12 +70,24 @@ def test_text_fits_the_terminal_and_says_everything(result, width):
 
 def test_table_columns_are_aligned_and_empty_ones_left_out(result):
     lines = result.to_text(120).splitlines()
-    start = lines.index("ORDER") + 1
+    start = lines.index("ORDER") + 2
     titles, rule = lines[start], lines[start + 1]
     assert "by chance" not in titles
     end = titles.index("value") + len("value")
     assert rule[end - 1] == "-" and rule[end : end + 2] == "  "
-    assert all(re.match(r"-?\d\.\d{3}$", line[:end].split()[-1]) for line in lines[start + 2 : start + 8])
+    rows = [line for line in lines[start + 2 : lines.index("", start + 2)] if line.startswith("  ")]
+    assert len(rows) == len(result.findings.query("bias == 'order'"))
+    assert all(re.match(r"-?\d\.\d{3}$", line[:end].split()[-1]) for line in rows)
+
+
+def test_figures_under_different_conventions_carry_different_letters(result):
+    lines = [line.split() for line in result.to_text(120).splitlines()]
+    how = {line[-1] for line in lines if line[:2] == ["*", "RR@10"]}
+    compared = {line[-1] for line in lines if line[:2] == ["RR@10", "(reversed"]}
+    assert (how, compared) == ({"a"}, {"b"})
+    assert ["b", "a;", "paired", "t-test"] in lines
+    marks = report.convention_marks([f"convention {i}" for i in range(60)])
+    assert len(set(marks.values())) == 60
 
 
 def test_data_is_escaped_everywhere(result, page):
