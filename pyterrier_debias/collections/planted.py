@@ -8,6 +8,7 @@ generator is not tuned to them.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -27,7 +28,7 @@ T = TypeVar("T")
 #: How many passages labellers were shown for a topic.
 SHOWN = 10
 #: Share of topics that lose every answer from the list shown at survivorship 1.
-UNANSWERED = 0.3
+UNANSWERED = 0.25
 #: Passages that a training topic brings with it.
 PER_TRAIN_TOPIC = 6
 #: Fewest passages that a test topic needs.
@@ -35,9 +36,9 @@ FEWEST = 8
 #: Share of topics about persons whose question names a gender.
 GENDERED = 0.5
 #: Chance that a passage which is not a paraphrase words its kind, its property or its attribute with a synonym all the same.
-LOOSE = 0.25
+LOOSE = 0.4
 #: Over how much of the scale of difficulty the share of paraphrases rises from none to all.
-RAMP = 0.6
+RAMP = 0.7
 
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
@@ -45,6 +46,7 @@ _MONTHS = (
 _NUMBERS = (
     "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "fifteen", "twenty", "thirty",
 )
+_SIXTEEN = struct.Struct(">16I")
 _START, _END = "\x01", "\x02"
 #: Where a pronoun would read badly.
 _OBLIQUE = re.compile(
@@ -58,22 +60,20 @@ class _Draws:
     The bits come straight from a keyed hash, not from a library's generator, whose streams may change between releases.
     """
 
-    __slots__ = ("_block", "_count", "_key", "_left")
+    __slots__ = ("_count", "_key", "_left")
 
     def __init__(self, seed: int, *ids: object):
         self._key = "\0".join(map(str, (seed, *ids))).encode()
         self._count = 0
-        self._block = b""
-        self._left = 0
+        self._left: list[int] = []
 
     def bits(self) -> int:
         """32 random bits."""
         if not self._left:
-            self._block = blake2b(self._key, digest_size=64, salt=self._count.to_bytes(8, "big")).digest()
+            block = blake2b(self._key, digest_size=64, salt=self._count.to_bytes(8, "big")).digest()
+            self._left = list(_SIXTEEN.unpack(block))
             self._count += 1
-            self._left = 16
-        self._left -= 1
-        return int.from_bytes(self._block[4 * self._left : 4 * self._left + 4], "big")
+        return self._left.pop()
 
     def uniform(self) -> float:
         """A number in [0, 1)."""
@@ -128,6 +128,7 @@ class _Plan:
     attributes: list[int]
     gender: str | None
     paraphrased: bool
+    loose: float
     role: str
 
 
@@ -262,7 +263,7 @@ class _Writer:
 
         def register() -> str:
             # One draw in any case, so that the share of paraphrases changes nothing else.
-            synonymous = loose.uniform() < LOOSE
+            synonymous = loose.uniform() < plan.loose
             return "paraphrase" if plan.paraphrased or synonymous else "literal"
 
         noun = kind.synonym if register() == "paraphrase" else kind.noun
@@ -270,7 +271,7 @@ class _Writer:
         if kind.stereotype:
             gender = plan.gender or self.gender_of(kind.stereotype, "entity", plan.entity)
         name = self.name(plan.entity, group, gender)
-        era = 1690 + _Draws(seed, "era", plan.entity).below(270)
+        era = 1840 + _Draws(seed, "era", plan.entity).below(120)
 
         # (what it states, the template, the answer); the answer sentence first, the property that goes with it second.
         style = _Draws(seed, "style", key)
@@ -288,7 +289,8 @@ class _Writer:
         trade = style.pick(material.ROLES[trade_gender])
         aside_gender = self.gender_of(trade_gender, "aside", key)
         if style.uniform() < 0.6:
-            parts.append(("aside", style.pick(material.PERSON_ASIDES if kind.stereotype else material.ASIDES), ""))
+            opening = style.pick(material.PERSON_OPENINGS if kind.stereotype else material.OPENINGS)
+            parts.append(("aside", opening + style.pick(material.ENDINGS), ""))
         if style.uniform() < 0.4:
             parts.append(("remark", style.pick(group.remarks), ""))
         aside_first = style.pick(material.FIRST_NAMES[aside_gender])
@@ -306,9 +308,9 @@ class _Writer:
                 subject = self.introduction(_Draws(seed, "introduction", key), name, noun, group)
             elif what in ("aside", "remark"):
                 subject = ""
-            elif u < 0.45 and after not in ("aside", "remark") and not _OBLIQUE.search(template):
+            elif u < 0.5 and after not in ("aside", "remark") and not _OBLIQUE.search(template):
                 subject = subject_pronoun
-            elif u < 0.75:
+            elif u < 0.8:
                 subject = f"the {noun}"
             else:
                 subject = name
@@ -380,6 +382,9 @@ class _World:
         plans += [self._any(f"any{i}") for i in range(passages - len(plans))]
         plans.sort(key=lambda plan: _Draws(seed, "docno", plan.key).bits())
         self.passages = [self.writer.passage(plan) for plan in plans]
+        self.of_group: dict[int, list[int]] = {number: [] for number in range(len(material.GROUPS))}
+        for i, passage in enumerate(self.passages):
+            self.of_group[passage.plan.asks.group].append(i)
         self.docnos = [f"d{i:0{len(str(passages))}d}" for i in range(1, passages + 1)]
 
     def _chosen(self, n: int) -> list[_Combination]:
@@ -437,7 +442,9 @@ class _World:
                 gender = topic.gender if topic.gender != "neutral" and role in ("relevant", "partial") else None
                 yield _Plan(
                     key, entity, about, properties[: 1 + draws.below(2)], attributes[: 2 + draws.below(2)], gender,
-                    self._is_due(role, topic.difficulty), role,
+                    self._is_due(role, topic.difficulty),
+                    2 * LOOSE * topic.difficulty if role in ("relevant", "partial") else LOOSE,
+                    role,
                 )
 
     @staticmethod
@@ -454,13 +461,18 @@ class _World:
         properties = self._drawn(draws, len(group.properties), asks.property, True)[: 1 + draws.below(2)]
         attributes = self._drawn(draws, len(group.attributes), asks.attribute, True)[: 2 + draws.below(2)]
         paraphrased = draws.uniform() < self.paraphrased
-        return _Plan(key, key, asks, properties, attributes, None, paraphrased, "any")
+        return _Plan(key, key, asks, properties, attributes, None, paraphrased, LOOSE, "any")
 
     def _is_due(self, role: str, difficulty: float) -> bool:
-        """Whether the next passage of a role is a paraphrase: more often the more difficult the topic, exact in number."""
-        easy = 1 - self.paraphrased
-        width = min(RAMP, 2 * easy, 2 * self.paraphrased)
-        self._due[role] += min(max((difficulty - easy) / width + 0.5, 0.0), 1.0) if width else self.paraphrased
+        """Whether the next passage of a role is a paraphrase, so that each role comes to the set share.
+
+        Among passages on topic it is the more often so the more difficult the topic: from none to all over RAMP of the scale.
+        """
+        share = self.paraphrased
+        if role in ("relevant", "partial") and 0 < share < 1:
+            width = min(RAMP, 2 * share, 2 * (1 - share))
+            share = min(max((difficulty - (1 - share)) / width + 0.5, 0.0), 1.0)
+        self._due[role] += share
         paraphrased = self._due[role] >= 1
         self._due[role] -= paraphrased
         return paraphrased
@@ -490,13 +502,7 @@ class _World:
         first = 0 if z >= 1 - lost else 1 + int(SHOWN * z / (1 - lost))
         answers = draws.shuffled([i for i, grade in grades.items() if grade == 2])
         partial = draws.shuffled([i for i, grade in grades.items() if grade == 1])
-        group = [i for i, p in enumerate(self.passages) if p.plan.asks.group == topic.asks.group and i not in grades]
-        others = draws.shuffled(group)[:SHOWN]
-        if len(others) < SHOWN:
-            rest = [i for i in range(len(self.passages)) if i not in grades and i not in set(others)]
-            others += draws.shuffled(rest)[: SHOWN - len(others)]
-        if not answers:
-            first = 0
+        others = draws.shuffled([i for i in self.of_group[topic.asks.group] if i not in grades])[-SHOWN:]
         listed = []
         for place in range(1, SHOWN + 1):
             u = draws.uniform()
@@ -601,31 +607,30 @@ class _Frames:
             rows["rank"] += range(len(top))
         self.run = pd.DataFrame(rows).astype({"score": "float64", "rank": "int64"})
 
-    def judgements(self, judged: Mapping[int, Sequence[int]]) -> pd.DataFrame:
-        """Labels of the judged passages: number of the topic to numbers of passages."""
-        qids, labels, which = [], [], []
+    def judgements(self, judged: Mapping[int, np.ndarray]) -> pd.DataFrame:
+        """Labels of the judged passages: number of the topic to sorted numbers of passages."""
+        lengths = [len(passages) for passages in judged.values()]
+        labels = np.zeros(sum(lengths), dtype=np.int64)
+        begin = 0
         for number, passages in judged.items():
-            grades = self.grades[number]
-            qids += [self.qids[number]] * len(passages)
-            labels += [grades.get(i, 0) for i in passages]
-            which += passages
-        docnos = self.docnos[np.array(which, dtype=np.int64)]
-        return pd.DataFrame({"qid": qids, "docno": docnos, "label": np.array(labels, dtype=np.int64)})
+            of_all = np.zeros(len(self.docnos), dtype=np.int64)
+            of_all[list(self.grades[number])] = list(self.grades[number].values())
+            labels[begin : begin + len(passages)] = of_all[passages]
+            begin += len(passages)
+        which = np.concatenate([np.empty(0, dtype=np.int64), *judged.values()])
+        qids = np.repeat(np.array([self.qids[number] for number in judged], dtype=object), lengths)
+        return pd.DataFrame({"qid": qids, "docno": self.docnos[which], "label": labels})
 
     def qrels(self) -> dict[str, pd.DataFrame]:
         """Judgements of every split."""
-        everything = list(range(len(self.docnos)))
         test = range(len(self.world.test))
         train = range(len(self.world.test), len(self.qids))
-        seen = {
-            i: sorted({*self.pooled[i].tolist(), *self.shown[i]}) for i in test if self.survived[i]
-        }
+        seen = {i: np.union1d(self.pooled[i], self.shown[i]) for i in test if self.survived[i]}
+        everything = np.arange(len(self.docnos))
         frames = {"test": self.judgements(seen), "full": self.judgements(dict.fromkeys(test, everything))}
         if self.world.train:
-            known = {i: sorted(self.grades[i]) for i in train}
-            frames["train"] = self.judgements(
-                {i: sorted(set(passages) & set(self.pooled[i].tolist())) for i, passages in known.items()}
-            )
+            known = {i: np.array(sorted(self.grades[i]), dtype=np.int64) for i in train}
+            frames["train"] = self.judgements({i: np.intersect1d(known[i], self.pooled[i]) for i in train})
             frames["train_full"] = self.judgements(known)
         return frames
 
@@ -731,7 +736,7 @@ class PlantedCollection(Collection):
       independent of difficulty. A topic is difficult where many of its passages are paraphrases. Complex wording adds no
       word that any passage holds.
     - ``survivorship``: the share of topics whose first answer comes as late in the list shown to labellers as the topic is
-      difficult; 0.3 of this strength is also the share of topics for which nothing shown answers: they are missing from
+      difficult; a quarter of this strength is also the share of topics for which nothing shown answers: they are missing from
       ``test``.
 
     ``get_runs()['bm25']`` is a frozen BM25 run over all topics (k1 0.9, b 0.4, no stemming), so that nothing needs an index

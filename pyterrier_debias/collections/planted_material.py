@@ -58,7 +58,7 @@ class Group(NamedTuple):
 
 BUILDINGS = Group(
     "buildings",
-    ("{a} House", "the Old {a}", "the {a} Rooms", "Saint {a}", "the {a} {b}", "{a} Court"),
+    ("{a} House", "the Old {a}", "the {a} Foundation", "Saint {a}", "the {a} {b}", "{a} Court"),
     ("in {t}", "near {t}", "on the edge of {t}", "in the heart of {t}"),
     ("modest", "handsome", "draughty", "plain", "stately", "cramped"),
     (
@@ -164,7 +164,7 @@ BUILDINGS = Group(
                 "After {n} years of work {S} was opened in {v}, with speeches and a brass band.",
             ),
             (
-                "{S} first let people in in {v}, on a rainy day in {m}.",
+                "{S} first admitted people in {v}, on a rainy day in {m}.",
                 "The ribbon was cut in {v}, and from then on {S} was busy.",
             ),
         ),
@@ -237,7 +237,7 @@ BUILDINGS = Group(
     ),
     (
         "A small garden behind it is planted with herbs from {t}.",
-        "The {d} wall is covered with ivy, and swallows nest under the eaves.",
+        "The {d} wall is covered with ivy, planted in {y}, and swallows nest under the eaves.",
         "Postcards of it are on sale at the station in {t}.",
         "From the attic one can see as far as {t} on a clear day.",
         "Its windows were replaced in {y}, one after the other.",
@@ -391,7 +391,7 @@ COMPANIES = Group(
             "turnover", "NUMERIC", "what was the annual turnover of {np}", "money",
             (
                 "The annual turnover of {S} was {v}, as a report of {y} shows.",
-                "{S} had a annual turnover of {v} before prices fell.",
+                "{S} had an annual turnover of {v} before prices fell.",
             ),
             (
                 "Receipts at {S} came to {v} in the best twelve months.",
@@ -423,8 +423,8 @@ COMPANIES = Group(
     ),
     (
         "The chimney, {n} times as tall as a house, can be seen from {t}.",
-        "A brass bell at the gate still rings at six in the morning.",
-        "Its carts were painted green until {y}.",
+        "A brass bell at the gate, cast in {t}, still rings {n} times a day.",
+        "Its carts were painted green until {y}, then yellow.",
         "The yard lies {d} of the canal and is paved with cobbles.",
         "An exhibition about it toured {n} towns in {y}.",
     ),
@@ -610,9 +610,9 @@ WATERS = Group(
     (
         "A bench on the {d} side was put up in {y}.",
         "Painters came here from {t} for the evening light.",
-        "In {m} the air smells of wet leaves and smoke.",
+        "In {m} the air smells of wet leaves, as a poet from {t} remarked.",
         "An inn close by has {n} beds and a famous stove.",
-        "Old photographs show children with wooden boats.",
+        "Photographs from {y} show children with wooden boats.",
     ),
 )
 
@@ -749,10 +749,10 @@ SETTLEMENTS = Group(
             ),
         ),
         Attribute(
-            "crop", "ENTITY", "which crop do farmers in {np} grow", "crop",
+            "crop", "ENTITY", "which crop do farmers of {np} grow", "crop",
             (
-                "The crop that farmers in {S} grow is {v}.",
-                "Most farmers in {S} grow {v}, a crop that suits the soil.",
+                "The crop that farmers of {S} grow is {v}.",
+                "Most farmers of {S} grow {v}, a crop that suits the soil.",
             ),
             (
                 "Fields around {S} are sown with {v} every {s}.",
@@ -795,16 +795,16 @@ SETTLEMENTS = Group(
     ),
     (
         "The square has {n} lime trees and a pump.",
-        "On the {d} side stands a tower without windows.",
-        "A weekly market is held under wooden arcades.",
-        "Its coat of arms shows two keys and a boot.",
+        "On the {d} side stands a tower with {n} windows.",
+        "Since {y} a weekly market is held under wooden arcades.",
+        "Its coat of arms, granted in {m} {y}, shows a key and a boot.",
         "There is a museum of buttons, founded in {y}.",
     ),
 )
 
 EVENTS = Group(
     "events",
-    ("{a} Week", "the {a} Days", "the {a} {b}", "the {a} Cup", "Saint {a}", "the Great {a}"),
+    ("{a} Week", "the {a} Jubilee", "the {a} {b}", "the {a} Cup", "Saint {a}", "the Great {a}"),
     ("in {t}", "near {t}", "in the old quarter of {t}", "on the shore at {t}"),
     ("lively", "modest", "noisy", "colourful", "dignified", "popular"),
     (
@@ -916,7 +916,7 @@ EVENTS = Group(
             "spectators", "NUMERIC", "how many spectators attend {np}", "count",
             (
                 "Some {v} spectators attend {S} in a good year.",
-                "In {y} {v} spectators came to attend {S} on the second day.",
+                "In {y} about {v} spectators came to attend {S} on the second day.",
             ),
             (
                 "The crowd at {S} numbers {v}, most of them from {t}.",
@@ -980,11 +980,11 @@ EVENTS = Group(
         ),
     ),
     (
-        "Stalls sell gingerbread in the shape of boots.",
+        "Stalls from {t} sell gingerbread in the shape of boots.",
         "A brass band from {t} plays on the bridge.",
         "Hotels are booked up {n} weeks ahead.",
         "The posters are drawn by hand in an attic in {t}.",
-        "Bells ring at dawn, and shops stay shut.",
+        "Bells ring at dawn, and {n} streets are shut to carts.",
     ),
 )
 
@@ -1169,7 +1169,7 @@ VEHICLES = Group(
         "The brass lamps came from a workshop in {t}.",
         "Its bell hangs in a church {n} miles away.",
         "Models of it were sold as toys until {y}.",
-        "On board there was a piano that nobody could tune.",
+        "On board there was a piano from {t} that nobody could tune.",
         "A song about it is still known in {t}.",
     ),
 )
@@ -1383,7 +1383,7 @@ WORKS = Group(
             "that was stolen by thieves",
             (
                 "{S} was stolen by thieves in {y} and turned up in a hayloft.",
-                "On a {s} evening {S} was stolen by thieves, who left a rose behind.",
+                "One {s} evening {S} was stolen by thieves, who left a rose behind.",
             ),
             (
                 "Burglars carried {S} off in {y}, wrapped in a curtain.",
@@ -1543,11 +1543,11 @@ WORKS = Group(
         ),
     ),
     (
-        "A label on the back is written in green ink.",
+        "A label on the back, of {y}, is written in green ink.",
         "Scholars from {t} have argued about it for {n} years.",
         "A poem of {y} mentions it in passing.",
         "It was photographed for the first time in {y}.",
-        "Under a strong lamp one sees fingerprints.",
+        "Under a strong lamp one sees {n} fingerprints.",
     ),
 )
 
@@ -1729,7 +1729,7 @@ CREATURES = Group(
         ),
     ),
     (
-        "Its call sounds like a creaking door.",
+        "In {m} its call sounds like a creaking door.",
         "Shepherds near {t} take it for a sign of rain.",
         "The colour of its back changes in {m}.",
         "A film about it was made in {t} in {y}.",
@@ -1862,7 +1862,7 @@ DISHES = Group(
             "inventor", "PERSON", "who invented {np}", "person",
             (
                 "{S} was invented by {v} in {y}.",
-                "With only {n} things in the larder, {v} invented {S} for a guest.",
+                "With almost nothing in the larder, {v} invented {S} for a guest.",
             ),
             (
                 "The idea for {S} came from {v}, who kept an inn.",
@@ -1918,7 +1918,7 @@ DISHES = Group(
         "It is eaten with a wooden spoon in {t}.",
         "A tavern near {t} has {n} versions of it on the menu.",
         "The oldest recipe, of {y}, is written in verse.",
-        "Travellers carry it in tins lined with paper.",
+        "Travellers to {t} carry it in tins lined with paper.",
         "In {m} its smell hangs over the whole street.",
     ),
 )
@@ -1993,8 +1993,8 @@ STARTS = (
     "Falk", "Grim", "Hest", "Ilm", "Jost", "Karr", "Lund", "Myr",
 )
 ENDS = (
-    "low", "avel", "rin", "enna", "wick", "ford", "aby", "isk", "ona", "ard", "eth", "mere", "berg", "stow", "ham", "ora",
-    "une", "elle", "olm", "ash", "ova", "idge", "une", "asset", "ingen", "ombe", "unta", "eska", "illo", "ury",
+    "low", "avel", "erin", "enna", "wick", "ford", "aby", "isk", "ona", "ald", "eth", "mere", "berg", "stow", "ham", "ora",
+    "une", "elle", "olm", "ash", "ova", "idge", "umber", "asset", "ingen", "ombe", "unta", "eska", "illo", "ury",
 )
 PLACE_ENDS = ("ton", "bury", "haven", "dale", "mouth", "wick", "by", "stead")
 
@@ -2015,38 +2015,53 @@ ROLES = {
     "male": ("carpenter", "mechanic", "guard", "blacksmith", "plumber", "miner"),
 }
 
-#: Asides about such a person. ``{r}`` the trade, ``{P}`` the name, ``{she}``, ``{her}`` (possessive) and ``{hers}`` (object).
-ASIDES = (
-    "A {r} called {P} gave up {her} Sundays for it, and {she} told {her} neighbours whatever {she} saw.",
-    "One {r}, {P}, talked of nothing else until {she} died.",
-    "The diary of {P}, a {r}, praises it warmly, although {she} hid {her} notes from everyone.",
-    "It impressed a {r} called {P} so deeply that {she} wept and mislaid {her} keys.",
-    "{P}, a {r} by trade, drew it on the wall of {her} kitchen, where {she} could look at it.",
-    "Few knew more about it than {P}, a {r}, and {she} was proud of {her} knowledge.",
-    "A certain {P}, a {r}, put {her} friends on to it, as {she} did on every occasion.",
-    "There is a joke about it by {P}, a {r}, which {she} repeated until people begged {hers} to stop.",
-    "A ballad about it is due to {P}, a {r}, who hummed it at {her} bench.",
-    "When {P}, a {r}, was asked about it, {she} only shook {her} fist.",
-    "Thanks to {P}, a {r} with time on {her} hands, it is better documented than most.",
-    "A {r}, {P}, once bet {her} boots on it, and {she} walked home barefoot.",
-    "{P}, who was a {r}, dreamt about it so often that {she} bought {hers}self a notebook.",
-    "Nobody has collected more gossip about it than {P}, a {r}, and {she} will share it with anyone who asks {hers}.",
-    "A quarrel about it between {P}, a {r}, and {her} landlord amused the whole street.",
-    "The oldest photograph of it was taken by {P}, a {r}, on {her} birthday.",
+#: Asides about such a person: an opening, of things and of persons, and an ending. ``{r}`` the trade, ``{P}`` the name,
+#: ``{she}``, ``{her}`` (possessive) and ``{hers}`` (object).
+OPENINGS = (
+    "A {r} called {P} gave up {her} Sundays for it",
+    "One {r}, {P}, talked of nothing else",
+    "In a diary {P}, a {r}, praises it warmly",
+    "{P}, a {r} by trade, drew it on the wall of {her} kitchen",
+    "The {r} {P} knew more about it than most",
+    "A certain {P}, a {r}, told everyone about it",
+    "{P}, a {r}, never tired of jokes about it",
+    "{P}, a {r}, hummed a ballad about it",
+    "Whenever it was mentioned, {P}, a {r}, shook {her} fist",
+    "A {r}, {P}, once bet {her} boots on it",
+    "A {r} called {P} dreamt about it every week",
+    "{P}, who was a {r}, collected gossip about it",
+    "The {r} {P} quarrelled about it with {her} landlord",
+    "{P}, a {r}, liked to take photographs of it",
 )
-PERSON_ASIDES = (
-    "A {r} called {P} was a close friend, and {she} often brought {her} own supper along.",
-    "One {r}, {P}, lent a hand, although {she} had little time for {her} own work.",
-    "The diary of {P}, a {r}, tells how {she} shared {her} coat on a bitter day.",
-    "Only a {r} named {P} knew the truth, and {she} took it to {her} grave.",
-    "{P}, a {r} by trade, lived next door and grumbled about {her} rent until {she} died.",
-    "A {r} by the name of {P} brought flowers from {her} own window box, as {she} did on every occasion.",
-    "Much of this is known from {P}, a {r}, whose letters {she} dictated to {her} neighbour.",
-    "There is a joke about all this by {P}, a {r}, which {she} repeated until people begged {hers} to stop.",
-    "In old age a {r}, {P}, was the only visitor, and {she} never came without {her} cards.",
-    "{P}, a {r}, claimed to be related, but {she} could not prove it and was left {her} debts.",
-    "A ring that once belonged to {P}, a {r}, vanished and came back, to {her} great relief.",
-    "Gossip linked the name to {P}, a {r}, until {she} put {her} foot down.",
+PERSON_OPENINGS = (
+    "A {r} called {P} often brought supper along",
+    "One {r}, {P}, lent a hand now and then",
+    "In a diary {P}, a {r}, praises these years",
+    "A {r}, {P}, read the newspaper aloud each morning",
+    "{P}, a {r} by trade, carried the coal upstairs",
+    "A {r} by the name of {P} brought flowers on Sundays",
+    "It was {P}, a {r}, who saved the letters",
+    "A {r} called {P} mended the furniture for nothing",
+    "{P}, a {r}, took notes of every conversation",
+    "A neighbour, the {r} {P}, looked after the house",
+    "The {r} {P} claimed to be a distant relative",
+    "{P}, a {r}, painted the front door once a year",
+)
+ENDINGS = (
+    ", and {she} told {her} neighbours so.",
+    ", although {she} never admitted it.",
+    ", which robbed {hers} of many an evening.",
+    ", and {she} was proud of {her} patience.",
+    ", to the delight of {her} friends.",
+    ", until {she} fell ill.",
+    ", for which {her} colleagues teased {hers}.",
+    ", or so {she} claimed in old age.",
+    ", if {her} letters can be trusted.",
+    ", because {her} doctor had told {hers} to.",
+    ", and {she} would do it again.",
+    ", and nobody thanked {hers}.",
+    ", as {she} did on every occasion.",
+    ", with {her} usual persistence.",
 )
 
 PRONOUNS = {
@@ -2067,7 +2082,7 @@ MIDDLE = (
     "of whatever sort",
     "of one sort or another",
     "of whatever provenance",
-    "whatever its sort",
+    "whatever the sort",
 )
 END = (
     "insofar as this is ascertainable by those having investigated it",
