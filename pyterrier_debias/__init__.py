@@ -23,6 +23,11 @@ _PUBLIC = {
     "MultiVector": "rankers.multi_vector",
     "T5Reranker": "rankers.t5",
     "TK": "rankers.tk",
+    # training
+    "Training": "training.options",
+    "AddJudged": "training.groups",
+    "UniformNegatives": "training.samplers",
+    "ColumnWeights": "training.weights",
     # collections
     "Collection": "collections.base",
     "Dataset": "collections.base",
@@ -71,6 +76,10 @@ if TYPE_CHECKING:
     from pyterrier_debias.rankers.t5 import T5Reranker
     from pyterrier_debias.rankers.tk import TK
     from pyterrier_debias.systems import System
+    from pyterrier_debias.training.groups import AddJudged
+    from pyterrier_debias.training.options import Training
+    from pyterrier_debias.training.samplers import UniformNegatives
+    from pyterrier_debias.training.weights import ColumnWeights
 
 
 def __getattr__(name: str) -> Any:

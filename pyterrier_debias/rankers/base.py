@@ -27,9 +27,12 @@ from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
 from pyterrier_debias.stage import Stage
+from pyterrier_debias.training.fitting import Fittable
 
 if TYPE_CHECKING:
     import torch
+
+    from pyterrier_debias.training.options import Training
 
 logger = logging.getLogger(__name__)
 
@@ -221,7 +224,7 @@ def window_of(tokenizer: Any, config: Any, max_length: int | None, stage: Any) -
     return max_length
 
 
-class Ranker(Stage):
+class Ranker(Fittable, Stage):
     """A neural ranker: scores the pairs of a result frame, whatever else is in the frame.
 
     ===============  ==========================================================================
@@ -246,10 +249,11 @@ class Ranker(Stage):
             passage, ``'maxp'`` takes the best passage.
         passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
         passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
+        training: How :meth:`fit` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
         verbose: Whether to show progress.
     """
 
-    _NOT_IDENTITY = frozenset({"verbose", "batch_tokens"})
+    _NOT_IDENTITY = frozenset({"verbose", "batch_tokens", "training"})
 
     #: Options that decide what is loaded; a change of one of them loads anew.
     _SOURCE = ("model", "device", "dtype")
@@ -267,6 +271,7 @@ class Ranker(Stage):
         long: str = "truncate",
         passage_length: int = 150,
         passage_stride: int = 75,
+        training: Training | None = None,
         verbose: bool = False,
     ):
         super().__init__()
@@ -280,6 +285,7 @@ class Ranker(Stage):
         self.long = long
         self.passage_length = passage_length
         self.passage_stride = passage_stride
+        self.training = training
         self.verbose = verbose
         self._loaded: _Loaded | None = None
         self._lock = threading.RLock()
@@ -308,6 +314,10 @@ class Ranker(Stage):
         Returns:
             float scores, shape [n], higher is more relevant; a score depends on its own pair only.
         """
+
+    @abstractmethod
+    def write(self, folder: Path) -> None:
+        """Write the model into a folder that exists, in the ordinary form of its kind, without a word or a bar."""
 
     @abstractmethod
     def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
@@ -515,6 +525,12 @@ class Ranker(Stage):
     def _trained(self) -> bool:
         """Whether the weights in memory differ from those that were loaded."""
         return self._loaded is not None and _versions(self._loaded.module) != self._loaded.versions
+
+    def mark_trained(self) -> None:
+        """Tell that the weights in memory are no longer those that were loaded, in case they were not changed in place."""
+        with self._lock:
+            if self._loaded is not None:
+                self._loaded = _Loaded(self._loaded.module, self._loaded.tokenizer, self._loaded.source, "", [])
 
     # Identity
 

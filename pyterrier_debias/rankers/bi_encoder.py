@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from pyterrier_debias.rankers.retriever import Retriever
+    from pyterrier_debias.training.options import Training
 
 SIMILARITIES = ("dot", "cosine")
 POOLING = ("cls", "mean")
@@ -81,6 +82,7 @@ class BiEncoder(TwoTowers):
         long: str = "truncate",
         passage_length: int = 150,
         passage_stride: int = 75,
+        training: Training | None = None,
         verbose: bool = False,
     ):
         """
@@ -100,6 +102,7 @@ class BiEncoder(TwoTowers):
                 :class:`~pyterrier_debias.rankers.base.Ranker`. Encoders and retrievers truncate.
             passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
             passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
+            training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
             verbose: Whether to show progress.
         """
         super().__init__(
@@ -113,6 +116,7 @@ class BiEncoder(TwoTowers):
             long=long,
             passage_length=passage_length,
             passage_stride=passage_stride,
+            training=training,
             verbose=verbose,
         )
         self.similarity = similarity

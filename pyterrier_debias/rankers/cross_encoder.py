@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.files import whole_folder
 from pyterrier_debias.rankers.base import Ranker, quiet
 from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, token_ids
 from pyterrier_debias.rankers.packed import PackedBert
 
 if TYPE_CHECKING:
     import torch
+
+    from pyterrier_debias.training.options import Training
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class CrossEncoder(Ranker):
             linear layer on the mean of all tokens, for encoders whose first token was never trained (all-MiniLM-L6-v2). Without
             effect on checkpoints that bring a head.
         seed: Of the fresh head.
+        training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
         verbose: Whether to show progress.
 
     Raises:
@@ -97,6 +99,7 @@ class CrossEncoder(Ranker):
         passage_stride: int = 75,
         head: str = "cls",
         seed: int = 0,
+        training: Training | None = None,
         verbose: bool = False,
     ):
         super().__init__(
@@ -110,6 +113,7 @@ class CrossEncoder(Ranker):
             long=long,
             passage_length=passage_length,
             passage_stride=passage_stride,
+            training=training,
             verbose=verbose,
         )
         self.head = head
@@ -159,19 +163,11 @@ class CrossEncoder(Ranker):
                 return MeanHead(AutoModel.from_pretrained(model, dtype=self.torch_dtype)), tokenizer
             return AutoModelForSequenceClassification.from_pretrained(model, num_labels=1, dtype=self.torch_dtype), tokenizer
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the ranker as an ordinary Hugging Face model folder, from which ``CrossEncoder(folder)`` scores the same.
-
-        Args:
-            folder: Where to write; it appears whole or not at all.
-            overwrite: Whether an existing folder may be replaced.
-
-        Raises:
-            InputError: Where the folder exists and may not be replaced, or cannot be written.
-        """
-        with whole_folder(folder, overwrite=overwrite) as scratch, quiet():
-            self.module.save_pretrained(scratch)
-            self.tokenizer.save_pretrained(scratch)
+    def write(self, folder: Path) -> None:
+        """Write an ordinary Hugging Face model folder; see :meth:`Ranker.write`."""
+        with quiet():
+            self.module.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
 
     def sequences(self, queries: Sequence[str], docs: Sequence[str]) -> Sequences:
         """The token sequences of n pairs, cut to the window."""

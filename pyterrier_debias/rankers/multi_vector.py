@@ -16,6 +16,8 @@ from pyterrier_debias.rankers.towers import TwoTowers, counts_tokens
 if TYPE_CHECKING:
     import torch
 
+    from pyterrier_debias.training.options import Training
+
 logger = logging.getLogger(__name__)
 
 #: Numbers that one comparison holds at a time: padded vectors of both sides and their similarities (64 MB in float32).
@@ -79,6 +81,7 @@ class MultiVector(TwoTowers):
         passage_length: int = 150,
         passage_stride: int = 75,
         seed: int = 0,
+        training: Training | None = None,
         verbose: bool = False,
     ):
         """
@@ -96,6 +99,7 @@ class MultiVector(TwoTowers):
             passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
             passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
             seed: Of a fresh projection.
+            training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
             verbose: Whether to show progress.
         """
         super().__init__(
@@ -109,6 +113,7 @@ class MultiVector(TwoTowers):
             long=long,
             passage_length=passage_length,
             passage_stride=passage_stride,
+            training=training,
             verbose=verbose,
         )
         self.seed = seed

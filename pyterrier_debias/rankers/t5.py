@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.files import whole_folder
 from pyterrier_debias.rankers.base import Ranker, quiet, window_of
 from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, report_cuts, token_ids
 
 if TYPE_CHECKING:
     import torch
+
+    from pyterrier_debias.training.options import Training
 
 #: The prompt of Nogueira et al.
 PROMPT = "Query: {query} Document: {text} Relevant:"
@@ -81,6 +82,7 @@ class T5Reranker(Ranker):
         long: str = "truncate",
         passage_length: int = 150,
         passage_stride: int = 75,
+        training: Training | None = None,
         verbose: bool = False,
     ):
         """
@@ -99,6 +101,7 @@ class T5Reranker(Ranker):
                 :class:`~pyterrier_debias.rankers.base.Ranker`.
             passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
             passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
+            training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
             verbose: Whether to show progress.
         """
         super().__init__(
@@ -112,6 +115,7 @@ class T5Reranker(Ranker):
             long=long,
             passage_length=passage_length,
             passage_stride=passage_stride,
+            training=training,
             verbose=verbose,
         )
         self.prompt = prompt
@@ -144,19 +148,11 @@ class T5Reranker(Ranker):
             )
         return AutoModelForSeq2SeqLM.from_pretrained(model, dtype=self.torch_dtype), AutoTokenizer.from_pretrained(model)
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the ranker as an ordinary Hugging Face model folder, from which ``T5Reranker(folder)`` scores the same.
-
-        Args:
-            folder: Where to write; it appears whole or not at all.
-            overwrite: Whether an existing folder may be replaced.
-
-        Raises:
-            InputError: Where the folder exists and may not be replaced, or cannot be written.
-        """
-        with whole_folder(folder, overwrite=overwrite) as scratch, quiet():
-            self.module.save_pretrained(scratch)
-            self.tokenizer.save_pretrained(scratch)
+    def write(self, folder: Path) -> None:
+        """Write an ordinary Hugging Face model folder; see :meth:`Ranker.write`."""
+        with quiet():
+            self.module.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
 
     @property
     def window(self) -> int:

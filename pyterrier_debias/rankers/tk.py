@@ -12,7 +12,6 @@ import pyterrier as pt
 
 from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.files import whole_folder
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, Ranker, loading, quiet
 from pyterrier_debias.rankers.term_store import TermStore, corpus_batches
@@ -67,6 +66,7 @@ class TK(Ranker):
             :class:`~pyterrier_debias.rankers.base.Ranker`.
         passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
         passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
+        training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
         verbose: Whether to show progress.
 
     Raises:
@@ -199,19 +199,11 @@ class TK(Ranker):
             raise InputError(f"TK: model {model!r} lacks the weights {', '.join(sorted(report['missing_keys'])[:3])}")
         return module, AutoTokenizer.from_pretrained(model)
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the ranker as an ordinary Hugging Face model folder, from which ``TK(folder)`` scores the same.
-
-        Args:
-            folder: Where to write; it appears whole or not at all.
-            overwrite: Whether an existing folder may be replaced.
-
-        Raises:
-            InputError: Where the folder exists and may not be replaced, or cannot be written.
-        """
-        with whole_folder(folder, overwrite=overwrite) as scratch, quiet():
-            self.module.save_pretrained(scratch)
-            self.tokenizer.save_pretrained(scratch)
+    def write(self, folder: Path) -> None:
+        """Write an ordinary Hugging Face model folder; see :meth:`Ranker.write`."""
+        with quiet():
+            self.module.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
 
     # Scoring
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.files import whole_folder
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import Ranker, quiet, window_of
 
@@ -245,18 +244,10 @@ class TwoTowers(Ranker):
             found.append(self._features(self.module, own, task))
         return self.similarity_of(*found)
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the ranker as an ordinary sentence-transformers folder, from which the same class scores the same.
-
-        Args:
-            folder: Where to write; it appears whole or not at all.
-            overwrite: Whether an existing folder may be replaced.
-
-        Raises:
-            InputError: Where the folder exists and may not be replaced, or cannot be written.
-        """
-        with whole_folder(folder, overwrite=overwrite) as scratch, quiet():
-            self.module.save(str(scratch), create_model_card=False)
+    def write(self, folder: Path) -> None:
+        """Write an ordinary sentence-transformers folder; see :meth:`Ranker.write`."""
+        with quiet():
+            self.module.save(str(folder), create_model_card=False)
 
     def _sequences(self, texts: Sequence[str], task: str) -> engine.Sequences:
         module = self.module

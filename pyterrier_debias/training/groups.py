@@ -28,12 +28,14 @@ class Group:
         query: Its text.
         positives: Rows of :attr:`Groups.rows` that are judged relevant enough.
         pool: Rows that negatives are drawn from; no document that is judged relevant at all is among them.
+        relevant: Docnos of all documents that are judged relevant at all, whether the candidates hold them or not.
     """
 
     qid: str
     query: str
     positives: np.ndarray
     pool: np.ndarray
+    relevant: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ def make_groups(
     rows = rows.merge(judged, on=["qid", "docno"], how="left").reset_index(drop=True)
     rows = rows.assign(label=rows["label"].fillna(0).astype("int64"))
 
+    relevant = judged[judged["label"] > 0].groupby("qid")["docno"].agg(frozenset).to_dict()
     labels, qids, queries = rows["label"].to_numpy(), rows["qid"].to_numpy(dtype=object), rows["query"].tolist()
     starts = np.flatnonzero(np.r_[True, qids[1:] != qids[:-1]])
     groups, without = [], {"positive": 0, "negative": 0}
@@ -176,7 +179,7 @@ def make_groups(
         own = np.arange(start, end)
         positives, pool = own[labels[start:end] >= min_label], own[labels[start:end] <= 0]
         if len(positives) and len(pool):
-            groups.append(Group(str(qids[start]), queries[start], positives, pool))
+            groups.append(Group(qids[start], queries[start], positives, pool, relevant[qids[start]]))
         else:
             without["negative" if len(positives) else "positive"] += 1
     asked = candidates["qid"].nunique()

@@ -1,0 +1,141 @@
+"""The examples of a training run, in the order in which they are shown. Floor 1.
+
+Which example stands at a position depends on the position, the seed and identifiers alone: not on the order of the candidates, on
+the number of processes, or on what was drawn before. So a run that is resumed at a step sees what it would have seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.training.groups import Group, Groups
+from pyterrier_debias.training.options import Training
+from pyterrier_debias.training.weights import weights_of
+
+
+@dataclass(frozen=True)
+class Example:
+    """A query with a positive (or all of them) and negatives.
+
+    Attributes:
+        position: Where in the run it stands.
+        epoch: From 0.
+        qid: The query.
+        query: Its text.
+        docnos: n documents, positives first.
+        texts: Their texts, augmented.
+        labels: Their grades, shape [n]; 0 for what is not judged.
+        weights: Their weights, shape [n].
+        rows: Their rows among ``Groups.rows``, shape [n].
+        relevant: Docnos of all documents that are judged relevant for the query.
+    """
+
+    position: int
+    epoch: int
+    qid: str
+    query: str
+    docnos: list[str]
+    texts: list[str]
+    labels: np.ndarray
+    weights: np.ndarray
+    rows: np.ndarray
+    relevant: frozenset[str]
+
+
+class Examples:
+    """A map-style dataset of all positions of a run.
+
+    Args:
+        groups: What to draw from.
+        training: How to draw.
+        length: How many examples the run shows.
+    """
+
+    def __init__(self, groups: Groups, training: Training, length: int):
+        self.groups = groups
+        self.training = training
+        self.length = length
+        self.units: list[tuple[Group, int | None]] = [
+            (group, positive)
+            for group in groups.groups
+            for positive in (group.positives.tolist() if training.positives == "one" else [None])
+        ]
+        self._order: tuple[int, list[int]] = (-1, [])
+        augment = training.augment
+        if augment is not None and augment.text_attr not in groups.text_columns:
+            raise InputError(
+                f"Training: augment={augment!r} changes column '{augment.text_attr}', but the ranker reads "
+                f"{', '.join(groups.text_columns)}; set its text_attr"
+            )
+
+    def __len__(self) -> int:
+        return self.length
+
+    def order(self, epoch: int) -> list[int]:
+        """In which order an epoch shows the units.
+
+        Args:
+            epoch: From 0.
+
+        Returns:
+            A permutation of the units.
+        """
+        if self._order[0] != epoch:
+            docnos, seed = self.groups.column("docno"), self.training.seed
+            keys = [
+                keyed_hash(seed, "order", str(epoch), group.qid, "" if positive is None else docnos[positive])
+                for group, positive in self.units
+            ]
+            self._order = epoch, sorted(range(len(keys)), key=keys.__getitem__)
+        return self._order[1]
+
+    def __getitem__(self, position: int) -> Example:
+        """The example at a position of the run."""
+        epoch, place = divmod(position, len(self.units))
+        group, positive = self.units[self.order(epoch)[place]]
+        rows = self._rows(group, positive, epoch)
+        docnos, labels = self.groups.column("docno"), self.groups.column("label")
+        return Example(
+            position=position,
+            epoch=epoch,
+            qid=group.qid,
+            query=group.query,
+            docnos=[docnos[row] for row in rows],
+            texts=self._texts(group, rows, epoch),
+            labels=np.array([labels[row] for row in rows], dtype=np.float32),
+            weights=weights_of(self.training.weights, self.groups, group, rows),
+            rows=rows,
+            relevant=group.relevant,
+        )
+
+    def _rows(self, group: Group, positive: int | None, epoch: int) -> np.ndarray:
+        training = self.training
+        chosen: list[int] = []
+        positives = group.positives.tolist() if positive is None else [positive]
+        for one in positives:
+            drawn = training.negatives.sample(
+                self.groups, group, one, training.negatives_per_positive, seed=training.seed, epoch=epoch
+            )
+            chosen += [int(row) for row in drawn if int(row) not in chosen]
+        if not chosen or not set(chosen) <= set(group.pool.tolist()):
+            raise InputError(
+                f"training: the sampler {training.negatives!r} draws for query {group.qid!r} "
+                f"{'documents that are not in its pool' if chosen else 'no negative'}"
+            )
+        return np.array([*positives, *chosen])
+
+    def _texts(self, group: Group, rows: np.ndarray, epoch: int) -> list[str]:
+        augment, docnos = self.training.augment, self.groups.column("docno")
+        parts = []
+        for column in self.groups.text_columns:
+            values = self.groups.column(column)
+            texts = [values[row] for row in rows]
+            if augment is not None and augment.text_attr == column:
+                turn = augment.rotator(draw=epoch)
+                texts = [turn(text, docnos[row], group.qid)[0] for text, row in zip(texts, rows)]
+            parts.append(texts)
+        return [" ".join(of_one) for of_one in zip(*parts)]

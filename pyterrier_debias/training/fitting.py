@@ -1,0 +1,268 @@
+"""fit, save, load and tune: what training adds to every ranker. Floor 1."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias import frames
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.training.groups import make_groups
+from pyterrier_debias.training.losses import get_loss
+from pyterrier_debias.training.options import Training
+from pyterrier_debias.training.report import ABOUT, TrainingReport, read_about
+
+if TYPE_CHECKING:
+    from pyterrier_debias.training.method import Method
+
+
+class Fittable(pt.Estimator):
+    """Mixin of rankers that can be trained.
+
+    It asks of a ranker the scorer protocol (:class:`~pyterrier_debias.training.scorer.Scorer`), and ``module``, ``score``,
+    ``fingerprint``, ``documents``, ``text_columns``, ``torch_device`` and ``write``.
+    """
+
+    #: Options that a saved folder holds in another form, or that say nothing about scores.
+    _NOT_SAVED: ClassVar[frozenset[str]] = frozenset({"model", "training", "device", "batch_tokens", "verbose", "pooling"})
+
+    training: Training | None
+    training_report: TrainingReport | None = None
+
+    def method(self, training: Training) -> Method:
+        """What ``fit`` trains; a training method of its own overrides this.
+
+        Args:
+            training: The options.
+
+        Returns:
+            The owning module.
+        """
+        from pyterrier_debias.training.method import Ranking
+
+        loss = get_loss(training.loss, dict(training.loss_options))
+        return Ranking(self, loss, in_batch=training.in_batch_negatives)
+
+    def fit(
+        self,
+        res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Train on candidates and judgements, from the weights that the ranker holds; fitting twice is transfer.
+
+        With validation topics the best of the evaluated weights are kept, else the last ones. How it went is in
+        ``training_report``.
+
+        Args:
+            res_tr: Candidates ``qid``, ``docno``, ``query`` and the text. Those judged relevant are the positives, the others the
+                pool of negatives.
+            qrels_tr: Judgements ``qid``, ``docno``, ``label``.
+            res_va: Candidates of validation topics.
+            qrels_va: Their judgements.
+
+        Returns:
+            The ranker itself.
+
+        Raises:
+            InputError: For frames or options that cannot be used, before a model is loaded; from training: a checkpoint of
+                another run, a full disk, a loss that is no number.
+
+        Example:
+            ``(bm25 >> texts >> CrossEncoder(model, training=Training(epochs=2))).fit(topics, qrels, va_topics, va_qrels)``
+        """
+        self.check_options()
+        training = self.training if self.training is not None else Training()
+        name = type(self).__name__
+        if (res_va is None) != (qrels_va is None):
+            raise InputError(f"{name}: fit needs validation candidates and their judgements both, or neither")
+        groups = make_groups(res_tr, qrels_tr, text_columns=self.text_columns(), min_label=training.min_label, stage=self)
+        validation = None
+        if res_va is not None:
+            from pyterrier_debias.training.validation import Validation
+
+            pt.validate.result_frame(res_va, extra_columns=["query", *self.text_columns()], context=self)
+            validation = Validation(
+                res_va, qrels_va, self.documents(res_va), metric=training.metric, depths=training.depths(), stage=self
+            )
+        if self.dtype != "float32":
+            raise InputError(
+                f"{name}: dtype={self.dtype!r} cannot be trained; fit with dtype='float32' (and, for speed, "
+                f"Training(precision='bfloat16')), then score the saved ranker with dtype={self.dtype!r}"
+            )
+        from pyterrier_debias.training.trainer import train
+
+        try:
+            self.training_report = train(self, self.method(training), groups, training, validation)
+        finally:
+            self.mark_trained()
+        return self
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the ranker as an ordinary model folder, from which ``load`` (or its class) scores the same.
+
+        Beside the model's own files lies a small JSON: the ranker's options and how it was trained.
+
+        Args:
+            folder: Where to write; it appears whole or not at all.
+            overwrite: Whether an existing folder may be replaced.
+
+        Raises:
+            InputError: Where the folder exists and may not be replaced, or cannot be written.
+        """
+        from safetensors import SafetensorError
+
+        if _process() != 0:
+            _together()
+            return
+        try:
+            with whole_folder(folder, overwrite=overwrite) as scratch:
+                self.write(scratch)
+                write_whole(scratch / ABOUT, json.dumps(self._about(), indent=1, ensure_ascii=False) + "\n")
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"{type(self).__name__}: {folder} cannot be written ({error}); nothing was changed there") from error
+        _together()
+
+    def _about(self) -> dict[str, Any]:
+        options = {name: value for name, value in self.options().items() if name not in self._NOT_SAVED}
+        report = None if self.training_report is None else self.training_report.to_json()
+        return {"ranker": type(self).__name__, "options": options, "training": report}
+
+    @classmethod
+    def load(cls, folder: str | Path, **options: Any) -> Self:
+        """Open what :meth:`save` wrote, with the options that it was saved with.
+
+        Args:
+            folder: The folder.
+            options: Options to change, e.g. ``device`` or ``dtype``.
+
+        Returns:
+            A ranker; weights are loaded when a score is first asked for.
+
+        Raises:
+            InputError: Where there is no such folder, or it holds another kind of ranker.
+        """
+        name = cls.__name__
+        if not Path(folder).expanduser().is_dir():
+            raise InputError(f"{name}: there is no folder {str(folder)!r}; check the path")
+        about = read_about(folder, name)
+        if about and about["ranker"] != name:
+            raise InputError(f"{name}: {folder} holds a {about['ranker']}; open it with {about['ranker']}.load")
+        ranker = cls(str(folder), **{**about.get("options", {}), **options})
+        if about.get("training"):
+            ranker.training_report = TrainingReport.from_json(about["training"])
+        return ranker
+
+    def tune(
+        self,
+        grid: Mapping[str, Sequence[Any]],
+        res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        res_va: pd.DataFrame,
+        qrels_va: pd.DataFrame,
+        *,
+        test_qids: Iterable[str] = (),
+        curve: str | Path | None = None,
+    ) -> pd.DataFrame:
+        """Train once for each combination of options, from the same weights, and keep the best on validation topics.
+
+        Afterwards the ranker holds the best weights, and ``training`` the options that led to them.
+
+        Args:
+            grid: Options of :class:`~pyterrier_debias.Training` and the values to try.
+            res_tr: See :meth:`fit`.
+            qrels_tr: See :meth:`fit`.
+            res_va: Candidates of validation topics, on which alone options are chosen.
+            qrels_va: Their judgements.
+            test_qids: Queries of the test, which must not be among those for training and validation.
+            curve: CSV file for the curve; None writes none.
+
+        Returns:
+            The curve: one row a combination with its options, the metric's mean, its standard error and n over validation
+            queries, ``best_step`` and ``depth``, and ``chosen``.
+
+        Raises:
+            InputError: Where a test query is among the others, training and validation share one, or an option is not known.
+        """
+        name = type(self).__name__
+        _apart(name, {"training": res_tr, "validation": res_va}, {str(qid) for qid in test_qids})
+        base = self.training if self.training is not None else Training()
+        if not grid or not all(grid.values()):
+            raise InputError(f"{name}: tune needs options with values, e.g. {{'learning_rate': [1e-5, 3e-5]}}")
+        unknown = [option for option in grid if option not in base.describe()]
+        if unknown:
+            raise InputError(f"{name}: tune does not know the option {unknown[0]!r} of Training")
+        if base.checkpoints is not None:
+            raise InputError(f"{name}: tune trains several times; leave checkpoints out of Training")
+        trials = [dict(zip(grid, values)) for values in product(*grid.values())]
+        candidates = [replace(base, **trial) for trial in trials]
+        start = {key: value.detach().clone() for key, value in self.module.state_dict().items()}
+        rows, best, kept = [], None, None
+        for trial, training in zip(trials, candidates):
+            self.module.load_state_dict(start)
+            self.training = training
+            try:
+                self.fit(res_tr, qrels_tr, res_va, qrels_va)
+            finally:
+                self.training = base
+            report = self.training_report
+            values = pd.Series(report.validation)
+            rows.append(
+                {
+                    **{option: value if isinstance(value, (int, float, str)) else repr(value) for option, value in trial.items()},
+                    str(report.metric): report.best,
+                    "standard_error": float(values.sem()) if len(values) > 1 else float("nan"),
+                    "n": len(values),
+                    "best_step": report.best_step,
+                    "depth": report.depth,
+                }
+            )
+            if best is None or report.best > best[0].best:
+                best = report, training
+                kept = {key: value.detach().clone() for key, value in self.module.state_dict().items()}
+        self.module.load_state_dict(kept)
+        self.mark_trained()
+        self.training_report, self.training = best
+        table = pd.DataFrame(rows).assign(chosen=[training is best[1] for training in candidates])
+        if curve is not None:
+            write_whole(curve, table.to_csv(index=False))
+        return table
+
+
+def _apart(name: str, candidates: dict[str, pd.DataFrame], test: set[str]) -> None:
+    """Refuse queries that belong to two of training, validation and test."""
+    sets = {kind: set(frames.with_string_ids(frame)["qid"]) for kind, frame in candidates.items()}
+    shared = sets["training"] & sets["validation"]
+    if shared:
+        raise InputError(f"{name}: {len(shared)} queries are for training and for validation, e.g. {min(shared)!r}; split them")
+    for kind, qids in sets.items():
+        if qids & test:
+            raise InputError(
+                f"{name}: {len(qids & test)} test queries are among those for {kind}, e.g. {min(qids & test)!r}; options are "
+                f"chosen without the test"
+            )
+
+
+def _process() -> int:
+    """Which process this is under torchrun; 0 alone."""
+    import torch
+
+    distributed = torch.distributed
+    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
+
+
+def _together() -> None:
+    """Wait for the other processes, where there are any."""
+    import torch
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()

@@ -1,0 +1,162 @@
+"""Methods: what is trained, and how a batch becomes a loss. Floor 1. Imported only where training begins: it needs torch at once.
+
+A method is a module that owns every network it trains or consults. :class:`Ranking`, one ranker and one loss, is the plain one;
+methods with several networks, frozen ones or weights that follow the networks' scores subclass :class:`Method`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from pyterrier_debias.training.examples import Example
+
+if TYPE_CHECKING:
+    from pyterrier_debias.training.losses import Loss
+
+
+class Method(torch.nn.Module):
+    """What the trainer trains.
+
+    Networks that must not change get ``requires_grad_(False)`` in the constructor: they stay in eval mode (no dropout), out of
+    the optimiser, and belong into :meth:`record`, so that a resumed run meets the same ones.
+    """
+
+    #: Tells transformers' Trainer that the loss is a mean over the batch.
+    accepts_loss_kwargs = False
+
+    @abstractmethod
+    def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        """Turn examples into tensors, on the CPU; runs in data-loading workers.
+
+        Args:
+            examples: B examples.
+
+        Returns:
+            Tensors by name, the keywords of :meth:`forward`.
+        """
+
+    @abstractmethod
+    def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Compute the loss of a batch; each network is called once.
+
+        Args:
+            batch: What :meth:`collate` returned, on the device.
+
+        Returns:
+            ``loss`` (a scalar), ``scores`` (shape [B, n]), and scalars for the log under any other names.
+        """
+
+    @abstractmethod
+    def networks(self) -> dict[str, torch.nn.Module]:
+        """The networks that are trained, by name; each has its own learning rate and gradient norm."""
+
+    def record(self) -> dict[str, Any]:
+        """What a checkpoint must tell about the method beyond its weights, as what JSON can hold."""
+        return {"method": type(self).__name__}
+
+    def train(self, mode: bool = True) -> Method:
+        """Switch to training, but for networks without a trainable weight."""
+        super().train(mode)
+        for network in self.children():
+            if not any(parameter.requires_grad for parameter in network.parameters()):
+                network.eval()
+        return self
+
+
+class Candidates:
+    """Where the scores of a batch come from: which pairs are scored, and where each score belongs.
+
+    Args:
+        examples: B examples, of n documents at most.
+        in_batch: Whether each query also meets the other examples' documents, but for those judged relevant for it.
+
+    Attributes:
+        mask: Which places of the batch hold a document, shape [B, n]; with ``in_batch`` n is the number of distinct documents, a
+            row's own first.
+        grades: Grades, shape [B, n].
+        weights: Weights, shape [B, n]; other examples' documents take the weight of the row's positive.
+        docs: The distinct documents.
+        columns: Which of ``docs`` stands at each place, shape [B, n].
+    """
+
+    def __init__(self, examples: Sequence[Example], *, in_batch: bool = False):
+        place: dict[tuple[str, str], int] = {}
+        own = [[place.setdefault((d, t), len(place)) for d, t in zip(e.docnos, e.texts)] for e in examples]
+        docnos = [docno for docno, _ in place]
+        width = len(place) if in_batch else max(map(len, own))
+        shape = (len(examples), width)
+        self.queries = [example.query for example in examples]
+        self.docs = [text for _, text in place]
+        self.columns = np.zeros(shape, dtype=np.int64)
+        self.mask = np.zeros(shape, dtype=bool)
+        self.grades = np.zeros(shape, dtype=np.float32)
+        self.weights = np.zeros(shape, dtype=np.float32)
+        for row, (example, mine) in enumerate(zip(examples, own)):
+            end = len(mine)
+            self.columns[row, :end], self.mask[row, :end] = mine, True
+            self.grades[row, :end], self.weights[row, :end] = example.labels, example.weights
+            if in_batch:
+                seen, known = set(mine), {*example.docnos, *example.relevant}
+                others = [at for at in range(width) if at not in seen]
+                self.columns[row, end:] = others
+                self.mask[row, end:] = [docnos[at] not in known for at in others]
+                self.weights[row, end:] = example.weights[0]
+
+    def pairs(self) -> tuple[list[str], list[str]]:
+        """Queries and documents of all places that hold one, row by row."""
+        rows, columns = np.nonzero(self.mask)
+        return [self.queries[row] for row in rows], [self.docs[at] for at in self.columns[rows, columns]]
+
+
+class Ranking(Method):
+    """One ranker, one loss.
+
+    Args:
+        ranker: A scorer with a torch module, see :class:`~pyterrier_debias.training.scorer.Scorer`.
+        loss: The loss, see :mod:`pyterrier_debias.training.losses`.
+        in_batch: Whether the other examples' documents are negatives too.
+    """
+
+    def __init__(self, ranker: Any, loss: Loss, *, in_batch: bool = False):
+        super().__init__()
+        self.ranker = ranker
+        self.network = ranker.module
+        self.loss = loss
+        self.in_batch = in_batch
+
+    def networks(self) -> dict[str, torch.nn.Module]:
+        """The ranker alone."""
+        return {"ranker": self.network}
+
+    def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        """Tokenised texts (``text_...``), ``mask``, ``grades`` and ``weights`` of shape [B, n]."""
+        found = Candidates(examples, in_batch=self.in_batch)
+        batch = {name: torch.from_numpy(getattr(found, name)) for name in ("mask", "grades", "weights")}
+        if self.in_batch and hasattr(self.ranker, "forward_matrix"):
+            texts = self.ranker.tokenise(found.queries, found.docs)
+            batch["columns"] = torch.from_numpy(found.columns)
+        else:
+            texts = self.ranker.tokenise(*found.pairs())
+        return {**batch, **{f"text_{name}": tensor for name, tensor in texts.items()}}
+
+    def scores(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Scores of shape [B, n]; 0 where there is no document."""
+        texts = {name.removeprefix("text_"): tensor for name, tensor in batch.items() if name.startswith("text_")}
+        if "columns" in batch:
+            return self.ranker.forward_matrix(**texts).gather(1, batch["columns"])
+        flat = self.ranker.forward(**texts)
+        return flat.new_zeros(batch["mask"].shape).masked_scatter(batch["mask"], flat)
+
+    def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The loss, the scores, and ``accuracy``: in which share of pairs the positive scores higher."""
+        scores, mask = self.scores(batch), batch["mask"]
+        loss = self.loss(scores, labels=batch["grades"], mask=mask, weights=batch["weights"])
+        pairs = mask[:, :1] & mask[:, 1:] & (batch["grades"][:, 1:] < batch["grades"][:, :1])
+        right = (scores[:, :1] > scores[:, 1:]) & pairs
+        accuracy = right.sum() / pairs.sum().clamp(min=1)
+        return {"loss": loss, "scores": scores, "accuracy": accuracy.detach()}

@@ -1,0 +1,204 @@
+"""Training: all options of a training run in one object. Floor 1."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.evaluation import parse_measures
+from pyterrier_debias.training.losses import GRADED, get_loss
+from pyterrier_debias.training.samplers import Sampler, UniformNegatives
+from pyterrier_debias.training.weights import ExampleWeights
+
+PRECISIONS = ("float32", "bfloat16", "float16")
+SCHEDULES = ("linear", "cosine", "constant")
+LOGS = (None, "tensorboard")
+
+#: Options that change neither what is learned nor its order, so that a resumed run may have others.
+NOT_RECORDED = ("checkpoints", "resume", "workers", "log_every", "log_to")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a ranker is trained: the argument ``training`` of every ranker, read by its ``fit``.
+
+    The defaults fine-tune a pretrained encoder. An example is a positive with its negatives; an epoch shows each judged positive
+    once.
+
+    Args:
+        loss: ``'pairwise'`` (cross-entropy within pairs), ``'hinge'``, ``'ranknet'``, ``'infonce'``, ``'bce'``, ``'lambda'``, or
+            a function ``loss(scores, labels=..., mask=..., weights=...)``; see :mod:`pyterrier_debias.training.losses`.
+        loss_options: Further keywords of the loss, e.g. ``{'margin': 0.5}``.
+        epochs: How often each positive is shown; fractions are fine.
+        max_steps: Steps of the optimiser, in place of ``epochs``.
+        batch_size: Examples of a forward pass on each device.
+        accumulation: Forward passes of a step; a step sees ``batch_size`` times ``accumulation`` times the number of processes.
+        negatives: Who draws negatives; see :class:`~pyterrier_debias.training.samplers.Sampler`.
+        negatives_per_positive: How many are drawn for each positive.
+        positives: ``'one'``: an example is one positive and its negatives. ``'all'``: all positives of a query with the negatives
+            of each, for losses that know grades (``'bce'``, ``'lambda'``).
+        in_batch_negatives: Whether the other examples' documents of a batch are negatives too, but for those judged relevant
+            for the query. Cheap for rankers that encode texts apart; others score every combination.
+        min_label: The lowest grade of a positive.
+        weights: How much an example counts, e.g. :class:`~pyterrier_debias.training.weights.ColumnWeights`; None for 1.
+        augment: Changes passages anew in each epoch, e.g. ``RotatePassages()``: any object with ``text_attr`` and
+            ``rotator(draw=epoch)``. Queries and validation passages stay as they are.
+        learning_rate: Peak rate; a mapping from network to rate where a method trains several.
+        warmup: Share of the steps (below 1) or number of steps in which the rate rises from 0.
+        schedule: What the rate does afterwards: ``'linear'`` and ``'cosine'`` fall to 0, ``'constant'`` stays.
+        weight_decay: AdamW's, on all weights but biases and normalisation.
+        clip: Largest norm of each network's gradient; None for no clipping.
+        precision: ``'float32'``, or mixed precision in ``'bfloat16'`` or ``'float16'`` (CUDA only).
+        metric: What is measured on validation topics, and decides which checkpoint is kept.
+        evaluate_every: Steps from one evaluation (and checkpoint) to the next; None: every epoch.
+        patience: Stop after so many evaluations without a new best; None: never. Needs validation topics.
+        rerank_depth: How many candidates of the first stage are re-ranked in validation: None for all, a number, or several, of
+            which the best is chosen and reported. The others follow in their order.
+        checkpoints: Folder for checkpoints; None keeps the best in a temporary folder and none afterwards.
+        resume: Whether to go on from the last checkpoint in that folder, exactly where it was written. Starts anew where there is
+            none.
+        workers: Processes that prepare batches; 0 prepares them in the training process.
+        log_every: Steps from one entry of the log to the next.
+        log_to: ``'tensorboard'`` also writes the log for TensorBoard, into ``checkpoints``; None keeps it in the report only.
+        seed: Of the order of examples, of negatives and of dropout.
+
+    Raises:
+        InputError: For an option that is not known or out of range.
+
+    Example:
+        >>> from pyterrier_debias import Training
+        >>> Training(loss="hinge", learning_rate=7e-6, epochs=3)
+        Training(loss='hinge', epochs=3, learning_rate=7e-06)
+
+        In a pipeline: ``(bm25 >> texts >> CrossEncoder(model, training=Training(epochs=2))).fit(topics, qrels)``.
+
+    When not to use it: to score with a checkpoint that is ready; rankers need no ``training`` for that.
+    """
+
+    loss: Any = "pairwise"
+    loss_options: Mapping[str, Any] = field(default_factory=dict)
+    epochs: float = 1
+    max_steps: int | None = None
+    batch_size: int = 16
+    accumulation: int = 1
+    negatives: Sampler = field(default_factory=UniformNegatives)
+    negatives_per_positive: int = 1
+    positives: str = "one"
+    in_batch_negatives: bool = False
+    min_label: int = 1
+    weights: ExampleWeights | None = None
+    augment: Any = None
+    learning_rate: float | Mapping[str, float] = 2e-5
+    warmup: float = 0.1
+    schedule: str = "linear"
+    weight_decay: float = 0.01
+    clip: float | None = 1.0
+    precision: str = "float32"
+    metric: Any = "nDCG@10"
+    evaluate_every: int | None = None
+    patience: int | None = None
+    rerank_depth: int | Sequence[int] | None = None
+    checkpoints: str | Path | None = None
+    resume: bool = False
+    workers: int = 0
+    log_every: int = 10
+    log_to: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be used."""
+        get_loss(self.loss, dict(self.loss_options))
+        for name, known in (
+            ("positives", ("one", "all")),
+            ("precision", PRECISIONS),
+            ("schedule", SCHEDULES),
+            ("log_to", LOGS),
+        ):
+            value = getattr(self, name)
+            if value not in known:
+                raise InputError(f"Training: {name}={value!r} is not known; use one of {', '.join(map(repr, known))}")
+        for name, least in _WHOLE.items():
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                raise InputError(f"Training: {name}={value!r} must be a whole number of at least {least}")
+        for name in ("epochs", "clip"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError(f"Training: {name}={value!r} must be above 0")
+        for rate in self.learning_rate.values() if isinstance(self.learning_rate, Mapping) else [self.learning_rate]:
+            if not 0 < rate < 1:
+                raise InputError(f"Training: learning_rate={rate!r} must lie between 0 and 1, e.g. 2e-5")
+        for name in ("warmup", "weight_decay"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"Training: {name}={getattr(self, name)!r} must be at least 0")
+        for depth in self.depths() or ():
+            if not isinstance(depth, int) or depth < 1:
+                raise InputError(f"Training: rerank_depth={self.rerank_depth!r} must hold whole numbers of at least 1")
+        if not hasattr(self.negatives, "sample"):
+            raise InputError(f"Training: negatives={self.negatives!r} has no method sample; use e.g. UniformNegatives()")
+        if self.weights is not None and not hasattr(self.weights, "weigh"):
+            raise InputError(f"Training: weights={self.weights!r} has no method weigh; use e.g. ColumnWeights('column')")
+        if self.augment is not None and not hasattr(self.augment, "rotator"):
+            raise InputError(f"Training: augment={self.augment!r} has no method rotator; use e.g. RotatePassages()")
+        if self.positives == "all" and isinstance(self.loss, str) and self.loss not in GRADED:
+            raise InputError(f"Training: positives='all' needs a loss that knows grades ({', '.join(GRADED)}), not {self.loss!r}")
+        if self.positives == "all" and self.in_batch_negatives:
+            raise InputError("Training: in_batch_negatives goes with positives='one' only")
+        if self.resume and self.checkpoints is None:
+            raise InputError("Training: resume=True needs checkpoints, the folder to go on from")
+        if self.log_to is not None and self.checkpoints is None:
+            raise InputError(f"Training: log_to={self.log_to!r} needs checkpoints, the folder to write into")
+        parse_measures([self.metric])
+
+    def __hash__(self) -> int:
+        return hash((self.seed, self.epochs, self.batch_size))
+
+    def __repr__(self) -> str:
+        """The constructor call, with the options that differ from their defaults."""
+        changed = [f.name for f in fields(self) if getattr(self, f.name) != _default(f)]
+        return f"Training({', '.join(f'{name}={getattr(self, name)!r}' for name in changed)})"
+
+    def depths(self) -> tuple[int, ...] | None:
+        """The re-ranking depths to choose from; None for all candidates."""
+        if self.rerank_depth is None:
+            return None
+        return (self.rerank_depth,) if isinstance(self.rerank_depth, int) else tuple(self.rerank_depth)
+
+    def describe(self) -> dict[str, Any]:
+        """All options as what JSON can hold; objects and functions by their names."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+    def record(self) -> dict[str, Any]:
+        """The options that a resumed run must share with the run that wrote the checkpoint."""
+        return {name: value for name, value in self.describe().items() if name not in NOT_RECORDED}
+
+
+#: Whole-number options and the least that each may be.
+_WHOLE = {
+    **dict.fromkeys(("max_steps", "batch_size", "accumulation", "negatives_per_positive", "min_label"), 1),
+    **dict.fromkeys(("evaluate_every", "patience", "log_every"), 1),
+    "workers": 0,
+}
+
+
+def _default(option: Field) -> Any:
+    return option.default if option.default_factory is MISSING else option.default_factory()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    try:
+        return json.loads(json.dumps(value))
+    except TypeError:
+        return str(value) if isinstance(value, Path) else repr(value)

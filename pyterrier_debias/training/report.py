@@ -1,0 +1,95 @@
+"""What is told about a training run, in memory and beside the saved ranker. Floor 1."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict, dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from pyterrier_debias.errors import InputError
+
+#: The file of ours in a ranker's folder.
+ABOUT = "pyterrier_debias_training.json"
+
+_PACKAGES = ("pyterrier-debias", "python-terrier", "torch", "transformers", "sentence-transformers", "accelerate", "numpy")
+
+
+@dataclass
+class TrainingReport:
+    """How a ranker was trained.
+
+    Attributes:
+        started_from: The fingerprint of the weights that training began with.
+        data: A hash of queries, passages and grades.
+        counts: What was trained on and what was left out.
+        options: The options of :class:`~pyterrier_debias.Training`.
+        steps: Steps that were taken.
+        best_step: The step whose weights were kept; None where the last ones were.
+        metric: What was measured on validation topics; None without them.
+        best: Its mean at ``best_step``.
+        depth: The re-ranking depth at which it was best; None where all candidates were re-ranked.
+        validation: Its values at ``best_step``, by qid.
+        history: The log: dictionaries with ``step``.
+        seconds: How long it took.
+        versions: Of Python and the packages involved.
+    """
+
+    started_from: str
+    data: str
+    counts: dict[str, int]
+    options: dict[str, Any]
+    steps: int
+    best_step: int | None
+    metric: str | None
+    best: float | None
+    depth: int | None
+    validation: dict[str, float]
+    history: list[dict[str, Any]]
+    seconds: float
+    versions: dict[str, str] = field(default_factory=lambda: versions())
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as what JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> TrainingReport:
+        """What :meth:`to_json` gave."""
+        known = {f.name for f in fields(cls)}
+        return cls(**{name: value for name, value in content.items() if name in known})
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide what training gives."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def read_about(folder: str | Path, stage: str) -> dict[str, Any]:
+    """Read the file of ours in a ranker's folder.
+
+    Args:
+        folder: The folder.
+        stage: Who asks; named in messages.
+
+    Returns:
+        Its content; empty where there is none.
+
+    Raises:
+        InputError: Where the file is damaged.
+    """
+    file = Path(folder).expanduser() / ABOUT
+    if not file.is_file():
+        return {}
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{stage}: {file} cannot be read ({error}); save the ranker again") from error

@@ -1,0 +1,498 @@
+"""The one trainer: transformers' Trainer over a :class:`~pyterrier_debias.training.method.Method`. Floor 1.
+
+Imported only where training begins: it needs torch and transformers at once. It names no architecture. Several devices are used
+when the program is started by ``torchrun`` or ``accelerate launch``; nothing else changes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyterrier as pt
+import torch
+import transformers
+from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback, ProgressCallback
+
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.files import write_whole
+from pyterrier_debias.training.examples import Example, Examples
+from pyterrier_debias.training.groups import Groups
+from pyterrier_debias.training.method import Method
+from pyterrier_debias.training.options import Training
+from pyterrier_debias.training.report import TrainingReport
+from pyterrier_debias.training.validation import Validation
+
+logger = logging.getLogger(__name__)
+
+#: Written last into a checkpoint: only folders that hold it are whole.
+_RECORD = "pyterrier_debias.json"
+_WEIGHTS = "pytorch_model.bin"
+
+_SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
+
+
+def train(
+    ranker: Any, method: Method, groups: Groups, training: Training, validation: Validation | None = None
+) -> TrainingReport:
+    """Train a method's networks in place.
+
+    Args:
+        ranker: The ranker among them that is the result: it is evaluated, and written into every checkpoint.
+        method: What is trained; owns the ranker's module.
+        groups: What is trained on.
+        training: The options.
+        validation: What is measured on; None for no evaluation.
+
+    Returns:
+        What happened. The networks hold the best weights where there is a validation, else the last ones.
+
+    Raises:
+        InputError: For options that do not go together, a checkpoint of another run, a full disk, or a loss that is no number.
+    """
+    _check(ranker, method, training)
+    started, started_from = time.monotonic(), ranker.fingerprint()
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    effective = training.batch_size * training.accumulation * world
+    per_epoch = Examples(groups, training, 0).units
+    steps = training.max_steps or max(1, math.ceil(training.epochs * len(per_epoch) / effective))
+    examples = Examples(groups, training, steps * effective)
+    record = {"data": groups.fingerprint, "options": training.record(), "world": world, **method.record()}
+    with ExitStack() as stack:
+        stack.enter_context(_as_found())
+        if training.checkpoints is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyterrier_debias-")))
+        else:
+            folder = Path(training.checkpoints).expanduser()
+        checkpoint = _last_checkpoint(folder, training, record)
+        arguments = _arguments(ranker, training, folder, steps, max(1, math.ceil(len(per_epoch) / effective)), validation)
+        trainer = _Trainer(
+            ranker=ranker,
+            training=training,
+            validation=validation,
+            record=record,
+            method=method,
+            arguments=arguments,
+            examples=examples,
+        )
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    method.eval()
+    state, best = trainer.state, trainer.best
+    return TrainingReport(
+        started_from=started_from,
+        data=groups.fingerprint,
+        counts=groups.counts,
+        options=training.describe(),
+        steps=state.global_step,
+        best_step=best.get("step"),
+        metric=None if validation is None else str(validation.metric),
+        best=best.get("value"),
+        depth=best.get("depth"),
+        validation=best.get("per_query", {}),
+        history=state.log_history,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _check(ranker: Any, method: Method, training: Training) -> None:
+    name = type(ranker).__name__
+    device = ranker.torch_device
+    if device.type == "cuda" and device.index not in (None, 0):
+        raise InputError(
+            f"{name}: training computes on the first visible device, not on {device}; leave device out and set "
+            f"CUDA_VISIBLE_DEVICES"
+        )
+    if training.precision == "float16" and device.type != "cuda":
+        raise InputError(f"{name}: Training(precision='float16') needs CUDA; use 'bfloat16' or 'float32' on {device.type}")
+    if any(p.dtype != torch.float32 for p in method.parameters() if p.requires_grad and p.is_floating_point()):
+        raise InputError(
+            f"{name}: weights must be float32 to be trained; make the ranker with dtype='float32', ask for mixed precision by "
+            f"Training(precision='bfloat16'), and score in half precision later"
+        )
+    if not any(p.requires_grad for p in method.parameters()):
+        raise InputError(f"{name}: no weight of the model can be trained (requires_grad is False everywhere)")
+    if not isinstance(training.learning_rate, (int, float)) and set(training.learning_rate) != set(method.networks()):
+        raise InputError(
+            f"{name}: learning_rate names {', '.join(training.learning_rate)}, but the networks are "
+            f"{', '.join(method.networks())}"
+        )
+
+
+@contextmanager
+def _as_found() -> Iterator[None]:
+    """Give back what transformers' Trainer changes for the whole process: random states and its log level."""
+    from transformers.utils import logging as hf_logging
+
+    level, python, legacy = hf_logging.get_verbosity(), random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(legacy)  # noqa: NPY002
+            hf_logging.set_verbosity(level)
+
+
+def _arguments(
+    ranker: Any, training: Training, folder: Path, steps: int, epoch: int, validation: Validation | None
+) -> transformers.TrainingArguments:
+    """Our options as transformers knows them."""
+    every = training.evaluate_every or epoch
+    cpu = ranker.torch_device.type == "cpu"
+    distributed = "WORLD_SIZE" in os.environ and int(os.environ["WORLD_SIZE"]) > 1
+    validated = validation is not None
+    warmup = training.warmup if training.warmup >= 1 else round(training.warmup * steps)
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=training.batch_size,
+        gradient_accumulation_steps=training.accumulation,
+        optim="adamw_torch",
+        lr_scheduler_type=_SCHEDULES[training.schedule],
+        warmup_steps=int(warmup),
+        max_grad_norm=training.clip or 0.0,
+        bf16=training.precision == "bfloat16",
+        fp16=training.precision == "float16",
+        seed=training.seed,
+        use_cpu=cpu,
+        ddp_backend="gloo" if cpu and distributed else None,
+        # Models may hold weights that scores do not depend on (a pooler, for one).
+        ddp_find_unused_parameters=True if distributed else None,
+        dataloader_num_workers=training.workers,
+        dataloader_pin_memory=not cpu,
+        remove_unused_columns=False,
+        average_tokens_across_devices=False,
+        eval_strategy="steps" if validated else "no",
+        eval_steps=every if validated else None,
+        save_strategy="steps" if validated or training.checkpoints is not None else "no",
+        save_steps=every,
+        save_only_model=training.checkpoints is None,
+        load_best_model_at_end=validated,
+        metric_for_best_model=_key(training.metric) if validated else None,
+        greater_is_better=True if validated else None,
+        # Early stopping counts on after a resume.
+        restore_callback_states_from_checkpoint=True,
+        logging_strategy="steps",
+        logging_steps=training.log_every,
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=True,
+        log_level="error",
+    )
+    # Several visible devices in one process would mean nn.DataParallel.
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments
+
+
+def _key(metric: Any) -> str:
+    """``ndcg_10`` for nDCG@10."""
+    return str(metric).lower().replace("@", "_")
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """Whole checkpoints, the last one last."""
+    found = [path for path in folder.glob("checkpoint-*") if (path / _RECORD).is_file()]
+    return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
+
+
+def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -> Path | None:
+    """The checkpoint to go on from.
+
+    Raises:
+        InputError: Where the folder holds another run, or one that was not to be resumed.
+    """
+    found = _checkpoints(folder)
+    if int(os.environ.get("RANK", "0")) == 0:
+        for broken in set(folder.glob("checkpoint-*")) - set(found):
+            logger.warning("training: %s was not written to its end, and is removed", broken)
+            shutil.rmtree(broken)
+    if not found:
+        return None
+    if not training.resume:
+        raise InputError(f"{folder} holds the checkpoints of a run; go on with Training(resume=True), or name another folder")
+    there = json.loads((found[-1] / _RECORD).read_text(encoding="utf-8"))["record"]
+    differ = [f"{name} ({there.get(name)!r} there)" for name in record if name != "options" and there.get(name) != record[name]]
+    old, new = there.get("options", {}), record["options"]
+    differ += [f"{name}={new[name]!r} ({old.get(name)!r} there)" for name in new if old.get(name) != new[name]]
+    if differ:
+        raise InputError(f"{folder} holds the checkpoints of another run, with other {', '.join(differ)}; name another folder")
+    return found[-1]
+
+
+class _Collator:
+    """Batches of a method, with the positions of their examples."""
+
+    def __init__(self, method: Method):
+        self.method = method
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        return {**self.method.collate(examples), "positions": torch.tensor([example.position for example in examples])}
+
+
+class _Progress(transformers.TrainerCallback):
+    """PyTerrier's progress bar."""
+
+    def __init__(self, verbose: bool):
+        self.verbose = verbose
+        self.bar: Any = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Open the bar where the run begins."""
+        show = self.verbose and state.is_world_process_zero
+        self.bar = pt.tqdm(total=state.max_steps, initial=state.global_step, desc="training", unit="step", disable=not show)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Count."""
+        self.bar.update(1)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        """Show the last loss and the last measure."""
+        shown = {name: f"{value:.4f}" for name, value in (logs or {}).items() if name == "loss" or name.startswith("eval_")}
+        if shown:
+            self.bar.set_postfix(shown, refresh=False)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Close the bar."""
+        self.bar.close()
+
+
+class _LastEvaluation(transformers.TrainerCallback):
+    """Evaluates after the last step too, wherever it falls."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """Ask for it."""
+        control.should_evaluate = control.should_evaluate or state.global_step >= state.max_steps
+        return control
+
+
+class _Trainer(transformers.Trainer):
+    """transformers' Trainer for methods; see the module."""
+
+    def __init__(
+        self,
+        *,
+        ranker: Any,
+        training: Training,
+        validation: Validation | None,
+        record: dict[str, Any],
+        method: Method,
+        arguments: transformers.TrainingArguments,
+        examples: Examples,
+    ):
+        self.ranker = ranker
+        self.training = training
+        self.validation = validation
+        self.record = record
+        self.best: dict[str, Any] = {}
+        self._parts: dict[str, list[torch.Tensor]] = {}
+        callbacks: list[Any] = [_Progress(getattr(ranker, "verbose", False))]
+        if validation is not None:
+            callbacks.append(_LastEvaluation())
+        if training.patience is not None:
+            callbacks.append(EarlyStoppingCallback(training.patience))
+        if training.log_to == "tensorboard":
+            callbacks.append(_tensorboard(training))
+        super().__init__(
+            model=method,
+            args=arguments,
+            data_collator=_Collator(method),
+            train_dataset=examples,
+            eval_dataset=validation,
+            callbacks=callbacks,
+        )
+        for noisy in (PrinterCallback, ProgressCallback):
+            self.remove_callback(noisy)
+
+    # Data: the dataset is the order.
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler:
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    # Steps
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """AdamW, with each network's own rate and no decay of biases and normalisation."""
+        if self.optimizer is None:
+            training, groups = self.training, []
+            for name, network in self.model.networks().items():
+                rates = training.learning_rate
+                rate = rates if isinstance(rates, (int, float)) else rates[name]
+                decayed = set(self.get_decay_parameter_names(network))
+                for decay in (True, False):
+                    chosen = [p for key, p in network.named_parameters() if p.requires_grad and (key in decayed) == decay]
+                    weight_decay = training.weight_decay if decay else 0.0
+                    groups.append({"params": chosen, "lr": rate, "weight_decay": weight_decay})
+            self.optimizer = torch.optim.AdamW([group for group in groups if group["params"]])
+        return self.optimizer
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        """The method's loss; its other scalars are kept for the log.
+
+        Raises:
+            InputError: Where the loss is NaN or infinite.
+        """
+        positions = inputs.pop("positions")
+        outputs = model(**inputs)
+        loss = outputs["loss"]
+        for name, value in outputs.items():
+            if name != "loss" and value.ndim == 0:
+                self._parts.setdefault(name, []).append(value.detach())
+        if not torch.isfinite(loss):
+            self._report_loss(float(loss.detach()), positions.tolist(), outputs.get("scores"))
+        return (loss, outputs) if return_outputs else loss
+
+    def _report_loss(self, loss: float, positions: list[int], scores: torch.Tensor | None) -> None:
+        """Write the batch out and stop."""
+        step = self.state.global_step
+        examples = [self.train_dataset[position] for position in positions]
+        about = [
+            {
+                "qid": example.qid,
+                "query": example.query,
+                "documents": [
+                    {"docno": docno, "label": float(label), "weight": float(weight), "text": text}
+                    for docno, label, weight, text in zip(example.docnos, example.labels, example.weights, example.texts)
+                ],
+                "scores": None if scores is None else [float(score) for score in scores[row].detach().float().cpu()],
+            }
+            for row, example in enumerate(examples)
+        ]
+        if self.training.checkpoints is None:
+            folder = Path(tempfile.mkdtemp(prefix="pyterrier_debias-"))
+        else:
+            folder = Path(self.args.output_dir)
+        file = folder / f"batch-of-step-{step}-process-{self.args.process_index}.json"
+        content = {"step": step, "loss": str(loss), "learning_rate": self._get_learning_rate(), "examples": about}
+        write_whole(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        raise InputError(
+            f"training: the loss became {loss} at step {step}; its batch is in {file}; lower learning_rate, check weights and "
+            f"loss, or train in float32"
+        )
+
+    def _clip_grad_norm(self, model: Any) -> torch.Tensor:
+        """Clip each network's gradient by itself; the norm of all of it is logged."""
+        self.accelerator.unscale_gradients()
+        clip = torch.nn.utils.clip_grad_norm_
+        norms = [clip(network.parameters(), self.args.max_grad_norm) for network in self.model.networks().values()]
+        return torch.linalg.vector_norm(torch.stack([norm.float() for norm in norms]))
+
+    # Evaluation
+
+    def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        """Re-rank the validation candidates; each process scores its share of the queries."""
+        validation, world = self.validation, self.args.world_size
+        rows = validation.share(self.args.process_index, world)
+        found = self.ranker.score([validation.queries[i] for i in rows], [validation.texts[i] for i in rows])
+        scores = np.empty(len(validation.rows))
+        shares: list[Any] = [(rows, found)]
+        if world > 1:
+            shares = [None] * world
+            torch.distributed.all_gather_object(shares, (rows, found))
+        for places, values in shares:
+            scores[places] = values
+        values, depth = validation.measure(scores)
+        value = float(values.mean())
+        if value > self.best.get("value", -math.inf):
+            about = {"step": self.state.global_step, "value": value, "depth": depth, "per_query": values.to_dict()}
+            self.best = about
+        metrics = {f"{metric_key_prefix}_{_key(validation.metric)}": value}
+        if depth is not None:
+            metrics[f"{metric_key_prefix}_depth"] = depth
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the method's parts, and the epoch as we count it."""
+        if "loss" in logs:
+            for name, values in self._parts.items():
+                if values:
+                    logs[name] = float(torch.stack(values).float().mean())
+            self._parts = {}
+        logs.pop("total_flos", None)
+        shown = self.state.global_step * len(self.train_dataset) / max(self.state.max_steps, 1)
+        self.state.epoch = shown / len(self.train_dataset.units)
+        super().log(logs, start_time)
+
+    # Checkpoints
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        """The method's weights, and the ranker in its own public format beside them."""
+        if not self.args.should_save:
+            return
+        folder = Path(output_dir or self.args.output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.save(self.model.state_dict() if state_dict is None else state_dict, folder / _WEIGHTS)
+        if self.training.checkpoints is not None:
+            self.ranker.write(folder / "ranker")
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Write a checkpoint that counts only once it is whole, then drop those that are neither the last nor the best."""
+        folder = Path(self.args.output_dir)
+        target = folder / f"checkpoint-{self.state.global_step}"
+        try:
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                write_whole(target / _RECORD, json.dumps({"record": self.record, "best": self.best}, indent=1) + "\n")
+        except Exception as error:
+            shutil.rmtree(target, ignore_errors=True)
+            older = [path.name for path in _checkpoints(folder)]
+            kept = (
+                f"{', '.join(older)} there is whole, go on from it with Training(resume=True)"
+                if older
+                else "there is no older one"
+            )
+            raise InputError(
+                f"training: checkpoint {target} cannot be written ({_reason(error)}); {kept}, once there is room and permission"
+            ) from error
+        if self.args.should_save:
+            best = self.state.best_model_checkpoint
+            for other in folder.glob("checkpoint-*"):
+                if other != target and (best is None or other.name != Path(best).name):
+                    shutil.rmtree(other)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Take the weights of a checkpoint, all of them and no others."""
+        folder = Path(resume_from_checkpoint)
+        try:
+            state = torch.load(folder / _WEIGHTS, map_location="cpu", weights_only=True)
+            self.model.load_state_dict(state)
+        except Exception as error:
+            raise InputError(
+                f"training: checkpoint {folder} does not fit this model ({_reason(error)}); resume with the model that it was "
+                f"written by, or name another folder"
+            ) from error
+        self.best = json.loads((folder / _RECORD).read_text(encoding="utf-8"))["best"]
+
+    def _load_best_model(self) -> None:
+        best = self.best
+        self._load_from_checkpoint(self.state.best_model_checkpoint)
+        self.best = best
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of an error that says something."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+
+
+def _tensorboard(training: Training) -> Any:
+    from transformers.integrations import TensorBoardCallback
+
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:  # pragma: no cover - depends on the installation
+        raise InputError("Training: log_to='tensorboard' needs the package tensorboard: pip install tensorboard") from error
+    main = int(os.environ.get("RANK", "0")) == 0
+    return TensorBoardCallback(SummaryWriter(str(Path(training.checkpoints) / "tensorboard")) if main else None)

@@ -1,0 +1,93 @@
+"""Validation: how well a ranker re-ranks the candidates of validation topics, and how deep it should. Floor 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias import frames
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.training.groups import grades
+
+
+class Validation:
+    """Validation candidates with their judgements.
+
+    Args:
+        candidates: Result frame with ``qid``, ``docno``, ``query``, the text columns, and ``rank`` where depths are given.
+        qrels: Judgements ``qid``, ``docno``, ``label``.
+        texts: The document of each row.
+        metric: An ir_measures object or name.
+        depths: Re-ranking depths to choose from; None for all candidates.
+        stage: Who asks; named in messages.
+
+    Raises:
+        InputError: For frames that cannot be used, or judgements of other queries.
+    """
+
+    def __init__(
+        self,
+        candidates: pd.DataFrame,
+        qrels: pd.DataFrame,
+        texts: Sequence[str],
+        *,
+        metric: Any,
+        depths: Sequence[int] | None,
+        stage: Any,
+    ):
+        name = frames.stage_name(stage)
+        pt.validate.result_frame(candidates, extra_columns=["query"], context=stage)
+        if len(candidates) == 0:
+            raise InputError(f"{name}: there are no validation candidates; check the topics and the first stage")
+        if depths is not None and "rank" not in candidates.columns:
+            raise InputError(f"{name}: rerank_depth needs the first stage's column 'rank' in the validation candidates")
+        self.qrels = grades(qrels, stage)
+        rows = frames.with_string_ids(candidates)
+        frames.check_text(rows, "query", stage)
+        frames.check_pairs(rows, stage)
+        frames.check_overlap(rows, self.qrels, stage)
+        judged = rows["qid"].isin(set(self.qrels["qid"])).to_numpy()
+        kept = [name for name in ("qid", "docno", "rank") if name in rows.columns]
+        self.rows = rows.loc[judged, kept].reset_index(drop=True)
+        self.queries = rows.loc[judged, "query"].tolist()
+        self.texts = [texts[i] for i in np.flatnonzero(judged)]
+        self.qids = list(dict.fromkeys(self.rows["qid"]))
+        self.metric = metric
+        self.depths = None if depths is None else sorted(depths)
+
+    def __len__(self) -> int:
+        return len(self.qids)
+
+    def share(self, part: int, parts: int) -> np.ndarray:
+        """Rows of every ``parts``-th query, beginning with query ``part``."""
+        return np.flatnonzero(pd.factorize(self.rows["qid"])[0] % parts == part)
+
+    def measure(self, scores: np.ndarray) -> tuple[pd.Series, int | None]:
+        """The metric of each query, at the best re-ranking depth.
+
+        Args:
+            scores: One a row.
+
+        Returns:
+            Values by qid, and the depth (the smallest of equally good ones; None where all candidates are re-ranked).
+
+        Raises:
+            InputError: Where a score is NaN.
+        """
+        best: tuple[pd.Series, int | None] | None = None
+        for depth in self.depths or (None,):
+            run = self.rows.assign(score=np.asarray(scores, dtype=np.float64))
+            frames.check_scores(run, "validation")
+            if depth is not None:
+                rank = run["rank"].to_numpy(dtype=np.float64)
+                below = np.nanmin(run["score"].to_numpy()) - 1 - rank
+                run = run.assign(score=run["score"].where(rank < depth, below))
+            values = per_query(run, self.qrels, [self.metric], self.qids).iloc[:, 0]
+            if best is None or values.mean() > best[0].mean():
+                best = values, depth
+        return best

@@ -1,0 +1,91 @@
+"""How much an example counts. Floor 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+
+from pyterrier_debias.errors import InputError
+
+if TYPE_CHECKING:
+    from pyterrier_debias.training.groups import Group, Groups
+
+
+@runtime_checkable
+class ExampleWeights(Protocol):
+    """Weighs the documents of an example by what is known before training.
+
+    Weights that depend on the networks' present scores belong into a :class:`~pyterrier_debias.training.method.Method`.
+    """
+
+    def weigh(self, groups: Groups, group: Group, rows: np.ndarray) -> float | np.ndarray:
+        """Weigh an example.
+
+        Args:
+            groups: All groups, with their columns.
+            group: The query.
+            rows: The example's rows, its positive first.
+
+        Returns:
+            One finite weight of at least 0 for the whole example, or one for each row; see
+            :mod:`pyterrier_debias.training.losses` for what each loss makes of them.
+        """
+
+
+@dataclass(frozen=True)
+class ColumnWeights:
+    """Weights that stand in a column of the candidates.
+
+    Args:
+        column: Its name.
+        per: ``'query'``: the value of the positive weighs the whole example. ``'document'``: each document has its own.
+
+    When not to use it: for weights whose mean is far from 1, which act as another learning rate; divide by their mean first.
+
+    Example:
+        ``Training(weights=ColumnWeights('ease'))``, with ``ease`` a column of the topics.
+    """
+
+    column: str
+    per: str = "query"
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown kind."""
+        if self.per not in ("query", "document"):
+            raise InputError(f"ColumnWeights: per={self.per!r} is not known; use 'query' or 'document'")
+
+    def weigh(self, groups: Groups, group: Group, rows: np.ndarray) -> float | np.ndarray:
+        """Look the weights up; see :class:`ExampleWeights`."""
+        values = groups.column(self.column)
+        return values[rows[0]] if self.per == "query" else np.array([values[row] for row in rows])
+
+
+def weights_of(weights: ExampleWeights | None, groups: Groups, group: Group, rows: np.ndarray) -> np.ndarray:
+    """The weights of an example, checked.
+
+    Args:
+        weights: Who weighs; None for 1.
+        groups: All groups.
+        group: The query.
+        rows: The example's rows.
+
+    Returns:
+        float32, one a row.
+
+    Raises:
+        InputError: Where a weight is negative, missing or infinite.
+    """
+    if weights is None:
+        return np.ones(len(rows), dtype=np.float32)
+    try:
+        found = np.broadcast_to(np.asarray(weights.weigh(groups, group, rows), dtype=np.float32), (len(rows),))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"training: {weights!r} gives query {group.qid!r} weights that are no numbers ({error})") from error
+    if not (np.isfinite(found) & (found >= 0)).all():
+        raise InputError(
+            f"training: {weights!r} gives query {group.qid!r} the weight {found[~(np.isfinite(found) & (found >= 0))][0]}; "
+            f"weights must be finite and at least 0"
+        )
+    return found
