@@ -343,6 +343,12 @@ class TKModel(PreTrainedModel):
         elif module is self:
             init.constant_(module.alpha, 0.5)
 
+    def extra_repr(self) -> str:
+        """What the weights do not show. Rankers tell models apart by it."""
+        names = ("convention", "positional", "document_shift", "max_distance", "unk_token_id", "mask_unknown", "kernel_mu")
+        names += ("kernel_sigma", "layer_norm_eps", "num_attention_heads")
+        return ", ".join(f"{name}={getattr(self.config, name)!r}" for name in names)
+
     def get_input_embeddings(self) -> nn.Embedding:
         """The static embeddings."""
         return self.embeddings
@@ -433,7 +439,7 @@ class TKModel(PreTrainedModel):
     def match(
         self, queries: torch.Tensor, query_mask: torch.Tensor, documents: torch.Tensor, document_mask: torch.Tensor
     ) -> torch.Tensor:
-        """Score pairs of represented texts (Eq. 5 and 6), in float32.
+        """Score pairs of represented texts (Eq. 5 and 6), in float32 or better.
 
         Args:
             queries: Unit vectors of query terms, shape [n, query terms, d].
@@ -442,15 +448,20 @@ class TKModel(PreTrainedModel):
             document_mask: Which of them count.
 
         Returns:
-            Scores, float32, shape [n].
+            Scores, shape [n].
         """
-        cosines = queries.float() @ documents.float().transpose(1, 2)
+        cosines = _full(queries) @ _full(documents).transpose(1, 2)
         return self.pooling(cosines, query_mask, document_mask)
 
 
+def _full(vectors: torch.Tensor) -> torch.Tensor:
+    """Half precision made float32."""
+    return vectors.float() if vectors.dtype in (torch.bfloat16, torch.float16) else vectors
+
+
 def unit(vectors: torch.Tensor) -> torch.Tensor:
-    """Vectors over their Euclidean norms, float32; zeros stay zeros."""
-    return nn.functional.normalize(vectors.float(), dim=-1, eps=1e-12)
+    """Vectors over their Euclidean norms, in float32 or better; zeros stay zeros."""
+    return nn.functional.normalize(_full(vectors), dim=-1, eps=1e-12)
 
 
 AutoConfig.register(TKConfig.model_type, TKConfig, exist_ok=True)
