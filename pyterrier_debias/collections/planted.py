@@ -211,9 +211,12 @@ class _Writer:
     def name(self, entity: str, group: material.Group, gender: str) -> str:
         draws = _Draws(self.seed, "name", entity)
         first = draws.below(24)
+        one = other = self.root(draws)
+        while other == one:
+            other = self.root(draws)
         fixed = {
-            "a": self.root(draws),
-            "b": self.root(draws),
+            "a": one,
+            "b": other,
             "c": draws.pick(material.PLACE_ENDS),
             "f": material.FIRST_NAMES.get(gender, material.FIRST_NAMES["female"])[first],
         }

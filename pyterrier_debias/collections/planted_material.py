@@ -1066,7 +1066,7 @@ VEHICLES = Group(
             "that set a speed record",
             (
                 "{S} set a speed record in {y} that stood for {n} years.",
-                "With the wind behind it {S} set a speed record on the way to {t}.",
+                "Helped by a gale {S} set a speed record on the way to {t}.",
             ),
             (
                 "Nothing of its class went faster than {S} did in {y}.",
