@@ -282,11 +282,11 @@ def _sections(result: AuditResult) -> list[dict[str, Any]]:
 def _section(bias: str, rows: pd.DataFrame, figures: Iterable[tuple[str, Figure]]) -> dict[str, Any]:
     marks = convention_marks(rows["convention"])
     # The primary findings' sentences stand at the top of the page already.
-    sentences = dict.fromkeys(rows.loc[~rows["primary"].astype(bool), "text"])
+    told = {"", *rows.loc[rows["primary"].astype(bool), "text"]}
     return {
         "name": bias,
         "findings": [_finding(row) | {"how": marks.get(row["convention"], "")} for row in rows.to_dict("records")],
-        "sentences": [text for text in sentences if text],
+        "sentences": [text for text in dict.fromkeys(rows["text"]) if text not in told],
         "conventions": shortened_conventions(marks),
         "figures": [
             {"caption": figure.caption, "data": base64.b64encode(picture(figure, "svg")).decode()}

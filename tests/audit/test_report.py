@@ -1,5 +1,7 @@
 import base64
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 
 import pytest
@@ -121,6 +123,27 @@ def test_the_page_shows_every_finding_and_why_others_are_missing(result, page):
         assert sentence in text
     assert "it has no ranker to probe" in text and "the room fell down" in text
     assert "BM25" in text and "\N{MINUS SIGN}0.500" in text
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+def test_a_click_sorts_the_table_in_a_real_browser(result, tmp_path):
+    probe = """<script>
+      const errors = []; addEventListener("error", e => errors.push(e.message));
+      const head = [...document.querySelectorAll("th button")].find(b => b.textContent === "value");
+      const read = () => [...head.closest("table").tBodies[0].rows].map(r => r.cells[3].dataset.value).join(" ");
+      head.click(); const up = read(); head.click();
+      document.title = `up ${up} down ${read()} errors ${errors.length}`;
+    </script>"""
+    page = tmp_path / "page.html"
+    page.write_text(result.to_html().replace("</body>", f"{probe}</body>"))
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    flags += ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}"]
+    done = subprocess.run(
+        ["chromium", *flags, "--dump-dom", page.as_uri()], capture_output=True, text=True, check=True, timeout=120
+    )
+    up, down = re.search(r"<title>up (.*) down (.*) errors 0</title>", done.stdout).groups()
+    values = sorted(result.findings.query("bias == 'order'")["value"])
+    assert [float(v) for v in up.split()] == values and [float(v) for v in down.split()] == values[::-1]
 
 
 def test_intervals_are_drawn_to_scale():
