@@ -448,7 +448,7 @@ class Ranker(Fittable, Stage):
         """The device that the option ``device`` stands for on this machine."""
         return pick_device(self.device)
 
-    def budget(self, cpu: int = 4096, accelerator: int = 65536) -> int:
+    def budget(self, cpu: int = 2048, accelerator: int = 65536) -> int:
         """Tokens of a batch: the option ``batch_tokens``, or a default for the device.
 
         Args:

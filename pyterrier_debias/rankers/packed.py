@@ -163,19 +163,16 @@ def _attend(
     """Attention within each sequence: one call for each run of sequences of equal length, none of which needs a mask."""
     import torch
 
-    hidden = query.shape[-1]
-    mixed = torch.empty_like(query)
-    token, row = 0, 0
+    width = query.shape[-1] // heads
+    parts, token, row = [], 0, 0
     for length, count in _runs(lengths):
         read = 1 if first_only else length
         tokens, rows = slice(token, token + count * length), slice(row, row + count * read)
         token, row = tokens.stop, rows.stop
-
-        def split(part: torch.Tensor, width: int, count: int = count) -> torch.Tensor:
-            return part.view(count, width, heads, hidden // heads).transpose(1, 2)
-
         found = torch.nn.functional.scaled_dot_product_attention(
-            split(query[rows], read), split(key[tokens], length), split(value[tokens], length)
+            query[rows].view(count, read, heads, width).transpose(1, 2),
+            key[tokens].view(count, length, heads, width).transpose(1, 2),
+            value[tokens].view(count, length, heads, width).transpose(1, 2),
         )
-        mixed[rows].view(count, read, heads, hidden // heads).copy_(found.transpose(1, 2))
-    return mixed
+        parts.append(found.transpose(1, 2).reshape(count * read, heads * width))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
