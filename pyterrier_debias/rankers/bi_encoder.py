@@ -294,6 +294,10 @@ class BiEncoder(TwoTowers):
         """Inner products of rows, under autograd."""
         return (self.represent(queries) * self.represent(docs)).sum(dim=-1)
 
+    def matrix_of(self, queries: dict[str, torch.Tensor], docs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Inner products of all queries with all documents, under autograd."""
+        return self.represent(queries) @ self.represent(docs).T
+
 
 def _packed_features(module: Any) -> Callable[..., dict[str, torch.Tensor]] | None:
     """From packed sequences to the features of a sentence-transformers model, where its modules are of the usual kind."""

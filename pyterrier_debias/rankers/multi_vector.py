@@ -180,3 +180,12 @@ class MultiVector(TwoTowers):
             a_mask=queries["attention_mask"].bool(),
             b_mask=docs["attention_mask"].bool(),
         )
+
+    def matrix_of(self, queries: dict[str, torch.Tensor], docs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The library's comparison of all queries with all documents, under autograd."""
+        return self.module.similarity(
+            queries["token_embeddings"].float(),
+            docs["token_embeddings"].float(),
+            a_mask=queries["attention_mask"].bool(),
+            b_mask=docs["attention_mask"].bool(),
+        )

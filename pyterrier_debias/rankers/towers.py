@@ -115,6 +115,10 @@ class TwoTowers(Ranker):
     def similarity_of(self, queries: dict[str, torch.Tensor], docs: dict[str, torch.Tensor]) -> torch.Tensor:
         """Score row i of the queries' features with row i of the documents', differentiably: shape [n]."""
 
+    @abstractmethod
+    def matrix_of(self, queries: dict[str, torch.Tensor], docs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Score every row of the queries' features with every row of the documents', differentiably: shape [queries, docs]."""
+
     def task_window(self, task: str) -> int:
         """The longest query or document in tokens, special tokens and prompt included."""
         return self.window
@@ -200,7 +204,7 @@ class TwoTowers(Ranker):
 
         Args:
             queries: n queries.
-            docs: n documents.
+            docs: n documents; for :meth:`forward_matrix` any number.
 
         Returns:
             Tensors on the CPU whose first dimension is n.
@@ -238,11 +242,25 @@ class TwoTowers(Ranker):
         Returns:
             Scores, shape [n].
         """
+        return self.similarity_of(*self._both(tensors))
+
+    def forward_matrix(self, **tensors: torch.Tensor) -> torch.Tensor:
+        """Score each query with each document, each encoded once.
+
+        Args:
+            tensors: What :meth:`tokenise` returned, on the model's device.
+
+        Returns:
+            Scores, shape [queries, documents].
+        """
+        return self.matrix_of(*self._both(tensors))
+
+    def _both(self, tensors: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
         found = []
         for task in ("query", "document"):
             own = {name.removeprefix(f"{task}_"): value for name, value in tensors.items() if name.startswith(f"{task}_")}
             found.append(self._features(self.module, own, task))
-        return self.similarity_of(*found)
+        return found
 
     def write(self, folder: Path) -> None:
         """Write an ordinary sentence-transformers folder; see :meth:`Ranker.write`."""

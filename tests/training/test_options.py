@@ -1,0 +1,67 @@
+"""The options object."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pyterrier_debias import CrossEncoder, InputError, RotatePassages, Training
+from pyterrier_debias.training.losses import ranknet
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "hingee"}, "loss 'hingee' is not known"),
+        ({"epochs": 0}, "epochs=0 must be above 0"),
+        ({"max_steps": 0}, "max_steps=0 must be a whole number of at least 1"),
+        ({"batch_size": 1.5}, "batch_size=1.5 must be a whole number"),
+        ({"accumulation": True}, "accumulation=True"),
+        ({"workers": -1}, "workers=-1 must be a whole number of at least 0"),
+        ({"min_label": 0}, "min_label=0"),
+        ({"learning_rate": 3}, "learning_rate=3 must lie between 0 and 1"),
+        ({"learning_rate": {"ranker": -1e-5}}, "learning_rate=-1e-05"),
+        ({"warmup": -1}, "warmup=-1 must be at least 0"),
+        ({"clip": 0}, "clip=0 must be above 0"),
+        ({"precision": "int8"}, "precision='int8' is not known; use one of 'float32', 'bfloat16', 'float16'"),
+        ({"schedule": "step"}, "schedule='step'"),
+        ({"positives": "two"}, "positives='two'"),
+        ({"positives": "all"}, r"positives='all' needs a loss that knows grades \(bce, lambda\), not 'pairwise'"),
+        ({"positives": "all", "loss": "bce", "in_batch_negatives": True}, "in_batch_negatives goes with positives='one'"),
+        ({"rerank_depth": [10, 0]}, "rerank_depth"),
+        ({"negatives": "uniform"}, "negatives='uniform' has no method sample"),
+        ({"weights": "column"}, "weights='column' has no method weigh"),
+        ({"augment": 3}, "augment=3 has no method rotator"),
+        ({"resume": True}, "resume=True needs checkpoints"),
+        ({"log_to": "tensorboard"}, "needs checkpoints"),
+        ({"log_to": "wandb", "checkpoints": "c"}, "log_to='wandb' is not known"),
+        ({"metric": "nDCGG@10"}, "nDCGG@10"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_at_once(options, message):
+    with pytest.raises(InputError, match=message):
+        Training(**options)
+
+
+def test_it_is_a_value():
+    assert Training(loss="hinge") == Training(loss="hinge") != Training()
+    assert hash(Training(loss_options={"margin": 1})) == hash(Training(loss_options={"margin": 1}))
+    with pytest.raises(AttributeError):
+        Training().seed = 2
+    assert repr(Training(seed=3, augment=RotatePassages(seed=1))) == "Training(augment=RotatePassages(seed=1), seed=3)"
+    assert replace(Training(), epochs=3).epochs == 3
+
+
+def test_its_description_is_json():
+    about = Training(loss=ranknet, loss_options={"sigma": 2.0}, augment=RotatePassages(), rerank_depth=[10, 20]).describe()
+    assert json.loads(json.dumps(about)) == about
+    assert about["loss"] == "pyterrier_debias.training.losses.ranknet"
+    assert about["negatives"] == "UniformNegatives()"
+    assert about["augment"] == "RotatePassages()"
+    assert about["rerank_depth"] == [10, 20]
+
+
+def test_it_plays_no_part_in_a_rankers_identity():
+    plain, trained = CrossEncoder("a-model"), CrossEncoder("a-model", training=Training(epochs=3))
+    assert plain == trained
+    assert repr(trained) == "CrossEncoder('a-model', training=Training(epochs=3))"
