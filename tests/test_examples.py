@@ -1,0 +1,39 @@
+"""The notebook runs from top to bottom, and every program says how it is called."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = sorted([*ROOT.glob("examples/**/*.py"), *ROOT.glob("benchmarks/*.py")])
+
+
+def test_quickstart_notebook_runs(monkeypatch):
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel chooses its own
+    notebook = nbformat.read(ROOT / "examples" / "quickstart.ipynb", as_version=4)
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
+    printed = "".join(out.get("text", "") for cell in notebook.cells for out in cell.get("outputs", []))
+    assert "nDCG@10" in printed
+    pictures = [out for cell in notebook.cells for out in cell.get("outputs", []) if "image/png" in out.get("data", {})]
+    assert pictures
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_programs_compile_and_say_how_they_are_called(program):
+    source = program.read_text()
+    compile(source, str(program), "exec")
+    assert f"python {program.relative_to(ROOT)}" in source.split('"""')[1]
+
+
+WITH_OPTIONS = [p for p in PROGRAMS if "ArgumentParser" in p.read_text()]
+
+
+@pytest.mark.parametrize("program", WITH_OPTIONS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_programs_answer_help(program):
+    done = subprocess.run([sys.executable, "-W", "ignore", str(program), "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "usage" in done.stdout
