@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import torch
 
     from pyterrier_debias.rankers.tk_model import TKConfig
+    from pyterrier_debias.training.method import Method
+    from pyterrier_debias.training.options import Training
 
 #: Numbers that one comparison holds at a time: padded vectors of both sides and their match matrices (64 MB in float32).
 _COMPARED = 16_000_000
@@ -275,6 +277,17 @@ class TK(Ranker):
 
     # Training
 
+    def method(self, training: Training) -> Method:
+        """What ``fit`` trains: two networks, ``terms`` and ``kernels``, for which ``learning_rate`` may differ.
+
+        The papers' rates are ``Training(loss="hinge", learning_rate={"terms": 1e-4, "kernels": 1e-3})``.
+        """
+        from pyterrier_debias.rankers.tk_model import TKRanking
+        from pyterrier_debias.training.losses import get_loss
+
+        loss = get_loss(training.loss, dict(training.loss_options))
+        return TKRanking(self, loss, in_batch=training.in_batch_negatives)
+
     def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
         """Turn n pairs into tensors (scorer protocol): ``input_ids`` and ``attention_mask``, and the same of ``query_...``."""
         every = np.arange(len(docs))
@@ -377,7 +390,7 @@ def _fresh(config: TKConfig, table: torch.Tensor, tokenizer: Any, seed: int) -> 
         torch.manual_seed(seed)
         module = TKModel(config)
     with torch.no_grad():
-        module.embeddings.weight.copy_(table)
+        module.terms.embeddings.weight.copy_(table)
     return module
 
 

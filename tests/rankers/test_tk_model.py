@@ -62,7 +62,7 @@ def attention(x, w, name, config, scale):
             logits = np.array([query[i, part] @ key[j, part] * scale for j in range(n)])
             if config.positional == "relative":
                 limit = config.max_distance
-                logits += [w["distance_bias.weight"][min(max(j - i, -limit), limit) + limit, h] for j in range(n)]
+                logits += [w["terms.distance_bias.weight"][min(max(j - i, -limit), limit) + limit, h] for j in range(n)]
             weights = np.exp(logits) / np.exp(logits).sum()
             out[i, part] = sum(weights[j] * value[j, part] for j in range(n))
     return out @ w[f"{name}.output.weight"].T + w[f"{name}.output.bias"]
@@ -76,7 +76,7 @@ def feed_forward(x, w, name):
 def contextualised(tk, text, start):
     """Equation 4 for one text without padding."""
     w, config = numbers(tk), tk.config
-    static = w["embeddings.weight"][text]
+    static = w["terms.embeddings.weight"][text]
     x = static.copy()
     if config.positional == "absolute":
         half = config.hidden_size // 2
@@ -86,7 +86,7 @@ def contextualised(tk, text, start):
                 x[p, i] += math.sin((start + p) * rate)
                 x[p, half + i] += math.cos((start + p) * rate)
     for i in range(config.num_hidden_layers):
-        name = f"layers.{i}"
+        name = f"terms.layers.{i}"
         norm = w[f"{name}.attention_norm.weight"], w[f"{name}.attention_norm.bias"]
         if config.convention == "released_v1":
             fed = feed_forward(x, w, name) + (x if i else 0)
@@ -96,7 +96,7 @@ def contextualised(tk, text, start):
             x = layer_norm(x + attention(x, w, name, config, config.head_dim**-0.5), *norm)
             norm = w[f"{name}.feed_forward_norm.weight"], w[f"{name}.feed_forward_norm.bias"]
             x = layer_norm(x + feed_forward(x, w, name), *norm)
-    alpha = w["alpha"][0]
+    alpha = w["terms.alpha"][0]
     return alpha * static + (1 - alpha) * x
 
 
@@ -147,7 +147,7 @@ def test_scores_and_vectors_are_those_of_the_equations(convention, positional):
 def test_a_layer_is_torchs_own_where_its_heads_share_the_width():
     tk = model(hidden_size=12, num_attention_heads=4, head_dim=3, positional="none")
     layer = torch.nn.TransformerEncoderLayer(12, 4, dim_feedforward=7, dropout=0, batch_first=True)
-    own = tk.layers[0]
+    own = tk.terms.layers[0]
     with torch.no_grad():
         for theirs, ours in (
             (layer.self_attn.in_proj_weight, own.qkv.weight),
@@ -166,17 +166,17 @@ def test_a_layer_is_torchs_own_where_its_heads_share_the_width():
             theirs.copy_(ours)
         states, mask = torch.randn(3, 6, 12), torch.tensor([[True] * n + [False] * (6 - n) for n in (6, 4, 1)])
         expected = layer(states, src_key_padding_mask=~mask)
-        found = own(states, tk._attention_bias(mask, torch.float32))
+        found = own(states, tk.terms.attention_bias(mask, torch.float32))
     torch.testing.assert_close(found[mask], expected[mask], rtol=1e-5, atol=1e-5)
 
 
 def test_the_papers_sizes():
     fresh = TKModel(TKConfig(vocab_size=5))
-    assert len(fresh.layers) == 2
-    assert fresh.layers[0].qkv.weight.shape == (3 * 16 * 32, 300)
-    assert fresh.layers[0].expand.weight.shape == (100, 300)
+    assert len(fresh.terms.layers) == 2
+    assert fresh.terms.layers[0].qkv.weight.shape == (3 * 16 * 32, 300)
+    assert fresh.terms.layers[0].expand.weight.shape == (100, 300)
     assert sum(p.numel() for p in fresh.pooling.parameters()) == 11  # no bias
-    assert fresh.alpha.item() == 0.5
+    assert fresh.terms.alpha.item() == 0.5
     assert fresh.pooling.weights.abs().max() <= 0.014
     assert fresh.pooling.weights.std() > 0.002
     assert not any(isinstance(module, torch.nn.Dropout) for module in fresh.modules())
@@ -242,7 +242,7 @@ def test_documents_stand_500_rows_behind_queries():
         assert not torch.allclose(query, tk.represent(text)[0], atol=1e-3)
         table = torch.from_numpy(positional_table(505, 10)[500:])
         hidden = tk(text, output_hidden_states=True).hidden_states
-        torch.testing.assert_close(hidden[0][0], tk.embeddings.weight[text[0]] + table)
+        torch.testing.assert_close(hidden[0][0], tk.terms.embeddings.weight[text[0]] + table)
         assert len(hidden) == 3
 
 
@@ -323,7 +323,7 @@ def test_unknown_words_keep_their_place_but_count_for_nothing():
     text[0, 2] = 1
     with torch.no_grad():
         vectors, mask = tk.represent(text)
-        tk.embeddings.weight[1] = 5.0
+        tk.terms.embeddings.weight[1] = 5.0
         again, _ = tk.represent(text)
         kept = model(unk_token_id=1)
         other = kept.represent(text)[0]
@@ -345,21 +345,27 @@ def test_gradients_are_those_of_finite_differences(convention, positional):
     tk = model(convention=convention, positional=positional, max_distance=2, hidden_size=6, num_attention_heads=2, head_dim=2)
     tk = tk.double().requires_grad_(False)
     with torch.no_grad():
-        tk.embeddings.weight.mul_(0.3)
+        tk.terms.embeddings.weight.mul_(0.3)
         tk.pooling.weights.mul_(20)
-    names = ["alpha", "embeddings.weight", "layers.0.qkv.weight", "layers.1.expand.bias", "pooling.weights"]
+    names = [
+        "terms.alpha",
+        "terms.embeddings.weight",
+        "terms.layers.0.qkv.weight",
+        "terms.layers.1.expand.bias",
+        "pooling.weights",
+    ]
     names += [name for name, _ in tk.pooling.named_parameters(prefix="pooling") if name != "pooling.weights"]
-    names += ["distance_bias.weight"] if positional == "relative" else []
+    names += ["terms.distance_bias.weight"] if positional == "relative" else []
     d, q = ids(2, 4) % 6, ids(2, 2, seed=3) % 6
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
     own = dict(tk.named_parameters())
 
     def scores(*values: torch.Tensor) -> torch.Tensor:
-        rows = {"embeddings.weight": torch.cat([values[1], own["embeddings.weight"][6:]])}
+        rows = {"terms.embeddings.weight": torch.cat([values[1], own["terms.embeddings.weight"][6:]])}
         given = {**dict(zip(names, values)), **rows}
         return torch.func.functional_call(tk, given, (d, mask, q)).scores
 
-    start = [own[name][:6] if name == "embeddings.weight" else own[name] for name in names]
+    start = [own[name][:6] if name == "terms.embeddings.weight" else own[name] for name in names]
     assert torch.autograd.gradcheck(
         scores, [value.clone().requires_grad_() for value in start], atol=1e-6, rtol=1e-4, fast_mode=True
     )
@@ -411,13 +417,13 @@ def test_what_a_folder_lacks_is_drawn_anew(tmp_path):
     tk = model(convention="released_v2")
     tk.save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
-    kept = {name: value for name, value in weights.items() if name not in ("alpha", "pooling.weights", "pooling.factors")}
+    kept = {name: value for name, value in weights.items() if name not in ("terms.alpha", "pooling.weights", "pooling.factors")}
     save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
     loaded = TKModel.from_pretrained(tmp_path)
-    assert loaded.alpha.item() == 0.5
+    assert loaded.terms.alpha.item() == 0.5
     assert loaded.pooling.factors.tolist() == [1.0] * 11
     assert 0 < loaded.pooling.weights.abs().max() <= 0.014
-    torch.testing.assert_close(loaded.layers[1].qkv.weight, tk.layers[1].qkv.weight)
+    torch.testing.assert_close(loaded.terms.layers[1].qkv.weight, tk.terms.layers[1].qkv.weight)
 
 
 def test_sizes_and_names_that_cannot_be():
@@ -429,3 +435,18 @@ def test_sizes_and_names_that_cannot_be():
         TKConfig(mask_unknown=True)
     with pytest.raises(InputError, match="at least 4 dimensions, not 3"):
         TKModel(TKConfig(vocab_size=5, hidden_size=3))
+
+
+@pytest.mark.parametrize("positional", POSITIONAL)
+def test_mixed_precision_matches_in_full(positional):
+    """Terms are encoded in bfloat16, but cosines near 1 are not rounded to its three digits."""
+    tk = model(positional=positional)
+    mask = torch.tensor([[1] * 6, [1, 1, 0, 0, 0, 0], [0] * 6])
+    pairs = ids(3, 6), mask, ids(3, 3, seed=1)
+    full = tk(*pairs).scores
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = tk(*pairs).scores
+    mixed.sum().backward()
+    assert mixed.dtype == torch.float32
+    torch.testing.assert_close(mixed, full, rtol=0.1, atol=0.5)
+    assert all(torch.isfinite(parameter.grad).all() for parameter in tk.parameters())

@@ -99,7 +99,7 @@ def test_slow_tokenizers_are_refused():
 
 def test_a_tk_over_glove(glove, tmp_path):
     tk = TK.from_glove(glove, config=SMALL, seed=2)
-    table = tk.module.embeddings.weight
+    table = tk.module.terms.embeddings.weight
     assert table.shape == (9, 6)
     torch.testing.assert_close(table[4], torch.tensor([-1e-2, 2.5, 0, 1, -1, 0.25]))
     assert table[:2].abs().sum() == 0
