@@ -1,0 +1,137 @@
+"""How a batch becomes a loss."""
+
+import numpy as np
+import pytest
+import torch
+
+from pyterrier_debias import BiEncoder, CrossEncoder, MultiVector, Training
+from pyterrier_debias.training.examples import Examples
+from pyterrier_debias.training.groups import make_groups
+from pyterrier_debias.training.losses import get_loss, info_nce, pairwise_hinge
+from pyterrier_debias.training.method import Candidates, Method, Ranking
+from tests.training.worlds import candidates, qrels
+
+BUILDERS = {CrossEncoder: "build", BiEncoder: "build_sentence_transformer", MultiVector: "build_multi_vector"}
+
+
+def batch(n=4, **options):
+    made = Examples(make_groups(candidates(), qrels(), stage="fit"), Training(**options), n)
+    return [made[i] for i in range(n)]
+
+
+def ragged():
+    """Examples with one, two, three and four negatives."""
+    return [batch(4, negatives_per_positive=n)[n - 1] for n in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("make", BUILDERS)
+def test_scores_stand_where_their_documents_do(make, tiny):
+    ranker = make(tiny(BUILDERS[make]))
+    method = Ranking(ranker, pairwise_hinge).eval()
+    tensors = method.collate(ragged())
+    out = method(**tensors)
+    assert tensors["mask"].sum(dim=1).tolist() == [2, 3, 4, 5]
+    for row, example in enumerate(ragged()):
+        expected = ranker.score([example.query] * len(example.texts), example.texts)
+        np.testing.assert_allclose(out["scores"][row, : len(expected)].detach(), expected, atol=1e-5)
+    assert out["loss"].item() == pytest.approx(pairwise_hinge(out["scores"].detach(), mask=tensors["mask"]).item(), abs=1e-6)
+    right = [out["scores"][row, 0] > out["scores"][row, j] for row in range(4) for j in range(1, row + 2)]
+    assert out["accuracy"].item() == pytest.approx(sum(map(int, right)) / 10)
+
+
+@pytest.mark.parametrize("make", BUILDERS)
+def test_in_batch_negatives_by_brute_force(make, tiny):
+    examples = batch(5, negatives_per_positive=2)
+    # Two examples of one query share documents and judgements.
+    assert len({example.qid for example in examples}) < 5
+    ranker = make(tiny(BUILDERS[make]))
+    method = Ranking(ranker, info_nce, in_batch=True).eval()
+    tensors = method.collate(examples)
+    terms = []
+    for example in examples:
+        texts = dict(zip(example.docnos, example.texts))
+        for other in examples:
+            for docno, text in zip(other.docnos, other.texts):
+                if docno not in example.relevant:
+                    texts.setdefault(docno, text)
+        scores = torch.from_numpy(ranker.score([example.query] * len(texts), list(texts.values())))
+        terms.append(-scores.log_softmax(0)[0])
+    assert method(**tensors)["loss"].item() == pytest.approx(float(torch.stack(terms).mean()), abs=1e-5)
+    assert tensors["mask"].shape[1] == len({docno for example in examples for docno in example.docnos})
+
+
+def test_in_batch_infonce_equals_sentence_transformers(tiny):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    folder = tiny("build_sentence_transformer")
+    picked = {example.qid: example for example in batch(16)}
+    examples = list(picked.values())[:4]
+    method = Ranking(BiEncoder(folder), get_loss("infonce", {"temperature": 0.05}), in_batch=True).eval()
+    peer = SentenceTransformer(folder, device="cpu").eval()
+    theirs = MultipleNegativesRankingLoss(peer, scale=20.0, similarity_fct=lambda a, b: a @ b.T)
+    texts = [[e.query for e in examples], [e.texts[0] for e in examples], [e.texts[1] for e in examples]]
+    expected = theirs([peer.preprocess(part) for part in texts], None)
+    assert method(**method.collate(examples))["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_matrix_path_and_the_pair_path_agree(tiny):
+    examples = batch(4, negatives_per_positive=2)
+
+    class Pairs:
+        """A bi-encoder that only scores pairs."""
+
+        def __init__(self, ranker):
+            self.module, self.tokenise, self.forward = ranker.module, ranker.tokenise, ranker.forward
+
+    ranker = BiEncoder(tiny("build_sentence_transformer"))
+    matrix, pairs = Ranking(ranker, info_nce, in_batch=True).eval(), Ranking(Pairs(ranker), info_nce, in_batch=True).eval()
+    left, right = matrix(**matrix.collate(examples)), pairs(**pairs.collate(examples))
+    assert left["loss"].item() == pytest.approx(right["loss"].item(), abs=1e-5)
+    left["loss"].backward()
+    gradients = [p.grad.clone() for p in ranker.module.parameters() if p.grad is not None]
+    ranker.module.zero_grad()
+    right["loss"].backward()
+    others = [p.grad for p in ranker.module.parameters() if p.grad is not None]
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(gradients, others))
+
+
+def test_candidates_of_a_row_come_first_and_relevant_ones_of_others_do_not_count():
+    examples = batch(6)
+    found = Candidates(examples, in_batch=True)
+    for row, example in enumerate(examples):
+        documents = [found.docs[at] for at in found.columns[row]]
+        assert documents[:2] == example.texts
+        assert sorted(found.columns[row]) == list(range(len(found.docs)))
+    same = [(a, b) for a in range(6) for b in range(6) if a != b and examples[a].qid == examples[b].qid]
+    assert same
+    for a, b in same:
+        place = list(found.columns[a]).index(found.docs.index(examples[b].texts[0]))
+        assert not found.mask[a, place]
+
+
+class Pair(Method):
+    """A trained network beside a frozen one, as later methods have it."""
+
+    def __init__(self, trained, frozen):
+        super().__init__()
+        self.trained, self.frozen = trained.module, frozen.module
+        self.frozen.requires_grad_(False)
+
+    def collate(self, examples):
+        return {}
+
+    def forward(self, **batch):
+        return {}
+
+    def networks(self):
+        return {"trained": self.trained}
+
+
+def test_frozen_networks_keep_their_dropout_off(tiny):
+    method = Pair(CrossEncoder(tiny()), CrossEncoder(tiny(seed=1)))
+    method.train()
+    assert all(part.training for part in method.trained.modules())
+    assert not any(part.training for part in method.frozen.modules())
+    method.eval()
+    assert not any(part.training for part in method.modules())

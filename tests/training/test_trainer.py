@@ -1,0 +1,402 @@
+"""The trainer: what it promises beyond the loss."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from pyterrier_debias import CrossEncoder, InputError, RotatePassages, Training
+from pyterrier_debias.training import trainer as trainer_module
+from pyterrier_debias.training.losses import ranknet
+from tests.training.worlds import candidates, no_dropout, qrels, training
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def weights(ranker):
+    return {name: value.clone() for name, value in ranker.module.state_dict().items()}
+
+
+def difference(left, right):
+    return max(float((left[name] - right[name]).abs().max()) for name in left if left[name].is_floating_point())
+
+
+def scores_of(ranker):
+    """Scores of the toy collection; weights would show how Adam blows up rounding where a gradient is 0 by nature."""
+    return ranker.score(candidates()["query"].tolist(), candidates()["text"].tolist())
+
+
+def fitted(folder, *validation, **options):
+    return CrossEncoder(folder, training=training(**options)).fit(candidates(), qrels(), *validation)
+
+
+def test_seeds_make_runs_repeatable_whatever_the_order_of_rows(tiny):
+    runs = [fitted(tiny(), seed=seed, max_steps=3) for seed in (1, 1, 2)]
+    shuffled = CrossEncoder(tiny(), training=training(seed=1, max_steps=3))
+    shuffled.fit(candidates().sample(frac=1, random_state=2), qrels().iloc[::-1])
+    found = [weights(run) for run in [*runs, shuffled]]
+    assert difference(found[0], found[1]) == 0
+    assert difference(found[0], found[3]) == 0
+    assert difference(found[0], found[2]) > 0
+    assert runs[0] == runs[1] != runs[2]
+    assert runs[0] != CrossEncoder(tiny())
+
+
+def test_the_rest_of_the_process_is_left_as_it_was(tiny, capfd):
+    from transformers.utils import logging as hf_logging
+
+    random.seed(5), np.random.seed(5), torch.manual_seed(5)  # noqa: NPY002
+    expected = random.random(), np.random.random(), torch.rand(1).item()  # noqa: NPY002
+    random.seed(5), np.random.seed(5), torch.manual_seed(5)  # noqa: NPY002
+    level = hf_logging.get_verbosity()
+    fitted(tiny(), candidates("v"), qrels("v"), max_steps=1)
+    assert (random.random(), np.random.random(), torch.rand(1).item()) == expected  # noqa: NPY002
+    assert hf_logging.get_verbosity() == level
+    assert capfd.readouterr() == ("", "")
+
+
+def test_progress_is_pyterriers_bar(tiny, monkeypatch):
+    import pyterrier as pt
+
+    shown = []
+
+    class Bar:
+        def __init__(self, *args, **options):
+            shown.append((options.get("desc"), options.get("total"), options.get("disable")))
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def update(self, n=1):
+            shown.append(n)
+
+        def set_postfix(self, found, refresh=True):
+            shown.append(sorted(found))
+
+        def close(self):
+            shown.append("closed")
+
+    monkeypatch.setattr(pt, "tqdm", Bar)
+    CrossEncoder(tiny(), verbose=True, training=training(max_steps=2)).fit(candidates(), qrels())
+    bar = [entry for entry in shown if entry != ("tokenising", 1, False)]
+    assert ("training", 2, False) in bar
+    assert bar[-1] == "closed"
+    assert ["loss"] in bar
+
+
+STOPPED = """
+import os, signal, sys, torch
+torch.set_num_threads(1)
+from pyterrier_debias import CrossEncoder, RotatePassages
+from pyterrier_debias.training import trainer
+from tests.training.test_trainer import resumable
+from tests.training.worlds import candidates, qrels
+
+save = trainer._Trainer._save_checkpoint
+def killed(self, model, trial):
+    if self.state.global_step == 6:
+        # In the middle of writing: the folder is there, and is not whole.
+        self._save(os.path.join(self.args.output_dir, "checkpoint-6"))
+        os.kill(os.getpid(), signal.SIGKILL)
+    save(self, model, trial)
+trainer._Trainer._save_checkpoint = killed
+resumable(sys.argv[1], sys.argv[2])
+"""
+
+
+def resumable(model, folder, **more):
+    """A run with everything that a resume has to restore: dropout, schedule, accumulation, epochs, augmentation, patience."""
+    options = training(
+        max_steps=8,
+        accumulation=2,
+        evaluate_every=2,
+        patience=50,
+        schedule="cosine",
+        augment=RotatePassages(),
+        checkpoints=folder,
+        **more,
+    )
+    ranker = CrossEncoder(model, training=options)
+    return ranker.fit(candidates(), qrels(), candidates("v"), qrels("v"))
+
+
+def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(tiny, tmp_path):
+    model, folder = tiny(), tmp_path / "run"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", STOPPED, model, str(folder)], env=environment, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert sorted(path.name for path in folder.glob("checkpoint-*"))[-2:] == ["checkpoint-4", "checkpoint-6"]
+    resumed = resumable(model, folder, resume=True)
+    straight = resumable(model, tmp_path / "other")
+    assert resumed.training_report.steps == straight.training_report.steps == 8
+    last = [torch.load(at / "checkpoint-8" / "pytorch_model.bin", weights_only=True) for at in (folder, tmp_path / "other")]
+    assert difference(*last) == 0
+    assert difference(weights(resumed), weights(straight)) == 0
+    assert resumed.training_report.best_step == straight.training_report.best_step
+    assert resumed.training_report.validation == straight.training_report.validation
+    measured = [
+        [(entry["step"], entry["eval_ndcg_10"]) for entry in run.training_report.history if "eval_ndcg_10" in entry]
+        for run in (resumed, straight)
+    ]
+    assert measured[0] == measured[1]
+    # A finished run is resumed to its result.
+    assert difference(weights(resumable(model, folder, resume=True)), weights(straight)) == 0
+
+
+def test_checkpoints_hold_the_ranker_in_its_public_form(tiny, tmp_path):
+    ranker = fitted(tiny(), max_steps=4, evaluate_every=2, checkpoints=tmp_path / "run")
+    (last,) = (tmp_path / "run").glob("checkpoint-*")
+    assert last.name == "checkpoint-4"
+    scores = CrossEncoder(str(last / "ranker")).score(["where is the king"], ["the king found relevant red works"])
+    np.testing.assert_allclose(scores, ranker.score(["where is the king"], ["the king found relevant red works"]), atol=1e-6)
+
+
+def test_another_runs_checkpoints_are_refused(tiny, tmp_path):
+    fitted(tiny(), max_steps=2, checkpoints=tmp_path)
+    with pytest.raises(InputError, match=r"holds the checkpoints of a run; go on with Training\(resume=True\)"):
+        fitted(tiny(), max_steps=2, checkpoints=tmp_path)
+    with pytest.raises(InputError, match=r"another run, with other .*learning_rate=0.001 \(0.002 there\)"):
+        fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True, learning_rate=1e-3)
+    with pytest.raises(InputError, match=r"another run, with other data"):
+        ranker = CrossEncoder(tiny(), training=training(max_steps=2, checkpoints=tmp_path, resume=True))
+        ranker.fit(candidates().assign(text="other"), qrels())
+    with pytest.raises(InputError, match=r"checkpoint-2 does not fit this model \(.*\); resume with the model"):
+        fitted(tiny(architecture="electra"), max_steps=2, checkpoints=tmp_path, resume=True)
+    fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True, log_every=5)
+
+
+@pytest.mark.parametrize("where", ["weights", "optimizer", "ranker", "record"])
+def test_a_full_disk_leaves_the_checkpoint_before(tiny, tmp_path, monkeypatch, where):
+    """Writing fails at step 4, wherever in the checkpoint; step 2 stays whole and is gone on from."""
+    save, record = torch.save, trainer_module.write_whole
+    full = OSError(28, "No space left on device")
+
+    def fails(*args, real=None, marks=(), **options):
+        target = str(args[1] if real is save else args[0])
+        if "checkpoint-4" in target and target.endswith(marks):
+            raise full
+        return real(*args, **options)
+
+    marks = {"weights": "pytorch_model.bin", "optimizer": "optimizer.pt", "record": "pyterrier_debias.json"}
+    with monkeypatch.context() as patch:
+        if where == "ranker":
+            write = CrossEncoder.write
+            patch.setattr(CrossEncoder, "write", lambda self, at: fails(at, real=partial(write, self), marks=("ranker",)))
+        elif where == "record":
+            patch.setattr(trainer_module, "write_whole", partial(fails, real=record, marks=(marks[where],)))
+        else:
+            patch.setattr(torch, "save", partial(fails, real=save, marks=(marks[where],)))
+        with pytest.raises(InputError, match=r"checkpoint-4 cannot be written \(.*No space left.*checkpoint-2 there is whole"):
+            fitted(tiny(), max_steps=4, evaluate_every=2, checkpoints=tmp_path)
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
+    resumed = fitted(tiny(), max_steps=4, evaluate_every=2, checkpoints=tmp_path, resume=True)
+    assert difference(weights(resumed), weights(fitted(tiny(), max_steps=4))) == 0
+
+
+def test_a_loss_that_is_no_number_stops_with_its_batch(tiny, tmp_path):
+    def loss(scores, *, labels=None, mask=None, weights=None):
+        loss.calls += 1
+        return ranknet(scores, mask=mask, weights=weights) * (float("nan") if loss.calls == 4 else 1)
+
+    loss.calls = 0
+    with pytest.raises(InputError, match=r"the loss became nan at step 3; its batch is in .*batch-of-step-3-process-0\.json"):
+        fitted(tiny(), loss=loss, max_steps=9, evaluate_every=2, checkpoints=tmp_path)
+    content = json.loads((tmp_path / "batch-of-step-3-process-0.json").read_text())
+    assert content["step"] == 3
+    assert len(content["examples"]) == 4
+    for example in content["examples"]:
+        assert example["query"].startswith("where is the")
+        assert [document["label"] > 0 for document in example["documents"]] == [True, False]
+        assert len(example["scores"]) == 2
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
+
+
+def test_early_stopping_keeps_the_best_weights(tiny, monkeypatch):
+    """The measure rises twice and falls; the weights of the second evaluation come back."""
+    planned, kept = iter([0.2, 0.5, 0.4, 0.3, 0.2, 0.1]), []
+    measure = trainer_module.Validation.measure
+
+    def scripted(self, scores):
+        values, depth = measure(self, scores)
+        return values * 0 + next(planned), depth
+
+    monkeypatch.setattr(trainer_module.Validation, "measure", scripted)
+    evaluate = trainer_module._Trainer.evaluate
+
+    def spy(self, *args, **options):
+        kept.append({name: value.clone() for name, value in self.model.network.state_dict().items()})
+        return evaluate(self, *args, **options)
+
+    monkeypatch.setattr(trainer_module._Trainer, "evaluate", spy)
+    ranker = fitted(tiny(), candidates("v"), qrels("v"), max_steps=20, evaluate_every=2, patience=2)
+    report = ranker.training_report
+    assert (report.steps, report.best_step, report.best) == (8, 4, 0.5)
+    assert len(kept) == 4
+    assert difference(weights(ranker), kept[1]) == 0
+    assert difference(weights(ranker), kept[3]) > 0
+
+
+def test_validation_is_ndcg_of_the_reranked_candidates_at_the_best_depth(tiny):
+    import pyterrier as pt
+
+    va, judged = candidates("v"), qrels("v")
+    ranker = fitted(tiny(), va, judged, max_steps=3, evaluate_every=3, rerank_depth=[6, 2, 5])
+    report, means = ranker.training_report, {}
+    for depth in (2, 5, 6):
+        top = ranker(va[va["rank"] < depth])
+        rest = va[va["rank"] >= depth].assign(score=lambda f: -1000.0 - f["rank"])
+        run = pd.concat([top, rest])
+        means[depth] = pt.Evaluate(run, judged, ["ndcg_cut_10"], perquery=False)["ndcg_cut_10"]
+    assert report.best == pytest.approx(max(means.values()), abs=1e-9)
+    assert report.depth == min(depth for depth, value in means.items() if value == max(means.values()))
+    assert report.metric == "nDCG@10"
+    assert set(report.validation) == {f"v{n}" for n in range(8)}
+
+
+def test_the_last_step_is_evaluated_wherever_it_falls(tiny):
+    report = fitted(tiny(), candidates("v"), qrels("v"), max_steps=5, evaluate_every=3).training_report
+    assert [entry["step"] for entry in report.history if "eval_ndcg_10" in entry] == [3, 5]
+
+
+def test_the_schedule_and_parts_are_logged(tiny):
+    report = fitted(tiny(), max_steps=10, warmup=0.2, schedule="linear", epochs=3).training_report
+    logged = [entry for entry in report.history if "loss" in entry]
+    rates = [entry["learning_rate"] for entry in logged]
+    assert np.allclose(rates, [0, 1e-3, *(2e-3 * left / 8 for left in range(8, 0, -1))])
+    assert all(0 <= entry["accuracy"] <= 1 and entry["grad_norm"] > 0 for entry in logged)
+    assert logged[3]["epoch"] == pytest.approx(1.0)
+
+
+def test_epochs_become_steps(tiny):
+    assert fitted(tiny(), epochs=1.5, batch_size=5).training_report.steps == 5  # 24 examples, 5 at a time
+    assert fitted(tiny(), epochs=1, batch_size=2, accumulation=4).training_report.steps == 2
+
+
+def test_accumulation_equals_a_larger_batch(tiny):
+    rankers = []
+    for batch_size, accumulation in ((8, 1), (2, 4)):
+        options = training(batch_size=batch_size, accumulation=accumulation, max_steps=3)
+        ranker = no_dropout(CrossEncoder(tiny(), training=options))
+        rankers.append(ranker.fit(candidates(), qrels()))
+    np.testing.assert_allclose(*(scores_of(ranker) for ranker in rankers), atol=2e-4)
+    assert np.abs(scores_of(rankers[0]) - scores_of(CrossEncoder(tiny()))).max() > 0.01
+
+
+def test_gradients_are_clipped(tiny):
+    def loss(scores, **ignored):
+        return 1000 * scores.mean()
+
+    free = fitted(tiny(), loss=loss, clip=None, max_steps=1).training_report.history[0]["grad_norm"]
+    assert free > 100
+    seen = []
+
+    class Watched(CrossEncoder):
+        def method(self, training):
+            method = super().method(training)
+            for parameter in method.parameters():
+                parameter.register_post_accumulate_grad_hook(lambda p: seen.append(p))
+            return method
+
+    step = torch.optim.AdamW.step
+
+    def spied(self, *args, **options):
+        norms = [p.grad.norm() for group in self.param_groups for p in group["params"] if p.grad is not None]
+        seen.append(float(torch.stack(norms).norm()))
+        return step(self, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim.AdamW, "step", spied)
+        Watched(tiny(), training=training(loss=loss, clip=0.5, max_steps=1)).fit(candidates(), qrels())
+    assert seen[-1] == pytest.approx(0.5, rel=1e-3)
+
+
+def test_biases_and_normalisation_do_not_decay(tiny):
+    groups = []
+    with pytest.MonkeyPatch.context() as patch:
+        step = torch.optim.AdamW.step
+        patch.setattr(torch.optim.AdamW, "step", lambda self, *a, **o: (groups.extend(self.param_groups), step(self, *a, **o))[1])
+        fitted(tiny(), weight_decay=0.1, max_steps=1)
+    assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
+    assert all(parameter.ndim > 1 for parameter in groups[0]["params"])
+    assert all(parameter.ndim == 1 for parameter in groups[1]["params"])
+
+
+def test_mixed_precision_on_the_processor(tiny):
+    report = fitted(tiny(), precision="bfloat16", max_steps=2).training_report
+    assert np.isfinite([entry["loss"] for entry in report.history if "loss" in entry]).all()
+    with pytest.raises(InputError, match=r"precision='float16'\) needs CUDA"):
+        fitted(tiny(), precision="float16")
+
+
+def test_batches_may_come_from_other_processes(tiny):
+    alone, helped = fitted(tiny(), max_steps=3), fitted(tiny(), max_steps=3, workers=1)
+    assert difference(weights(alone), weights(helped)) == 0
+
+
+def test_tensorboard_only_on_request(tiny, tmp_path):
+    fitted(tiny(), max_steps=2, checkpoints=tmp_path / "quiet")
+    assert not list((tmp_path / "quiet").rglob("events.*"))
+    fitted(tiny(), max_steps=2, checkpoints=tmp_path / "run", log_to="tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == [1, 2]
+    assert "train/accuracy" in events.Tags()["scalars"]
+
+
+def test_weights_that_cannot_be_trained_are_named(tiny):
+    ranker = CrossEncoder(tiny(), training=Training(max_steps=1))
+    ranker.module.requires_grad_(False)
+    with pytest.raises(InputError, match="no weight of the model can be trained"):
+        ranker.fit(candidates(), qrels())
+    with pytest.raises(InputError, match="learning_rate names other, but the networks are ranker"):
+        fitted(tiny(), learning_rate={"other": 1e-3})
+    assert fitted(tiny(), learning_rate={"ranker": 1e-3}, max_steps=1).training_report.steps == 1
+
+
+TWO = """
+import os, sys, torch
+torch.set_num_threads(1)
+from pyterrier_debias import BiEncoder
+from tests.training.worlds import candidates, no_dropout, qrels, training
+
+options = training(batch_size=4, max_steps=4, checkpoints=sys.argv[2] + "-run")
+ranker = no_dropout(BiEncoder(sys.argv[1], training=options))
+ranker.fit(candidates(), qrels(), candidates("v"), qrels("v"))
+state = {name: value.clone() for name, value in ranker.module.state_dict().items()}
+torch.save(state, sys.argv[2] + "-" + os.environ.get("RANK", "0"))
+ranker.save(sys.argv[2] + "-saved")
+"""
+
+
+def test_two_processes_stay_in_step_and_equal_one_with_the_whole_batch(tiny, tmp_path):
+    """Started by torchrun, over gloo. BiEncoders call their encoder twice a step, and have weights that no score depends on."""
+    from pyterrier_debias import BiEncoder
+
+    model, script = tiny("build_sentence_transformer"), tmp_path / "two.py"
+    script.write_text(TWO)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    done = subprocess.run([*command, model, str(tmp_path / "two")], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = (torch.load(tmp_path / f"two-{rank}", weights_only=True) for rank in range(2))
+    assert difference(first, second) == 0
+    options = training(batch_size=8, max_steps=4)
+    alone = no_dropout(BiEncoder(model, training=options)).fit(candidates(), qrels(), candidates("v"), qrels("v"))
+    saved = BiEncoder.load(tmp_path / "two-saved")
+    assert difference(weights(saved), first) == 0
+    assert saved.training_report.validation == alone.training_report.validation
+    np.testing.assert_allclose(scores_of(saved), scores_of(alone), rtol=1e-3)
+    assert np.abs(scores_of(saved) / scores_of(BiEncoder(model)) - 1).max() > 0.01
