@@ -200,8 +200,10 @@ def _audit(
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyterrier-debias-"))
         systems = default_systems(collection, Path(folder), models=found, runs=frames, depth=depth, **ranker_options)
         check_baseline(baseline, systems)
+        options.load_models(systems)
         results = None if out is None else stack.enter_context(whole_folder(out, overwrite=overwrite))
-        typer.echo(f"auditing {', '.join(s.name for s in systems)} on {getattr(collection, 'name', dataset)} ...", err=True)
+        if verbose or sys.stderr.isatty():
+            typer.echo(f"auditing {', '.join(s.name for s in systems)} on {getattr(collection, 'name', dataset)} ...", err=True)
         result = audit(
             systems, collection, rooms=chosen, baseline=baseline, split=split, topics=topics, depth=depth, draws=draws,
             correction=correction, seed=seed, verbose=verbose,

@@ -56,7 +56,7 @@ def against_baseline(findings: Sequence[Finding], per_query: pd.DataFrame, basel
                 system=finding.system,
                 bias=finding.bias,
                 measure=finding.measure,
-                group=f"({finding.group}) minus {baseline}'s",
+                group=f"{finding.group}, vs {baseline}",
                 value=interval.estimate,
                 low=interval.low,
                 high=interval.high,

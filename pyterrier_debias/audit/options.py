@@ -14,6 +14,7 @@ from pyterrier_debias.collections.lines import stem
 from pyterrier_debias.collections.readers import read_run
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_overlap
+from pyterrier_debias.systems import System
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -65,6 +66,20 @@ def read_runs(specs: Sequence[str], collection: Any) -> dict[str, pd.DataFrame]:
         runs[name] = read_run(path)
         check_overlap(runs[name], collection.get_qrels(), f"run {path}")
     return runs
+
+
+def load_models(systems: Sequence[System]) -> None:
+    """Load the weights of all rankers, so that damaged ones are found out before anything is retrieved or scored.
+
+    Args:
+        systems: Systems whose rankers are rankers of this package.
+
+    Raises:
+        InputError: Where a model cannot be loaded.
+    """
+    for ranker in {id(system.ranker): system.ranker for system in systems}.values():
+        if ranker is not None:
+            ranker.warm_up()
 
 
 def ranker_options(device: str | None, dtype: str, verbose: bool) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def test_a_folder_is_audited_and_the_files_are_written(folder, tmp_path):
     assert code == 0
     assert re.search(r"BM25\s+RR@10\s+original.*\s+\*\s+RR@10\s+reversed - original\s+-0\.500\s+\[-0\.500, -0\.500\]\s+6", out)
     assert f"Written to {tmp_path / 'results'}" in out
-    assert "auditing BM25 on toy" in err
+    assert err == ""
     assert {f.name for f in (tmp_path / "results").iterdir()} == {
         "audit.json", "findings.csv", "per_query.csv", "index.html", "order-change.png",
     }  # fmt: skip
@@ -79,7 +79,7 @@ def test_a_model_reranks_the_run(folder, tmp_path):
     code, out, _ = call("--dataset", folder, "--model", model, "--baseline", "BM25")
     assert code == 0
     assert re.search(r"BM25 >> my-model\n\s+RR@10\s+original", out)
-    assert "(reversed - original) minus BM25's" in out
+    assert "reversed - original, vs BM25" in out
 
 
 def test_runs_take_the_retrievers_place(folder, tmp_path):
@@ -158,6 +158,15 @@ def test_models_that_are_not_there(folder, tmp_path):
     assert "named twice" in refused("--dataset", folder, *["--model", f"cross:{tmp_path / 'empty'}"] * 2)
 
 
+def test_a_model_whose_weights_are_damaged_is_found_out_before_the_audit(folder, tmp_path):
+    model = tiny_models.build_sentence_transformer(tmp_path / "my-model")
+    weights = next((tmp_path / "my-model").rglob("model.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:1000])
+    line = refused("--dataset", folder, "--model", model, "--out", tmp_path / "results")
+    assert "my-model" in line
+    assert not (tmp_path / "results").exists()
+
+
 def test_settings_that_no_audit_can_have(folder):
     base = ["--dataset", folder, "--model", "none"]
     assert "room 'astrology' is not known; use 'all' or some of order" in refused(*base, "--rooms", "order,astrology")
@@ -215,7 +224,7 @@ def test_pisa_indexes_a_collection_without_runs_and_says_nothing(folder, capfd):
     assert code == 0
     assert "BM25 is PISA's" in out and re.search(r"BM25\s+RR@10\s+original", out)
     assert capfd.readouterr() == ("", "")
-    assert len(err.splitlines()) == 1
+    assert err == ""
 
 
 def test_without_pisa_a_collection_needs_a_run(folder, monkeypatch):

@@ -85,7 +85,7 @@ def test_table_columns_are_aligned_and_empty_ones_left_out(result):
 def test_figures_under_different_conventions_carry_different_letters(result):
     lines = [line.split() for line in result.to_text(120).splitlines()]
     how = {line[-1] for line in lines if line[:2] == ["*", "RR@10"]}
-    compared = {line[-1] for line in lines if line[:2] == ["RR@10", "(reversed"]}
+    compared = {line[-1] for line in lines if "vs" in line and line[0] == "RR@10"}
     assert (how, compared) == ({"a"}, {"b"})
     assert ["b", "a;", "paired", "t-test"] in lines
     marks = report.convention_marks([f"convention {i}" for i in range(60)])

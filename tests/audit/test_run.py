@@ -114,7 +114,7 @@ def test_the_baseline_is_compared_query_by_query(dataset):
     result = audit(
         worlds.systems(dataset), dataset, rooms=[Room("made", lambda system, dataset: None, run)], baseline="BM25"
     )
-    found = row(result, "longest", "(g) minus BM25's", "made")
+    found = row(result, "longest", "g, vs BM25", "made")
     peer = stats.ttest_rel(values["longest"], values["BM25"])
     assert found["value"] == pytest.approx((values["longest"] - values["BM25"]).mean(), abs=1e-12)
     assert found["p"] == pytest.approx(peer.pvalue, abs=1e-12)
