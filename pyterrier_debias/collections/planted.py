@@ -506,6 +506,10 @@ class _World:
         answers = draws.shuffled([i for i, grade in grades.items() if grade == 2])
         partial = draws.shuffled([i for i, grade in grades.items() if grade == 1])
         others = draws.shuffled([i for i in self.of_group[topic.asks.group] if i not in grades])[-SHOWN:]
+        if len(others) < SHOWN:  # a tiny world: show passages about something else too
+            known = {*others, *grades}
+            others = draws.shuffled([i for i in range(len(self.passages)) if i not in known])[: SHOWN - len(others)] + others
+            first = min(first, len(others) + 1)
         listed = []
         for place in range(1, SHOWN + 1):
             u = draws.uniform()

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from ir_measures import RR, Judged, R, nDCG
 from scipy import stats
 
@@ -464,6 +466,35 @@ def test_survivorship_drops_the_questions_that_nothing_shown_answers(default, nu
         told = collection.truth["topics"].set_index("qid")["first_shown"]
         assert (told.loc[first.index] == first["rank"] + 1).all()
         assert set(collection.get_qrels()["qid"]) == set(first.index)
+
+
+@given(
+    seed=st.integers(-5, 2**40),
+    topics=st.integers(1, 6),
+    more=st.integers(0, 40),
+    train_topics=st.integers(0, 3),
+    strengths=st.tuples(*[st.sampled_from([0.0, 0.3, 1.0])] * 5),
+    paraphrased=st.sampled_from([0.0, 0.5, 1.0]),
+)
+@settings(deadline=None, max_examples=25)
+def test_any_options_give_a_consistent_collection(seed, topics, more, train_topics, strengths, paraphrased):
+    passages = 8 * topics + 6 * train_topics + more
+    collection = PlantedCollection(
+        seed, topics=topics, passages=passages, train_topics=train_topics, paraphrased=paraphrased, **dict(zip(BIASES, strengths))
+    )
+    texts = collection.get_corpus().set_index("docno")["text"]
+    assert len(texts) == passages
+    answers = collection.get_answers()
+    assert all(texts[row.docno][row.start : row.end] == row.answer for row in answers.itertuples())
+    full = collection.get_qrels("full")
+    assert len(full) == topics * passages
+    shown = collection.get_candidates().merge(full, on=["qid", "docno"])
+    assert len(shown) == len(collection.get_candidates())
+    assert not shown.duplicated(["qid", "docno"]).any()
+    first = shown[shown["label"] > 0].groupby("qid")["rank"].min() + 1
+    told = collection.truth["topics"].query("split == 'test'").set_index("qid")["first_shown"]
+    assert first.to_dict() == told[told > 0].to_dict()
+    assert collection.get_topics()["qid"].tolist() == told.index[told > 0].tolist()
 
 
 # ------------------------------------------------------------------------------------------------ independence
