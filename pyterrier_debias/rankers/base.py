@@ -495,6 +495,8 @@ class Ranker(Fittable, Stage):
 
     def _load(self) -> _Loaded:
         """The weights in memory; loads them where that has not happened for the present options."""
+        import torch
+
         with self._lock:
             source = {name: getattr(self, name) for name in self._SOURCE}
             if self._loaded is not None and self._loaded.source == source:
@@ -506,19 +508,21 @@ class Ranker(Fittable, Stage):
                 )
             self.check_options()
             fingerprint = self._source_fingerprint()
-            if isinstance(self.model, Ranker):
-                if type(self.model) is not type(self):
-                    raise InputError(
-                        f"{type(self).__name__}: model is a {type(self.model).__name__}; give a {type(self).__name__}, a hub "
-                        f"name or a folder"
-                    )
-                module, tokenizer = copy.deepcopy(self.model.module), self.model.tokenizer
-            elif isinstance(self.model, InMemory):
-                module, tokenizer = self.model.module, self.model.tokenizer
-            else:
-                with loading(self.model, self) as where:
-                    module, tokenizer = self.read(where)
-            module = module.to(device=self.torch_device, dtype=self.torch_dtype).eval()
+            if isinstance(self.model, Ranker) and type(self.model) is not type(self):
+                raise InputError(
+                    f"{type(self).__name__}: model is a {type(self.model).__name__}; give a {type(self).__name__}, a hub name or "
+                    f"a folder"
+                )
+            # Weights that were made in inference mode could never be trained.
+            with torch.inference_mode(False):
+                if isinstance(self.model, Ranker):
+                    module, tokenizer = copy.deepcopy(self.model.module), self.model.tokenizer
+                elif isinstance(self.model, InMemory):
+                    module, tokenizer = self.model.module, self.model.tokenizer
+                else:
+                    with loading(self.model, self) as where:
+                        module, tokenizer = self.read(where)
+                module = module.to(device=self.torch_device, dtype=self.torch_dtype).eval()
             self._loaded = _Loaded(module, tokenizer, source, fingerprint, _versions(module))
             return self._loaded
 

@@ -326,6 +326,13 @@ def test_a_changed_option_loads_anew(tiny):
     assert np.abs(one - ranker.score(queries, docs)).max() > 1e-4
 
 
+def test_a_model_that_is_loaded_in_inference_mode_can_still_be_trained(tiny):
+    with torch.inference_mode():
+        ranker = CrossEncoder(tiny()).warm_up()
+    assert ranker == CrossEncoder(tiny())
+    assert train_a_little(ranker) != CrossEncoder(tiny())
+
+
 def test_scores_are_computed_without_dropout(tiny):
     ranker = CrossEncoder(tiny())
     queries, docs = pairs(6)
