@@ -147,7 +147,7 @@ def _table(rows: pd.DataFrame, marks: Mapping[str, str], width: int) -> str:
         ["*" if primary else "" for primary in rows["primary"]],
         rows["measure"].tolist(),
         rows["group"].tolist(),
-        [number(v) for v in rows["value"]],
+        [number(v, 4) for v in rows["value"]],
         [interval(low, high) for low, high in zip(rows["low"], rows["high"])],
         [number(v) for v in rows["noise_floor"]],
         [str(n) if n else "" for n in rows["n"]],

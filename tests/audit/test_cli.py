@@ -64,7 +64,7 @@ def refused(*arguments):
 def test_a_folder_is_audited_and_the_files_are_written(folder, tmp_path):
     code, out, err = call("--dataset", folder, "--model", "none", "--out", tmp_path / "results")
     assert code == 0
-    assert re.search(r"BM25\s+RR@10\s+original.*\s+\*\s+RR@10\s+reversed - original\s+-0\.500\s+\[-0\.500, -0\.500\]\s+6", out)
+    assert re.search(r"BM25\s+RR@10\s+original.*\s+\*\s+RR@10\s+reversed - original\s+-0\.5000\s+\[-0\.500, -0\.500\]\s+6", out)
     assert f"Written to {tmp_path / 'results'}" in out
     assert err == ""
     assert {f.name for f in (tmp_path / "results").iterdir()} == {
@@ -90,8 +90,8 @@ def test_runs_take_the_retrievers_place(folder, tmp_path):
         "--dataset", folder, "--run", tmp_path / "first.trec", "--run", f"other={tmp_path / 'second.trec.gz'}", "--model", "none"
     )
     assert code == 0
-    assert re.search(r"first\s+RR@10\s+original\s+1\.000", out)
-    assert re.search(r"other\s+RR@10\s+original\s+0\.500", out)
+    assert re.search(r"first\s+RR@10\s+original\s+1\.0000", out)
+    assert re.search(r"other\s+RR@10\s+original\s+0\.5000", out)
     assert "BM25" not in out
 
 

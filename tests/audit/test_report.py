@@ -63,7 +63,7 @@ def test_numbers_read_alike():
 def test_text_fits_the_terminal_and_says_everything(result, width):
     text = result.to_text(width)
     assert max(map(len, text.splitlines())) <= width
-    assert "longest\n" in text and "-0.500  [-0.500, -0.500]" in text
+    assert "longest\n" in text and "-0.5000  [-0.500, -0.500]" in text
     flat = " ".join(text.split())
     assert "picky: BM25: it has no ranker to probe" in flat
     assert "broken: RuntimeError: the room fell down" in flat
@@ -79,7 +79,7 @@ def test_table_columns_are_aligned_and_empty_ones_left_out(result):
     assert rule[end - 1] == "-" and rule[end : end + 2] == "  "
     rows = [line for line in lines[start + 2 : lines.index("", start + 2)] if line.startswith("  ")]
     assert len(rows) == len(result.findings.query("bias == 'order'"))
-    assert all(re.match(r"-?\d\.\d{3}$", line[:end].split()[-1]) for line in rows)
+    assert all(re.match(r"-?\d\.\d{4}$", line[:end].split()[-1]) for line in rows)
 
 
 def test_figures_under_different_conventions_carry_different_letters(result):
@@ -122,7 +122,7 @@ def test_the_page_shows_every_finding_and_why_others_are_missing(result, page):
     for sentence in result.findings["text"]:
         assert sentence in text
     assert "it has no ranker to probe" in text and "the room fell down" in text
-    assert "BM25" in text and "\N{MINUS SIGN}0.500" in text
+    assert "BM25" in text and "\N{MINUS SIGN}0.5000" in text
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
