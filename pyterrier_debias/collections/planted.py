@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -37,6 +38,8 @@ FEWEST = 8
 GENDERED = 0.5
 #: Chance that a passage which is not a paraphrase words its kind, its property or its attribute with a synonym all the same.
 LOOSE = 0.4
+#: Shares of passages that mention somebody in passing, and that add a remark.
+ASIDES, REMARKS = 0.6, 0.4
 #: Over how much of the scale of difficulty the share of paraphrases rises from none to all.
 RAMP = 0.7
 
@@ -48,7 +51,7 @@ _NUMBERS = (
 )
 _SIXTEEN = struct.Struct(">16I")
 _START, _END = "\x01", "\x02"
-#: Where a pronoun would read badly.
+#: Templates in which a pronoun would read badly.
 _OBLIQUE = re.compile(
     r"\b(of|at|for|on|in|from|to|by|through|with|around|after|under|than|along|between|and) \{S\}|\{S\} and"
 )
@@ -132,6 +135,16 @@ class _Plan:
     role: str
 
 
+class _Part(NamedTuple):
+    """A sentence to be: its template, the attribute it states and the value of that, and whether it may open a passage."""
+
+    template: str
+    attribute: int | None = None
+    value: str = ""
+    opens: bool = True
+    fixed: Mapping[str, str] = MappingProxyType({})
+
+
 @dataclass
 class _Passage:
     """A written passage."""
@@ -140,7 +153,7 @@ class _Passage:
     text: str
     name: str
     gender: str
-    aside: tuple[str, str]
+    trade: tuple[str, str]
     spans: dict[int, tuple[int, int]]
     sentences: int
     answer_sentence: int
@@ -260,93 +273,101 @@ class _Writer:
 
     def passage(self, plan: _Plan) -> _Passage:
         """Write a passage. What is drawn for one of its sentences does not depend on where the sentence stands."""
-        seed, key, group = self.seed, plan.key, material.GROUPS[plan.asks.group]
+        group = material.GROUPS[plan.asks.group]
         kind = group.kinds[plan.asks.kind]
-        loose = _Draws(seed, "loose", key)
+        gender = "neutral"
+        if kind.stereotype:
+            gender = plan.gender or self.gender_of(kind.stereotype, "entity", plan.entity)
+        name = self.name(plan.entity, group, gender)
+        era = 1840 + _Draws(self.seed, "era", plan.entity).below(120)
+        noun, parts, trade = self._parts(plan, group, kind, era)
+        order = self._order(plan.key, parts)
+        subjects = self._subjects(plan.key, [parts[number] for number in order], group, kind, name, noun, gender)
+
+        sentences, spans, offset = [], {}, 0
+        for number, subject in zip(order, subjects):
+            part = parts[number]
+            fixed = part.fixed | {"S": subject, "v": f"{_START}{part.value}{_END}", "their": material.PRONOUNS[gender]["her"]}
+            slots = _Slots(_Draws(self.seed, "slots", plan.key, number), fixed, self.places, era)
+            sentence = part.template.format_map(slots).replace(",,", ",").replace(",.", ".").replace(",:", ":")
+            begin = 1 if sentence[0] == _START else 0
+            sentence = sentence[:begin] + sentence[begin].upper() + sentence[begin + 1 :]
+            if part.attribute is not None:
+                spans[part.attribute] = (offset + sentence.index(_START), offset + sentence.index(_END) - 1)
+                sentence = sentence.replace(_START, "").replace(_END, "")
+            sentences.append(sentence)
+            offset += len(sentence) + 1
+        return _Passage(plan, " ".join(sentences), name, gender, trade, spans, len(parts), order.index(0))
+
+    def _parts(
+        self, plan: _Plan, group: material.Group, kind: material.Kind, era: int
+    ) -> tuple[str, list[_Part], tuple[str, str]]:
+        """The noun that a passage uses, what it states, and the trade and gender of who is mentioned.
+
+        The answer comes first among the parts, the property that goes with it second.
+        """
+        loose, style = _Draws(self.seed, "loose", plan.key), _Draws(self.seed, "style", plan.key)
 
         def register() -> str:
             # One draw in any case, so that the share of paraphrases changes nothing else.
             synonymous = loose.uniform() < plan.loose
             return "paraphrase" if plan.paraphrased or synonymous else "literal"
 
-        noun = kind.synonym if register() == "paraphrase" else kind.noun
-        gender = "neutral"
-        if kind.stereotype:
-            gender = plan.gender or self.gender_of(kind.stereotype, "entity", plan.entity)
-        name = self.name(plan.entity, group, gender)
-        era = 1840 + _Draws(seed, "era", plan.entity).below(120)
-
-        # (what it states, the template, the answer); the answer sentence first, the property that goes with it second.
-        style = _Draws(seed, "style", key)
-        parts: list[tuple[str, str, str]] = []
-        for number, attribute in enumerate(plan.attributes):
-            stated = group.attributes[attribute]
+        def attribute(number: int) -> _Part:
+            stated = group.attributes[number]
             template = style.pick(getattr(stated, register()))
-            value = self.value(stated.value, _Draws(seed, "value", plan.entity, attribute), era)
-            parts.append((f"attribute {attribute}", template, value))
-            if number == 0:
-                parts.append(("property", style.pick(getattr(group.properties[plan.properties[0]], register())), ""))
-        for extra in plan.properties[1:]:
-            parts.append(("property", style.pick(getattr(group.properties[extra], register())), ""))
-        trade_gender = style.pick(("female", "male"))
-        trade = style.pick(material.ROLES[trade_gender])
-        aside_gender = self.gender_of(trade_gender, "aside", key)
-        if style.uniform() < 0.6:
+            return _Part(template, number, self.value(stated.value, _Draws(self.seed, "value", plan.entity, number), era))
+
+        def had(number: int) -> _Part:
+            return _Part(style.pick(getattr(group.properties[number], register())))
+
+        noun = kind.synonym if register() == "paraphrase" else kind.noun
+        parts = [attribute(plan.attributes[0]), had(plan.properties[0])]
+        parts += [attribute(number) for number in plan.attributes[1:]]
+        parts += [had(number) for number in plan.properties[1:]]
+
+        stereotype = style.pick(("female", "male"))
+        trade = style.pick(material.ROLES[stereotype])
+        gender = self.gender_of(stereotype, "aside", plan.key)
+        aside = remark = None
+        if style.uniform() < ASIDES:
             opening = style.pick(material.PERSON_OPENINGS if kind.stereotype else material.OPENINGS)
-            parts.append(("aside", opening + style.pick(material.ENDINGS), ""))
-        if style.uniform() < 0.4:
-            parts.append(("remark", style.pick(group.remarks), ""))
-        aside_first = style.pick(material.FIRST_NAMES[aside_gender])
-        aside = {"r": trade, "P": f"{aside_first} {self.root(style)}", **material.PRONOUNS[aside_gender]}
+            aside = opening + style.pick(material.ENDINGS)
+        if style.uniform() < REMARKS:
+            remark = style.pick(group.remarks)
+        person = f"{style.pick(material.FIRST_NAMES[gender])} {self.root(style)}"
+        if aside:
+            parts.append(_Part(aside, opens=False, fixed={"r": trade, "P": person, **material.PRONOUNS[gender]}))
+        if remark:
+            parts.append(_Part(remark, opens=False))
+        return noun, parts, (trade, gender)
 
-        order = self._order(key, [part[0] for part in parts])
-        reference = _Draws(seed, "reference", key)
-        pronouns = material.PRONOUNS[gender]
-        subject_pronoun = pronouns["she"] if kind.stereotype else "it"
-        sentences, spans, offset, after = [], {}, 0, ""
-        for place, number in enumerate(order):
-            what, template, value = parts[number]
-            u = reference.uniform()
+    def _subjects(
+        self, key: str, parts: Sequence[_Part], group: material.Group, kind: material.Kind, name: str, noun: str, gender: str
+    ) -> Iterator[str]:
+        """How each sentence names the passage's entity: in full first, then by a pronoun, its kind or its name."""
+        draws = _Draws(self.seed, "reference", key)
+        pronoun = material.PRONOUNS[gender]["she"] if kind.stereotype else "it"
+        for place, part in enumerate(parts):
+            u = draws.uniform()
             if place == 0:
-                subject = self.introduction(_Draws(seed, "introduction", key), name, noun, group)
-            elif what in ("aside", "remark"):
-                subject = ""
-            elif u < 0.5 and after not in ("aside", "remark") and not _OBLIQUE.search(template):
-                subject = subject_pronoun
-            elif u < 0.8:
-                subject = f"the {noun}"
+                yield self.introduction(_Draws(self.seed, "introduction", key), name, noun, group)
+            elif u < 0.5 and parts[place - 1].opens and not _OBLIQUE.search(part.template):
+                yield pronoun
             else:
-                subject = name
-            fixed = {"S": subject, "v": f"{_START}{value}{_END}", "their": pronouns["her"]}
-            if what == "aside":
-                fixed = aside
-            slots = _Slots(_Draws(seed, "slots", key, number), fixed, self.places, era)
-            sentence = template.format_map(slots).replace(",,", ",").replace(",.", ".").replace(",:", ":")
-            begin = next(i for i, letter in enumerate(sentence) if letter != _START)
-            sentence = sentence[:begin] + sentence[begin].upper() + sentence[begin + 1 :]
-            if value:
-                start = sentence.index(_START)
-                end = sentence.index(_END) - 1
-                spans[int(what.split()[1])] = (offset + start, offset + end)
-                sentence = sentence.replace(_START, "").replace(_END, "")
-            sentences.append(sentence)
-            offset += len(sentence) + 1
-            after = what
-        return _Passage(
-            plan, " ".join(sentences), name, gender, (trade, aside_gender), spans, len(parts), order.index(0)
-        )
+                yield f"the {noun}" if u < 0.8 else name
 
-    def _order(self, key: str, what: Sequence[str]) -> list[int]:
+    def _order(self, key: str, parts: Sequence[_Part]) -> list[int]:
         """The order of sentences. The answer (part 0) stands anywhere with equal chances; at strength 1 always first.
 
         Asides and remarks never open a passage: they would speak of something that was not named.
         """
         draws = _Draws(self.seed, "order", key)
-        shuffled = draws.shuffled(range(1, len(what)))
-        place = draws.below(len(what))
+        shuffled = draws.shuffled(range(1, len(parts)))
+        place = draws.below(len(parts))
         if draws.uniform() < self.position:
             return [0, 1] + [part for part in shuffled if part != 1]
-        opener = next(part for part in shuffled if what[part] not in ("aside", "remark"))
+        opener = next(part for part in shuffled if parts[part].opens)
         rest = [part for part in shuffled if part != opener]
         order = [opener, *rest] if place else shuffled
         order.insert(place, 0)
@@ -369,8 +390,9 @@ class _Writer:
 class _World:
     """Everything that a seed and options decide, before it is put into frames."""
 
-    def __init__(self, seed: int, topics: int, train_topics: int, passages: int, paraphrased: float, strengths: dict[str,
-    float]):
+    def __init__(
+        self, seed: int, topics: int, train_topics: int, passages: int, paraphrased: float, strengths: dict[str, float]
+    ):
         self.seed = seed
         self.paraphrased = paraphrased
         self.strengths = strengths
@@ -697,9 +719,9 @@ class _Frames:
                 "entity": [passage.name for passage in world.passages],
                 "gender": [passage.gender for passage in world.passages],
                 "stereotype": [kind.stereotype for kind in kinds],
-                "trade": [passage.aside[0] for passage in world.passages],
-                "trade_gender": [passage.aside[1] for passage in world.passages],
-                "trade_stereotype": [trade_gender[passage.aside[0]] for passage in world.passages],
+                "trade": [passage.trade[0] for passage in world.passages],
+                "trade_gender": [passage.trade[1] for passage in world.passages],
+                "trade_stereotype": [trade_gender[passage.trade[0]] for passage in world.passages],
                 "paraphrased": [plan.paraphrased for plan in plans],
                 "role": [plan.role for plan in plans],
                 "planned_for": [keys.get(plan.key.split(" ")[0], "") for plan in plans],
