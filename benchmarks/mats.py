@@ -185,7 +185,8 @@ def main() -> None:
     for (count, seen, pairs, update, finish, peak), spread in zip(measured, spreads):
         sums, naive, blocked = update + finish, pairs / slow, pairs / blocks
         cells = [f"{count:,}", f"{seen:,}", f"{pairs / 1e6:,.0f} M", f"{update:.2f} s", f"{finish:.2f} s", f"{sums:.2f} s"]
-        cells += [f"{spread:.2f} s", f"{peak:.2f} GB", f"{naive:,.0f} s", f"{naive / sums:,.0f}x", f"{blocked:,.1f} s"]
+        cells += ["-" if math.isnan(spread) else f"{spread:.2f} s", f"{peak:.2f} GB"]
+        cells += [f"{naive:,.0f} s", f"{naive / sums:,.0f}x", f"{blocked:,.1f} s"]
         cells += [f"{blocked / sums:,.1f}x", f"{count * a_passage:,.0f} s"]
         print(" ".join(f"{cell:>13}" for cell in cells))
     if len(sizes) > 1:

@@ -1,0 +1,95 @@
+"""How far encoders' word vectors know their position: Figure 2 of Hofstätter et al. (ECIR 2021), for encoders at hand.
+
+    python examples/position_bias/figure2.py --dataset squad_dev_v2.0.json --model all-MiniLM-L6-v2 --out figure2
+
+reads some passages of a collection (a folder or file that `open_dataset` knows, or an irds: id) through each encoder, as they
+are and rotated, and writes into the folder `figure2`
+
+- `ats.png`: ATS over the distance of two occurrences of a word, with the spread over pairs;
+- `ats.csv`: the curves behind it; `mats.csv`: MATS under every convention.
+
+`--positions-off` adds a null for each encoder with learned absolute positions (BERT and its kin): the same weights with all
+position vectors at zero, which cannot know where a word stands. What MATS says of it is not position.
+"""
+
+import argparse
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pandas as pd
+
+from pyterrier_debias import InputError, MATSProbe, RotatePassages, open_dataset
+from pyterrier_debias.files import write_whole
+from pyterrier_debias.position.mats_probe import plot_ats
+from pyterrier_debias.rankers.base import InMemory, loading
+from pyterrier_debias.text import keyed_hash
+
+
+def some_passages(dataset: str, count: int, seed: int) -> pd.DataFrame:
+    """As many passages as asked for, drawn by their names."""
+    corpus = ((str(d["docno"]), d["text"]) for d in open_dataset(dataset).get_corpus_iter())
+    drawn = sorted(corpus, key=lambda document: keyed_hash(seed, "figure2", document[0]))
+    return pd.DataFrame(islice(drawn, count), columns=["docno", "text"])
+
+
+def positions_off(model: str) -> InMemory:
+    """An encoder with its learned position vectors at zero."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    with loading(model, "figure2") as where:
+        module, tokenizer = AutoModel.from_pretrained(where, dtype=torch.float32), AutoTokenizer.from_pretrained(where)
+    positions = getattr(getattr(module, "embeddings", None), "position_embeddings", None)
+    if not isinstance(positions, torch.nn.Embedding):
+        raise InputError(f"figure2: {model} has no table of position vectors to put to zero; leave --positions-off out")
+    torch.nn.init.zeros_(positions.weight)
+    return InMemory(module, tokenizer)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", required=True, help="a collection: file, folder or irds: id")
+    parser.add_argument("--model", action="append", required=True, help="hub name or folder; may be given several times")
+    parser.add_argument("--passages", type=int, default=400, help="how many passages are read (default 400)")
+    parser.add_argument("--max-delta", type=int, default=100, help="the largest distance that counts (default 100; 0: all)")
+    parser.add_argument("--term-average", default="present", help="present (as the paper), all, or paired")
+    parser.add_argument("--layer", type=int, default=-1, help="whose hidden states (default: the last layer's)")
+    parser.add_argument("--positions-off", action="store_true", help="add each encoder with its positions at zero")
+    parser.add_argument("--seed", type=int, default=1, help="of the draw of passages and of their rotation")
+    parser.add_argument("--out", type=Path, default=Path("figure2"), help="folder for picture and tables")
+    options = parser.parse_args()
+    try:
+        passages = some_passages(options.dataset, options.passages, options.seed)
+        rotated = RotatePassages(seed=options.seed)(passages)
+        results = {}
+        for model in options.model:
+            name = Path(model).name
+            runs = [(name, model, passages), (f"{name}, rotated passages", model, rotated)]
+            if options.positions_off:
+                runs.append((f"{name}, positions off", positions_off(model), passages))
+            for label, encoder, frame in runs:
+                probe = MATSProbe(
+                    encoder,
+                    layer=options.layer,
+                    max_delta=options.max_delta or None,
+                    term_average=options.term_average,
+                    verbose=True,
+                )
+                results[label] = probe.result(frame)
+        curves = pd.concat([result.curve().assign(encoder=label) for label, result in results.items()])
+        summary = pd.concat([result.mats().assign(encoder=label) for label, result in results.items()])
+        plot_ats(results, path=options.out / "ats.png")
+        write_whole(options.out / "ats.csv", curves.to_csv(index=False))
+        write_whole(options.out / "mats.csv", summary.to_csv(index=False))
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    columns = ["encoder", "pair_scope", "term_average", "mats_paper", "mats_mean", "std_deltas", "ats_0", "max_delta", "pairs"]
+    print(summary[columns].to_string(index=False, float_format="{:.4f}".format))
+    print(f"\nwritten to {options.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

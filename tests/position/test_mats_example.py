@@ -1,0 +1,55 @@
+"""The program that draws the paper's second figure, with a tiny model on a small file of the real format."""
+
+import json
+import runpy
+import sys
+
+import pandas as pd
+import pytest
+
+from tests import tiny_models
+from tests.conftest import ROOT
+
+PROGRAM = ROOT / "examples" / "position_bias" / "figure2.py"
+
+
+def run(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", [str(PROGRAM), *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(PROGRAM), run_name="__main__")
+    return end.value.code
+
+
+@pytest.fixture
+def squad(tmp_path):
+    words = "the river the queen of the bridge and the doctor built a long harbour in the old market".split()
+    contexts = [" ".join(words[i:] + words[:i]) for i in range(12)]
+    qas = [{"question": "?", "answers": [{"text": "queen", "answer_start": c.find("queen")}]} for c in contexts]
+    paragraphs = [{"context": c, "qas": [{"id": f"s{i}", **qas[i]}]} for i, c in enumerate(contexts)]
+    path = tmp_path / "squad.json"
+    path.write_text(json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
+    return path
+
+
+def test_program_writes_picture_and_tables(squad, tmp_path, monkeypatch, capsys):
+    model = tiny_models.build(tmp_path / "tiny", labels=None)
+    out = tmp_path / "out"
+    assert run(monkeypatch, "--dataset", squad, "--model", model, "--passages", 8, "--positions-off", "--out", out) == 0
+    assert (out / "ats.png").read_bytes().startswith(b"\x89PNG")
+    summary = pd.read_csv(out / "mats.csv").groupby("encoder").first()
+    assert set(summary.index) == {"tiny", "tiny, rotated passages", "tiny, positions off"}
+    assert (summary["passages"] == 8).all()
+    # All passages hold the same words, so that without positions a word's vector is the same in all of them.
+    assert summary.loc["tiny, positions off", "mats_paper"] == pytest.approx(0.0, abs=1e-6)
+    assert summary.loc["tiny", "mats_paper"] > 0.01
+    curve = pd.read_csv(out / "ats.csv")
+    assert curve.groupby("encoder")["delta"].max().max() < 19
+    assert "mats_paper" in capsys.readouterr().out
+
+
+def test_bad_calls(squad, tmp_path, monkeypatch, capsys):
+    assert run(monkeypatch, "--dataset", squad, "--model", tmp_path / "nowhere") == 2
+    assert "no model folder" in capsys.readouterr().err
+    relative = tiny_models.build_t5(tmp_path / "t5")
+    assert run(monkeypatch, "--dataset", squad, "--model", relative, "--positions-off") == 2
+    assert "no table of position vectors" in capsys.readouterr().err
