@@ -12,6 +12,7 @@ the rounding of the number format.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ class PackedBert:
     def __init__(self, encoder: Any):
         self.encoder = encoder
         self._offset = encoder.config.pad_token_id + 1 if type(encoder).__name__ in _OFFSET_POSITIONS else 0
+        self._exact_gelu = encoder.config.hidden_act == "gelu"
 
     @classmethod
     def supports(cls, encoder: Any) -> bool:
@@ -139,16 +141,35 @@ class PackedBert:
         """One transformer layer over packed states: [tokens, hidden] to the same, or to [n, hidden] for first tokens."""
         import torch
 
-        attention = layer.attention.self
+        attention, out, inner = layer.attention.self, layer.attention.output, layer.intermediate
         read = states
         if first_only:
             read = states[torch.from_numpy(np.cumsum(lengths) - lengths).to(states.device)]
-        query, key, value = attention.query(read), attention.key(states), attention.value(states)
+        query, key, value = _linear(attention.query, read), _linear(attention.key, states), _linear(attention.value, states)
         mixed = _attend(query, key, value, lengths, attention.num_attention_heads, first_only)
-        out = layer.attention.output
-        read = out.LayerNorm(out.dense(mixed).add_(read))
-        inner = layer.intermediate
-        return layer.output.LayerNorm(layer.output.dense(inner.intermediate_act_fn(inner.dense(read))).add_(read))
+        read = out.LayerNorm(_linear(out.dense, mixed).add_(read))
+        wide = _linear(inner.dense, read)
+        # The widest matrix of the model is activated where it stands: a second one costs page faults.
+        wide = torch.ops.aten.gelu_(wide) if self._exact_gelu else inner.intermediate_act_fn(wide)
+        return layer.output.LayerNorm(_linear(layer.output.dense, wide).add_(read))
+
+
+@cache
+def _onednn() -> dict[torch.dtype, Any]:
+    """Number formats that the processor's oneDNN kernels take, with the operator: PyTorch's own compiler calls it too."""
+    import torch
+
+    try:
+        operator, has_bfloat16 = torch.ops.mkldnn._linear_pointwise, torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    except (AttributeError, RuntimeError):  # A PyTorch without oneDNN.
+        return {}
+    return {torch.float32: operator, **({torch.bfloat16: operator} if has_bfloat16 else {})}
+
+
+def _linear(layer: Any, states: torch.Tensor) -> torch.Tensor:
+    """A linear layer; on the processor straight through oneDNN, which gains 5 to 10 % over the way that ``layer`` takes."""
+    operator = _onednn().get(states.dtype) if states.device.type == "cpu" else None
+    return layer(states) if operator is None else operator(states, layer.weight, layer.bias, "none", [], "")
 
 
 def _runs(lengths: np.ndarray) -> list[tuple[int, int]]:

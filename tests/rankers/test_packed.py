@@ -55,6 +55,16 @@ def test_states_first_and_mean_agree_with_the_plain_path(encoders, name, lengths
         torch.testing.assert_close(packed.mean(*arguments), torch.stack([s.mean(0) for s in expected]), rtol=0, atol=1e-5)
 
 
+def test_it_works_without_onednn(tiny, monkeypatch):
+    encoder = AutoModel.from_pretrained(tiny(labels=None)).eval()
+    sequences, types = drawn(encoder, [9, 9, 4], seed=0)
+    arguments = np.concatenate(sequences), np.concatenate(types), np.array([9, 9, 4])
+    monkeypatch.setattr("pyterrier_debias.rankers.packed._onednn", dict)
+    with torch.inference_mode():
+        states = PackedBert(encoder).hidden(*arguments)
+    torch.testing.assert_close(states, torch.cat(plain(encoder, sequences, types)), rtol=0, atol=1e-5)
+
+
 def test_training_the_encoder_is_seen_at_once(tiny):
     encoder = AutoModel.from_pretrained(tiny(labels=None)).eval()
     packed = PackedBert(encoder)
@@ -69,6 +79,15 @@ def test_training_the_encoder_is_seen_at_once(tiny):
         after = packed.first(*arguments)
     assert (after - before).abs().max() > 0.01
     torch.testing.assert_close(after, torch.stack([s[0] for s in plain(encoder, sequences, types)]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu_new"])
+def test_other_activations_are_the_models_own(tiny, activation):
+    encoder = AutoModel.from_pretrained(tiny(labels=None), hidden_act=activation).eval()
+    sequences, types = drawn(encoder, [9, 9, 4], seed=0)
+    with torch.inference_mode():
+        states = PackedBert(encoder).hidden(np.concatenate(sequences), np.concatenate(types), np.array([9, 9, 4]))
+    torch.testing.assert_close(states, torch.cat(plain(encoder, sequences, types)), rtol=0, atol=1e-5)
 
 
 def test_what_it_does_not_know_takes_the_plain_path(tiny):
