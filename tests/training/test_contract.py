@@ -1,0 +1,97 @@
+"""Every loss and weight on every architecture, in miniature: it learns, resumes, reloads. A new hook joins by one line."""
+
+import numpy as np
+import pytest
+import torch
+
+from pyterrier_debias import TK, BiEncoder, ColumnWeights, CrossEncoder, MultiVector, RotatePassages, T5Reranker
+from pyterrier_debias.training.losses import LOSSES
+from tests.training.worlds import candidates, qrels, training
+
+RANKERS = {
+    "CrossEncoder": lambda tiny: CrossEncoder(tiny()),
+    "CrossEncoder(mean)": lambda tiny: CrossEncoder(tiny(labels=None), head="mean"),
+    "CrossEncoder(roberta)": lambda tiny: CrossEncoder(tiny(architecture="roberta")),
+    "BiEncoder": lambda tiny: BiEncoder(tiny("build_sentence_transformer")),
+    "BiEncoder(cosine)": lambda tiny: BiEncoder(tiny("build_sentence_transformer"), similarity="cosine"),
+    "MultiVector": lambda tiny: MultiVector(tiny("build_multi_vector")),
+    "T5Reranker": lambda tiny: T5Reranker(tiny("build_t5")),
+    "TK": lambda tiny: TK.from_embeddings(tiny(labels=None), config={"num_hidden_layers": 1}),
+}
+
+#: Losses as they are used: name, and options of the training.
+HOOKS = {name: {"loss": name} for name in LOSSES}
+HOOKS["infonce, in batch"] = {"loss": "infonce", "in_batch_negatives": True}
+HOOKS["lambda, all positives"] = {"loss": "lambda", "positives": "all"}
+
+WEIGHTS = {"none": None, "query": ColumnWeights("ease"), "document": ColumnWeights("trust", per="document")}
+
+
+def weighed():
+    return candidates().assign(ease=lambda f: 0.5 + f["qid"].str[1:].astype(int) / 8, trust=lambda f: 1 - f["rank"] / 20)
+
+
+@pytest.fixture(autouse=True)
+def silent(caplog):
+    """Fresh heads announce themselves."""
+    caplog.set_level("ERROR")
+
+
+def small(**options):
+    return training(**{"batch_size": 4, "negatives_per_positive": 2, **options})
+
+
+def losses_of(ranker):
+    return [entry["loss"] for entry in ranker.training_report.history if "loss" in entry]
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("name", RANKERS)
+def test_every_loss_and_weight_trains_every_ranker(name, hook, tiny):
+    """Two steps under each weighting: finite losses, changed weights, another fingerprint, and not the same change for each."""
+    found = {}
+    for weights in WEIGHTS:
+        ranker = RANKERS[name](tiny)
+        before, start = ranker.fingerprint(), [p.detach().clone() for p in ranker.module.parameters()]
+        ranker.training = small(max_steps=2, warmup=0, weights=WEIGHTS[weights], **HOOKS[hook])
+        assert ranker.fit(weighed(), qrels()) is ranker
+        assert np.isfinite(losses_of(ranker)).all()
+        assert len(losses_of(ranker)) == 2
+        assert any(not torch.equal(a, b) for a, b in zip(start, ranker.module.parameters()))
+        assert ranker.fingerprint() != before
+        found[weights] = losses_of(ranker)[0]
+    assert found["none"] != found["query"]
+    assert found["none"] != found["document"] or hook == "hinge"
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_every_ranker_learns_what_there_is_to_learn(name, tiny):
+    ranker = RANKERS[name](tiny)
+    rate = 1e-2 if name in ("T5Reranker", "TK") else 3e-3
+    ranker.training = small(max_steps=60, batch_size=8, learning_rate=rate, schedule="constant")
+    ranker.fit(candidates(), qrels(), candidates("v"), qrels("v"))
+    history = losses_of(ranker)
+    assert np.mean(history[-10:]) < 0.6 * np.mean(history[:10])
+    assert ranker.training_report.best > 0.9
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_every_ranker_resumes_and_reloads(name, tiny, tmp_path):
+    options = small(max_steps=4, evaluate_every=2, checkpoints=tmp_path / "run", augment=RotatePassages())
+    straight = RANKERS[name](tiny)
+    straight.training = options
+    straight.fit(candidates(), qrels())
+    (tmp_path / "run" / "checkpoint-4" / "pyterrier_debias.json").unlink()  # as after a kill while it was written
+    again = RANKERS[name](tiny)
+    again.training = small(max_steps=4, evaluate_every=2, checkpoints=tmp_path / "run", augment=RotatePassages(), resume=True)
+    again.fit(candidates(), qrels())
+    for (key, left), right in zip(straight.module.state_dict().items(), again.module.state_dict().values()):
+        assert torch.equal(left, right), key
+
+    straight.save(tmp_path / "saved")
+    loaded = type(straight).load(tmp_path / "saved")
+    expected = straight(candidates())
+    found = loaded(candidates())
+    assert found["docno"].tolist() == expected["docno"].tolist()
+    np.testing.assert_allclose(found["score"], expected["score"], atol=1e-5)
+    assert loaded.training_report == straight.training_report
