@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from pyterrier_debias._version import __version__
+from pyterrier_debias.rankers.auto_models import register as _register_models
 
 #: Public name to the module that defines it.
 _PUBLIC = {
@@ -80,6 +81,9 @@ if TYPE_CHECKING:
     from pyterrier_debias.training.options import Training
     from pyterrier_debias.training.samplers import UniformNegatives
     from pyterrier_debias.training.weights import ColumnWeights
+
+
+_register_models()
 
 
 def __getattr__(name: str) -> Any:

@@ -290,14 +290,30 @@ class TK(Ranker):
 
     def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
         """Turn n pairs into tensors (scorer protocol): ``input_ids`` and ``attention_mask``, and the same of ``query_...``."""
-        every = np.arange(len(docs))
-        tensors = self._sequences(docs).padded(every, self.tokenizer)
-        of_queries = self._sequences(queries).padded(every, self.tokenizer)
+        tensors = self._sequences(docs).padded(np.arange(len(docs)), self.tokenizer)
+        of_queries = self._sequences(queries).padded(np.arange(len(queries)), self.tokenizer)
         return {**tensors, **{f"query_{name}": value for name, value in of_queries.items()}}
 
     def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
         """Scores of shape [n] for the tensors of :meth:`tokenise`, under autograd where the caller asks for it."""
         return self.module(**tensors).scores
+
+    def forward_matrix(self, **tensors: torch.Tensor) -> torch.Tensor:
+        """Score each query with each document, each encoded once, for in-batch negatives.
+
+        Args:
+            tensors: What :meth:`tokenise` returned for any numbers of queries and documents.
+
+        Returns:
+            Scores, shape [queries, documents].
+        """
+        from pyterrier_debias.rankers.tk_model import unit
+
+        own = {name: value for name, value in tensors.items() if not name.startswith("query_")}
+        of_queries = {name.removeprefix("query_"): value for name, value in tensors.items() if name.startswith("query_")}
+        queries, query_mask = self.module.represent(**of_queries, query=True)
+        docs, mask = self.module.represent(**own)
+        return self.module.match_all(unit(queries), query_mask, unit(docs), mask)
 
     # Passages
 

@@ -476,6 +476,16 @@ class TKModel(PreTrainedModel):
             cosines = _full(queries) @ _full(documents).transpose(1, 2)
             return self.pooling(cosines, query_mask, document_mask)
 
+    def match_all(
+        self, queries: torch.Tensor, query_mask: torch.Tensor, documents: torch.Tensor, document_mask: torch.Tensor
+    ) -> torch.Tensor:
+        """Score each of n queries with each of m documents; arguments as for :meth:`match`. Shape [n, m]."""
+        n, m = len(queries), len(documents)
+        with torch.autocast(queries.device.type, enabled=False):
+            cosines = torch.einsum("nqd,mld->nmql", _full(queries), _full(documents)).flatten(0, 1)
+            scores = self.pooling(cosines, query_mask.repeat_interleave(m, dim=0), document_mask.repeat(n, 1))
+        return scores.view(n, m)
+
 
 class TKRanking(Ranking):
     """Trains a TK with a learning rate of its own for the kernels' weights.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import pickle
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -427,7 +429,8 @@ def test_a_model_in_memory(tk):
 def trained(encoder: str, **options) -> TK:
     relevant = {"0": "d4", "1": "d5"}
     qrels = pd.DataFrame({"qid": list(relevant), "docno": list(relevant.values()), "label": [1, 1]})
-    training = Training(loss="hinge", batch_size=2, schedule="constant", warmup=0, weight_decay=0.0, **options)
+    common = {"loss": "hinge", "batch_size": 2, "schedule": "constant", "warmup": 0, "weight_decay": 0.0}
+    training = Training(**{**common, **options})
     return fresh(encoder, training=training).fit(FRAME, qrels)
 
 
@@ -441,6 +444,17 @@ def test_kernels_may_have_a_learning_rate_of_their_own(encoder):
         trained(encoder, learning_rate={"encoder": 1e-4}, max_steps=1)
 
 
+@pytest.mark.parametrize("convention", ["paper", "released_v2", "released_v1"])
+def test_each_query_with_each_document(encoder, convention):
+    ranker = fresh(encoder, convention=convention)
+    queries = [*QUERIES, ""]
+    found = ranker.forward_matrix(**ranker.tokenise(queries, TEXTS))
+    assert found.requires_grad
+    expected = ranker.score([q for q in queries for _ in TEXTS], TEXTS * len(queries)).reshape(len(queries), len(TEXTS))
+    np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-5, atol=1e-5)
+    trained(encoder, loss="infonce", in_batch_negatives=True, max_steps=1)
+
+
 def test_what_fit_learned_is_saved(encoder, tmp_path):
     ranker = trained(encoder, learning_rate=1e-2, max_steps=25)
     ranker.save(tmp_path / "tk")
@@ -450,3 +464,23 @@ def test_what_fit_learned_is_saved(encoder, tmp_path):
         scores = [ranker_(FRAME).set_index(["qid", "docno"])["score"].loc[qid] for ranker_ in (fresh(encoder), found)]
         above = [(of_query[docno] > of_query.drop(docno)).mean() for of_query in scores]
         assert above[1] > max(above[0], 0.8)
+
+
+# transformers' own way in
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import pyterrier_debias; from transformers import AutoModel",
+        "from transformers import AutoModel; import pyterrier_debias",
+        "import transformers, pyterrier_debias; AutoModel = transformers.AutoModel",
+    ],
+)
+def test_auto_model_knows_it_once_the_package_is_imported(folder, imports):
+    """In a new process, in which nothing else of ours was loaded."""
+    look = "model = AutoModel.from_pretrained(sys.argv[1]); print(type(model).__name__, model.training)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {imports}; {look}", folder], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.stdout.split() == ["TKModel", "False"], done.stderr
