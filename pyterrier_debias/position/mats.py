@@ -39,6 +39,9 @@ NORMALISERS = ("paper", "count")
 TERM_AVERAGES = ("present", "all", "paired")
 SPREADS = ("deltas", "pairs", "terms")
 
+#: Conventions that the paper leaves open, and what each may be.
+CONVENTIONS = {"pair_scope": PAIR_SCOPES, "normaliser": NORMALISERS, "term_average": TERM_AVERAGES, "std": SPREADS}
+
 #: Columns of :meth:`MATSResult.curve`.
 CURVE = {
     "delta": "int64",
@@ -63,6 +66,23 @@ _BLOCK = 4 * 2**20
 _ROWS = 65536
 
 _FORMAT = 1
+
+
+def check_conventions(values: Mapping[str, Any]) -> None:
+    """Refuse conventions that are not known.
+
+    Args:
+        values: Value of each of :data:`CONVENTIONS`, of ``max_delta`` and of ``min_pairs``; others are not looked at.
+
+    Raises:
+        InputError: Naming the convention and what it may be.
+    """
+    for name, known in CONVENTIONS.items():
+        if values[name] not in known:
+            raise InputError(f"MATSProbe: {name}={values[name]!r} is not known; use one of {', '.join(known)}")
+    for name in ("max_delta", "min_pairs"):
+        if values[name] is not None and values[name] < 1:
+            raise InputError(f"MATSProbe: {name}={values[name]} must be at least 1")
 
 
 def autocorrelate(positions: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:
@@ -280,6 +300,10 @@ class MATSResult:
     std: str = "deltas"
     max_delta: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse conventions that are not known."""
+        check_conventions(self.__dict__)
+
     def under(self, **conventions: Any) -> MATSResult:
         """The same sums under other conventions.
 
@@ -288,6 +312,9 @@ class MATSResult:
 
         Returns:
             A result whose curve, and whose first row of :meth:`mats`, follow them.
+
+        Raises:
+            InputError: For a convention that is not known.
         """
         return replace(self, **conventions)
 
@@ -646,7 +673,8 @@ class MATSAccumulator:
                 setattr(made, name, meta[name])
             made._terms = {word: i for i, word in enumerate(words)}
             for name, sums in (("cells", made._cells), ("within", made._within)):
-                keys, values = np.load(folder / f"{name}_keys.npy"), np.load(folder / f"{name}.npy", mmap_mode="r")
+                keys = np.load(folder / f"{name}_keys.npy")
+                values = np.load(folder / f"{name}.npy", mmap_mode="r") if len(keys) else keys
                 for start in range(0, len(keys), _ROWS):
                     sums.add(keys[start : start + _ROWS], values[start : start + _ROWS])
             parts = {name: np.load(folder / f"kept_{name}.npy") for name in made._kept.parts}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,14 +27,10 @@ if TYPE_CHECKING:
 #: Passages whose vectors are held at a time.
 _CHUNK = 512
 
-_KNOWN = {
-    "pair_scope": mats.PAIR_SCOPES,
-    "normaliser": mats.NORMALISERS,
-    "term_average": mats.TERM_AVERAGES,
-    "std": mats.SPREADS,
-}
+#: Options that change the words or vectors of Hugging Face encoders, and say nothing to others.
+_OF_TOKENS = ("tokeniser", "piece", "layer", "max_length", "dtype")
 
-#: Options that the encoder of words is made from.
+#: Options that a Hugging Face encoder of words is made from.
 _ENCODER = ("encoder", "piece", "layer", "max_length", "batch_tokens", "device", "dtype")
 
 
@@ -246,13 +243,9 @@ class MATSProbe(Stage):
         return identity
 
     def _check_options(self) -> None:
-        for option, known in _KNOWN.items():
-            if getattr(self, option) not in known:
-                raise InputError(f"MATSProbe: {option}={getattr(self, option)!r} is not known; use one of {', '.join(known)}")
-        for option in ("max_delta", "min_pairs", "memory"):
-            value = getattr(self, option)
-            if value is not None and value < 1:
-                raise InputError(f"MATSProbe: {option}={value} must be at least 1")
+        mats.check_conventions(self.options())
+        if self.memory < 1:
+            raise InputError(f"MATSProbe: memory={self.memory} must be at least 1 byte")
 
     def _passages(self, inp: pd.DataFrame) -> tuple[list[str], list[str]]:
         """Names and texts, each document once."""
@@ -269,10 +262,17 @@ class MATSProbe(Stage):
         """The function from texts to (words, matrix) pairs."""
         from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
 
-        if hasattr(self.encoder, "word_vectors"):
-            return self.encoder.word_vectors
-        if callable(self.encoder) and not isinstance(self.encoder, pt.Transformer):
-            return self.encoder
+        own = getattr(self.encoder, "word_vectors", None)
+        if own is None and callable(self.encoder) and not isinstance(self.encoder, pt.Transformer):
+            own = self.encoder
+        if own is not None:
+            unused = [name for name in _OF_TOKENS if getattr(self, name) != inspect.signature(MATSProbe).parameters[name].default]
+            if unused:
+                raise InputError(
+                    f"MATSProbe: {', '.join(unused)} cannot be set for an encoder that brings its own words and vectors; leave "
+                    f"that out here"
+                )
+            return own
         options = [getattr(self, name) for name in (*_ENCODER, "tokeniser")]
         if self._made is None or any(a is not b for a, b in zip(self._made[0], options)):
             chosen = dict(zip(_ENCODER, options))

@@ -182,6 +182,11 @@ class HuggingFaceWords:
                 f"{name}: the encoder is a {type(self.encoder).__name__}; give a hub name, a folder, a ranker, InMemory(module, "
                 f"tokenizer), an object with word_vectors(texts), or a function from texts to (words, matrix) pairs"
             )
+        if isinstance(self.encoder, (InMemory, Ranker)) and (self.device is not None or self.dtype != "float32"):
+            raise InputError(
+                f"{name}: device and dtype cannot be set for a model that is in memory already; leave them out here, and "
+                f"set them where it is made"
+            )
 
     def _chunk(self, texts: Sequence[str]) -> list[tuple[list[str], np.ndarray]]:
         model, tokenizer = self._model()

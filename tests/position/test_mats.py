@@ -351,6 +351,15 @@ def test_the_chosen_convention_comes_first(std, normaliser):
     assert curve["std"].equals(curve[f"std_{std}"].rename("std"))
 
 
+@pytest.mark.parametrize("convention", [{"std": "words"}, {"pair_scope": "none"}, {"max_delta": 0}])
+def test_unknown_conventions(convention):
+    sums = accumulated(*collection())
+    with pytest.raises(InputError, match=next(iter(convention))):
+        sums.result(**convention)
+    with pytest.raises(InputError, match=next(iter(convention))):
+        sums.result().under(**convention)
+
+
 def test_mats_value_leaves_distances_without_pairs_out():
     assert mats_value(np.array([1.0, 0.5, np.nan, 0.5])) == (1.0, "")
     assert mats_value(np.array([1.0, 0.5, np.nan, 0.5]), "count") == (0.5, "")

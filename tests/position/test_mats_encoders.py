@@ -172,6 +172,11 @@ def test_no_encoder_at_all(encoder):
         MATSProbe(encoder)(pd.DataFrame({"docno": ["d1"], "text": ["one text"]}))
 
 
+def test_options_that_would_do_nothing_are_refused(folder):
+    with pytest.raises(InputError, match="device and dtype cannot be set for a model that is in memory already"):
+        HuggingFaceWords(CrossEncoder(folder("bert")), dtype="bfloat16").word_vectors(["the queen"])
+
+
 def test_modules_without_an_encoder():
     import torch
 

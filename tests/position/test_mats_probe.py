@@ -88,6 +88,12 @@ def test_functions_and_objects_give_the_same(docs):
     pd.testing.assert_frame_equal(MATSProbe(spelled)(docs), MATSProbe(Encoder())(docs))
 
 
+@pytest.mark.parametrize("encoder", [spelled, Encoder()])
+def test_options_that_would_do_nothing_are_refused(docs, encoder):
+    with pytest.raises(InputError, match="piece, layer cannot be set for an encoder that brings its own words"):
+        MATSProbe(encoder, layer=0, piece="mean", batch_tokens=5)(docs)
+
+
 def test_a_document_of_several_queries_counts_once(docs):
     twice = pd.concat([docs.assign(qid="q1"), docs.assign(qid="q2")], ignore_index=True)
     pd.testing.assert_frame_equal(MATSProbe(spelled)(docs), MATSProbe(spelled)(twice))
