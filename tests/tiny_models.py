@@ -146,3 +146,14 @@ def build_multi_vector(folder: Path, *, seed: int = 0) -> Path:
     encoder = build(folder.with_name(f"{folder.name}-encoder"), labels=None, seed=seed)
     MultiVectorEncoder(str(encoder), device="cpu").save(str(folder))
     return folder
+
+
+def build_tk(folder: Path, *, seed: int = 0, **options) -> Path:
+    """Write a random TK over the embeddings of a random encoder; options as for ``TK.from_embeddings``."""
+    from pyterrier_debias import TK
+
+    folder = Path(folder)
+    encoder = build(folder.with_name(f"{folder.name}-encoder"), labels=None, seed=seed)
+    config = {"num_attention_heads": 4, "head_dim": 8, "intermediate_size": 16}
+    TK.from_embeddings(str(encoder), seed=seed, config=config, **options).save(folder)
+    return folder

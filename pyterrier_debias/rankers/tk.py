@@ -181,7 +181,7 @@ class TK(Ranker):
         settings = _settings(config, convention=convention, positional=positional)
         found, vectors = read_glove(path, words=words, limit=limit)
         tokenizer = word_tokenizer(found, lower_case=lower_case, max_length=settings.max_position_embeddings)
-        table = torch.cat([torch.zeros(2, vectors.shape[1]), torch.from_numpy(vectors.copy())])
+        table = torch.cat([torch.zeros(2, vectors.shape[1]), torch.from_numpy(vectors)])
         settings.mask_unknown, settings.unk_token_id = True, tokenizer.unk_token_id
         return cls(InMemory(_fresh(settings, table, tokenizer, seed), tokenizer), **options)
 
