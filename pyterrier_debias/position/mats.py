@@ -1,15 +1,16 @@
 """ATS and MATS: how far a word's vector depends on where the word stands. Arrays and sums, no frames in, no neural library.
 
 Symbols of Hofstätter et al. 2021, section 5: T is the set of terms, r_a^t the vector of an occurrence of term t at position a,
-D a distance between positions, C_{t,D} the pairs of occurrences of t with |a_1 - a_2| = D, and
+D a distance between positions, C_{t,D} the pairs of occurrences of t whose positions a and b differ by D, and::
 
-    ATS(D) = 1/|T| sum_t 1/|C_{t,D}| sum_{pairs in C_{t,D}} cos(r_{a_1}^t, r_{a_2}^t)
+    ATS(D) = 1/|T| sum_t 1/|C_{t,D}| sum_{pairs in C_{t,D}} cos(r_a^t, r_b^t)
     MATS   = 1/(max D - 1) sum_{i=1..max D} (ATS(0) - ATS(i))
 
-There are quadratically many pairs, and none of them needs to be looked at for the mean: with u = r/|r| and S_{t,a} the sum of u
-over the occurrences of t at position a, the pairs of t at distance D > 0 sum to sum_a S_{t,a}.S_{t,a+D}, those at distance 0 to
-half of sum_a (|S_{t,a}|^2 - n_{t,a}). Pairs within one passage are few, are counted apart, and are subtracted where they do not
-belong. The squares of the cosines sum in the same way over second moments, since (u.v)^2 = <u u', v v'>.
+There are quadratically many pairs, and none of them needs to be looked at for the mean: with u the unit vector of r, and S_{t,a}
+the sum of u over the occurrences of t at position a, the pairs of t at distance D > 0 sum to ``sum_a S_{t,a}.S_{t,a+D}``, those
+at distance 0 to half of ``sum_a (S_{t,a}.S_{t,a} - n_{t,a})``. Pairs within one passage are few, are counted apart, and are
+subtracted where they do not belong. The squares of the cosines sum in the same way over second moments, since
+``(u.v)^2 = <u u', v v'>``.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def autocorrelate(positions: np.ndarray, rows: np.ndarray, size: int) -> np.ndar
         size: One more than the largest distance.
 
     Returns:
-        Shape [size]; entry D sums row_i . row_j over all i, j with |positions_i - positions_j| = D.
+        Shape [size]; entry D sums the products of rows i and j over all i and j whose positions differ by D.
 
     Example:
         >>> autocorrelate(np.array([0, 2]), np.array([[1.0], [3.0]]), 3)
@@ -266,7 +267,7 @@ class MATSResult:
 
     Attributes:
         sums: For ``'cross_passage'`` and ``'all'`` pairs, what is known at each distance.
-        vocabulary: |T|: distinct words with a vector.
+        vocabulary: Distinct words with a vector, the paper's set T.
         passages: How many passages were seen.
         occurrences: How many words of theirs had a vector.
         skipped: How many had a zero vector, which has no direction, and were left out.
@@ -380,8 +381,8 @@ class MATSResult:
             ``mats``, the value under that normaliser, and both: ``mats_paper`` and ``mats_mean``; ``std``, the spread that the
             convention names, and all three: ``std_deltas`` (of ATS(0) - ATS(i) over i), ``std_pairs`` and ``std_terms`` (means
             over i >= 1 of the curve's); ``ats_0``; ``max_delta``, the largest distance that counted; ``deltas``, how many did;
-            ``pairs``; ``terms`` (|T|); ``passages``; ``spread_from`` (``'all pairs'``, or how they were sampled); ``reason``, why
-            ``mats`` is NaN, otherwise empty.
+            ``pairs``; ``terms``, the distinct words; ``passages``; ``spread_from`` (``'all pairs'``, or how they were sampled);
+            ``reason``, why ``mats`` is NaN, otherwise empty.
         """
         ways = [(scope, average) for scope in PAIR_SCOPES for average in TERM_AVERAGES]
         own = (self.pair_scope, self.term_average)

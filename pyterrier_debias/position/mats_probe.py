@@ -47,16 +47,16 @@ class MATSProbe(Stage):
     Input: a frame with ``docno`` and the text column: documents, or results (each document counts once). Output: a new frame,
     one row for each distance that has a pair:
 
-    ===================  ====================================================================================================
-    ``delta``            D, in words
-    ``ats``              ATS(D)
-    ``std``              the spread that the option ``std`` names
-    ``std_deltas``       spread of ATS(0) - ATS(i) over i = 1 to D; NaN at 0
-    ``std_pairs``        spread of the cosines around ATS(D), a word drawn first and then one of its pairs
-    ``std_terms``        spread of the words' mean cosines
-    ``pairs``, ``terms``  how many pairs stand behind the row, and how many words
-    ``pair_scope``, ``term_average``  the convention
-    ===================  ====================================================================================================
+    ==================================  ========================================================================
+    ``delta``                           D, in words
+    ``ats``                             ATS(D)
+    ``std``                             the spread that the option ``std`` names
+    ``std_deltas``                      spread of ATS(0) - ATS(i) over i = 1 to D; NaN at 0
+    ``std_pairs``                       spread of the cosines around ATS(D), a word drawn first, then one of its pairs
+    ``std_terms``                       spread of the words' mean cosines
+    ``pairs``, ``terms``                how many pairs stand behind the row, and how many words
+    ``pair_scope``, ``term_average``    the convention
+    ==================================  ========================================================================
 
     The paper leaves open which pairs count, by what the sum is divided, over which words is averaged, and which spread it gives;
     :meth:`mats` gives the value under all of them. All sums are exact and cost time in proportion to the number of passages;

@@ -113,6 +113,17 @@ def test_words_that_are_cut_are_left_out_and_reported(folder, side, tmp_path, ca
     assert len(vectors) == 2
 
 
+def test_padding_at_the_left(folder):
+    from transformers import AutoModel, AutoTokenizer
+
+    left = AutoTokenizer.from_pretrained(folder("t5"), padding_side="left")
+    model = InMemory(AutoModel.from_pretrained(folder("t5")), left)
+    expected = HuggingFaceWords(folder("t5"), device="cpu").word_vectors(TEXTS)
+    for (words, vectors), (other_words, others) in zip(HuggingFaceWords(model).word_vectors(TEXTS), expected, strict=True):
+        assert words == other_words
+        assert vectors == pytest.approx(others, abs=2e-5)
+
+
 def test_rankers_are_read_as_they_are(folder, tmp_path):
     import torch
 
