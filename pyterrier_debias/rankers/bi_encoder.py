@@ -259,6 +259,18 @@ class BiEncoder(TwoTowers):
         """
         return np.append(self._encode([_PROBE], "document", cuts=[])[0], np.float32(self.max_length or 0))
 
+    def write(self, folder: Path) -> None:
+        """Write an ordinary sentence-transformers folder, its window included; see :meth:`Ranker.write`."""
+        module = self.module
+        own = module.max_seq_length
+        try:
+            if self.max_length is not None:
+                module.max_seq_length = self.window
+            super().write(folder)
+        finally:
+            if self.max_length is not None:
+                module.max_seq_length = own
+
     # What TwoTowers asks for
 
     def represent(self, features: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 from collections.abc import Callable, Sequence
@@ -164,10 +165,13 @@ class CrossEncoder(Ranker):
             return AutoModelForSequenceClassification.from_pretrained(model, num_labels=1, dtype=self.torch_dtype), tokenizer
 
     def write(self, folder: Path) -> None:
-        """Write an ordinary Hugging Face model folder; see :meth:`Ranker.write`."""
+        """Write an ordinary Hugging Face model folder, its window included; see :meth:`Ranker.write`."""
+        tokenizer = copy.deepcopy(self.tokenizer)
+        if self.max_length is not None:
+            tokenizer.model_max_length = self.window
         with quiet():
             self.module.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
 
     def sequences(self, queries: Sequence[str], docs: Sequence[str]) -> Sequences:
         """The token sequences of n pairs, cut to the window."""

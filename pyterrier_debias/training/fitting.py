@@ -85,6 +85,8 @@ class Fittable(pt.Estimator):
         name = type(self).__name__
         if (res_va is None) != (qrels_va is None):
             raise InputError(f"{name}: fit needs validation candidates and their judgements both, or neither")
+        if training.patience is not None and res_va is None:
+            raise InputError(f"{name}: Training(patience={training.patience}) needs validation: fit(..., res_va, qrels_va)")
         groups = make_groups(res_tr, qrels_tr, text_columns=self.text_columns(), min_label=training.min_label, stage=self)
         validation = None
         if res_va is not None:
@@ -223,7 +225,7 @@ class Fittable(pt.Estimator):
                     "standard_error": float(values.sem()) if len(values) > 1 else float("nan"),
                     "n": len(values),
                     "best_step": report.best_step,
-                    "depth": report.depth,
+                    "depth": float("nan") if report.depth is None else report.depth,
                 }
             )
             if best is None or report.best > best[0].best:

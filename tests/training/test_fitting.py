@@ -1,0 +1,344 @@
+"""fit, save, load and tune of rankers, in pipelines and alone."""
+
+import errno
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+import torch
+
+from pyterrier_debias import (
+    TK,
+    AddJudged,
+    BiEncoder,
+    CrossEncoder,
+    InputError,
+    MultiVector,
+    RotatePassages,
+    T5Reranker,
+    TextLoader,
+)
+from pyterrier_debias.training.report import ABOUT
+from tests.training.worlds import candidates, qrels, training
+
+PAIR = ["where is the king"] * 3, ["the king found relevant red works", "short", "the queen found short blue bridge"]
+
+
+def states_equal(left, right):
+    return all(torch.equal(a, b) for a, b in zip(left.module.state_dict().values(), right.module.state_dict().values()))
+
+
+def first_stage(*prefixes):
+    """A retriever that knows its answers, and has no text."""
+    results = pd.concat([candidates(prefix) for prefix in prefixes])
+    return pt.Transformer.from_df(results.drop(columns="text"))
+
+
+def topics(prefix):
+    return candidates(prefix)[["qid", "query"]].drop_duplicates()
+
+
+LOADER = TextLoader(candidates()[["docno", "text"]])
+
+
+def test_a_pipeline_is_fitted(tiny):
+    options = training(max_steps=3, evaluate_every=3)
+    ranker = CrossEncoder(tiny(), training=options)
+    (first_stage("q", "v") >> LOADER >> ranker).fit(topics("q"), qrels("q"), topics("v"), qrels("v"))
+    alone = CrossEncoder(tiny(), training=options).fit(candidates("q"), qrels("q"), candidates("v"), qrels("v"))
+    assert states_equal(ranker, alone)
+    assert ranker.training_report.validation == alone.training_report.validation
+    assert ranker.training_report.data == alone.training_report.data
+
+
+def test_added_judgements_and_a_fixed_rotation_in_a_pipeline(tiny):
+    """The first stage misses all relevant passages of training topics; validation topics are not helped."""
+    found = candidates("q")[lambda f: f["rank"] < 4]
+    missing = pt.Transformer.from_df(pd.concat([found, candidates("v")]).drop(columns="text"))
+    rotate = RotatePassages(seed=3)
+    ranker = CrossEncoder(tiny(), training=training(max_steps=2, evaluate_every=2))
+    pipeline = missing >> AddJudged(qrels("q")) >> LOADER >> rotate >> ranker
+    with pytest.raises(InputError, match="put AddJudged"):
+        (missing >> LOADER >> CrossEncoder(tiny())).fit(topics("q"), qrels("q"))
+    pipeline.fit(topics("q"), qrels("q"), topics("v"), qrels("v"))
+    alone = CrossEncoder(tiny(), training=ranker.training)
+    alone.fit(rotate(candidates("q")), qrels("q"), rotate(candidates("v")), qrels("v"))
+    assert states_equal(ranker, alone)
+
+
+def test_fitting_twice_goes_on_from_the_weights_held(tiny, tmp_path):
+    options = training(max_steps=2)
+    twice = CrossEncoder(tiny(), training=options).fit(candidates(), qrels())
+    once = twice.training_report
+    twice.save(tmp_path / "once")
+    other = candidates().assign(text=lambda f: f["text"] + " again")
+    twice.fit(other, qrels())
+    after = CrossEncoder(str(tmp_path / "once"), training=options).fit(other, qrels())
+    assert states_equal(twice, after)
+    assert not states_equal(twice, CrossEncoder(tiny(), training=options).fit(other, qrels()))
+    assert twice.training_report.started_from not in (once.started_from, tiny())
+
+
+def test_a_fitted_ranker_is_another_ranker(tiny):
+    plain, fitted = CrossEncoder(tiny()), CrossEncoder(tiny(), training=training(max_steps=1))
+    assert plain == fitted
+    fitted.fit(candidates(), qrels())
+    assert plain != fitted
+    copy, taken = pickle.loads(pickle.dumps(fitted)), CrossEncoder(fitted)
+    assert copy == fitted
+    for other in (copy, taken):
+        np.testing.assert_allclose(other.score(*PAIR), fitted.score(*PAIR), atol=1e-6)
+    assert copy.training_report == fitted.training_report
+    taken.training = training(max_steps=1)
+    taken.fit(candidates(), qrels())
+    assert not states_equal(taken, fitted)
+
+
+def test_scores_are_computed_without_dropout_after_training(tiny):
+    ranker = CrossEncoder(tiny(), training=training(max_steps=1)).fit(candidates(), qrels())
+    assert not ranker.module.training
+    np.testing.assert_array_equal(ranker.score(*PAIR), ranker.score(*PAIR))
+
+
+# The saved folder
+
+
+def by_sentence_transformers(folder):
+    from sentence_transformers import CrossEncoder as Theirs
+
+    return Theirs(str(folder), device="cpu").predict(list(zip(*PAIR)), activation_fn=torch.nn.Identity())
+
+
+def by_auto_model(folder):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    return model(**tokenizer(*PAIR, padding=True, truncation=True, return_tensors="pt")).logits[:, 0].detach()
+
+
+def by_sentence_transformer(folder):
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    return (model.encode_query(PAIR[0]) * model.encode_document(PAIR[1])).sum(axis=1)
+
+
+def by_multi_vector_encoder(folder):
+    from sentence_transformers import MultiVectorEncoder
+
+    model = MultiVectorEncoder(str(folder), device="cpu")
+    return model.similarity_pairwise(model.encode_query(PAIR[0]), model.encode_document(PAIR[1])).cpu()
+
+
+def by_auto_seq2seq(folder):
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    answers = [tokenizer.convert_tokens_to_ids(f"▁{word}") for word in ("true", "false")]
+    scores = []
+    for query, text in zip(*PAIR):
+        read = tokenizer(f"Query: {query} Document: {text} Relevant:", return_tensors="pt")
+        start = torch.tensor([[model.config.decoder_start_token_id]])
+        scores.append(model(**read, decoder_input_ids=start).logits[0, 0, answers].log_softmax(0)[0].detach())
+    return torch.stack(scores)
+
+
+@pytest.mark.parametrize(
+    ("make", "builder", "options", "read"),
+    [
+        (CrossEncoder, "build", {}, by_sentence_transformers),
+        (CrossEncoder, "build", {"max_length": 10}, by_sentence_transformers),
+        (CrossEncoder, "build", {"max_length": 10}, by_auto_model),
+        (BiEncoder, "build_sentence_transformer", {"max_length": 6}, by_sentence_transformer),
+        (MultiVector, "build_multi_vector", {}, by_multi_vector_encoder),
+        (T5Reranker, "build_t5", {}, by_auto_seq2seq),
+    ],
+)
+def test_other_libraries_open_the_folder_and_score_the_same(make, builder, options, read, tiny, tmp_path):
+    ranker = make(tiny(builder), training=training(max_steps=2), **options).fit(candidates(), qrels())
+    expected = ranker.score(*PAIR)
+    ranker.save(tmp_path / "saved")
+    np.testing.assert_allclose(read(tmp_path / "saved"), expected, atol=1e-4, rtol=1e-5)
+    again = make(str(tmp_path / "saved"))
+    np.testing.assert_allclose(again.score(*PAIR), expected, atol=1e-5)
+    np.testing.assert_allclose(ranker.score(*PAIR), expected, atol=1e-6)  # saving changes nothing
+
+
+def test_the_encoder_under_a_head_on_the_mean_is_an_ordinary_model(tiny, tmp_path, caplog):
+    from transformers import AutoModel
+
+    ranker = CrossEncoder(tiny(labels=None), head="mean", training=training(max_steps=2)).fit(candidates(), qrels())
+    ranker.save(tmp_path / "saved")
+    encoder = AutoModel.from_pretrained(tmp_path / "saved")
+    ours = ranker.module.encoder.state_dict()
+    assert all(torch.equal(value, ours[name]) for name, value in encoder.state_dict().items())
+
+
+def test_the_file_beside_the_model_tells_how_it_was_trained(tiny, tmp_path):
+    ranker = CrossEncoder(tiny(), max_length=20, training=training(max_steps=2, evaluate_every=1, augment=RotatePassages()))
+    ranker.fit(candidates(), qrels(), candidates("v"), qrels("v"))
+    ranker.save(tmp_path / "saved")
+    about = json.loads((tmp_path / "saved" / ABOUT).read_text())
+    assert about["ranker"] == "CrossEncoder"
+    assert about["options"]["max_length"] == 20
+    told = about["training"]
+    assert told["data"] == ranker.training_report.data
+    assert told["started_from"].startswith("folder:")
+    assert told["options"]["augment"] == "RotatePassages()"
+    assert told["counts"]["trained on"] == 8
+    assert told["metric"] == "nDCG@10"
+    assert told["best"] == max(entry["eval_ndcg_10"] for entry in told["history"] if "eval_ndcg_10" in entry)
+    assert told["best"] == pytest.approx(np.mean(list(told["validation"].values())))
+    assert {"torch", "transformers", "python"} <= set(told["versions"])
+
+
+def test_load_brings_the_options_back(tiny, tmp_path):
+    ranker = BiEncoder(tiny("build_sentence_transformer"), similarity="cosine", fields=["title", "text"], long="firstp")
+    ranker.save(tmp_path / "saved")
+    loaded = BiEncoder.load(tmp_path / "saved")
+    assert (loaded.similarity, list(loaded.fields), loaded.long) == ("cosine", ["title", "text"], "firstp")
+    assert loaded.training_report is None
+    assert BiEncoder.load(tmp_path / "saved", long="maxp").long == "maxp"
+    plain = BiEncoder(tiny(labels=None), pooling="cls")
+    plain.save(tmp_path / "plain")
+    np.testing.assert_allclose(BiEncoder.load(tmp_path / "plain").score(*PAIR), plain.score(*PAIR), atol=1e-6)
+
+
+def test_folders_that_cannot_be_loaded(tiny, tmp_path):
+    with pytest.raises(InputError, match="there is no folder"):
+        CrossEncoder.load(tmp_path / "none")
+    CrossEncoder(tiny()).save(tmp_path / "saved")
+    with pytest.raises(InputError, match=r"holds a CrossEncoder; open it with CrossEncoder.load"):
+        T5Reranker.load(tmp_path / "saved")
+    (tmp_path / "saved" / ABOUT).write_text("{")
+    with pytest.raises(InputError, match="cannot be read"):
+        CrossEncoder.load(tmp_path / "saved")
+    (tmp_path / "saved" / ABOUT).unlink()
+    assert CrossEncoder.load(tmp_path / "saved").score(*PAIR).shape == (3,)
+
+
+@pytest.mark.parametrize("name", ["CrossEncoder", "BiEncoder", "T5Reranker", "TK"])
+def test_a_full_disk_leaves_the_saved_ranker_as_it_was(name, tiny, tmp_path, monkeypatch):
+    ranker = {
+        "CrossEncoder": lambda: CrossEncoder(tiny()),
+        "BiEncoder": lambda: BiEncoder(tiny("build_sentence_transformer")),
+        "T5Reranker": lambda: T5Reranker(tiny("build_t5")),
+        "TK": lambda: TK.from_embeddings(tiny(labels=None), config={"num_hidden_layers": 1}),
+    }[name]()
+    ranker.save(tmp_path / "saved")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir() if path.is_file()}
+    ranker.training = training(max_steps=1)
+    ranker.fit(candidates(), qrels())
+    with pytest.raises(InputError, match="exists already"):
+        ranker.save(tmp_path / "saved")
+
+    def full(*args, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    monkeypatch.setattr("transformers.modeling_utils.safe_save_file", full)
+    with pytest.raises(InputError, match=rf"{name}: .*cannot be written .*No space left on device.*nothing was changed"):
+        ranker.save(tmp_path / "saved", overwrite=True)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir() if path.is_file()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+# What cannot be fitted: told before a model is looked for
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"qrels_tr": qrels().assign(label=0)}, "nothing to train on in 8 queries: no candidate is judged 1 or higher"),
+        ({"qrels_tr": qrels().assign(label=50)}, "column 'label' of the judgements is 50"),
+        ({"qrels_tr": qrels("other")}, "no qid is in both"),
+        ({"res_tr": candidates().assign(text=" ")}, "the text of all 48 candidates is empty"),
+        ({"res_tr": candidates().iloc[:0]}, "there are no candidates"),
+        ({"res_va": candidates("v")}, "both, or neither"),
+        ({"qrels_va": qrels("v")}, "both, or neither"),
+        ({"res_va": candidates("v").iloc[:0], "qrels_va": qrels("v")}, "there are no validation candidates"),
+        ({"res_va": candidates("v"), "qrels_va": qrels("other")}, "no qid is in both"),
+        ({"res_va": candidates("v").assign(text=None), "qrels_va": qrels("v")}, "column 'text' is missing"),
+        ({"res_va": candidates("v"), "qrels_va": qrels("v").assign(label=-9)}, "is -9"),
+    ],
+)
+def test_frames_that_cannot_be_used(change, message):
+    given = {"res_tr": candidates(), "qrels_tr": qrels(), "res_va": None, "qrels_va": None, **change}
+    with pytest.raises(InputError, match=f"CrossEncoder: .*{message}"):
+        CrossEncoder("no-such-model").fit(**given)
+
+
+def test_options_that_cannot_be_used():
+    frames = candidates(), qrels()
+    with pytest.raises(InputError, match=r"patience=2\) needs validation"):
+        CrossEncoder("no-such-model", training=training(patience=2)).fit(*frames)
+    with pytest.raises(InputError, match="dtype='bfloat16' cannot be trained"):
+        CrossEncoder("no-such-model", dtype="bfloat16").fit(*frames)
+    with pytest.raises(InputError, match="rerank_depth needs the first stage's column 'rank'"):
+        ranker = CrossEncoder("no-such-model", training=training(rerank_depth=5))
+        ranker.fit(*frames, candidates("v").drop(columns="rank"), qrels("v"))
+    with pytest.raises(InputError, match="long='minp'"):
+        CrossEncoder("no-such-model", long="minp").fit(*frames)
+    with pytest.raises(pt.validate.InputValidationError, match="text"):
+        CrossEncoder("no-such-model").fit(candidates().drop(columns="text"), qrels())
+
+
+def test_a_checkpoint_of_another_architecture(tiny):
+    with pytest.raises(InputError, match=r"T5Reranker: .* is a bert model"):
+        T5Reranker(tiny()).fit(candidates(), qrels())
+    with pytest.raises(InputError, match="use T5Reranker for T5"):
+        CrossEncoder(tiny("build_t5")).fit(candidates(), qrels())
+
+
+def test_one_word_passages_train(tiny):
+    one_word = candidates().assign(text=lambda f: f["docno"].str[-1].map({"4": "red", "5": "relevant"}).fillna("blue"))
+    options = training(max_steps=2, augment=RotatePassages())
+    report = CrossEncoder(tiny(), training=options).fit(one_word, qrels()).training_report
+    assert np.isfinite([entry["loss"] for entry in report.history if "loss" in entry]).all()
+
+
+# Tuning
+
+
+def test_tuning_chooses_on_validation_topics_and_saves_its_curve(tiny, tmp_path):
+    base = training(max_steps=4, evaluate_every=4)
+    ranker = CrossEncoder(tiny(), training=base)
+    grid = {"learning_rate": [1e-6, 3e-3], "loss": ["hinge", "pairwise"]}
+    curve = ranker.tune(grid, candidates(), qrels(), candidates("v"), qrels("v"), test_qids=["t1"], curve=tmp_path / "c.csv")
+    expected = []
+    for rate in grid["learning_rate"]:
+        for loss in grid["loss"]:
+            alone = CrossEncoder(tiny(), training=training(max_steps=4, evaluate_every=4, learning_rate=rate, loss=loss))
+            expected.append(alone.fit(candidates(), qrels(), candidates("v"), qrels("v")))
+    assert curve["learning_rate"].tolist() == [1e-6, 1e-6, 3e-3, 3e-3]
+    assert curve["loss"].tolist() == ["hinge", "pairwise"] * 2
+    assert curve["nDCG@10"].tolist() == [one.training_report.best for one in expected]
+    values = pd.Series(expected[0].training_report.validation)
+    assert curve["standard_error"][0] == pytest.approx(values.std(ddof=1) / np.sqrt(8))
+    assert (curve["n"] == 8).all()
+    best = int(curve["nDCG@10"].to_numpy().argmax())
+    assert curve["chosen"].tolist() == [i == best for i in range(4)]
+    assert states_equal(ranker, expected[best])
+    assert ranker.training == expected[best].training
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "c.csv"), curve, check_dtype=False)
+
+
+def test_tuning_refuses_the_test_and_what_it_does_not_know():
+    ranker, sets = CrossEncoder("no-such-model"), (candidates(), qrels(), candidates("v"), qrels("v"))
+    with pytest.raises(InputError, match=r"1 test queries are among those for validation, e.g. 'v2'"):
+        ranker.tune({"epochs": [1]}, *sets, test_qids=["v2", "t"])
+    with pytest.raises(InputError, match="1 test queries are among those for training"):
+        ranker.tune({"epochs": [1]}, *sets, test_qids=["q2"])
+    with pytest.raises(InputError, match=r"8 queries are for training and for validation, e.g. 'q0'"):
+        ranker.tune({"epochs": [1]}, *sets[:2], *sets[:2])
+    with pytest.raises(InputError, match="does not know the option 'rate'"):
+        ranker.tune({"rate": [1]}, *sets)
+    with pytest.raises(InputError, match="tune needs options with values"):
+        ranker.tune({}, *sets)
+    with pytest.raises(InputError, match="epochs=0"):
+        ranker.tune({"epochs": [1, 0]}, *sets)
+    with pytest.raises(InputError, match="leave checkpoints out"):
+        CrossEncoder("no-such-model", training=training(checkpoints="c")).tune({"epochs": [1]}, *sets)
