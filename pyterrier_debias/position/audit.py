@@ -162,16 +162,19 @@ class _Examined:
         for row in self.result.psi.to_dict("records"):
             if np.isnan(row["value"]):
                 continue
+            chance = f"chance alone gives {row['noise_floor']:.3f}"
             if row["answers"] == "placed":
-                where = f"over {len(self.result.placements)} places that the same answers were put to"
-                group = "answers placed"
+                group, p = "answers placed", row["p"]
+                where = f"over {len(self.result.placements)} places that the same answers were put to; {chance}"
+                null = "permutation of places within queries"
             else:
-                where = f"over {len(self.result.buckets)} buckets of queries by where their answers begin"
-                group = "answers as found"
-            text = (
-                f"position sensitivity index {row['value']:.3f} [{row['low']:.3f}, {row['high']:.3f}] {where}; chance alone "
-                f"gives {row['noise_floor']:.3f} on average (p = {_p(row['p'])})."
-            )
+                group, p = "answers as found", row["p_blind"]
+                where = (
+                    f"over {len(self.result.buckets)} buckets of queries by where their answers begin; {chance}, a ranker blind "
+                    f"to position would show {row['blind_floor']:.3f} on these queries"
+                )
+                null = "exchange of original and rotated lists; chance by permutation of queries"
+            text = f"position sensitivity index {row['value']:.3f} [{row['low']:.3f}, {row['high']:.3f}] {where} (p = {_p(p)})."
             yield self._finding(
                 "PSI",
                 group,
@@ -179,10 +182,10 @@ class _Examined:
                 text,
                 low=row["low"],
                 high=row["high"],
-                p=row["p"],
+                p=p,
                 n=int(row["n"]),
                 noise_floor=row["noise_floor"],
-                convention="1 - min/max of mean nDCG@10; simultaneous bootstrap interval; p and noise floor by permutation",
+                convention=f"1 - min/max of mean nDCG@10; simultaneous bootstrap interval; p by {null}",
             )
 
     def _displacement(self) -> Iterator[Finding]:

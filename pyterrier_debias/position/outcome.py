@@ -37,7 +37,10 @@ class SensitivityResult:
             one column a draw (``rotated_0``, ...), and ``start``, ``middle``, ``end`` (NaN where no relevant candidate has a
             known answer).
         psi: One row an index over the first measure: ``answers`` (``as found``: buckets of different queries; ``placed``: the
-            same queries), ``measure``, ``value``, ``low``, ``high``, ``noise_floor`` (mean under permutation), ``p``, ``n``.
+            same queries), ``measure``, ``value``, ``low``, ``high``, ``noise_floor`` and ``p`` (mean index under permutation of
+            queries over buckets, or of a query's qualities over places, and the share that is as large), ``n``. For ``as found``
+            also ``blind_floor`` and ``p_blind``: the same under exchange of original and rotated lists, which keeps what queries
+            in a bucket have in common; only this p speaks of the ranker, not of the queries.
         buckets: The buckets of ``as found``: ``bucket``, ``left``, ``right``, ``value`` (mean of the first measure on original
             texts), ``low``, ``high``, ``n``; empty where answers are not known.
         placements: The same of each placement: ``placement``, ``value``, ``low``, ``high``, ``n``.
@@ -260,10 +263,12 @@ class Outcome:
         position = self.answered().groupby("qid", sort=False)[BUCKET_UNITS[unit]].mean()
         position = position[[qid for qid in first.index if qid in position.index]]
         labels, edges = psi.bucket_of(position.to_numpy(dtype=float), buckets)
-        quality = first.loc[position.index, "original"].to_numpy()[labels >= 0]
+        bucketed = first.loc[position.index].loc[labels >= 0]
+        quality = bucketed["original"].to_numpy()
+        rotated = bucketed[[c for c in first if c.startswith("rotated_")]].to_numpy()
         labels = labels[labels >= 0]
         if len(edges) > 2:
-            indices.append(("as found", psi.bucketed(quality, labels, **options)))
+            indices.append(("as found", psi.bucketed(quality, labels, rotated, **options)))
         for bucket in range(len(edges) - 1):
             interval = self._interval(quality[labels == bucket])
             bucket_rows.append((bucket, edges[bucket], edges[bucket + 1], *_shown(interval)))
@@ -275,9 +280,10 @@ class Outcome:
         placed_rows.extend((where, *_shown(self._interval(placed[where].to_numpy()))) for where in placements)
 
         measure = str(parse_measures(self.measures)[0])
-        table = [(kind, measure, i.value, i.low, i.high, i.noise_floor, i.p, i.n) for kind, i in indices]
+        columns = ["value", "low", "high", "noise_floor", "p", "blind_floor", "p_blind", "n"]
+        table = [(kind, measure, *(getattr(index, column) for column in columns)) for kind, index in indices]
         return (
-            pd.DataFrame(table, columns=["answers", "measure", "value", "low", "high", "noise_floor", "p", "n"]),
+            pd.DataFrame(table, columns=["answers", "measure", *columns]),
             pd.DataFrame(bucket_rows, columns=["bucket", "left", "right", "value", "low", "high", "n"]),
             pd.DataFrame(placed_rows, columns=["placement", "value", "low", "high", "n"]),
         )

@@ -9,7 +9,7 @@ better than the worst. So it comes with the value that chance alone would give.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,9 @@ class SensitivityIndex:
         noise_floor: Mean of the index under the null hypothesis that position makes no difference, by permutation.
         p: Share of permutations with an index at least as large.
         n: Number of queries.
+        blind_floor: Mean of the index that a ranker would show on the same buckets if it were blind to position; see
+            :func:`bucketed`. NaN where there is nothing to tell it from.
+        p_blind: Share of such indices that are at least as large.
     """
 
     value: float
@@ -42,6 +45,8 @@ class SensitivityIndex:
     noise_floor: float
     p: float
     n: int
+    blind_floor: float = float("nan")
+    p_blind: float = float("nan")
 
 
 def position_sensitivity(means: Any) -> Any:
@@ -64,15 +69,26 @@ def position_sensitivity(means: Any) -> Any:
 
 
 def bucketed(
-    values: np.ndarray, buckets: np.ndarray, *, level: float = 0.95, resamples: int = 9_999, seed: int = 0
+    values: np.ndarray,
+    buckets: np.ndarray,
+    rotated: np.ndarray | None = None,
+    *,
+    level: float = 0.95,
+    resamples: int = 9_999,
+    seed: int = 0,
 ) -> SensitivityIndex:
     """PSI over buckets of different queries.
 
-    The interval resamples queries within their buckets (see :func:`_interval`); the null permutes which query is in which bucket.
+    The interval resamples queries within their buckets (see :func:`_interval`). There are two nulls. Permuting which query is in
+    which bucket (``noise_floor``, ``p``) asks whether buckets differ at all; they may because their queries differ in difficulty.
+    With the qualities of the same queries on rotated passages, the second null asks whether position is the cause: it exchanges
+    original and rotated within each query and leaves the buckets alone (``blind_floor``, ``p_blind``). For a ranker that is
+    blind to position the two are exchangeable, whatever the queries are like.
 
     Args:
         values: Shape [n]: quality of each query.
         buckets: Shape [n]: number of its bucket, from 0 to k - 1, none of them empty.
+        rotated: Shape [n, draws]: quality of each query in each draw of rotated passages; None leaves the second null out.
         level: Coverage aimed at.
         resamples: Number of bootstrap resamples, and of permutations.
         seed: Seed of both.
@@ -94,7 +110,18 @@ def bucketed(
     for rows in _blocks(resamples, len(values)):
         shuffled = generator.permuted(np.broadcast_to(values, (len(rows), len(values))), axis=1)
         null[rows] = position_sensitivity(shuffled @ member / counts)
-    return _judged(values @ member / counts, resampled, counts, null, level, len(values))
+    index = _judged(values @ member / counts, resampled, counts, null, level, len(values))
+    if rotated is None or np.isnan(index.value):
+        return index
+    arms = np.column_stack([values, rotated])
+    queries = np.arange(len(values))
+    blind = np.empty(resamples)
+    for rows in _blocks(resamples, len(values)):
+        exchanged = arms[queries, generator.integers(0, arms.shape[1], size=(len(rows), len(values)))]
+        blind[rows] = position_sensitivity(exchanged @ member / counts)
+    # An index that is not defined (every quality 0) shows nothing.
+    blind = np.nan_to_num(blind)
+    return replace(index, blind_floor=float(blind.mean()), p_blind=p_from_null(index.value, blind))
 
 
 def placed(values: np.ndarray, *, level: float = 0.95, resamples: int = 9_999, seed: int = 0) -> SensitivityIndex:

@@ -199,6 +199,9 @@ def test_a_ranker_that_sees_no_positions_does_not_change():
     assert (blind.displacement["displacement"] == 0).all()
     assert blind.displacement_summary()["p"] == 1
     placed = blind.psi[blind.psi["answers"] == "placed"].iloc[0]
+    found = blind.psi[blind.psi["answers"] == "as found"].iloc[0]
+    assert found["blind_floor"] == pytest.approx(found["value"])
+    assert found["p_blind"] == 1
     assert placed["value"] == placed["noise_floor"] == 0
     assert placed["p"] == 1
 

@@ -51,6 +51,35 @@ def test_null_of_placements_is_enumeration():
     assert index.p == pytest.approx(np.mean(np.array(null) >= observed - 1e-12), abs=0.02)
 
 
+def test_null_of_a_blind_ranker_is_enumeration():
+    values, rotated = RNG.random(4), RNG.random((4, 2))
+    buckets = np.array([0, 0, 1, 1])
+    arms = np.column_stack([values, rotated])
+    observed = psi.position_sensitivity([values[:2].mean(), values[2:].mean()])
+    null = []
+    for chosen in itertools.product(range(3), repeat=4):
+        exchanged = arms[np.arange(4), chosen]
+        null.append(psi.position_sensitivity([exchanged[:2].mean(), exchanged[2:].mean()]))
+    index = psi.bucketed(values, buckets, rotated, resamples=20_000, seed=1)
+    assert index.blind_floor == pytest.approx(np.mean(null), abs=0.01)
+    assert index.p_blind == pytest.approx(np.mean(np.array(null) >= observed - 1e-12), abs=0.02)
+    assert np.isnan(psi.bucketed(values, buckets, resamples=100).p_blind)
+
+
+def test_difficult_queries_in_one_bucket_are_no_sensitivity():
+    alarms = []
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        difficulty = np.repeat([0.8, 0.5, 0.3], 15)
+        # Queries of the last bucket are hard, and the ranker is blind to position: all its rankings of a query are alike.
+        arms = (rng.random((45, 4)) < difficulty[:, None]).astype(float)
+        index = psi.bucketed(arms[:, 0], np.repeat([0, 1, 2], 15), arms[:, 1:], resamples=199, seed=seed)
+        alarms.append((index.p <= 0.05, index.p_blind <= 0.05))
+    by_permutation, blind = np.mean(alarms, axis=0)
+    assert by_permutation > 0.5
+    assert blind <= 0.1
+
+
 @pytest.mark.parametrize("means", [(0.5, 0.5, 0.5), (0.6, 0.5, 0.35), (0.9, 0.5, 0.1)])
 def test_interval_covers(means):
     true, hits, rounds = psi.position_sensitivity(means), 0, 200
