@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias import TK, CrossEncoder, InputError, MATSProbe, Training
+from pyterrier_debias import TK, CrossEncoder, InputError, MATSProbe, RotatePassages, Training
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.rankers.tk import PrecomputedTK
 from pyterrier_debias.rankers.tk_model import TKModel
@@ -349,6 +349,21 @@ def test_a_stored_collection_without_a_single_term(tk, tmp_path):
     assert stage(pair)["score"].iloc[0] == pytest.approx(tk.score(["the bridge"], [""])[0], rel=1e-5)
 
 
+# Positions
+
+
+def test_rotated_passages_change_scores_only_where_positions_count(encoder):
+    rotated = RotatePassages(seed=3)(FRAME)
+    assert (rotated["text"] != FRAME["text"]).sum() >= 8
+    change = {
+        positional: np.abs(by_pair(ranker(rotated)) - by_pair(ranker(FRAME))).max()
+        for positional in ("none", "relative", "absolute")
+        for ranker in [fresh(encoder, positional=positional)]
+    }
+    assert change["none"] < 1e-5
+    assert min(change["absolute"], change["relative"]) > 1e-3
+
+
 # Words
 
 
@@ -474,7 +489,6 @@ def test_what_fit_learned_is_saved(encoder, tmp_path):
     [
         "import pyterrier_debias; from transformers import AutoModel",
         "from transformers import AutoModel; import pyterrier_debias",
-        "import transformers, pyterrier_debias; AutoModel = transformers.AutoModel",
     ],
 )
 def test_auto_model_knows_it_once_the_package_is_imported(folder, imports):
