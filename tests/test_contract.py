@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from pyterrier_debias import (
+    AddJudged,
     AnswerPositions,
     BiEncoder,
     Collection,
@@ -47,6 +48,8 @@ RESULTS = pd.DataFrame(
     }
 )
 
+JUDGED = pd.DataFrame({"qid": ["q1", "q2", "q3"], "docno": ["d3", "d1", "d2"], "label": [2, 1, 1]})
+
 
 def texts() -> pd.DataFrame:
     return RESULTS.merge(CORPUS[["docno", "text"]], on="docno", how="left")
@@ -73,6 +76,13 @@ def ranker(make: type, builder: str, **options) -> Case:
 
 CASES = [
     Case("TextLoader", lambda: TextLoader(CORPUS), lambda: RESULTS, lambda: TextLoader(CORPUS, ("title",))),
+    Case(
+        "AddJudged",
+        lambda: AddJudged(JUDGED),
+        lambda: RESULTS.drop(columns=["score", "rank"]),  # what is added has no score, so that ranks cannot agree
+        lambda: AddJudged(JUDGED, min_label=2),
+        rowwise=False,
+    ),
     Case("RotatePassages", RotatePassages, texts, lambda: RotatePassages(seed=1)),
     Case("RotatePassages(pair)", lambda: RotatePassages(scope="pair"), texts, lambda: RotatePassages(unit="sentence")),
     Case("RotatePassages(documents)", RotatePassages, lambda: CORPUS, lambda: RotatePassages(keep_original=True)),
