@@ -9,12 +9,14 @@ import pandas as pd
 import pytest
 
 from pyterrier_debias import (
+    TK,
     AddJudged,
     AnswerPositions,
     BiEncoder,
     Collection,
     CrossEncoder,
     MultiVector,
+    PlantedRanker,
     PositionSensitivity,
     RotatePassages,
     T5Reranker,
@@ -113,6 +115,8 @@ CASES = [
     ranker(BiEncoder, "build_sentence_transformer", similarity="cosine"),
     ranker(MultiVector, "build_multi_vector"),
     ranker(T5Reranker, "build_t5"),
+    ranker(TK, "build_tk"),
+    Case("PlantedRanker", PlantedRanker, texts, lambda: PlantedRanker(strength=0.0)),
     Case(
         "BiEncoder.query_encoder",
         lambda: BiEncoder(folder("build_sentence_transformer")).query_encoder(),
