@@ -18,11 +18,16 @@ PAGES = HERE.parent / "pyterrier_debias" / "pt_docs"
 #: Title of an API page, to the modules (below pyterrier_debias) whose public names it shows.
 API = {
     "Position": ["position"],
-    "Rankers": ["rankers", "training"],
+    "Rankers": ["rankers"],
+    "Training": ["training"],
     "Collections": ["collections"],
     "Audit": ["audit", "systems", "findings", "errors"],
     "Ground floor": ["frames", "text", "statistics", "evaluation", "stage", "files"],
 }
+
+
+#: Modules of the training floor that are shown whole, hooks and pure functions included.
+TRAINING = ("losses", "samplers", "weights", "method", "report")
 
 
 def api_page(title: str, modules: list[str]) -> str:
@@ -34,8 +39,9 @@ def api_page(title: str, modules: list[str]) -> str:
             getattr(pyterrier_debias, name), type) else f".. autofunction:: pyterrier_debias.{name}"]  # fmt: skip
         lines += ["   :members:", "   :inherited-members: Transformer, ValueError", ""] if isinstance(
             getattr(pyterrier_debias, name), type) else [""]  # fmt: skip
-    if title == "Ground floor":
-        for module in modules:
+    whole = {"Ground floor": modules, "Training": [f"training.{name}" for name in TRAINING]}
+    if title in whole:
+        for module in whole[title]:
             heading = f"pyterrier_debias.{module}"
             lines += [heading, "-" * len(heading), "", f".. automodule:: {heading}", "   :members:", ""]
     return "\n".join(lines)
