@@ -151,7 +151,7 @@ class PlantedRanker(Stage):
         check_text(inp, "query", self)
         check_text(inp, self.text_field, self)
         if len(inp) == 0:
-            return ranked(inp.drop(columns="score", errors="ignore"), self)
+            return ranked(inp, self)
         return ranked(inp.assign(score=self.scores(inp["query"].tolist(), inp[self.text_field].tolist())), self)
 
     def scores(self, queries: Sequence[str], texts: Sequence[str]) -> np.ndarray:
