@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from pyterrier_debias import TK, BiEncoder, ColumnWeights, CrossEncoder, MultiVector, RotatePassages, T5Reranker
+from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import LOSSES
 from tests.training.worlds import candidates, qrels, training
 
@@ -76,15 +77,24 @@ def test_every_ranker_learns_what_there_is_to_learn(name, tiny):
 
 
 @pytest.mark.parametrize("name", RANKERS)
-def test_every_ranker_resumes_and_reloads(name, tiny, tmp_path):
+def test_every_ranker_resumes_and_reloads(name, tiny, tmp_path, monkeypatch):
     options = small(max_steps=4, evaluate_every=2, checkpoints=tmp_path / "run", augment=RotatePassages())
     straight = RANKERS[name](tiny)
     straight.training = options
-    straight.fit(candidates(), qrels())
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer_module.shutil, "rmtree", lambda *args, **options: None)  # keep older checkpoints
+        straight.fit(candidates(), qrels())
     (tmp_path / "run" / "checkpoint-4" / "pyterrier_debias.json").unlink()  # as after a kill while it was written
     again = RANKERS[name](tiny)
     again.training = small(max_steps=4, evaluate_every=2, checkpoints=tmp_path / "run", augment=RotatePassages(), resume=True)
-    again.fit(candidates(), qrels())
+    opened, load = [], trainer_module._Trainer._load_from_checkpoint
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            trainer_module._Trainer, "_load_from_checkpoint", lambda self, at, model=None: (opened.append(at), load(self, at))
+        )
+        again.fit(candidates(), qrels())
+    assert [path.rpartition("/")[2] for path in opened] == ["checkpoint-2"]
+    assert sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*")) == ["checkpoint-4"]
     for (key, left), right in zip(straight.module.state_dict().items(), again.module.state_dict().values()):
         assert torch.equal(left, right), key
 
