@@ -11,7 +11,7 @@ disturbs all of them alike. "of peak" is the arithmetic of the model on tokens w
 a large matrix product reaches in the same run; "executed" counts what our packed path really computes, which leaves out most of
 the last layer. Example::
 
-    OMP_NUM_THREADS=1 python benchmarks/scoring.py --data ../shared/data/msmarco_trec_dl --latency --memory
+    OMP_NUM_THREADS=1 python benchmarks/scoring.py --data ../shared/data/msmarco_trec_dl --latency 20 5 --memory
 """
 
 from __future__ import annotations
@@ -290,7 +290,8 @@ def speed(group: str, model: str, pairs: Pairs, max_length: int, repeats: int) -
 def latency(model: str, data: Path, max_length: int, queries: dict[int, int]) -> None:
     print("\ncross-encoder, CPU seconds a query")
     print(f"{'':38}{'depth':>7}{'queries':>9}{'median':>9}{'p95':>8}")
-    contestants = [c for c in GROUPS["cross-encoder"] if "loop" not in c[0]]
+    shown = {"sentence_transformers predict", "CrossEncoder", "CrossEncoder, bf16"}
+    contestants = [c for c in GROUPS["cross-encoder"] if c[0] in shown]
     scorers = {contestant[0]: build(contestant, model, max_length) for contestant in contestants}
     for depth, n in queries.items():
         lists = read_pairs(data, n, depth)
@@ -333,7 +334,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--no-speed", action="store_true", help="leave the comparison of speeds out")
-    parser.add_argument("--latency", action="store_true", help="seconds a query at depth 100 and 1,000")
+    parser.add_argument(
+        "--latency", nargs=2, type=int, metavar="N", help="CPU seconds a query, over N queries at depth 100 and N at depth 1,000"
+    )
     parser.add_argument("--memory", action="store_true", help="peak memory")
     parser.add_argument("--one", nargs=3, metavar=("GROUP", "NAME", "MODEL"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -354,7 +357,7 @@ def main() -> None:
             if options.memory:
                 memory(group, models[group], options.data, options.pairs, options.max_length)
         if options.latency:
-            latency(models["cross-encoder"], options.data, options.max_length, {100: 20, 1000: 5})
+            latency(models["cross-encoder"], options.data, options.max_length, dict(zip((100, 1000), options.latency)))
 
 
 if __name__ == "__main__":
