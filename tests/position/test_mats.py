@@ -282,6 +282,26 @@ def test_sampled_spread_is_close_and_means_stay_exact():
     assert "at most 150" in sampled.mats()["spread_from"][0]
 
 
+def kept_counts(accumulator, folder):
+    """How many occurrences of each word a saved accumulator holds."""
+    accumulator.save(folder)
+    return np.bincount(np.load(folder / "kept_terms.npy"))
+
+
+def test_sample_is_as_large_as_it_may_be(tmp_path):
+    docnos, passages = collection(60, words=5, d=4, dtype=np.float32)
+    full = kept_counts(accumulated(docnos, passages), tmp_path / "all")
+    assert full.min() > 40
+    assert kept_counts(accumulated(docnos, passages, sample=7), tmp_path / "seven").tolist() == np.minimum(full, 7).tolist()
+    # 4 numbers of 4 bytes: room for 100 vectors.
+    bounded = accumulated(docnos, passages, memory=1600)
+    counts = kept_counts(bounded, tmp_path / "bounded")
+    limit = bounded.result().kept
+    assert counts.tolist() == np.minimum(full, limit).tolist()
+    assert counts.sum() <= 100 < np.minimum(full, 2 * limit).sum()
+    assert accumulated(docnos, passages, memory=5 * 16).result().kept == 0
+
+
 def test_without_a_sample_there_is_no_spread_over_pairs():
     result = accumulated(*collection(), sample=0).result()
     assert result.curve()["std_pairs"].isna().all()
