@@ -5,6 +5,7 @@ import tempfile
 from functools import cache, partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -15,6 +16,7 @@ from pyterrier_debias import (
     BiEncoder,
     Collection,
     CrossEncoder,
+    MATSProbe,
     MultiVector,
     PlantedRanker,
     PositionSensitivity,
@@ -76,6 +78,11 @@ def ranker(make: type, builder: str, **options) -> Case:
     return Case(f"{make.__name__}({', '.join(options)})", build, texts, partial(build, max_length=16))
 
 
+def blind(documents: list[str]) -> list[tuple[list[str], np.ndarray]]:
+    """Words with vectors that know nothing but the word's length."""
+    return [(words, np.array([[len(w), 1.0] for w in words]).reshape(-1, 2)) for words in map(str.split, documents)]
+
+
 CASES = [
     Case("TextLoader", lambda: TextLoader(CORPUS), lambda: RESULTS, lambda: TextLoader(CORPUS, ("title",))),
     Case(
@@ -116,6 +123,7 @@ CASES = [
     ranker(MultiVector, "build_multi_vector"),
     ranker(T5Reranker, "build_t5"),
     ranker(TK, "build_tk"),
+    Case("MATSProbe", lambda: MATSProbe(blind), lambda: CORPUS, lambda: MATSProbe(blind, pair_scope="all"), rowwise=False),
     Case("PlantedRanker", PlantedRanker, texts, lambda: PlantedRanker(strength=0.0)),
     Case(
         "BiEncoder.query_encoder",

@@ -34,8 +34,8 @@ class PositionSensitivity(Stage):
 
     - **rotated**: every candidate rotated at a random word, in several draws (the evaluation of Hofstätter, Lipani, Althammer,
       Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021);
-    - **placed**, where answers are known: the relevant passages rotated so that the answer comes first, into the middle or last,
-      the other candidates as they are. The answer is never cut;
+    - **placed**, where answers are known: the relevant passages rotated by whole sentences, so that the answer's sentence comes
+      first, into the middle or last, the other candidates as they are. A passage of one sentence stays as it is;
     - **one at a time**: a relevant passage rotated among the un-rotated others, which gives its *rank displacement*.
 
     A retriever without a text stage is probed by indexing the original and the rotated corpus, both anew, so that only the
@@ -60,7 +60,7 @@ class PositionSensitivity(Stage):
     When not to use it: where the order of a passage is its content (code, recipes, dialogues). For judgements that were pooled
     from the very ranker that is examined: its luck with the original texts is in the judgements. And the cut leaves broken
     neighbours, so a small loss may be the price of broken sentences rather than of position: compare ``start`` with ``end``,
-    which are both cut, or use ``RotatePassages(unit='sentence')``.
+    which break none, or use ``RotatePassages(unit='sentence')``.
 
     Example:
         >>> import pandas as pd
@@ -89,6 +89,7 @@ class PositionSensitivity(Stage):
         rotation: RotatePassages | None = None,
         draws: int = 3,
         placements: Sequence[str] = psi.PLACEMENTS,
+        placement_unit: str = "sentence",
         measures: Sequence[Any] = ("nDCG@10", "RR@10", "R@10"),
         buckets: int | Sequence[float] = 3,
         bucket_unit: str = "characters",
@@ -105,10 +106,12 @@ class PositionSensitivity(Stage):
             dataset: Where judgements, answers and, for retrievers, the corpus come from, if they are not given.
             answers: Frame ``qid``, ``docno``, ``answer``, and ``start`` and ``end`` (characters) where known; where only the
                 string is known, its occurrences are searched for. The first answer in a passage counts. Default the dataset's.
-            rotation: How passages are rotated; None means ``RotatePassages()``. Its ``text_attr`` is the column that is read, its
-                unit is the one that placement moves by.
+            rotation: How passages are rotated; None means ``RotatePassages()``. Its ``text_attr`` is the column that is read.
             draws: How many rotations of each list, at least 1. The mean over them is what is compared.
             placements: Which of ``'start'``, ``'middle'``, ``'end'``; none leaves placement out.
+            placement_unit: ``'sentence'`` moves the answer in its sentence. ``'word'`` puts the answer itself first or last, and
+                so parts it from the words before it (at the start) or behind it (at the end): what leads up to an answer often
+                holds the query's words, so start and end then differ by more than the place of the answer.
             measures: ir_measures objects or names; the first one is what PSI speaks of.
             buckets: For PSI over answers as they are found: how many buckets, holding equally many queries, or the edges of the
                 buckets (the lower one belongs to a bucket), such as ``[0, 100, 200, 300, 400, 500, 3120]`` for what the paper of
@@ -128,6 +131,7 @@ class PositionSensitivity(Stage):
         self.rotation = rotation
         self.draws = draws
         self.placements = placements
+        self.placement_unit = placement_unit
         self.measures = measures
         self.buckets = buckets
         self.bucket_unit = bucket_unit
@@ -199,6 +203,10 @@ class PositionSensitivity(Stage):
         if isinstance(self.placements, str) or unknown:
             known = ", ".join(map(repr, psi.PLACEMENTS))
             raise InputError(f"PositionSensitivity: placements={self.placements!r} must be a list of some of {known}")
+        if self.placement_unit not in ("word", "sentence"):
+            raise InputError(
+                f"PositionSensitivity: placement_unit={self.placement_unit!r} is not known; use 'word' or 'sentence'"
+            )
         if self.bucket_unit not in BUCKET_UNITS:
             known = ", ".join(map(repr, BUCKET_UNITS))
             raise InputError(f"PositionSensitivity: bucket_unit={self.bucket_unit!r} is not known; use one of {known}")
@@ -211,6 +219,11 @@ class PositionSensitivity(Stage):
     @property
     def _turning(self) -> RotatePassages:
         return RotatePassages() if self.rotation is None else self.rotation
+
+    @property
+    def _placing(self) -> RotatePassages:
+        """What cuts texts into the units that answers are placed by."""
+        return RotatePassages(unit=self.placement_unit, tokeniser=self._turning.tokeniser)
 
     def _system(self) -> System:
         """The pipeline, taken apart; a ranker that stands alone is one whose candidates are given."""
@@ -303,7 +316,7 @@ class PositionSensitivity(Stage):
 
     def _placed_arms(self, part: pd.DataFrame, spans: dict[tuple[str, str], tuple[int, int]]) -> list[Arm]:
         """Whole lists, in which the passages with answers are changed; of the queries that have such a passage."""
-        split = self._turning.splitter()
+        split = self._placing.splitter()
         spanned = [spans.get(pair) for pair in zip(part["qid"], part["docno"])]
         answered = set(part["qid"][[span is not None for span in spanned]])
         rows = np.flatnonzero(part["qid"].isin(answered))
@@ -419,8 +432,9 @@ class PositionSensitivity(Stage):
             f"rotation by {rotation.unit}" + (f" ({rotation.tokeniser})" if rotation.unit == "word" else ""),
             f"one draw a {rotation.scope}" if rotation.scope == "pair" else "",
             "" if rotation.allow_identity else "identity left out",
-            f"mean of {self.draws} draws, seed {rotation.seed}",
+            f"mean of {self.draws} draw{'s' if self.draws > 1 else ''}, seed {rotation.seed}",
             "corpus indexed anew" if lists.ranker is None else f"depth {'all' if self.depth is None else self.depth}",
+            f"answers placed by {self.placement_unit}" if lists.answers is not None and lists.ranker is not None else "",
         ]
         return "; ".join(part for part in parts if part)
 

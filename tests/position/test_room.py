@@ -119,7 +119,7 @@ def test_draws_are_the_audits(context):
     from dataclasses import replace
 
     one = ROOM.run(replace(context, systems=[SYSTEMS[1]], draws=1))
-    assert all("mean of 1 draws" in finding.convention for finding in one.findings)
+    assert all("mean of 1 draw," in finding.convention for finding in one.findings)
 
 
 def test_figures_show_every_system(result):

@@ -13,6 +13,7 @@ from pyterrier_debias import AnswerPositions, InputError, PositionSensitivity, R
 from pyterrier_debias.frames import ranked
 from pyterrier_debias.position import psi
 from pyterrier_debias.position.outcome import relative_change
+from pyterrier_debias.position.rotating import sentences
 from pyterrier_debias.stage import Stage
 from tests.position.worlds import Overlap, collection, world
 
@@ -63,10 +64,21 @@ def test_placed_arms_change_the_passages_with_answers_only(result):
     spans = ANSWERS.set_index(["qid", "docno"])
     for where in psi.PLACEMENTS:
         texts = [
-            psi.place(t, spans.loc[(q, d), "start"], spans.loc[(q, d), "end"], where, str.split) if (q, d) in spans.index else t
+            psi.place(t, spans.loc[(q, d), "start"], spans.loc[(q, d), "end"], where, sentences) if (q, d) in spans.index else t
             for q, d, t in CANDIDATES[["qid", "docno", "text"]].itertuples(index=False)
         ]
         same_ranking(arm(result.arms, where), EARLY(CANDIDATES.assign(text=texts)))
+
+
+def test_answers_can_be_placed_by_words():
+    spans = ANSWERS.set_index(["qid", "docno"])
+    probe = PositionSensitivity(EARLY, answers=ANSWERS, placement_unit="word", placements=["start"], draws=1)
+    found = probe.transform(CANDIDATES)
+    texts = [
+        psi.place(t, spans.loc[(q, d), "start"], spans.loc[(q, d), "end"], "start", str.split) if (q, d) in spans.index else t
+        for q, d, t in CANDIDATES[["qid", "docno", "text"]].itertuples(index=False)
+    ]
+    same_ranking(arm(found, "start"), EARLY(CANDIDATES.assign(text=texts)))
 
 
 def test_the_black_box_sees_variants_under_names_of_their_own():
@@ -413,6 +425,7 @@ def test_a_retriever_without_indexer_cannot_be_probed():
         ({"draws": 0}, "draws=0 must be at least 1"),
         ({"depth": 0}, "depth=0"),
         ({"placements": ["top"]}, "placements="),
+        ({"placement_unit": "letter"}, "placement_unit="),
         ({"placements": "start"}, "placements="),
         ({"bucket_unit": "lines"}, "bucket_unit='lines'"),
         ({"buckets": 1}, "buckets=1"),

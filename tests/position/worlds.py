@@ -43,6 +43,11 @@ class Overlap(Stage):
         return score
 
 
+def punctuated(words: list[str]) -> list[str]:
+    """The words with a full stop behind every fifth of them, unless that is a query's word."""
+    return [f"{word}." if i % 5 == 4 and word.startswith("w") else word for i, word in enumerate(words)]
+
+
 def world(
     seed: int = 0, *, queries: int = 30, depth: int = 15, relevant: int = 2
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
@@ -57,6 +62,7 @@ def world(
             if d < relevant:
                 place = int(rng.beta(1, 4) * len(words))
                 words[place:place] = list(rng.permutation(terms)[:2])
+                words = punctuated(words)
                 start = len(" ".join([*words[:place], ""]))
                 answer = " ".join(words[place : place + 2])
                 answers.append((qid, docno, answer, start, start + len(answer)))
@@ -64,6 +70,7 @@ def world(
             else:
                 for term in rng.permutation(terms)[: rng.integers(0, 3)]:
                     words.insert(rng.integers(0, len(words) + 1), term)
+                words = punctuated(words)
             rows.append((qid, " ".join(terms), docno, " ".join(words), float(depth - d), d))
     return (
         pd.DataFrame(rows, columns=["qid", "query", "docno", "text", "score", "rank"]),
