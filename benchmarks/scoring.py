@@ -23,7 +23,7 @@ import json
 import logging
 import os
 import random
-import resource
+import re
 import subprocess
 import sys
 import tempfile
@@ -314,13 +314,19 @@ def memory(group: str, model: str, data: Path, n: int, max_length: int) -> None:
         print(f"{name:38}{done.stdout.strip():>16}")
 
 
+def peak_memory() -> int:
+    """MB that this process has held at most. ``ru_maxrss`` would count what its parent held when it forked."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) // 1024
+
+
 def one(group: str, name: str, model: str, pairs: Pairs, max_length: int) -> None:
     [contestant] = [c for c in GROUPS[group] if c[0] == name]
     score = build(contestant, model, max_length)
     score(pairs[:1])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    before = peak_memory()
     score(pairs)
-    print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} ({before})")
+    print(f"{peak_memory()} ({before})")
 
 
 def main() -> None:
