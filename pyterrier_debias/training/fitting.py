@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -22,6 +23,8 @@ from pyterrier_debias.training.report import ABOUT, TrainingReport, read_about
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.method import Method
+
+logger = logging.getLogger(__name__)
 
 
 class Fittable(pt.Estimator):
@@ -88,6 +91,15 @@ class Fittable(pt.Estimator):
         if training.patience is not None and res_va is None:
             raise InputError(f"{name}: Training(patience={training.patience}) needs validation: fit(..., res_va, qrels_va)")
         groups = make_groups(res_tr, qrels_tr, text_columns=self.text_columns(), min_label=training.min_label, stage=self)
+        skipped = {what: n for what, n in groups.counts.items() if n and what in ("without a positive", "without a negative")}
+        if skipped:
+            logger.warning(
+                "%s: trains on %d of %d queries; %s",
+                name,
+                len(groups),
+                groups.counts["queries"],
+                ", ".join(f"{n} are {what}" for what, n in skipped.items()),
+            )
         validation = None
         if res_va is not None:
             from pyterrier_debias.training.validation import Validation

@@ -53,7 +53,10 @@ class Method(torch.nn.Module):
 
     @abstractmethod
     def networks(self) -> dict[str, torch.nn.Module]:
-        """The networks that are trained, by name; each has its own learning rate and gradient norm."""
+        """The networks that are trained, by name; each has its own learning rate and gradient norm.
+
+        They may be parts of one model, and hold every trainable weight of the method exactly once.
+        """
 
     def record(self) -> dict[str, Any]:
         """What a checkpoint must tell about the method beyond its weights, as what JSON can hold."""

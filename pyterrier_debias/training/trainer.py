@@ -120,8 +120,13 @@ def _check(ranker: Any, method: Method, training: Training) -> None:
             f"{name}: weights must be float32 to be trained; make the ranker with dtype='float32', ask for mixed precision by "
             f"Training(precision='bfloat16'), and score in half precision later"
         )
-    if not any(p.requires_grad for p in method.parameters()):
+    trainable = {p for p in method.parameters() if p.requires_grad}
+    if not trainable:
         raise InputError(f"{name}: no weight of the model can be trained (requires_grad is False everywhere)")
+    if not trainable <= {p for network in method.networks().values() for p in network.parameters()}:
+        raise InputError(
+            f"{name}: {type(method).__name__} holds trainable weights that none of its networks() holds; add or freeze them"
+        )
     if not isinstance(training.learning_rate, (int, float)) and set(training.learning_rate) != set(method.networks()):
         raise InputError(
             f"{name}: learning_rate names {', '.join(training.learning_rate)}, but the networks are "

@@ -69,6 +69,12 @@ def test_added_judgements_and_a_fixed_rotation_in_a_pipeline(tiny):
     assert states_equal(ranker, alone)
 
 
+def test_queries_that_are_left_out_are_told(tiny, caplog):
+    few = qrels()[lambda f: f["qid"] < "q6"]
+    CrossEncoder(tiny(), training=training(max_steps=1)).fit(candidates(), few)
+    assert "CrossEncoder: trains on 6 of 8 queries; 2 are without a positive" in caplog.text
+
+
 def test_fitting_twice_goes_on_from_the_weights_held(tiny, tmp_path):
     options = training(max_steps=2)
     twice = CrossEncoder(tiny(), training=options).fit(candidates(), qrels())

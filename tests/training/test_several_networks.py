@@ -127,6 +127,14 @@ def test_each_network_has_its_own_rate_and_norm(tiny):
     assert difference(began, ranker.module.state_dict()) > 1e-4
 
 
+def test_a_weight_that_no_network_holds_is_not_forgotten(tiny):
+    ranker = with_a_pair(tiny(), CrossEncoder(tiny(seed=1)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Coupled, "networks", lambda self: {"relevance": self.relevance})
+        with pytest.raises(InputError, match=r"Coupled holds trainable weights that none of its networks\(\) holds"):
+            ranker.fit(candidates(), qrels())
+
+
 def test_both_networks_resume_and_the_best_of_both_comes_back(tiny, tmp_path, monkeypatch):
     def run(folder, **more):
         other = CrossEncoder(tiny(seed=1))

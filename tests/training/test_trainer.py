@@ -340,6 +340,12 @@ def test_mixed_precision_on_the_processor(tiny):
         fitted(tiny(), precision="float16")
 
 
+def test_a_checkpoint_in_half_precision_is_trained_in_float32(tiny, tmp_path):
+    CrossEncoder(tiny(), dtype="bfloat16").save(tmp_path / "half")
+    ranker = fitted(str(tmp_path / "half"), max_steps=1)
+    assert {parameter.dtype for parameter in ranker.module.parameters()} == {torch.float32}
+
+
 def test_batches_may_come_from_other_processes(tiny):
     alone, helped = fitted(tiny(), max_steps=3), fitted(tiny(), max_steps=3, workers=1)
     assert difference(weights(alone), weights(helped)) == 0
