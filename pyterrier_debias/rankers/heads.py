@@ -56,6 +56,31 @@ class MeanHead(torch.nn.Module):
         save_file({name: value.contiguous() for name, value in self.classifier.state_dict().items()}, Path(folder) / _WEIGHTS)
         (Path(folder) / _ABOUT).write_text(json.dumps({"head": "mean"}) + "\n")
 
+    def save_modules(self, folder: str | Path) -> None:
+        """Add what ``sentence_transformers.CrossEncoder`` needs to score the same from the folder.
+
+        Args:
+            folder: Where encoder and tokenizer were saved.
+        """
+        from sentence_transformers import CrossEncoder
+        from sentence_transformers.base.modules import Dense, Transformer
+        from sentence_transformers.sentence_transformer.modules import Pooling
+
+        size, identity = self.config.hidden_size, torch.nn.Identity()
+        score = Dense(
+            size,
+            1,
+            activation_function=identity,
+            module_input_name="sentence_embedding",
+            module_output_name="scores",
+        ).to(self.classifier.weight.dtype)
+        score.linear.load_state_dict(self.classifier.state_dict())
+        encoder = Transformer(str(folder), model_kwargs={"dtype": self.encoder.dtype})
+        modules = [encoder, Pooling(size, "mean"), score]
+        CrossEncoder(modules=modules, device="cpu", num_labels=1, activation_fn=identity).save(
+            str(folder), create_model_card=False
+        )
+
     @classmethod
     def saved_in(cls, folder: str | Path) -> bool:
         """Whether a folder was written by :meth:`save_pretrained`."""

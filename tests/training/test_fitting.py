@@ -173,11 +173,14 @@ def test_other_libraries_open_the_folder_and_score_the_same(make, builder, optio
     np.testing.assert_allclose(ranker.score(*PAIR), expected, atol=1e-6)  # saving changes nothing
 
 
-def test_the_encoder_under_a_head_on_the_mean_is_an_ordinary_model(tiny, tmp_path, caplog):
+@pytest.mark.parametrize("options", [{}, {"max_length": 10}])
+def test_a_head_on_the_mean_is_an_ordinary_model_too(options, tiny, tmp_path):
     from transformers import AutoModel
 
-    ranker = CrossEncoder(tiny(labels=None), head="mean", training=training(max_steps=2)).fit(candidates(), qrels())
-    ranker.save(tmp_path / "saved")
+    ranker = CrossEncoder(tiny(labels=None), head="mean", training=training(max_steps=2), **options)
+    ranker.fit(candidates(), qrels()).save(tmp_path / "saved")
+    np.testing.assert_allclose(by_sentence_transformers(tmp_path / "saved"), ranker.score(*PAIR), atol=1e-5)
+    np.testing.assert_allclose(CrossEncoder(str(tmp_path / "saved")).score(*PAIR), ranker.score(*PAIR), atol=1e-5)
     encoder = AutoModel.from_pretrained(tmp_path / "saved")
     ours = ranker.module.encoder.state_dict()
     assert all(torch.equal(value, ours[name]) for name, value in encoder.state_dict().items())
