@@ -113,8 +113,9 @@ class Fittable(pt.Estimator):
                 f"{name}: dtype={self.dtype!r} cannot be trained; fit with dtype='float32' (and, for speed, "
                 f"Training(precision='bfloat16')), then score the saved ranker with dtype={self.dtype!r}"
             )
-        from pyterrier_debias.training.trainer import train
+        from pyterrier_debias.training.trainer import take_device, train
 
+        take_device(self)
         try:
             self.training_report = train(self, self.method(training), groups, training, validation)
         finally:

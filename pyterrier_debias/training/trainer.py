@@ -70,7 +70,7 @@ def train(
     examples = Examples(groups, training, steps * effective)
     record = {"data": groups.fingerprint, "options": training.record(), "world": world, **method.record()}
     with ExitStack() as stack:
-        stack.enter_context(_as_found())
+        stack.enter_context(_as_found(ranker.torch_device))
         if training.checkpoints is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyterrier_debias-")))
         else:
@@ -105,6 +105,12 @@ def train(
     )
 
 
+def take_device(ranker: Any) -> None:
+    """Give each process of a distributed run its own accelerator, before a model is put on the first one by all of them."""
+    if ranker.torch_device.type == "cuda" and "LOCAL_RANK" in os.environ:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+
+
 def _check(ranker: Any, method: Method, training: Training) -> None:
     name = type(ranker).__name__
     device = ranker.torch_device
@@ -135,12 +141,12 @@ def _check(ranker: Any, method: Method, training: Training) -> None:
 
 
 @contextmanager
-def _as_found() -> Iterator[None]:
+def _as_found(device: torch.device) -> Iterator[None]:
     """Give back what transformers' Trainer changes for the whole process: random states and its log level."""
     from transformers.utils import logging as hf_logging
 
     level, python, legacy = hf_logging.get_verbosity(), random.getstate(), np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.type == "cuda" else []):
         try:
             yield
         finally:
@@ -253,7 +259,7 @@ class _Progress(transformers.TrainerCallback):
         self.bar: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Open the bar where the run begins."""
+        """Open the bar where the run begins, or goes on."""
         show = self.verbose and state.is_world_process_zero
         self.bar = pt.tqdm(total=state.max_steps, initial=state.global_step, desc="training", unit="step", disable=not show)
 
