@@ -116,6 +116,8 @@ class Examples:
         training = self.training
         chosen: list[int] = []
         positives = group.positives.tolist() if positive is None else [positive]
+        if training.negatives_per_positive == 0:
+            return np.array(positives)
         for one in positives:
             drawn = training.negatives.sample(
                 self.groups, group, one, training.negatives_per_positive, seed=training.seed, epoch=epoch

@@ -90,7 +90,14 @@ class Fittable(pt.Estimator):
             raise InputError(f"{name}: fit needs validation candidates and their judgements both, or neither")
         if training.patience is not None and res_va is None:
             raise InputError(f"{name}: Training(patience={training.patience}) needs validation: fit(..., res_va, qrels_va)")
-        groups = make_groups(res_tr, qrels_tr, text_columns=self.text_columns(), min_label=training.min_label, stage=self)
+        groups = make_groups(
+            res_tr,
+            qrels_tr,
+            text_columns=self.text_columns(),
+            min_label=training.min_label,
+            need_negatives=training.negatives_per_positive > 0,
+            stage=self,
+        )
         skipped = {what: n for what, n in groups.counts.items() if n and what in ("without a positive", "without a negative")}
         if skipped:
             logger.warning(

@@ -123,7 +123,13 @@ def grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
 
 
 def make_groups(
-    candidates: pd.DataFrame, qrels: pd.DataFrame, *, text_columns: Sequence[str] = ("text",), min_label: int = 1, stage: Any
+    candidates: pd.DataFrame,
+    qrels: pd.DataFrame,
+    *,
+    text_columns: Sequence[str] = ("text",),
+    min_label: int = 1,
+    need_negatives: bool = True,
+    stage: Any,
 ) -> Groups:
     """Sort candidates into positives and pools of negatives, query by query.
 
@@ -136,6 +142,7 @@ def make_groups(
         qrels: Judgements ``qid``, ``docno``, ``label``.
         text_columns: Columns that make a document's text.
         min_label: The lowest grade of a positive.
+        need_negatives: Whether queries without a negative are left out.
         stage: Who asks; named in messages.
 
     Returns:
@@ -178,7 +185,7 @@ def make_groups(
             raise InputError(f"{name}: qid {qids[start]!r} has more than one query text; keep one qid for each query")
         own = np.arange(start, end)
         positives, pool = own[labels[start:end] >= min_label], own[labels[start:end] <= 0]
-        if len(positives) and len(pool):
+        if len(positives) and (len(pool) or not need_negatives):
             groups.append(Group(qids[start], queries[start], positives, pool, relevant[qids[start]]))
         else:
             without["negative" if len(positives) else "positive"] += 1

@@ -38,7 +38,7 @@ class Training:
         batch_size: Examples of a forward pass on each device.
         accumulation: Forward passes of a step; a step sees ``batch_size`` times ``accumulation`` times the number of processes.
         negatives: Who draws negatives; see :class:`~pyterrier_debias.training.samplers.Sampler`.
-        negatives_per_positive: How many are drawn for each positive.
+        negatives_per_positive: How many are drawn for each positive; 0 for none but those of ``in_batch_negatives``.
         positives: ``'one'``: an example is one positive and its negatives. ``'all'``: all positives of a query with the negatives
             of each, for losses that know grades (``'bce'``, ``'lambda'``).
         in_batch_negatives: Whether the other examples' documents of a batch are negatives too, but for those judged relevant
@@ -148,6 +148,8 @@ class Training:
             raise InputError(f"Training: positives='all' needs a loss that knows grades ({', '.join(GRADED)}), not {self.loss!r}")
         if self.positives == "all" and self.in_batch_negatives:
             raise InputError("Training: in_batch_negatives goes with positives='one' only")
+        if self.negatives_per_positive == 0 and not (self.in_batch_negatives and self.batch_size > 1):
+            raise InputError("Training: negatives_per_positive=0 needs in_batch_negatives=True and a batch_size above 1")
         if self.resume and self.checkpoints is None:
             raise InputError("Training: resume=True needs checkpoints, the folder to go on from")
         if self.log_to is not None and self.checkpoints is None:
@@ -179,9 +181,9 @@ class Training:
 
 #: Whole-number options and the least that each may be.
 _WHOLE = {
-    **dict.fromkeys(("max_steps", "batch_size", "accumulation", "negatives_per_positive", "min_label"), 1),
+    **dict.fromkeys(("max_steps", "batch_size", "accumulation", "min_label"), 1),
     **dict.fromkeys(("evaluate_every", "patience", "log_every"), 1),
-    "workers": 0,
+    **dict.fromkeys(("workers", "negatives_per_positive"), 0),
 }
 
 

@@ -23,6 +23,7 @@ RANKERS = {
 #: Losses as they are used: name, and options of the training.
 HOOKS = {name: {"loss": name} for name in LOSSES}
 HOOKS["infonce, in batch"] = {"loss": "infonce", "in_batch_negatives": True}
+HOOKS["infonce, pairs"] = {"loss": "infonce", "in_batch_negatives": True, "negatives_per_positive": 0}
 HOOKS["lambda, all positives"] = {"loss": "lambda", "positives": "all"}
 
 WEIGHTS = {"none": None, "query": ColumnWeights("ease"), "document": ColumnWeights("trust", per="document")}

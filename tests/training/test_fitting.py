@@ -20,6 +20,7 @@ from pyterrier_debias import (
     RotatePassages,
     T5Reranker,
     TextLoader,
+    read_squad,
 )
 from pyterrier_debias.training.report import ABOUT
 from tests.training.worlds import candidates, qrels, training
@@ -67,6 +68,26 @@ def test_added_judgements_and_a_fixed_rotation_in_a_pipeline(tiny):
     alone = CrossEncoder(tiny(), training=ranker.training)
     alone.fit(rotate(candidates("q")), qrels("q"), rotate(candidates("v")), qrels("v"))
     assert states_equal(ranker, alone)
+
+
+def test_real_questions_in_a_pipeline(tiny, shared_data):
+    """A first stage that never finds the answer's paragraph: AddJudged brings it, with its text, rotated."""
+    squad = read_squad(shared_data / "squad" / "xquad.en.json.gz")
+    questions, judged = squad.get_topics().iloc[::40], squad.get_qrels()
+    docnos = [document["docno"] for document in squad.get_corpus_iter()]
+    rows = []
+    for place, qid in enumerate(questions["qid"]):
+        right = set(judged[judged["qid"] == qid]["docno"])
+        wrong = [docno for docno in docnos[place : place + 8] if docno not in right][:6]
+        rows += [(qid, docno, float(-rank), rank) for rank, docno in enumerate(wrong)]
+    found = pd.DataFrame(rows, columns=["qid", "docno", "score", "rank"]).merge(questions, on="qid")
+    ranker = CrossEncoder(tiny(), training=training(max_steps=2, epochs=1))
+    stages = pt.Transformer.from_df(found) >> AddJudged(judged) >> squad.text_loader() >> RotatePassages(seed=1) >> ranker
+    stages.fit(questions, judged)
+    counts = ranker.training_report.counts
+    assert counts["trained on"] == counts["queries"] == len(questions) > 20
+    ranked = stages(questions)
+    assert len(ranked) == len(found) + len(questions)
 
 
 def test_queries_that_are_left_out_are_told(tiny, caplog):

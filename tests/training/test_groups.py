@@ -40,6 +40,12 @@ def test_positives_and_pools():
     }
 
 
+def test_queries_without_a_negative_stay_where_none_is_needed():
+    groups = make_groups(candidates(), QRELS, need_negatives=False, stage="fit")
+    assert readable(groups)["q3"] == (["d2"], [])
+    assert groups.counts["without a negative"] == 0
+
+
 def test_a_grade_between_is_neither_positive_nor_negative():
     groups = make_groups(candidates(), QRELS, min_label=2, stage="fit")
     assert readable(groups)["q1"] == (["d2"], ["d1", "d3"])

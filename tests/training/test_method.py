@@ -75,6 +75,22 @@ def test_in_batch_infonce_equals_sentence_transformers(tiny):
     assert method(**method.collate(examples))["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
+def test_pairs_without_negatives_of_their_own_meet_the_batch(tiny):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    folder = tiny("build_sentence_transformer")
+    pairs = batch(16, negatives_per_positive=0, in_batch_negatives=True)
+    examples = list({example.qid: example for example in pairs}.values())
+    assert {len(example.docnos) for example in pairs} == {1}
+    method = Ranking(BiEncoder(folder), info_nce, in_batch=True).eval()
+    peer = SentenceTransformer(folder, device="cpu").eval()
+    theirs = MultipleNegativesRankingLoss(peer, scale=1.0, similarity_fct=lambda a, b: a @ b.T)
+    texts = [[e.query for e in examples], [e.texts[0] for e in examples]]
+    expected = theirs([peer.preprocess(part) for part in texts], None)
+    assert method(**method.collate(examples))["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+
+
 def test_the_matrix_path_and_the_pair_path_agree(tiny):
     examples = batch(4, negatives_per_positive=2)
 

@@ -28,6 +28,7 @@ from pyterrier_debias.training.losses import ranknet
         ({"positives": "two"}, "positives='two'"),
         ({"positives": "all"}, r"positives='all' needs a loss that knows grades \(bce, lambda\), not 'pairwise'"),
         ({"positives": "all", "loss": "bce", "in_batch_negatives": True}, "in_batch_negatives goes with positives='one'"),
+        ({"negatives_per_positive": 0}, "negatives_per_positive=0 needs in_batch_negatives=True"),
         ({"rerank_depth": [10, 0]}, "rerank_depth"),
         ({"negatives": "uniform"}, "negatives='uniform' has no method sample"),
         ({"weights": "column"}, "weights='column' has no method weigh"),
