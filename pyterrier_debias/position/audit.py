@@ -278,23 +278,24 @@ def _figures(examined: list[_Examined]) -> list[Figure]:
             lambda axes: _draw_rotation(axes, examined),
         )
     ]
-    placed = [one for one in examined if len(one.result.placements) > 1]
+    # A system keeps its colour in every figure.
+    placed = [(index, one) for index, one in enumerate(examined) if len(one.result.placements) > 1]
     if placed:
         figures.append(
             Figure(
                 "placement",
-                f"Mean {_MAIN} where the answer is rotated to the start, the middle or the end of each relevant passage, with 95 "
-                f"% bootstrap intervals; the same {placed[0].result.placements['n'].max()} queries at each place.",
+                f"Mean {_MAIN} where the answer's sentence is rotated to the start, the middle or the end of each relevant passage, "
+                f"with 95 % bootstrap intervals; the same {placed[0][1].result.placements['n'].max()} queries at each place.",
                 lambda axes: _draw_placement(axes, placed),
             )
         )
-    bucketed = [one for one in examined if len(one.result.buckets) > 1]
+    bucketed = [(index, one) for index, one in enumerate(examined) if len(one.result.buckets) > 1]
     if bucketed:
         figures.append(
             Figure(
                 "answer-position",
                 f"Mean {_MAIN} on original passages by where the answers begin (mean over a query's relevant passages), with 95 "
-                f"% bootstrap intervals; {bucketed[0].result.buckets['n'].sum()} queries in buckets of equal size. Buckets hold "
+                f"% bootstrap intervals; {bucketed[0][1].result.buckets['n'].sum()} queries in buckets of equal size. Buckets hold "
                 f"different queries.",
                 lambda axes: _draw_buckets(axes, bucketed),
             )
@@ -316,11 +317,11 @@ def _draw_rotation(axes: Any, examined: list[_Examined]) -> None:
         plots.label_axes(axes, x="left, filled: original; right, hollow: rotated", y=f"mean {_MAIN}", n=len(examined[0].own))
 
 
-def _draw_placement(axes: Any, examined: list[_Examined]) -> None:
+def _draw_placement(axes: Any, examined: list[tuple[int, _Examined]]) -> None:
     from pyterrier_debias import plots
 
     with plots.house_style():
-        for index, one in enumerate(examined):
+        for index, one in examined:
             table = one.result.placements
             _line(axes, np.arange(len(table)), table, plots.colour(index), one.system.name)
         axes.set_xticks(range(len(table)), table["placement"])
@@ -328,11 +329,11 @@ def _draw_placement(axes: Any, examined: list[_Examined]) -> None:
         plots.label_axes(axes, x="where the answer was put", y=f"mean {_MAIN}", n=int(table["n"].max()))
 
 
-def _draw_buckets(axes: Any, examined: list[_Examined]) -> None:
+def _draw_buckets(axes: Any, examined: list[tuple[int, _Examined]]) -> None:
     from pyterrier_debias import plots
 
     with plots.house_style():
-        for index, one in enumerate(examined):
+        for index, one in examined:
             table = one.result.buckets
             _line(axes, (table["left"] + table["right"]) / 2, table, plots.colour(index), one.system.name)
         axes.legend()
