@@ -284,8 +284,9 @@ def _figures(examined: list[_Examined]) -> list[Figure]:
         figures.append(
             Figure(
                 "placement",
-                f"Mean {_MAIN} where the answer's sentence is rotated to the start, the middle or the end of each relevant passage, "
-                f"with 95 % bootstrap intervals; the same {placed[0][1].result.placements['n'].max()} queries at each place.",
+                f"Mean {_MAIN} where the answer's sentence is rotated to the start, the middle or the end of each relevant "
+                f"passage, with 95 % bootstrap intervals; the same {placed[0][1].result.placements['n'].max()} queries at each "
+                f"place.",
                 lambda axes: _draw_placement(axes, placed),
             )
         )
@@ -295,8 +296,8 @@ def _figures(examined: list[_Examined]) -> list[Figure]:
             Figure(
                 "answer-position",
                 f"Mean {_MAIN} on original passages by where the answers begin (mean over a query's relevant passages), with 95 "
-                f"% bootstrap intervals; {bucketed[0][1].result.buckets['n'].sum()} queries in buckets of equal size. Buckets hold "
-                f"different queries.",
+                f"% bootstrap intervals; {bucketed[0][1].result.buckets['n'].sum()} queries in buckets of equal size. Buckets "
+                f"hold different queries.",
                 lambda axes: _draw_buckets(axes, bucketed),
             )
         )
