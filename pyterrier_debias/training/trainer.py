@@ -36,7 +36,7 @@ from pyterrier_debias.training.validation import Validation
 
 logger = logging.getLogger(__name__)
 
-#: Written last into a checkpoint: only folders that hold it are whole.
+#: Written first into a checkpoint, and anew at the end: only then is it whole.
 _RECORD = "pyterrier_debias.json"
 _WEIGHTS = "pytorch_model.bin"
 
@@ -211,9 +211,17 @@ def _key(metric: Any) -> str:
     return str(metric).lower().replace("@", "_")
 
 
+def _about(checkpoint: Path) -> dict[str, Any] | None:
+    """What we wrote into a checkpoint; None where it is none of ours."""
+    try:
+        return json.loads((checkpoint / _RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
 def _checkpoints(folder: Path) -> list[Path]:
     """Whole checkpoints, the last one last."""
-    found = [path for path in folder.glob("checkpoint-*") if (path / _RECORD).is_file()]
+    found = [path for path in folder.glob("checkpoint-*") if (_about(path) or {}).get("whole")]
     return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
 
 
@@ -224,15 +232,17 @@ def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -
         InputError: Where the folder holds another run, or one that was not to be resumed.
     """
     found = _checkpoints(folder)
-    if int(os.environ.get("RANK", "0")) == 0:
-        for broken in set(folder.glob("checkpoint-*")) - set(found):
-            logger.warning("training: %s was not written to its end, and is removed", broken)
-            shutil.rmtree(broken)
+    for other in sorted(set(folder.glob("checkpoint-*")) - set(found)) if int(os.environ.get("RANK", "0")) == 0 else []:
+        # Ours hold the record before they hold weights.
+        if _about(other) is None and any(file.suffix in (".bin", ".safetensors") for file in other.iterdir()):
+            raise InputError(f"{folder} holds {other.name}, which is no checkpoint of this library; name another folder")
+        logger.warning("training: %s was not written to its end, and is removed", other)
+        shutil.rmtree(other)
     if not found:
         return None
     if not training.resume:
         raise InputError(f"{folder} holds the checkpoints of a run; go on with Training(resume=True), or name another folder")
-    there = json.loads((found[-1] / _RECORD).read_text(encoding="utf-8"))["record"]
+    there = _about(found[-1])["record"]
     differ = [f"{name} ({there.get(name)!r} there)" for name in record if name != "options" and there.get(name) != record[name]]
     old, new = there.get("options", {}), record["options"]
     differ += [f"{name}={new[name]!r} ({old.get(name)!r} there)" for name in new if old.get(name) != new[name]]
@@ -443,7 +453,7 @@ class _Trainer(transformers.Trainer):
         if not self.args.should_save:
             return
         folder = Path(output_dir or self.args.output_dir)
-        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / _RECORD, json.dumps({"whole": False}) + "\n")
         torch.save(self.model.state_dict() if state_dict is None else state_dict, folder / _WEIGHTS)
         if self.training.checkpoints is not None:
             self.ranker.write(folder / "ranker")
@@ -456,7 +466,8 @@ class _Trainer(transformers.Trainer):
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                write_whole(target / _RECORD, json.dumps({"record": self.record, "best": self.best}, indent=1) + "\n")
+                about = {"whole": True, "record": self.record, "best": self.best}
+                write_whole(target / _RECORD, json.dumps(about, indent=1) + "\n")
         except Exception as error:
             shutil.rmtree(target, ignore_errors=True)
             older = [path.name for path in _checkpoints(folder)]
@@ -485,7 +496,7 @@ class _Trainer(transformers.Trainer):
                 f"training: checkpoint {folder} does not fit this model ({_reason(error)}); resume with the model that it was "
                 f"written by, or name another folder"
             ) from error
-        self.best = json.loads((folder / _RECORD).read_text(encoding="utf-8"))["best"]
+        self.best = (_about(folder) or {}).get("best", {})
 
     def _load_best_model(self) -> None:
         best = self.best

@@ -85,7 +85,9 @@ def test_every_ranker_resumes_and_reloads(name, tiny, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(trainer_module.shutil, "rmtree", lambda *args, **options: None)  # keep older checkpoints
         straight.fit(candidates(), qrels())
-    (tmp_path / "run" / "checkpoint-4" / "pyterrier_debias.json").unlink()  # as after a kill while it was written
+    (tmp_path / "run" / "checkpoint-4" / "pyterrier_debias.json").write_text(
+        '{"whole": false}'
+    )  # as after a kill while it was written
     again = RANKERS[name](tiny)
     again.training = small(max_steps=4, evaluate_every=2, checkpoints=tmp_path / "run", augment=RotatePassages(), resume=True)
     opened, load = [], trainer_module._Trainer._load_from_checkpoint

@@ -175,6 +175,13 @@ def test_another_runs_checkpoints_are_refused(tiny, tmp_path):
     with pytest.raises(InputError, match=r"checkpoint-2 does not fit this model \(.*\); resume with the model"):
         fitted(tiny(architecture="electra"), max_steps=2, checkpoints=tmp_path, resume=True)
     fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True, log_every=5)
+    (tmp_path / "checkpoint-9").mkdir()
+    (tmp_path / "checkpoint-9" / "model.safetensors").touch()
+    with pytest.raises(InputError, match="holds checkpoint-9, which is no checkpoint of this library"):
+        fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True)
+    (tmp_path / "checkpoint-9" / "model.safetensors").unlink()
+    fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True)
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
 
 
 @pytest.mark.parametrize("where", ["weights", "optimizer", "ranker", "record"])
