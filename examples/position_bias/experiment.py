@@ -1,0 +1,852 @@
+"""What the programs for Tables 2 to 5 of Hofstätter et al. (ECIR 2021) share. They import it; it is no program.
+
+Settings, collections and how they are split, candidates, rankers, arms that are kept on disk once they are finished, statistics
+over seeds and queries, and the writing of results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import json
+import logging
+import math
+import os
+import platform
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias import (
+    TK,
+    AddJudged,
+    BiEncoder,
+    Collection,
+    CrossEncoder,
+    InputError,
+    RotatePassages,
+    Training,
+    open_dataset,
+)
+from pyterrier_debias.audit.first_stage import first_stage
+from pyterrier_debias.audit.models import find_model
+from pyterrier_debias.collections.base import provided
+from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.rankers.base import loading, quiet
+from pyterrier_debias.statistics import Interval, correct, wilcoxon
+from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.training.report import versions
+
+RANKERS = {"cat": "BERT_CAT", "dot": "BERT_DOT", "tk": "TK"}
+MEASURES = {"nDCG@10": "nDCG@10", "RR@10": "MRR@10", "R@10": "Recall@10"}
+#: How passages are read, in training as in evaluation.
+VIEWS = ("original", "rotated")
+PARTS = ("train", "validation", "test")
+#: Shares of the queries, where a collection brings no parts of its own; the rest is for training.
+SHARES = {"test": 0.3, "validation": 0.1}
+#: Where early answers end, and late ones begin.
+EARLY, LATE = 1 / 3, 2 / 3
+
+
+# Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The numbers of a run; the defaults are the small setting.
+
+    Attributes:
+        model: Encoder that the rankers start from: hub name, folder, or ``minilm``.
+        layers: How many of its layers are kept; None for all.
+        head: Where the cross-encoder's head reads, ``'mean'`` or ``'cls'``.
+        pooling: How the bi-encoder makes one vector, ``'mean'`` or ``'cls'``.
+        glove: Text file of word vectors for TK; empty for the encoder's table of embeddings.
+        tk: Further fields of TK's configuration.
+        loss: Of :class:`~pyterrier_debias.Training`.
+        learning_rate: By ranker.
+        weight_decay: AdamW's.
+        warmup: Share of the steps, or their number.
+        schedule: Of the learning rate.
+        precision: Of training.
+        batch_size: Triples of a step.
+        triples: Triples of an arm.
+        steps: Steps of an arm, in place of ``triples``.
+        max_length: Longest input in tokens.
+        depth: Candidates of a query.
+        queries: Test queries.
+        validation_queries: Queries that choose the best checkpoint; 0 keeps the last one.
+        evaluate_every: Steps between two evaluations and checkpoints of an arm; None for none within an arm.
+        patience: Evaluations without a new best before an arm stops early.
+        rerank_depth: Depths from which validation chooses; None for all candidates.
+        seeds: How many.
+        split_seed: Of the split and of the draw of queries.
+        rotation_seed: Of the rotation of test passages.
+        passages: Passages for MATS.
+        max_delta: Largest distance for MATS; None for all.
+        draws: Of the bootstrap.
+    """
+
+    model: str = "minilm"
+    layers: int | None = 3
+    head: str = "mean"
+    pooling: str = "mean"
+    glove: str = ""
+    tk: Mapping[str, Any] = field(default_factory=dict)
+    loss: str = "pairwise"
+    learning_rate: Mapping[str, Any] = field(
+        default_factory=lambda: {"cat": 1e-4, "dot": 1e-4, "tk": {"terms": 5e-4, "kernels": 5e-3}}
+    )
+    weight_decay: float = 0.01
+    warmup: float = 0.1
+    schedule: str = "linear"
+    precision: str = "float32"
+    batch_size: int = 16
+    triples: int = 1600
+    steps: int | None = None
+    max_length: int = 256
+    depth: int = 20
+    queries: int = 300
+    validation_queries: int = 0
+    evaluate_every: int | None = None
+    patience: int | None = None
+    rerank_depth: Sequence[int] | None = None
+    seeds: int = 3
+    split_seed: int = 1
+    rotation_seed: int = 208973249
+    passages: int = 2000
+    max_delta: int | None = 100
+    draws: int = 2000
+
+    def optimiser_steps(self) -> int:
+        """Steps of an arm."""
+        return self.steps or math.ceil(self.triples / self.batch_size)
+
+    def record(self) -> dict[str, Any]:
+        """What all arms in a folder share; further seeds may join them."""
+        return {name: value for name, value in asdict(self).items() if name not in ("seeds", "draws")}
+
+
+def parser(doc: str | None, datasets: str) -> argparse.ArgumentParser:
+    """The options that all programs have; those that are not given keep the configuration's value."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", action="append", nargs="+", required=True, metavar="SPEC", help=datasets)
+    parser.add_argument("--model", help="encoder that the rankers start from: hub name, folder, or minilm (default)")
+    parser.add_argument("--layers", type=int, help="how many of its layers are kept (default 3; 0: all)")
+    parser.add_argument("--triples", type=int, help="training triples of an arm (default 1600)")
+    parser.add_argument("--steps", type=int, help="steps of the optimiser, in place of --triples")
+    parser.add_argument("--precision", help="of training: float32 (default) or bfloat16, faster where the processor has it")
+    parser.add_argument("--depth", type=int, help="BM25 candidates of a query (default 20)")
+    parser.add_argument("--queries", type=int, help="test queries (default 300)")
+    parser.add_argument("--seeds", type=int, help="how often everything is trained (default 3)")
+    parser.add_argument("--config", type=Path, help="JSON file with further settings, e.g. full.json beside this program")
+    parser.add_argument("--estimate", action="store_true", help="say how long it will take, and stop")
+    parser.add_argument("--out", type=Path, required=True, help="folder for results; a run that was stopped goes on from it")
+    return parser
+
+
+def read_settings(options: argparse.Namespace) -> Settings:
+    """Defaults, changed by the configuration, changed by the command line."""
+    known = {f.name for f in fields(Settings)}
+    chosen: dict[str, Any] = {}
+    if options.config is not None:
+        try:
+            chosen = json.loads(options.config.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"--config {options.config} cannot be read as JSON ({error})") from error
+    unknown = sorted(set(chosen) - known)
+    if unknown:
+        raise InputError(f"--config {options.config}: {unknown[0]!r} is no setting; there are {', '.join(sorted(known))}")
+    chosen |= {name: value for name, value in vars(options).items() if name in known and value is not None}
+    if chosen.get("layers") == 0:
+        chosen["layers"] = None
+    settings = Settings(**chosen)
+    for name in ("batch_size", "triples", "depth", "queries", "seeds", "passages", "draws"):
+        if getattr(settings, name) < 1:
+            raise InputError(f"setting {name}={getattr(settings, name)} must be at least 1")
+    return settings
+
+
+# Collections
+
+
+@dataclass(frozen=True)
+class Material:
+    """A collection in three parts.
+
+    Attributes:
+        name: What tables call it.
+        dataset: Gives documents and texts.
+        topics: Part to frame ``qid``, ``query``; also ``article`` where the split is by article, and ``first`` and ``last``,
+            where in their passage a question's answers begin and end (0 to 1), where answers are known.
+        qrels: Part to judgements.
+        recipe: How the parts were made, in words.
+    """
+
+    name: str
+    dataset: Any
+    topics: dict[str, pd.DataFrame]
+    qrels: dict[str, pd.DataFrame]
+    recipe: str
+
+    def early(self, part: str) -> pd.DataFrame:
+        """Topics whose answers all end within the first third of their passage."""
+        topics = self._placed(part)
+        return topics[topics["last"] <= EARLY]
+
+    def late(self, part: str) -> pd.DataFrame:
+        """Topics whose answers all begin within the last third."""
+        topics = self._placed(part)
+        return topics[topics["first"] >= LATE]
+
+    @property
+    def has_places(self) -> bool:
+        """Whether it is known where answers stand."""
+        return "first" in self.topics["train"]
+
+    def _placed(self, part: str) -> pd.DataFrame:
+        if not self.has_places:
+            raise InputError(f"{self.name}: it is not known where answers stand, which the planted arm needs; leave it out")
+        return self.topics[part]
+
+
+def open_material(specs: Sequence[str], seed: int) -> Material:
+    """Open a collection and split it.
+
+    - MS MARCO passages through ir_datasets: train; dev/small for validation; dev without dev/small for the test.
+    - A collection with parts of its own (train, dev or validation, test) keeps them.
+    - Others are split at random: by article where passages name theirs and answers are known (SQuAD), else by query.
+
+    Args:
+        specs: What ``open_dataset`` takes; several are pooled into one collection.
+        seed: Of the split.
+
+    Returns:
+        The collection.
+
+    Raises:
+        InputError: For what cannot be opened, or too few articles or queries for three parts.
+    """
+    if specs[0].startswith("irds:msmarco-passage"):
+        return msmarco(*(open_dataset(f"irds:msmarco-passage/{split}") for split in ("train", "dev/small", "dev")))
+    datasets = [open_dataset(spec) for spec in specs]
+    dataset = datasets[0] if len(datasets) == 1 else pooled(datasets)
+    own = own_parts(dataset)
+    if own is not None:
+        return own
+    topics, qrels, answers = dataset.get_topics(), dataset.get_qrels(), provided(dataset, "get_answers")
+    topics = answerable(topics, qrels)
+    recipe = "at random by query"
+    groups = topics["qid"]
+    if answers is not None and isinstance(dataset, Collection):
+        corpus = dataset.corpus.set_index("docno")
+        topics = topics.merge(answer_places(answers, corpus["text"]), on="qid")
+        groups = topics["qid"]
+        if "title" in corpus:
+            docno = qrels[qrels["label"] > 0].drop_duplicates("qid").set_index("qid")["docno"]
+            topics = topics.assign(article=topics["qid"].map(docno).map(corpus["title"]))
+            groups, recipe = topics["article"], "at random by article, so that no article is in two parts"
+    part = np.array(split_whole(groups.tolist(), seed))
+    lacking = [name for name in PARTS if not (part == name).any()]
+    if lacking:
+        raise InputError(f"{dataset.name}: too few queries or articles to split, nothing is left for {lacking[0]}")
+    shares = {**SHARES, "train": 1 - sum(SHARES.values())}
+    recipe += f" (seed {seed}; aimed at: {', '.join(f'{name} {shares[name]:.0%}' for name in PARTS)})"
+    parts = {name: topics[part == name].reset_index(drop=True) for name in PARTS}
+    judged = {name: qrels[qrels["qid"].isin(frame["qid"])] for name, frame in parts.items()}
+    return Material(dataset.name, dataset, parts, judged, recipe)
+
+
+def msmarco(train: Any, small: Any, dev: Any) -> Material:
+    """MS MARCO's parts: the test is dev without dev/small, which is for validation."""
+    topics, qrels = {}, {}
+    for part, dataset in zip(PARTS, (train, small, dev)):
+        qrels[part] = dataset.get_qrels()
+        topics[part] = answerable(dataset.get_topics(), qrels[part])
+    known = set(small.get_topics()["qid"])
+    topics["test"] = topics["test"][~topics["test"]["qid"].isin(known)].reset_index(drop=True)
+    qrels["test"] = qrels["test"][~qrels["test"]["qid"].isin(known)]
+    recipe = "train; validation is dev/small; test is dev without dev/small"
+    return Material("MS MARCO", train, topics, qrels, recipe)
+
+
+def own_parts(dataset: Any) -> Material | None:
+    """The collection with the parts that it brings, None where it has none."""
+    names = {"train": ("train",), "validation": ("dev", "validation"), "test": ("test",)}
+    topics, qrels = {}, {}
+    for part, candidates in names.items():
+        for name in candidates:
+            frames = provided(dataset, "get_topics", name), provided(dataset, "get_qrels", name)
+            if part not in topics and all(frame is not None for frame in frames):
+                topics[part], qrels[part] = answerable(*frames), frames[1]
+        if part not in topics:
+            return None
+    return Material(dataset.name, dataset, topics, qrels, "the collection's own train, dev and test")
+
+
+def pooled(datasets: Sequence[Any]) -> Collection:
+    """Several collections as one; a document or query that several hold counts once."""
+    corpus = pd.concat([pd.DataFrame(list(d.get_corpus_iter())) for d in datasets]).drop_duplicates("docno")
+    topics = pd.concat([d.get_topics() for d in datasets]).drop_duplicates("qid")
+    qrels = pd.concat([d.get_qrels() for d in datasets]).drop_duplicates(["qid", "docno"])
+    answers = [provided(d, "get_answers") for d in datasets]
+    known = all(frame is not None for frame in answers)
+    return Collection(
+        " + ".join(d.name for d in datasets),
+        corpus=corpus.reset_index(drop=True),
+        topics={"all": topics.reset_index(drop=True)},
+        qrels={"all": qrels.reset_index(drop=True)},
+        answers=pd.concat(answers).drop_duplicates(["qid", "docno", "answer", "start"]) if known else None,
+    )
+
+
+def answerable(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
+    """Topics with a relevant passage, their ``qid`` and ``query``."""
+    relevant = set(qrels.loc[qrels["label"] > 0, "qid"])
+    return topics.loc[topics["qid"].isin(relevant), ["qid", "query"]].reset_index(drop=True)
+
+
+def split_whole(groups: Sequence[str], seed: int) -> list[str]:
+    """The part of each query, all queries of a group in the same part.
+
+    Groups come in random order and go to the test until it has its share of the queries, then to validation, then to train.
+
+    Args:
+        groups: The group (article) of each query.
+        seed: Of the order.
+
+    Returns:
+        ``'train'``, ``'validation'`` or ``'test'`` for each query.
+    """
+    sizes = Counter(groups)
+    order = sorted(sizes, key=lambda group: keyed_hash(seed, "split", group))
+    before = np.cumsum([0, *(sizes[group] for group in order)])[:-1] / max(1, len(groups))
+    bound = SHARES["test"], SHARES["test"] + SHARES["validation"]
+    part = {group: "test" if b < bound[0] else "validation" if b < bound[1] else "train" for group, b in zip(order, before)}
+    return [part[group] for group in groups]
+
+
+def answer_places(answers: pd.DataFrame, texts: pd.Series) -> pd.DataFrame:
+    """Where in their passage the answers of each question begin and end.
+
+    Args:
+        answers: Frame ``qid``, ``docno``, ``start``, ``end`` in characters; answers that were not located (-1) are left out.
+        texts: Texts by docno.
+
+    Returns:
+        Frame ``qid``, ``first`` (the first start) and ``last`` (the last end), as shares of the passage's length.
+    """
+    found = answers[answers["start"] >= 0]
+    length = found["docno"].map(texts.str.len())
+    places = pd.DataFrame({"qid": found["qid"], "first": found["start"] / length, "last": found["end"] / length})
+    return places.groupby("qid", sort=False).agg({"first": "min", "last": "max"}).reset_index()
+
+
+def draw(topics: pd.DataFrame, n: int, seed: int, purpose: str) -> pd.DataFrame:
+    """At most n topics, drawn by their qids."""
+    order = sorted(range(len(topics)), key=lambda i: keyed_hash(seed, purpose, topics["qid"].iat[i]))
+    return topics.iloc[sorted(order[:n])].reset_index(drop=True)
+
+
+def table_1(material: Material, settings: Settings) -> pd.DataFrame:
+    """Sizes of a collection and of its parts, as the paper's Table 1."""
+    lengths = [len(document["text"].split()) for document in material.dataset.get_corpus_iter()]
+    rows = []
+    for part in PARTS:
+        topics, qrels = material.topics[part], material.qrels[part]
+        relevant = qrels[qrels["qid"].isin(topics["qid"]) & (qrels["label"] > 0)]
+        used = {"train": settings.optimiser_steps() * settings.batch_size, "validation": settings.validation_queries}
+        rows.append(
+            {
+                "collection": material.name,
+                "passages": len(lengths),
+                "words a passage": round(float(np.mean(lengths)), 1),
+                "part": part,
+                "articles": topics["article"].nunique() if "article" in topics else None,
+                "queries": len(topics),
+                "relevant a query": round(len(relevant) / max(1, len(topics)), 2),
+                "drawn at most": min(len(topics), used.get(part, settings.queries)),
+                "split": material.recipe,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+class Candidates:
+    """BM25's candidates over a collection, kept on disk, with their texts.
+
+    Args:
+        material: The collection.
+        folder: Where they are kept.
+        depth: Candidates of a query.
+    """
+
+    def __init__(self, material: Material, folder: Path, depth: int):
+        self.material = material
+        self.folder = folder
+        self.depth = depth
+        self.texts = material.dataset.text_loader()
+
+    @cached_property
+    def _retriever(self) -> Any:
+        print(f"{self.material.name}: indexing", flush=True)
+        scratch = Path(tempfile.mkdtemp(prefix="position-bias-"))
+        weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
+        return first_stage(self.material.dataset, scratch, depth=self.depth, complete=True).retriever
+
+    def ranking(self, topics: pd.DataFrame) -> pd.DataFrame:
+        """``qid``, ``query``, ``docno``, ``score``, ``rank`` of the candidates."""
+        key = keyed_hash(self.depth, self.material.name, *topics["qid"])
+        path = self.folder / f"{key:016x}.csv.gz"
+        if not path.is_file():
+            found = self._retriever(topics[["qid", "query"]])
+            found = found.loc[found["rank"] < self.depth, ["qid", "query", "docno", "score", "rank"]]
+            write_whole(path, gzip.compress(found.to_csv(index=False).encode(), mtime=0))
+        content = gzip.decompress(path.read_bytes()).decode()
+        return pd.read_csv(io.StringIO(content), dtype={"qid": str, "docno": str, "query": str}, keep_default_na=False)
+
+    def for_training(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
+        """Candidates with texts, the relevant passages among them."""
+        return (AddJudged(qrels) >> self.texts)(self.ranking(topics))
+
+    def for_tests(self, topics: pd.DataFrame, settings: Settings) -> dict[str, pd.DataFrame]:
+        """Candidates with texts as they are, and with rotated texts."""
+        original = self.texts(self.ranking(topics))
+        return {"original": original, "rotated": RotatePassages(seed=settings.rotation_seed)(original)}
+
+
+# Rankers
+
+
+def encoder_of(settings: Settings, out: Path) -> str:
+    """The encoder that rankers start from: the model itself, or a copy of its lower layers in the results' folder."""
+    model = find_model(settings.model, "bi").source
+    if settings.layers is None:
+        return model
+    folder = out / f"encoder-{settings.layers}-layers"
+    if not folder.is_dir():
+        keep_layers(model, settings.layers, folder)
+    return str(folder)
+
+
+def keep_layers(model: str, layers: int, folder: Path) -> None:
+    """Save the embeddings and the lowest layers of an encoder as a model folder.
+
+    Args:
+        model: Hub name or folder of a Hugging Face encoder.
+        layers: How many layers stay.
+        folder: Where to write.
+
+    Raises:
+        InputError: Where the model has fewer layers, or keeps them in no list.
+    """
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    with loading(model, "keep_layers") as where:
+        encoder = AutoModel.from_pretrained(where, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(where)
+    depth = encoder.config.num_hidden_layers
+    lists = [m for m in encoder.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == depth]
+    if not 1 <= layers <= depth or len(lists) != 1:
+        raise InputError(f"model {model} has {depth} layers, of which {layers} cannot be kept; choose others with --layers")
+    del lists[0][layers:]
+    encoder.config.num_hidden_layers = layers
+    with whole_folder(folder) as scratch, quiet():
+        encoder.save_pretrained(scratch)
+        tokenizer.save_pretrained(scratch)
+
+
+def new_ranker(kind: str, encoder: str, settings: Settings, seed: int, *, positional: str = "absolute") -> Any:
+    """An untrained ranker over the encoder."""
+    length = settings.max_length
+    if kind == "cat":
+        return CrossEncoder(encoder, head=settings.head, seed=seed, max_length=length)
+    if kind == "dot":
+        return BiEncoder(encoder, pooling=settings.pooling, max_length=length)
+    make, source = (TK.from_glove, settings.glove) if settings.glove else (TK.from_embeddings, encoder)
+    return make(source, seed=seed, positional=positional, config=dict(settings.tk), max_length=length)
+
+
+def training_of(settings: Settings, kind: str, seed: int, *, rotated: bool, checkpoints: Path | None = None) -> Training:
+    """How an arm is trained; rotation is drawn anew in each epoch."""
+    within = settings.evaluate_every is not None
+    return Training(
+        loss=settings.loss,
+        max_steps=settings.optimiser_steps(),
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate[kind],
+        weight_decay=settings.weight_decay,
+        warmup=settings.warmup,
+        schedule=settings.schedule,
+        precision=settings.precision,
+        augment=RotatePassages(seed=seed) if rotated else None,
+        evaluate_every=settings.evaluate_every,
+        patience=settings.patience if settings.validation_queries else None,
+        rerank_depth=settings.rerank_depth,
+        checkpoints=checkpoints if within else None,
+        resume=within and checkpoints is not None,
+        seed=seed,
+    )
+
+
+def load_ranker(kind: str, folder: Path) -> Any:
+    """A ranker that an arm has saved."""
+    return {"cat": CrossEncoder, "dot": BiEncoder, "tk": TK}[kind].load(folder)
+
+
+class Trainer:
+    """Trains rankers on one collection.
+
+    Args:
+        material: The collection.
+        candidates: Its candidates.
+        settings: How.
+    """
+
+    def __init__(self, material: Material, candidates: Candidates, settings: Settings):
+        self.material = material
+        self.candidates = candidates
+        self.settings = settings
+
+    def questions(self, seed: int, *, planted: bool = False) -> pd.DataFrame:
+        """The training questions of a seed; of the planted arm only those with early answers."""
+        pool = self.material.early("train") if planted else self.material.topics["train"]
+        if len(pool) == 0:
+            raise InputError(f"{self.material.name}: no training question has its answers in the first third of its passage")
+        return draw(pool, self.settings.optimiser_steps() * self.settings.batch_size, seed, "train")
+
+    def fit(self, ranker: Any, kind: str, view: str, seed: int, *, planted: bool = False, checkpoints: Path | None = None) -> Any:
+        """Train a ranker on passages as they are, or on rotated ones; see ``fit`` of rankers."""
+        rotated = view == "rotated"
+        ranker.training = training_of(self.settings, kind, seed, rotated=rotated, checkpoints=checkpoints)
+        frame = self.candidates.for_training(self.questions(seed, planted=planted), self.material.qrels["train"])
+        validation = self._validation(planted, rotated) if self.settings.validation_queries else (None, None)
+        return ranker.fit(frame, self.material.qrels["train"], *validation)
+
+    def _validation(self, planted: bool, rotated: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Validation questions like those of training, read as in training."""
+        pool = self.material.early("validation") if planted else self.material.topics["validation"]
+        topics = draw(pool, self.settings.validation_queries, self.settings.split_seed, "validation")
+        frames = self.candidates.for_tests(topics, self.settings)
+        return frames["rotated" if rotated else "original"], self.material.qrels["validation"]
+
+
+def measure(ranker: Any, views: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, qids: Sequence[str]) -> pd.DataFrame:
+    """Measures of each query: ``evaluated`` (a view), ``qid`` and the paper's names of the measures.
+
+    Where validation chose a re-ranking depth, the candidates below it are left out.
+    """
+    depth = getattr(ranker.training_report, "depth", None)
+    parts = []
+    for view, frame in views.items():
+        frame = frame if depth is None else frame[frame["rank"] < depth]
+        values = per_query(ranker(frame), qrels, list(MEASURES), qids).rename(columns=MEASURES)
+        parts.append(values.reset_index().assign(evaluated=view))
+    return pd.concat(parts, ignore_index=True)
+
+
+# Arms
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One trained ranker and what is measured on it.
+
+    Attributes:
+        labels: What its rows say of it, such as ``ranker`` and ``seed``; together they name it.
+        make: ``make(folder, checkpoints)`` gives its rows and may keep files in the folder.
+        kind: The ranker, for estimates of time.
+        steps: Of training.
+        pairs: That are scored afterwards.
+    """
+
+    labels: dict[str, Any]
+    make: Callable[[Path, Path], pd.DataFrame]
+    kind: str
+    steps: int
+    pairs: int
+
+    @property
+    def name(self) -> str:
+        """Name of its folder."""
+        return "-".join(re.sub(r"[^\w.]+", "_", str(value)) for value in self.labels.values())
+
+
+class Workshop:
+    """Carries out arms in a folder, each once.
+
+    Args:
+        out: The folder.
+        program: Which program.
+        settings: All arms in the folder share them.
+        materials: The collections.
+
+    Raises:
+        InputError: Where the folder holds arms of another program, of other collections or other settings.
+    """
+
+    def __init__(self, out: Path, program: str, settings: Settings, materials: Sequence[Material]):
+        self.out = out
+        record = {"program": program, "collections": [m.name for m in materials], **settings.record()}
+        record = json.loads(json.dumps(record))
+        path = out / "arms.json"
+        if path.is_file():
+            there = json.loads(path.read_text(encoding="utf-8"))
+            differ = [name for name in record if there.get(name) != record[name]]
+            if differ:
+                raise InputError(
+                    f"{out} holds arms with another {differ[0]} ({there.get(differ[0])!r}, now {record[differ[0]]!r}); name "
+                    f"another folder"
+                )
+        else:
+            write_whole(path, json.dumps(record, indent=1) + "\n")
+
+    def folder(self, arm: Arm) -> Path:
+        """Where a finished arm lies."""
+        return self.out / "arms" / arm.name
+
+    def open(self, arms: Sequence[Arm]) -> list[Arm]:
+        """Those that are not finished."""
+        return [arm for arm in arms if not (self.folder(arm) / "rows.csv").is_file()]
+
+    def carry_out(self, arms: Sequence[Arm], seconds: Mapping[str, float]) -> pd.DataFrame:
+        """Make what is not finished, and read all of it.
+
+        Args:
+            arms: In order.
+            seconds: What each unfinished arm is expected to take, by its name.
+
+        Returns:
+            The rows of all arms with their labels.
+        """
+        left, spent, expected = self.open(arms), 0.0, 0.0
+        for number, arm in enumerate(left, start=1):
+            started = time.perf_counter()
+            checkpoints = self.out / "checkpoints" / arm.name
+            with whole_folder(self.folder(arm), overwrite=True) as folder:
+                rows = arm.make(folder, checkpoints).assign(**arm.labels)
+                rows.to_csv(folder / "rows.csv", index=False)
+            shutil.rmtree(checkpoints, ignore_errors=True)
+            took = time.perf_counter() - started
+            spent, expected = spent + took, expected + seconds[arm.name]
+            rest = sum(seconds[other.name] for other in left[number:]) * spent / expected
+            print(f"{number}/{len(left)} {arm.name}: {took:.0f} s; about {minutes(rest)} left", flush=True)
+        read = [pd.read_csv(self.folder(arm) / "rows.csv", dtype={"qid": str}) for arm in arms]
+        return pd.concat(read, ignore_index=True)
+
+
+def minutes(seconds: float) -> str:
+    """A time to read."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def expected_seconds(arms: Sequence[Arm], trainer: Trainer, encoder: str) -> dict[str, float]:
+    """What arms will take, from a few steps of training and some scored pairs of each kind of ranker.
+
+    Args:
+        arms: What is to be made.
+        trainer: On which collection to try.
+        encoder: What rankers start from.
+
+    Returns:
+        Seconds by name of the arm.
+    """
+    rates = {kind: rehearse(kind, trainer, encoder) for kind in dict.fromkeys(arm.kind for arm in arms)}
+    for kind, (step, pair, base) in rates.items():
+        print(f"{RANKERS[kind]}: {step:.2f} s a step, {1 / pair:.0f} pairs a second, {base:.0f} s to begin", flush=True)
+    return {arm.name: rates[arm.kind][2] + arm.steps * rates[arm.kind][0] + arm.pairs * rates[arm.kind][1] for arm in arms}
+
+
+def rehearse(kind: str, trainer: Trainer, encoder: str) -> tuple[float, float, float]:
+    """Seconds of a training step, of scoring a pair, and of what comes before the first step."""
+    settings, seconds = trainer.settings, []
+    topics = draw(trainer.material.topics["train"], 4 * settings.batch_size, 0, "rehearsal")
+    qrels = trainer.material.qrels["train"]
+    frame = trainer.candidates.for_training(topics, qrels)
+    ranker = new_ranker(kind, encoder, settings, 0)
+    ranker.score(["a"], ["b"])  # loads weights and libraries
+    training = training_of(replace(settings, evaluate_every=None, validation_queries=0), kind, 0, rotated=False)
+    for steps in (1, 1, 4):  # the first warms up
+        ranker.training = replace(training, max_steps=steps)
+        started = time.perf_counter()
+        ranker.fit(frame, qrels)
+        seconds.append(time.perf_counter() - started)
+    step = max((seconds[2] - seconds[1]) / 3, 1e-6)
+    some = frame[frame["qid"].isin(topics["qid"][:15])]
+    started = time.perf_counter()
+    ranker(some)
+    return step, (time.perf_counter() - started) / len(some), max(seconds[1] - step, 0.0)
+
+
+# Statistics
+
+
+def matrix(rows: pd.DataFrame, measure: str, by: Sequence[str]) -> tuple[list[tuple[Any, ...]], np.ndarray]:
+    """Values by seed, query and condition.
+
+    Args:
+        rows: One row for each seed, qid and condition.
+        measure: Column of the values.
+        by: Columns that name the condition.
+
+    Returns:
+        The conditions, and values of shape [seeds, queries, conditions].
+
+    Raises:
+        InputError: Where a value is missing.
+    """
+    wide = rows.pivot(index=["seed", "qid"], columns=list(by), values=measure).sort_index()
+    seeds, queries = (wide.index.get_level_values(level).nunique() for level in ("seed", "qid"))
+    if wide.isna().any(axis=None) or len(wide) != seeds * queries:
+        raise InputError(f"the arms were not all measured on the same queries ({measure})")
+    names = [name if isinstance(name, tuple) else (name,) for name in wide.columns]
+    return names, wide.to_numpy(dtype=float).reshape(seeds, queries, -1)
+
+
+def hierarchical_interval(
+    values: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], *, draws: int = 2000, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """Percentile interval of a statistic of means, over seeds and queries at once.
+
+    Each draw takes seeds with replacement and queries with replacement, and all drawn seeds see the same drawn queries, as in the
+    experiment. With one seed only queries are drawn. Two things pull in opposite directions: few seeds are drawn from few, which
+    counts (S - 1) / S of the variance between them; what belongs neither to a seed nor to a query alone is counted up to three
+    times.
+
+    Args:
+        values: Shape [seeds, queries, conditions].
+        statistic: From means of shape [..., conditions] to values of shape [...].
+        draws: How many.
+        level: Coverage aimed at.
+        seed: Of the draws.
+
+    Returns:
+        The interval; ``n`` is the number of queries.
+    """
+    seeds, queries, _ = values.shape
+    generator = np.random.default_rng(seed)
+    of_seeds = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws) / seeds
+    of_queries = generator.multinomial(queries, np.full(queries, 1 / queries), size=draws) / queries
+    means = np.einsum("ds,sqc,dq->dc", of_seeds, values, of_queries, optimize=True)
+    low, high = np.quantile(statistic(means), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(statistic(values.mean(axis=(0, 1)))), float(low), float(high), level, queries)
+
+
+def compare(before: np.ndarray, after: np.ndarray, draws: int) -> dict[str, Any]:
+    """Two conditions: means, their difference with its interval over seeds and queries, and Wilcoxon's test over queries.
+
+    Args:
+        before: Shape [seeds, queries].
+        after: Shape [seeds, queries].
+        draws: Of the bootstrap.
+
+    Returns:
+        ``difference`` (after - before), ``low``, ``high``, ``p`` (of the queries' means over seeds), ``seeds``, ``queries``.
+    """
+    interval = hierarchical_interval(np.stack([before, after], axis=-1), lambda m: m[..., 1] - m[..., 0], draws=draws)
+    p = wilcoxon(before.mean(axis=0), after.mean(axis=0)).p
+    seeds, queries = before.shape
+    return {
+        "difference": interval.estimate, "low": interval.low, "high": interval.high, "p": p, "seeds": seeds, "queries": queries
+    }
+
+
+def corrected(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with p values corrected (Holm) for all its rows."""
+    out = table.copy()
+    out.insert(out.columns.get_loc("p") + 1, "p_corrected", correct(out["p"].to_numpy()))
+    return out
+
+
+def paper_delta(original: float, rotated: float) -> float:
+    """The paper's delta in per cent, relative to the rotated value: .432 and .395 give -9.4."""
+    return 100 * (1 - original / rotated) if rotated else float("nan")
+
+
+def plain_delta(original: float, rotated: float) -> float:
+    """The change in per cent of the original value: .432 and .395 give -8.6."""
+    return 100 * (rotated / original - 1) if original else float("nan")
+
+
+# Results
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table in Markdown; numbers with three digits, p values with two significant ones."""
+
+    def cell(column: str, value: Any) -> str:
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return ""
+        if isinstance(value, float):
+            return f"{value:.2g}" if column.startswith("p") and column in ("p", "p_corrected") else f"{value:.3f}"
+        return str(value)
+
+    columns = [str(column) for column in table.columns]
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[cell(c, v) for c, v in zip(columns, row)] for row in table.astype(object).itertuples(index=False)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def write_results(out: Path, title: str, settings: Settings, tables: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:
+    """Write each table as CSV, and all of it with settings and versions as JSON and as Markdown, and print the latter.
+
+    Args:
+        out: Where.
+        title: Of the page.
+        settings: What the run was made with.
+        tables: By name, which also names the file.
+        notes: What to know to read them.
+    """
+    import torch
+
+    machine = {
+        "processor": f"{platform.machine()}, {os.cpu_count()} cores",
+        "torch_threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+    command = shlex.join(["python", *sys.argv])
+    shown = "".join(f"## {name.replace('_', ' ').capitalize()}\n\n{markdown(table)}\n" for name, table in tables.items())
+    page = f"# {title}\n\n`{command}`\n\n{shown}" + "".join(f"- {note}\n" for note in notes)
+    content = {
+        "title": title,
+        "command": command,
+        "settings": asdict(settings),
+        "versions": versions(),
+        "machine": machine,
+        "notes": list(notes),
+        "tables": {name: json.loads(table.to_json(orient="records")) for name, table in tables.items()},
+    }
+    for name, table in tables.items():
+        write_whole(out / f"{name}.csv", table.to_csv(index=False))
+    write_whole(out / "results.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    write_whole(out / "results.md", page)
+    print(f"\n{page}\nwritten to {out}")
+
+
+def program(main: Callable[[], None]) -> int:
+    """Run a program; what the user can mend is one line and exit status 2.
+
+    What rankers log of fresh heads and cut texts would repeat itself in every arm.
+    """
+    logging.getLogger("pyterrier_debias").setLevel(logging.ERROR)
+    try:
+        main()
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0

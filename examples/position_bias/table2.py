@@ -1,0 +1,153 @@
+"""MATS of TK, trained on original and on rotated passages: Table 2 of Hofstätter et al. (ECIR 2021), with controls.
+
+    python examples/position_bias/table2.py --dataset msmarco_dev600 --dataset squad_dev_v1.1.json --out table2
+
+trains TK on each collection (one `--dataset` each), on passages as they are and on passages that are rotated anew in each epoch,
+with and without positions (`positional='none'` cannot know where a word stands: its MATS says what is not position). Untrained
+TKs stand beside them. Each is also evaluated on original and on rotated passages, to tell how strong its bias is.
+
+The arm *natural* takes training questions as they come; *planted*, for collections that tell where answers are (SQuAD), takes
+those with answers in the first third of their passage. A run that was stopped goes on with the same command. The small setting
+is the default, `--config full.json` is the paper's; `--estimate` says how long it takes.
+"""
+
+import sys
+
+import pandas as pd
+from experiment import (
+    MEASURES,
+    VIEWS,
+    Arm,
+    Candidates,
+    Trainer,
+    Workshop,
+    compare,
+    corrected,
+    draw,
+    encoder_of,
+    expected_seconds,
+    matrix,
+    measure,
+    minutes,
+    new_ranker,
+    open_material,
+    parser,
+    program,
+    read_settings,
+    table_1,
+    write_results,
+)
+from figure2 import some_passages
+
+from pyterrier_debias import MATSProbe
+from pyterrier_debias.statistics import t_interval
+
+ARMS = ("natural", "planted")
+POSITIONAL = ("absolute", "none")
+TRAINED = ("untrained", *VIEWS)
+VALUES = ["mats_paper", "mats_mean", "std_deltas", "std_pairs", "ats_0"]
+CONVENTION = ["pair_scope", "term_average"]
+CONDITION = ["collection", "arm", "positional"]
+
+
+def mats_table(mats: pd.DataFrame) -> pd.DataFrame:
+    """MATS under every convention, means and Student's intervals over seeds."""
+    out = []
+    for what, part in mats.groupby([*CONDITION, "trained", *CONVENTION], sort=False):
+        interval = t_interval(part["mats_paper"].to_numpy())
+        means = part[VALUES].mean().to_dict()
+        limits = {"low": interval.low, "high": interval.high, "seeds": len(part)}
+        out.append({**dict(zip([*CONDITION, "trained", *CONVENTION], what)), **means, **limits})
+    return pd.DataFrame(out)
+
+
+def mats_change(mats: pd.DataFrame) -> pd.DataFrame:
+    """What training on rotated passages changes in MATS: differences of the same seed, with Student's intervals."""
+    out = []
+    for what, part in mats.groupby([*CONDITION, *CONVENTION], sort=False):
+        wide = part.pivot(index="seed", columns="trained", values="mats_paper")
+        if not set(VIEWS) <= set(wide.columns):
+            continue
+        interval = t_interval((wide["rotated"] - wide["original"]).to_numpy())
+        limits = {"low": interval.low, "high": interval.high, "seeds": interval.n}
+        out.append({**dict(zip([*CONDITION, *CONVENTION], what)), "difference": interval.estimate, **limits})
+    return pd.DataFrame(out)
+
+
+def effectiveness(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
+    """The same rankers on original and on rotated passages."""
+    out = []
+    for what, part in rows.groupby([*CONDITION, "trained"], sort=False):
+        for name in MEASURES.values():
+            _, values = matrix(part, name, ["evaluated"])
+            means = dict(zip(VIEWS, values.mean(axis=(0, 1)).tolist()))
+            compared = compare(values[..., 0], values[..., 1], draws)
+            out.append({**dict(zip([*CONDITION, "trained"], what)), "measure": name, **means, **compared})
+    return corrected(pd.DataFrame(out))
+
+
+NOTES = [
+    "mats_paper divides by max D - 1 and mats_mean by max D; std_deltas is the spread of ATS(0) - ATS(i) over i, std_pairs that "
+    "of the cosines around ATS(i); low and high: 95 % of Student's t over seeds, for mats_paper or for the difference.",
+    "difference: rotated - original (training, in MATS; evaluation, in effectiveness, with a bootstrap over seeds and queries).",
+    "p: Wilcoxon's signed-rank test over queries, each query's mean over seeds; p_corrected: Holm, over all rows of the table.",
+]
+
+
+def main() -> None:
+    options = parser(__doc__, "files, folders or irds: ids of one collection; give the option once for each collection")
+    options.add_argument("--arms", nargs="+", choices=ARMS, default=["natural"], help="which (default: natural)")
+    options.add_argument("--passages", type=int, help="passages that MATS reads (default 2000)")
+    options = options.parse_args()
+    settings = read_settings(options)
+    materials = [open_material(specs, settings.split_seed) for specs in options.dataset]
+    sizes = pd.concat([table_1(material, settings) for material in materials], ignore_index=True)
+    print(sizes.to_string(index=False), flush=True)
+    workshop = Workshop(options.out, "table2", settings, materials)
+    encoder = encoder_of(settings, options.out)
+    trainers = [Trainer(m, Candidates(m, options.out / "candidates", settings.depth), settings) for m in materials]
+    passages = {m.name: some_passages(m.dataset, settings.passages, settings.split_seed) for m in materials}
+
+    def arm_of(trainer: Trainer, arm: str, positional: str, trained: str, seed: int) -> Arm:
+        material = trainer.material
+        topics = draw(material.topics["test"], settings.queries, settings.split_seed, "test")
+
+        def make(folder, checkpoints):
+            tk = new_ranker("tk", encoder, settings, seed, positional=positional)
+            if trained != "untrained":
+                trainer.fit(tk, "tk", trained, seed, planted=arm == "planted", checkpoints=checkpoints)
+            mats = MATSProbe(tk, max_delta=settings.max_delta).mats(passages[material.name])
+            mats.assign(**labels).to_csv(folder / "mats.csv", index=False)
+            views = trainer.candidates.for_tests(topics, settings)
+            return measure(tk, views, material.qrels["test"], topics["qid"].tolist())
+
+        labels = {"collection": material.name, "arm": arm, "positional": positional, "trained": trained, "seed": seed}
+        steps = 0 if trained == "untrained" else settings.optimiser_steps()
+        return Arm(labels, make, "tk", steps, len(VIEWS) * settings.depth * len(topics) + settings.passages)
+
+    # Seed by seed, so that a run that is stopped has whole tables.
+    conditions = [
+        (number, arm, positional, trained)
+        for number, material in enumerate(materials) for arm in options.arms if arm == "natural" or material.has_places
+        for positional in POSITIONAL for trained in TRAINED
+    ]
+    arms = [(where, arm_of(trainers[where], *rest, seed)) for seed in range(settings.seeds) for where, *rest in conditions]
+    seconds = {}
+    for number, trainer in enumerate(trainers):
+        seconds |= expected_seconds(workshop.open([arm for where, arm in arms if where == number]), trainer, encoder)
+    print(f"{len(seconds)} of {len(arms)} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)
+    if options.estimate:
+        return
+    rows = workshop.carry_out([arm for _, arm in arms], seconds)
+    mats = pd.concat([pd.read_csv(workshop.folder(arm) / "mats.csv") for _, arm in arms], ignore_index=True)
+    tables = {
+        "table_1": sizes,
+        "mats": mats_table(mats),
+        "mats_change": mats_change(mats),
+        "effectiveness": effectiveness(rows, settings.draws),
+    }
+    write_results(options.out, "Table 2: MATS of TK", settings, tables, NOTES)
+
+
+if __name__ == "__main__":
+    sys.exit(program(main))

@@ -1,0 +1,152 @@
+"""Does training on rotated passages of one collection help on another? Table 5 of Hofstätter et al. (ECIR 2021).
+
+    python examples/position_bias/table5.py --dataset msmarco_dev600 --dataset squad_dev_v1.1.json --out table5
+
+trains each ranker on the target, the second `--dataset`, from three starts: the encoder as it is; a ranker trained on the source,
+the first `--dataset`, as it is; and one trained on rotated passages of the source. All are evaluated on the target as it is.
+
+A run that was stopped goes on with the same command. The small setting is the default, `--config full.json` is the paper's;
+`--estimate` says how long it takes.
+"""
+
+import sys
+from itertools import combinations
+
+import pandas as pd
+from experiment import (
+    MEASURES,
+    RANKERS,
+    VIEWS,
+    Arm,
+    Candidates,
+    Trainer,
+    Workshop,
+    compare,
+    corrected,
+    draw,
+    encoder_of,
+    expected_seconds,
+    hierarchical_interval,
+    load_ranker,
+    matrix,
+    measure,
+    minutes,
+    new_ranker,
+    open_material,
+    parser,
+    program,
+    read_settings,
+    table_1,
+    write_results,
+)
+
+from pyterrier_debias import InputError
+
+#: Start of the target's training, by the view of the source's passages.
+STARTS = {"target only": None, "original, then target": "original", "rotated, then target": "rotated"}
+
+
+def by_start(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
+    """Effectiveness on the target; one row for each ranker, measure and start."""
+    out = []
+    for ranker, part in rows.groupby("ranker", sort=False):
+        for name in MEASURES.values():
+            starts, values = matrix(part, name, ["arm"])
+            for start in STARTS:
+                i = starts.index((start,))
+                interval = hierarchical_interval(values, lambda m, i=i: m[..., i], draws=draws)
+                out.append(
+                    {
+                        "ranker": RANKERS[ranker],
+                        "measure": name,
+                        "trained": start,
+                        "value": interval.estimate,
+                        "low": interval.low,
+                        "high": interval.high,
+                        "seeds": values.shape[0],
+                        "queries": interval.n,
+                    }
+                )
+    return pd.DataFrame(out)
+
+
+def pairwise(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
+    """Each start against each other one, with corrected p values."""
+    out = []
+    for ranker, part in rows.groupby("ranker", sort=False):
+        for name in MEASURES.values():
+            starts, values = matrix(part, name, ["arm"])
+            for before, after in combinations(STARTS, 2):
+                i, j = starts.index((before,)), starts.index((after,))
+                what = {"ranker": RANKERS[ranker], "measure": name, "before": before, "after": after}
+                out.append({**what, **compare(values[..., i], values[..., j], draws)})
+    return corrected(pd.DataFrame(out))
+
+
+NOTES = [
+    "low and high: 95 % interval from a bootstrap over seeds and queries; difference: after - before.",
+    "p: Wilcoxon's signed-rank test over queries, each query's mean over seeds; p_corrected: Holm, over all rows of the table.",
+]
+
+
+def main() -> None:
+    options = parser(__doc__, "files, folders or irds: ids; give the option twice, for source and target")
+    options.add_argument("--rankers", nargs="+", choices=RANKERS, default=list(RANKERS), help="which (default: all)")
+    options = options.parse_args()
+    if len(options.dataset) != 2:
+        raise InputError(f"table5 needs --dataset twice, for source and target, not {len(options.dataset)} times")
+    settings = read_settings(options)
+    source, target = (open_material(specs, settings.split_seed) for specs in options.dataset)
+    sizes = pd.concat([table_1(material, settings) for material in (source, target)], ignore_index=True)
+    print(sizes.to_string(index=False), flush=True)
+    workshop = Workshop(options.out, "table5", settings, [source, target])
+    encoder = encoder_of(settings, options.out)
+    trainers = [Trainer(m, Candidates(m, options.out / "candidates", settings.depth), settings) for m in (source, target)]
+    topics = draw(target.topics["test"], settings.queries, settings.split_seed, "test")
+    steps = settings.optimiser_steps()
+
+    def source_arm(kind: str, view: str, seed: int) -> Arm:
+        def make(folder, checkpoints):
+            ranker = new_ranker(kind, encoder, settings, seed)
+            trainers[0].fit(ranker, kind, view, seed, checkpoints=checkpoints).save(folder / "model")
+            return pd.DataFrame(columns=["qid"])
+
+        return Arm({"arm": "source", "ranker": kind, "trained": view, "seed": seed}, make, kind, steps, 0)
+
+    def target_arm(kind: str, start: str, seed: int) -> Arm:
+        view = STARTS[start]
+
+        def make(folder, checkpoints):
+            if view is None:
+                ranker = new_ranker(kind, encoder, settings, seed)
+            else:
+                ranker = load_ranker(kind, workshop.folder(source_arm(kind, view, seed)) / "model")
+            trainers[1].fit(ranker, kind, "original", seed, checkpoints=checkpoints)
+            views = {"original": trainers[1].candidates.for_tests(topics, settings)["original"]}
+            return measure(ranker, views, target.qrels["test"], topics["qid"].tolist())
+
+        return Arm({"arm": start, "ranker": kind, "seed": seed}, make, kind, steps, settings.depth * len(topics))
+
+    # Seed by seed, so that a run that is stopped has whole tables; the source's rankers before what starts from them.
+    arms: list[list[Arm]] = [[], []]
+    order = []
+    for seed in range(settings.seeds):
+        for kind in options.rankers:
+            made = [source_arm(kind, view, seed) for view in VIEWS], [target_arm(kind, start, seed) for start in STARTS]
+            order += [*made[0], *made[1]]
+            for some, new in zip(arms, made):
+                some += new
+    seconds = {}
+    for some, trainer in zip(arms, trainers):
+        seconds |= expected_seconds(workshop.open(some), trainer, encoder)
+    print(f"{len(seconds)} of {len(order)} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)
+    if options.estimate:
+        return
+    measured = workshop.carry_out(order, seconds)
+    rows = measured[measured["arm"] != "source"]
+    tables = {"table_1": sizes, "by_start": by_start(rows, settings.draws), "pairwise": pairwise(rows, settings.draws)}
+    write_results(options.out, f"Table 5: from {source.name} to {target.name}", settings, tables, NOTES)
+
+
+if __name__ == "__main__":
+    sys.exit(program(main))

@@ -1,0 +1,225 @@
+"""Rankers trained and evaluated on original and on rotated passages: Tables 3 and 4 of Hofstätter et al. (ECIR 2021).
+
+    python examples/position_bias/tables_3_4.py --dataset squad_dev_v1.1.json squad_train_v1.1.json --out tables_3_4
+
+trains BERT_CAT, BERT_DOT and TK on passages as they are and on passages that are rotated anew in each epoch, and evaluates each
+on original and on rotated candidates of BM25. Several files after one `--dataset` are one collection.
+
+There are two arms. *natural* takes training questions as they come. *planted* takes only those whose answers lie in the first
+third of their passage, so that the bias is strong, and evaluates on test questions with early and with late answers; it needs a
+collection that tells where answers are (SQuAD).
+
+A run that was stopped goes on with the same command; further `--arms`, `--rankers` and `--seeds` join what is there. The small
+setting is the default, `--config full.json` is the paper's; `--estimate` says how long it takes.
+"""
+
+import sys
+
+import numpy as np
+import pandas as pd
+from experiment import (
+    MEASURES,
+    RANKERS,
+    VIEWS,
+    Arm,
+    Candidates,
+    Material,
+    Settings,
+    Trainer,
+    Workshop,
+    compare,
+    corrected,
+    draw,
+    encoder_of,
+    expected_seconds,
+    hierarchical_interval,
+    matrix,
+    measure,
+    minutes,
+    new_ranker,
+    open_material,
+    paper_delta,
+    parser,
+    plain_delta,
+    program,
+    read_settings,
+    table_1,
+    write_results,
+)
+
+from pyterrier_debias import InputError
+from pyterrier_debias.evaluation import per_query
+
+ARMS = ("planted", "natural")
+
+
+def topics_of(material: Material, arm: str, settings: Settings) -> pd.DataFrame:
+    """The test questions of an arm; half of the planted arm's have early answers, half late ones."""
+    seed, n = settings.split_seed, settings.queries
+    if arm == "natural":
+        return draw(material.topics["test"], n, seed, "test")
+    half = (n + 1) // 2
+    topics = pd.concat([draw(material.early("test"), half, seed, "test"), draw(material.late("test"), half, seed, "test")])
+    if len(topics) == 0:
+        raise InputError(f"{material.name}: no test question has early or late answers only; leave the planted arm out")
+    return topics.reset_index(drop=True)
+
+
+def groups_of(material: Material, arm: str, topics: pd.DataFrame) -> dict[str, list[str]]:
+    """Test questions by where their answers are."""
+    groups = {"all": topics["qid"].tolist()} if arm == "natural" else {}
+    if material.has_places:
+        groups["early"] = topics.loc[topics["qid"].isin(material.early("test")["qid"]), "qid"].tolist()
+        groups["late"] = topics.loc[topics["qid"].isin(material.late("test")["qid"]), "qid"].tolist()
+    return {name: qids for name, qids in groups.items() if qids}
+
+
+def by_evaluation(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
+    """Each trained ranker on original and on rotated passages; one row for each arm, group, ranker, training and measure."""
+    out = []
+    for (arm, group, ranker, trained), part in rows.groupby(["arm", "group", "ranker", "trained"], sort=False):
+        for name in MEASURES.values():
+            _, values = matrix(part, name, ["evaluated"])
+            original, rotated = (float(values[..., i].mean()) for i in (0, 1))
+            out.append(
+                {
+                    "arm": arm,
+                    "group": group,
+                    "ranker": RANKERS[ranker],
+                    "trained": trained,
+                    "measure": name,
+                    "original": original,
+                    "rotated": rotated,
+                    "paper_delta_percent": paper_delta(original, rotated),
+                    "delta_percent": plain_delta(original, rotated),
+                    **compare(values[..., 0], values[..., 1], draws),
+                }
+            )
+    return corrected(pd.DataFrame(out))
+
+
+def by_training(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
+    """What training on rotated passages changes; one row for each arm, group, ranker, evaluation and measure."""
+    out = []
+    for (arm, group, ranker, evaluated), part in rows.groupby(["arm", "group", "ranker", "evaluated"], sort=False):
+        for name in MEASURES.values():
+            _, values = matrix(part, name, ["trained"])
+            out.append(
+                {
+                    "arm": arm,
+                    "group": group,
+                    "ranker": RANKERS[ranker],
+                    "evaluated": evaluated,
+                    "measure": name,
+                    "trained_original": float(values[..., 0].mean()),
+                    "trained_rotated": float(values[..., 1].mean()),
+                    **compare(values[..., 0], values[..., 1], draws),
+                }
+            )
+    return corrected(pd.DataFrame(out))
+
+
+def share_closed(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """1 where a gap is gone, 0 where it is as before; NaN where there was none."""
+    before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    return 1 - np.divide(after, before, out=np.full(before.shape, np.nan), where=before != 0)
+
+
+def gap_closed(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
+    """How much of the gap between original and rotated passages training on rotated ones closes; 1 is all of it."""
+    out = []
+    for (arm, group, ranker), part in rows.groupby(["arm", "group", "ranker"], sort=False):
+        for name in MEASURES.values():
+            names, values = matrix(part, name, ["trained", "evaluated"])
+            at = {pair: i for i, pair in enumerate(names)}
+
+            def gap(m, trained, at=at):
+                return m[..., at[trained, "original"]] - m[..., at[trained, "rotated"]]
+
+            smaller = hierarchical_interval(values, lambda m: gap(m, "original") - gap(m, "rotated"), draws=draws)
+            share = hierarchical_interval(values, lambda m: share_closed(gap(m, "original"), gap(m, "rotated")), draws=draws)
+            means = values.mean(axis=(0, 1))
+            out.append(
+                {
+                    "arm": arm,
+                    "group": group,
+                    "ranker": RANKERS[ranker],
+                    "measure": name,
+                    "gap_trained_original": float(gap(means, "original")),
+                    "gap_trained_rotated": float(gap(means, "rotated")),
+                    "smaller_by": smaller.estimate,
+                    "smaller_low": smaller.low,
+                    "smaller_high": smaller.high,
+                    "share_closed": share.estimate,
+                    "share_low": share.low,
+                    "share_high": share.high,
+                }
+            )
+    return pd.DataFrame(out)
+
+
+NOTES = [
+    "difference: rotated - original (of the evaluation, or of the training); low and high: 95 % interval from a bootstrap over "
+    "seeds and queries.",
+    "paper_delta_percent: relative to the rotated value, as in the paper; delta_percent: relative to the original value.",
+    "p: Wilcoxon's signed-rank test over queries, each query's mean over seeds; p_corrected: Holm, over all rows of the table.",
+    "share_closed: 1 - gap of rotated training / gap of original training; its interval means little where that gap is near 0.",
+    "early: all answers end in the first third of the passage; late: all begin in the last third.",
+]
+
+
+def main() -> None:
+    options = parser(__doc__, "files, folders or irds: ids; several are one collection")
+    options.add_argument("--rankers", nargs="+", choices=RANKERS, default=list(RANKERS), help="which (default: all)")
+    options.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="which (default: both)")
+    options = options.parse_args()
+    settings = read_settings(options)
+    material = open_material([spec for specs in options.dataset for spec in specs], settings.split_seed)
+    sizes = table_1(material, settings)
+    print(sizes.to_string(index=False), flush=True)
+    workshop = Workshop(options.out, "tables_3_4", settings, [material])
+    encoder = encoder_of(settings, options.out)
+    candidates = Candidates(material, options.out / "candidates", settings.depth)
+    trainer = Trainer(material, candidates, settings)
+    qrels = material.qrels["test"]
+    topics = {arm: topics_of(material, arm, settings) for arm in options.arms}
+
+    def arm_of(arm: str, kind: str, trained: str, seed: int) -> Arm:
+        def make(folder, checkpoints):
+            ranker = new_ranker(kind, encoder, settings, seed)
+            trainer.fit(ranker, kind, trained, seed, planted=arm == "planted", checkpoints=checkpoints)
+            return measure(ranker, candidates.for_tests(topics[arm], settings), qrels, topics[arm]["qid"].tolist())
+
+        labels = {"arm": arm, "ranker": kind, "trained": trained, "seed": seed}
+        return Arm(labels, make, kind, settings.optimiser_steps(), len(VIEWS) * settings.depth * len(topics[arm]))
+
+    # Seed by seed, so that a run that is stopped has whole tables.
+    arms = [
+        arm_of(arm, kind, trained, seed)
+        for seed in range(settings.seeds) for arm in options.arms for kind in options.rankers for trained in VIEWS
+    ]
+    seconds = expected_seconds(workshop.open(arms), trainer, encoder)
+    print(f"{len(seconds)} of {len(arms)} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)
+    if options.estimate:
+        return
+    measured = workshop.carry_out(arms, seconds)
+
+    parts, bm25 = [], []
+    for arm, frame in topics.items():
+        found = per_query(candidates.ranking(frame), qrels, list(MEASURES), frame["qid"].tolist()).rename(columns=MEASURES)
+        for group, qids in groups_of(material, arm, frame).items():
+            parts.append(measured[(measured["arm"] == arm) & measured["qid"].isin(qids)].assign(group=group))
+            bm25.append({"arm": arm, "group": group, "queries": len(qids), **found.loc[qids].mean()})
+    rows = pd.concat(parts, ignore_index=True)
+    tables = {
+        "table_1": sizes,
+        "by_evaluation": by_evaluation(rows, settings.draws),
+        "by_training": by_training(rows, settings.draws),
+        "gap_closed": gap_closed(rows, settings.draws),
+        "bm25": pd.DataFrame(bm25),
+    }
+    write_results(options.out, "Tables 3 and 4: original and rotated passages", settings, tables, NOTES)
+
+
+if __name__ == "__main__":
+    sys.exit(program(main))

@@ -1,0 +1,366 @@
+"""The programs for Tables 2 to 5: their parts against closed forms and brute force, and each from end to end in miniature."""
+
+import itertools
+import json
+import runpy
+import sys
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pyterrier_debias import Collection, InputError
+from pyterrier_debias.audit.first_stage import pisa_installed
+from tests import tiny_models
+from tests.conftest import ROOT
+
+FOLDER = ROOT / "examples" / "position_bias"
+needs_pisa = pytest.mark.skipif(not pisa_installed(), reason="PISA is not installed")
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    sys.path.insert(0, str(FOLDER))
+    try:
+        import experiment
+
+        yield experiment
+    finally:
+        sys.path.remove(str(FOLDER))
+
+
+@pytest.fixture(scope="module")
+def squad(tmp_path_factory):
+    """Ten articles of two paragraphs; of each, a question on its beginning, its middle and its end."""
+    generator = np.random.default_rng(1)
+    articles = []
+    for a in range(10):
+        paragraphs = []
+        for p in range(2):
+            words = generator.choice(tiny_models.WORDS, size=30).tolist()
+            words[1], words[15], words[28] = (f"{place}{a}{p}" for place in ("first", "middle", "last"))
+            context = " ".join(words)
+            qas = [
+                {
+                    "id": f"{a}-{p}-{word}",
+                    "question": f"what is {word} {words[3]}",
+                    "answers": [{"text": word, "answer_start": context.index(word)}],
+                }
+                for word in (words[1], words[15], words[28])
+            ]
+            paragraphs.append({"context": context, "qas": qas})
+        articles.append({"title": f"article {a}", "paragraphs": paragraphs})
+    path = tmp_path_factory.mktemp("squad") / "toy.json"
+    path.write_text(json.dumps({"version": "1.1", "data": articles}))
+    return path
+
+
+# Collections
+
+
+def test_split_keeps_groups_whole_and_aims_at_the_shares(experiment):
+    groups = [f"g{i % 50}" for i in range(1000)]
+    parts = experiment.split_whole(groups, seed=3)
+    of_group = pd.Series(parts).groupby(groups).nunique()
+    assert (of_group == 1).all()
+    shares = pd.Series(parts).value_counts(normalize=True)
+    assert shares["test"] == pytest.approx(0.3, abs=0.021) and shares["validation"] == pytest.approx(0.1, abs=0.021)
+    shuffled = np.random.default_rng(0).permutation(1000)
+    again = experiment.split_whole([groups[i] for i in shuffled], seed=3)
+    assert again == [parts[i] for i in shuffled]
+    assert experiment.split_whole(groups, seed=4) != parts
+
+
+def test_squad_is_split_by_article(experiment, squad):
+    material = experiment.open_material([str(squad)], seed=1)
+    articles = [set(material.topics[part]["article"]) for part in experiment.PARTS]
+    assert all(articles) and sum(map(len, articles)) == 10 == len(set.union(*articles))
+    docs = [set(material.qrels[part]["docno"]) for part in experiment.PARTS]
+    assert all(a.isdisjoint(b) for a, b in itertools.combinations(docs, 2))
+    assert sum(len(frame) for frame in material.topics.values()) == 60
+    assert "by article" in material.recipe
+    sizes = experiment.table_1(material, experiment.Settings(queries=4, triples=8, batch_size=4))
+    assert sizes["queries"].sum() == 60 and sizes["articles"].sum() == 10 and (sizes["passages"] == 20).all()
+    assert sizes.set_index("part")["drawn at most"].to_dict() == {"train": 8, "validation": 0, "test": 4}
+
+
+def test_planted_selection_takes_early_and_late_answers(experiment, squad):
+    material = experiment.open_material([str(squad)], seed=1)
+    for part in experiment.PARTS:
+        assert set(material.early(part)["qid"].str.split("-").str[2].str.rstrip("0123456789")) == {"first"}
+        assert set(material.late(part)["qid"].str.split("-").str[2].str.rstrip("0123456789")) == {"last"}
+        assert 3 * len(material.early(part)) == 3 * len(material.late(part)) == len(material.topics[part])
+
+
+def test_places_of_answers_by_hand(experiment):
+    answers = pd.DataFrame(
+        [("1", "d", 0, 2), ("1", "d", 5, 10), ("2", "e", 15, 20), ("2", "e", -1, -1)], columns=["qid", "docno", "start", "end"]
+    )
+    places = experiment.answer_places(answers, pd.Series({"d": "x" * 10, "e": "y" * 20}))
+    assert places.values.tolist() == [["1", 0.0, 1.0], ["2", 0.75, 1.0]]
+
+
+def toy_collection(qids, name="c"):
+    frame = pd.DataFrame({"qid": qids, "query": [f"query {q}" for q in qids]})
+    qrels = pd.DataFrame({"qid": qids, "docno": [f"d{q}" for q in qids], "label": 1})
+    corpus = pd.DataFrame({"docno": [f"d{q}" for q in qids], "text": "a text"})
+    return Collection(name, corpus=corpus, topics={"all": frame}, qrels={"all": qrels})
+
+
+def test_msmarco_test_is_dev_without_dev_small(experiment):
+    material = experiment.msmarco(*(toy_collection(qids) for qids in (["1", "2"], ["3", "4"], ["3", "4", "5", "6"])))
+    assert {part: frame["qid"].tolist() for part, frame in material.topics.items()} == {
+        "train": ["1", "2"], "validation": ["3", "4"], "test": ["5", "6"]
+    }
+    assert material.qrels["test"]["qid"].tolist() == ["5", "6"]
+
+
+def test_collections_keep_their_own_parts_and_pool(experiment, tmp_path):
+    for part, qids in {"train": "12", "dev": "34", "test": "56"}.items():
+        (tmp_path / "qrels").mkdir(exist_ok=True)
+        (tmp_path / "qrels" / f"{part}.txt").write_text("".join(f"{q} 0 d{q} 1\n" for q in qids))
+    (tmp_path / "collection.tsv").write_text("".join(f"d{q}\ta text\n" for q in "123456"))
+    (tmp_path / "queries.tsv").write_text("".join(f"{q}\ta query\n" for q in "1234567"))
+    material = experiment.open_material([str(tmp_path)], seed=1)
+    assert material.topics["validation"]["qid"].tolist() == ["3", "4"] and "own" in material.recipe
+    with pytest.raises(InputError, match="where answers stand"):
+        material.early("train")
+    both = experiment.pooled([toy_collection(["1", "2"], "a"), toy_collection(["2", "3"], "b")])
+    assert len(both.corpus) == len(both.get_topics()) == len(both.get_qrels()) == 3 and both.name == "a + b"
+    with pytest.raises(InputError, match="too few"):
+        experiment.open_material([str(squad_of_one(tmp_path))], seed=1)
+
+
+def squad_of_one(folder):
+    qas = [{"id": "1", "question": "what", "answers": [{"text": "red", "answer_start": 0}]}]
+    path = folder / "one.json"
+    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [{"context": "red apples", "qas": qas}]}]}))
+    return path
+
+
+def test_draws_depend_on_qids_only(experiment):
+    topics = pd.DataFrame({"qid": [str(i) for i in range(50)], "query": "q"})
+    drawn = set(experiment.draw(topics, 10, 1, "test")["qid"])
+    assert len(drawn) == 10
+    assert set(experiment.draw(topics.sample(frac=1, random_state=0), 10, 1, "test")["qid"]) == drawn
+    assert set(experiment.draw(topics, 10, 2, "test")["qid"]) != drawn
+    assert len(experiment.draw(topics, 99, 1, "test")) == 50
+
+
+# Statistics
+
+
+@pytest.mark.parametrize(
+    ("original", "rotated", "paper", "plain"),
+    [(0.432, 0.395, -9.4, -8.6), (0.373, 0.329, -13.4, -11.8), (0.372, 0.336, -10.7, -9.7), (0.4, 0.4, 0.0, 0.0)],
+)
+def test_deltas_are_the_papers(experiment, original, rotated, paper, plain):
+    assert experiment.paper_delta(original, rotated) == pytest.approx(paper, abs=0.05)
+    assert experiment.plain_delta(original, rotated) == pytest.approx(plain, abs=0.05)
+
+
+def test_deltas_of_nothing_are_not_defined(experiment):
+    assert np.isnan(experiment.paper_delta(0.5, 0.0)) and np.isnan(experiment.plain_delta(0.0, 0.5))
+
+
+def bootstrap_variance(values):
+    """Exact variance over all ways to draw seeds and queries with replacement, enumerated."""
+    seeds, queries = values.shape
+    means = [
+        values[np.ix_(s, q)].mean()
+        for s in itertools.product(range(seeds), repeat=seeds) for q in itertools.product(range(queries), repeat=queries)
+    ]
+    return np.var(means)
+
+
+def test_bootstrap_draws_seeds_and_queries(experiment):
+    """Its distribution against every possible draw, enumerated."""
+    values = np.random.default_rng(5).normal(size=(3, 4))
+    drawn = []
+
+    def keep(means):
+        drawn.append(means[..., 0])
+        return means[..., 0]
+
+    interval = experiment.hierarchical_interval(values[..., None], keep, draws=60_000)
+    assert interval.estimate == pytest.approx(values.mean())
+    assert np.var(drawn[0]) == pytest.approx(bootstrap_variance(values), rel=0.03)
+    assert drawn[0].mean() == pytest.approx(values.mean(), abs=0.01)
+
+
+def test_bootstrap_of_one_seed_is_that_of_queries(experiment):
+    values = np.random.default_rng(2).normal(size=(1, 500))
+    interval = experiment.hierarchical_interval(values[..., None], lambda m: m[..., 0], draws=4000)
+    half = 1.96 * values.std() / np.sqrt(500)
+    assert interval.low == pytest.approx(values.mean() - half, abs=0.012)
+    assert interval.high == pytest.approx(values.mean() + half, abs=0.012)
+
+
+def test_bootstrap_covers(experiment):
+    """Intervals of five seeds and sixty queries hold the true mean about as often as they say."""
+    generator, hits, trials = np.random.default_rng(11), 0, 300
+    for trial in range(trials):
+        of_seed, of_query = generator.normal(0, 0.1, (5, 1)), generator.normal(0, 1, (1, 60))
+        values = of_seed + of_query + generator.normal(0, 0.5, (5, 60))
+        interval = experiment.hierarchical_interval(values[..., None], lambda m: m[..., 0], draws=400, seed=trial)
+        hits += interval.low <= 0 <= interval.high
+    assert 0.90 <= hits / trials <= 0.985
+
+
+def test_matrix_and_compare(experiment):
+    rows = pd.DataFrame(
+        [(seed, qid, view, 100 * seed + 10 * int(qid) + (view == "rotated")) for seed in (1, 0) for qid in "21"
+         for view in ("rotated", "original")],
+        columns=["seed", "qid", "evaluated", "m"],
+    )
+    names, values = experiment.matrix(rows, "m", ["evaluated"])
+    assert names == [("original",), ("rotated",)]
+    assert values.tolist() == [[[10, 11], [20, 21]], [[110, 111], [120, 121]]]
+    compared = experiment.compare(values[..., 0], values[..., 1], draws=50)
+    assert compared["difference"] == compared["low"] == compared["high"] == 1.0
+    assert (compared["seeds"], compared["queries"]) == (2, 2)
+    with pytest.raises(InputError, match="same queries"):
+        experiment.matrix(rows.iloc[1:], "m", ["evaluated"])
+
+
+# Settings
+
+
+def test_settings_come_from_defaults_configuration_and_command(experiment, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"depth": 7, "triples": 33, "layers": 0}))
+    parsed = experiment.parser(None, "").parse_args(
+        ["--dataset", "a", "--out", "o", "--config", str(config), "--depth", "9"]
+    )
+    settings = experiment.read_settings(parsed)
+    assert (settings.depth, settings.triples, settings.layers, settings.queries) == (9, 33, None, 300)
+    assert settings.optimiser_steps() == 3
+    config.write_text('{"depht": 7}')
+    with pytest.raises(InputError, match="'depht' is no setting"):
+        experiment.read_settings(parsed)
+
+
+def test_full_configuration_is_usable(experiment):
+    content = json.loads((FOLDER / "full.json").read_text())
+    settings = experiment.Settings(**content)
+    for kind in experiment.RANKERS:
+        training = experiment.training_of(settings, kind, 1, rotated=True)
+        assert (training.batch_size, training.loss, training.max_steps) == (32, "hinge", 100_000)
+    assert set(asdict(settings)) >= set(content)
+
+
+def test_layers_are_cut(experiment, tmp_path):
+    from transformers import AutoModel
+
+    for architecture in ("bert", "distilbert"):
+        whole = tiny_models.build(tmp_path / architecture, architecture=architecture, labels=None, layers=3)
+        experiment.keep_layers(str(whole), 1, tmp_path / f"{architecture}-1")
+        cut, full = AutoModel.from_pretrained(tmp_path / f"{architecture}-1"), AutoModel.from_pretrained(whole)
+        assert cut.config.num_hidden_layers == 1
+        kept = cut.state_dict()
+        assert all((full.state_dict()[name] == value).all() for name, value in kept.items())
+        assert len(kept) < len(full.state_dict())
+        with pytest.raises(InputError, match="has 3 layers"):
+            experiment.keep_layers(str(whole), 4, tmp_path / "more")
+
+
+# From end to end
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A configuration in miniature."""
+    folder = tmp_path_factory.mktemp("small")
+    model = tiny_models.build(folder / "tiny", labels=None)
+    settings = {
+        "model": str(model), "layers": 1, "batch_size": 4, "triples": 4, "queries": 4, "depth": 4, "seeds": 2, "draws": 50,
+        "passages": 10, "max_length": 64,
+        "tk": {"num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 4, "intermediate_size": 8},
+    }
+    path = folder / "config.json"
+    path.write_text(json.dumps(settings))
+    return path
+
+
+def run(monkeypatch, program, *arguments):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr(sys, "argv", [program, *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(FOLDER / program), run_name="__main__")
+    return end.value.code
+
+
+@needs_pisa
+def test_tables_3_4(squad, small, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    command = ["--dataset", squad, "--config", small, "--out", out]
+    assert run(monkeypatch, "tables_3_4.py", *command, "--rankers", "tk", "--estimate") == 0
+    assert "8 of 8 arms" in capsys.readouterr().out and not (out / "arms").exists()
+    assert run(monkeypatch, "tables_3_4.py", *command, "--rankers", "cat", "tk", "--seeds", 1) == 0
+    assert "8 of 8 arms" in capsys.readouterr().out
+
+    table = pd.read_csv(out / "by_evaluation.csv")
+    assert len(table) == (2 + 3) * 2 * 2 * 3  # groups, rankers, trainings, measures
+    assert np.allclose(table["difference"], table["rotated"] - table["original"])
+    assert (table["low"] <= table["difference"] + 1e-9).all() and (table["p_corrected"] >= table["p"] - 1e-9).all()
+    training = pd.read_csv(out / "by_training.csv").set_index(["arm", "group", "ranker", "measure", "evaluated"])
+    gaps = pd.read_csv(out / "gap_closed.csv").set_index(["arm", "group", "ranker", "measure"])
+    change = training["difference"].unstack("evaluated")
+    assert np.allclose(gaps["smaller_by"], (change["rotated"] - change["original"]).reindex(gaps.index))
+    content = json.loads((out / "results.json").read_text())
+    assert content["settings"]["seeds"] == 1 and content["versions"]["torch"] and content["tables"]["bm25"]
+    assert "| planted | early |" in (out / "results.md").read_text()
+
+    # A second seed joins; what lacks is made again, what is there is read back.
+    kept = out / "arms" / "planted-tk-rotated-0" / "rows.csv"
+    (out / "arms" / "planted-tk-original-0" / "rows.csv").unlink()
+    before = kept.stat().st_mtime_ns
+    assert run(monkeypatch, "tables_3_4.py", *command, "--rankers", "tk") == 0
+    assert "5 of 8 arms" in capsys.readouterr().out and kept.stat().st_mtime_ns == before
+    assert (pd.read_csv(out / "by_evaluation.csv")["seeds"] == 2).all()
+    assert run(monkeypatch, "tables_3_4.py", *command, "--depth", 3) == 2
+    assert "another depth" in capsys.readouterr().err
+
+
+@needs_pisa
+def test_table_5(squad, small, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    command = ["--dataset", squad, "--config", small, "--out", out, "--seeds", 1, "--rankers", "dot", "tk"]
+    assert run(monkeypatch, "table5.py", *command) == 2
+    assert "twice" in capsys.readouterr().err
+    assert run(monkeypatch, "table5.py", *command, "--dataset", squad) == 0
+    values = pd.read_csv(out / "by_start.csv").set_index(["ranker", "measure", "trained"])["value"]
+    pairs = pd.read_csv(out / "pairwise.csv")
+    assert len(values) == len(pairs) == 2 * 3 * 3
+    for pair in pairs.itertuples():
+        at = pair.ranker, pair.measure
+        assert pair.difference == pytest.approx(values[(*at, pair.after)] - values[(*at, pair.before)])
+    # What starts from the two sources are two rankers, and neither is the one that starts from the encoder.
+    rows = [out / "arms" / f"{start}-dot-0" for start in ("target_only", "original_then_target", "rotated_then_target")]
+    assert all((folder / "rows.csv").is_file() for folder in rows)
+
+
+@needs_pisa
+def test_table_2(squad, small, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    assert run(monkeypatch, "table2.py", "--dataset", squad, "--config", small, "--arms", "planted", "--out", out) == 0
+    table = pd.read_csv(out / "mats.csv")
+    own = table[(table["pair_scope"] == "cross_passage") & (table["term_average"] == "present")]
+    assert len(own) == 2 * 3 and (own["seeds"] == 2).all()
+    values = own.set_index(["positional", "trained"])["mats_paper"]
+    assert values.nunique() == 6
+    change = pd.read_csv(out / "mats_change.csv")
+    own_change = change[(change["pair_scope"] == "cross_passage") & (change["term_average"] == "present")]
+    for row in own_change.itertuples():
+        expected = values[row.positional, "rotated"] - values[row.positional, "original"]
+        assert row.difference == pytest.approx(expected)
+    assert len(own_change) == 2
+    assert len(pd.read_csv(out / "effectiveness.csv")) == 2 * 3 * 3
+
+
+def test_markdown_table(experiment):
+    table = pd.DataFrame({"a": ["x", "y"], "value": [0.12345, float("nan")], "p": [0.00001, 1.0], "n": [3, 4]})
+    assert experiment.markdown(table) == (
+        "| a | value | p | n |\n| --- | --- | --- | --- |\n| x | 0.123 | 1e-05 | 3 |\n| y |  | 1 | 4 |\n"
+    )
