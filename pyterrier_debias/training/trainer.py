@@ -87,6 +87,10 @@ def train(
             examples=examples,
         )
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        if world > 1:
+            # A temporary folder is the first process' own, and so are the best weights in it.
+            for weight in (*method.parameters(), *method.buffers()):
+                torch.distributed.broadcast(weight.detach(), 0)
     method.eval()
     state, best = trainer.state, trainer.best
     return TrainingReport(

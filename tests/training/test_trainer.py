@@ -383,6 +383,7 @@ TWO = """
 import os, sys, torch
 torch.set_num_threads(1)
 from pyterrier_debias import BiEncoder
+from pyterrier_debias.training.validation import Validation
 from tests.training.worlds import candidates, no_dropout, qrels, training
 
 options = training(batch_size=4, max_steps=4, checkpoints=sys.argv[2] + "-run")
@@ -391,6 +392,14 @@ ranker.fit(candidates(), qrels(), candidates("v"), qrels("v"))
 state = {name: value.clone() for name, value in ranker.module.state_dict().items()}
 torch.save(state, sys.argv[2] + "-" + os.environ.get("RANK", "0"))
 ranker.save(sys.argv[2] + "-saved")
+
+# Without a folder, and with weights that are best before the end.
+measure, worse = Validation.measure, iter([0.9, 0.5])
+Validation.measure = lambda self, scores: (measure(self, scores)[0] * 0 + next(worse), None)
+ranker.training = training(batch_size=4, max_steps=4, evaluate_every=2)
+ranker.fit(candidates(), qrels(), candidates("v"), qrels("v"))
+assert ranker.training_report.best_step == 2
+torch.save(ranker.module.state_dict(), sys.argv[2] + "-best-" + os.environ.get("RANK", "0"))
 """
 
 
@@ -404,6 +413,8 @@ def test_two_processes_stay_in_step_and_equal_one_with_the_whole_batch(tiny, tmp
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     done = subprocess.run([*command, model, str(tmp_path / "two")], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
+    best = [torch.load(tmp_path / f"two-best-{rank}", weights_only=True) for rank in range(2)]
+    assert difference(*best) == 0
     first, second = (torch.load(tmp_path / f"two-{rank}", weights_only=True) for rank in range(2))
     assert difference(first, second) == 0
     options = training(batch_size=8, max_steps=4)
