@@ -162,7 +162,7 @@ class Outcome:
 
     def per_query(self) -> pd.DataFrame:
         """See :attr:`SensitivityResult.per_query`."""
-        answered = set(self.answered()["qid"])
+        moved = set(self.answered()["qid"]) & set(self.arms.loc[self.arms["arm"].isin(psi.PLACEMENTS), "qid"])
         values = {
             (arm, draw): per_query(frame, self.qrels, self.measures, self.qids)
             for (arm, draw), frame in self.arms.groupby(["arm", "draw"], sort=False)
@@ -178,7 +178,7 @@ class Outcome:
             part = part.assign(**{f"rotated_{draw}": rotated[:, column] for column, draw in enumerate(draws)})
             for where in psi.PLACEMENTS:
                 placed = values[where, 0][measure].to_numpy() if (where, 0) in values else np.nan
-                part[where] = np.where(part["qid"].isin(answered), placed, np.nan)
+                part[where] = np.where(part["qid"].isin(moved), placed, np.nan)
             parts.append(part)
         return pd.concat(parts, ignore_index=True)
 

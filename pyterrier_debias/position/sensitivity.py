@@ -35,7 +35,8 @@ class PositionSensitivity(Stage):
     - **rotated**: every candidate rotated at a random word, in several draws (the evaluation of Hofstätter, Lipani, Althammer,
       Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021);
     - **placed**, where answers are known: the relevant passages rotated by whole sentences, so that the answer's sentence comes
-      first, into the middle or last, the other candidates as they are. A passage of one sentence stays as it is;
+      first, into the middle or last, the other candidates as they are. A passage in which these are not three
+      different places stays as it is;
     - **one at a time**: a relevant passage rotated among the un-rotated others, which gives its *rank displacement*.
 
     A retriever without a text stage is probed by indexing the original and the rotated corpus, both anew, so that only the
@@ -315,22 +316,26 @@ class PositionSensitivity(Stage):
         return arms
 
     def _placed_arms(self, part: pd.DataFrame, spans: dict[tuple[str, str], tuple[int, int]]) -> list[Arm]:
-        """Whole lists, in which the passages with answers are changed; of the queries that have such a passage."""
+        """Whole lists, in which the passages with answers are changed; of the queries that have such a passage.
+
+        A passage too short to hold the answer at as many different places stays as it is: with two places alike, the three
+        would not be exchangeable under the null hypothesis.
+        """
         split = self._placing.splitter()
-        spanned = [spans.get(pair) for pair in zip(part["qid"], part["docno"])]
-        answered = set(part["qid"][[span is not None for span in spanned]])
-        rows = np.flatnonzero(part["qid"].isin(answered))
+        texts = part[self._turning.text_attr].tolist()
+        placed: dict[int, list[str | None]] = {}
+        for row, pair in enumerate(zip(part["qid"], part["docno"])):
+            if pair in spans:
+                variants = [psi.place(texts[row], *spans[pair], where, split) for where in self.placements]
+                if None not in variants and len(set(variants)) == len(variants):
+                    placed[row] = variants
+        rows = np.flatnonzero(part["qid"].isin(set(part["qid"].iloc[list(placed)])))
         if not len(rows):
             return []
-        texts = part[self._turning.text_attr].tolist()
-        arms = []
-        for where in self.placements:
-            placed = list(texts)
-            for row in rows:
-                if spanned[row] is not None:
-                    placed[row] = psi.place(texts[row], *spanned[row], where, split) or texts[row]
-            arms.append(Arm(where, 0, rows, [placed[row] for row in rows], where))
-        return arms
+        return [
+            Arm(where, 0, rows, [placed[row][number] if row in placed else texts[row] for row in rows], where)
+            for number, where in enumerate(self.placements)
+        ]
 
     def _indexed_anew(self, system: System, topics: pd.DataFrame) -> _Lists:
         """Retrieval from the original and the rotated corpus, indexed alike."""

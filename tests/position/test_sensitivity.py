@@ -70,6 +70,20 @@ def test_placed_arms_change_the_passages_with_answers_only(result):
         same_ranking(arm(result.arms, where), EARLY(CANDIDATES.assign(text=texts)))
 
 
+def test_passages_too_short_for_three_places_stay_as_they_are():
+    texts = ["Tea is hot. Boats are wet.", "Tea is old. It came far. Many drink it.", "No one knows."]
+    candidates = pd.DataFrame({"qid": ["q1", "q2", "q3"], "query": "tea", "docno": ["d1", "d2", "d3"], "text": texts})
+    answers = pd.DataFrame({"qid": ["q1", "q2", "q3"], "docno": ["d1", "d2", "d3"], "answer": ["hot", "old", "No"]})
+    seen = []
+    probe = PositionSensitivity(Spy(EARLY, seen), answers=answers, draws=1, **FAST)
+    found = probe.evaluate(candidates, answers.assign(label=1))
+    placed = seen[0][seen[0]["qid"].str.contains("%r(?:start|middle|end)")]
+    assert set(placed["text"]) == {texts[1], "Many drink it. Tea is old. It came far.", "It came far. Many drink it. Tea is old."}
+    assert (found.placements["n"] == 1).all()
+    values = found.per_query[found.per_query["measure"] == "nDCG@10"].set_index("qid")
+    assert values["end"].notna().tolist() == [False, True, False]
+
+
 def test_answers_can_be_placed_by_words():
     spans = ANSWERS.set_index(["qid", "docno"])
     probe = PositionSensitivity(EARLY, answers=ANSWERS, placement_unit="word", placements=["start"], draws=1)
