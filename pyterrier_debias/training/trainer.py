@@ -68,7 +68,13 @@ def train(
     per_epoch = Examples(groups, training, 0).units
     steps = training.max_steps or max(1, math.ceil(training.epochs * len(per_epoch) / effective))
     examples = Examples(groups, training, steps * effective)
-    record = {"data": groups.fingerprint, "options": training.record(), "world": world, **method.record()}
+    record = {
+        "data": groups.fingerprint,
+        "validation": None if validation is None else validation.fingerprint(),
+        "options": training.record(),
+        "world": world,
+        **method.record(),
+    }
     with ExitStack() as stack:
         stack.enter_context(_as_found(ranker.torch_device))
         if training.checkpoints is None:

@@ -12,6 +12,7 @@ import pyterrier as pt
 from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.text import keyed_hash
 from pyterrier_debias.training.groups import grades
 
 
@@ -62,6 +63,13 @@ class Validation:
 
     def __len__(self) -> int:
         return len(self.qids)
+
+    def fingerprint(self) -> str:
+        """A hash of queries, passages and grades, equal in any order of rows."""
+        pairs = zip(self.rows["qid"], self.rows["docno"], self.queries, self.texts)
+        judged = self.qrels[self.qrels["qid"].isin(set(self.qids))].astype(str)
+        parts = [*sorted(pairs), *sorted(judged.itertuples(index=False, name=None))]
+        return f"{keyed_hash(0, *(value for row in parts for value in row)):016x}"
 
     def share(self, part: int, parts: int) -> np.ndarray:
         """Rows of every ``parts``-th query, beginning with query ``part``."""

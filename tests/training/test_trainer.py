@@ -172,6 +172,8 @@ def test_another_runs_checkpoints_are_refused(tiny, tmp_path):
     with pytest.raises(InputError, match=r"another run, with other data"):
         ranker = CrossEncoder(tiny(), training=training(max_steps=2, checkpoints=tmp_path, resume=True))
         ranker.fit(candidates().assign(text="other"), qrels())
+    with pytest.raises(InputError, match=r"another run, with other validation \(None there\)"):
+        fitted(tiny(), candidates("v"), qrels("v"), max_steps=2, checkpoints=tmp_path, resume=True)
     with pytest.raises(InputError, match=r"checkpoint-2 does not fit this model \(.*\); resume with the model"):
         fitted(tiny(architecture="electra"), max_steps=2, checkpoints=tmp_path, resume=True)
     fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True, log_every=5)
