@@ -86,6 +86,7 @@ class Settings:
         batch_size: Triples of a step.
         triples: Triples of an arm.
         steps: Steps of an arm, in place of ``triples``.
+        train_queries: Training questions of a seed at most, each of which is then shown more than once; None for no bound.
         max_length: Longest input in tokens.
         depth: Candidates of a query.
         queries: Test queries.
@@ -118,6 +119,7 @@ class Settings:
     batch_size: int = 16
     triples: int = 1600
     steps: int | None = None
+    train_queries: int | None = None
     max_length: int = 256
     depth: int = 20
     queries: int = 300
@@ -135,6 +137,11 @@ class Settings:
     def optimiser_steps(self) -> int:
         """Steps of an arm."""
         return self.steps or math.ceil(self.triples / self.batch_size)
+
+    def questions(self) -> int:
+        """Training questions of a seed at most."""
+        shown = self.optimiser_steps() * self.batch_size
+        return shown if self.train_queries is None else min(shown, self.train_queries)
 
     def record(self) -> dict[str, Any]:
         """What all arms in a folder share; further seeds may join them."""
@@ -369,7 +376,7 @@ def table_1(material: Material, settings: Settings) -> pd.DataFrame:
     for part in PARTS:
         topics, qrels = material.topics[part], material.qrels[part]
         relevant = qrels[qrels["qid"].isin(topics["qid"]) & (qrels["label"] > 0)]
-        used = {"train": settings.optimiser_steps() * settings.batch_size, "validation": settings.validation_queries}
+        used = {"train": settings.questions(), "validation": settings.validation_queries}
         rows.append(
             {
                 "collection": material.name,
@@ -528,7 +535,7 @@ class Trainer:
         pool = self.material.early("train") if planted else self.material.topics["train"]
         if len(pool) == 0:
             raise InputError(f"{self.material.name}: no training question has its answers in the first third of its passage")
-        return draw(pool, self.settings.optimiser_steps() * self.settings.batch_size, seed, "train")
+        return draw(pool, self.settings.questions(), seed, "train")
 
     def fit(self, ranker: Any, kind: str, view: str, seed: int, *, planted: bool = False, checkpoints: Path | None = None) -> Any:
         """Train a ranker on passages as they are, or on rotated ones; see ``fit`` of rankers."""

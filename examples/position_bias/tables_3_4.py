@@ -10,7 +10,7 @@ third of their passage, so that the bias is strong, and evaluates on test questi
 collection that tells where answers are (SQuAD).
 
 A run that was stopped goes on with the same command; further `--arms`, `--rankers` and `--seeds` join what is there. The small
-setting is the default, `--config full.json` is the paper's; `--estimate` says how long it takes.
+setting is the default, `--config full.json` is near the paper's (a GPU, and GloVe's file); `--estimate` says how long it takes.
 """
 
 import sys
@@ -98,6 +98,19 @@ def by_evaluation(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
     return corrected(pd.DataFrame(out))
 
 
+def in_paper_layout(table: pd.DataFrame) -> pd.DataFrame:
+    """:func:`by_evaluation` as the paper prints it: a line for each ranker and training, the measures side by side."""
+    out = []
+    for what, part in table.groupby(["arm", "group", "ranker", "trained"], sort=False):
+        line = dict(zip(("arm", "group", "ranker", "trained"), what))
+        for row in part.itertuples():
+            star = "*" if row.p_corrected < 0.05 else ""
+            line[f"{row.measure} original"], line[f"{row.measure} rotated"] = row.original, row.rotated
+            line[f"{row.measure} delta"] = f"{row.paper_delta_percent:+.1f} %{star}"
+        out.append(line)
+    return pd.DataFrame(out)
+
+
 def by_training(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
     """What training on rotated passages changes; one row for each arm, group, ranker, evaluation and measure."""
     out = []
@@ -161,7 +174,8 @@ def gap_closed(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
 NOTES = [
     "difference: rotated - original (of the evaluation, or of the training); low and high: 95 % interval from a bootstrap over "
     "seeds and queries.",
-    "paper_delta_percent: relative to the rotated value, as in the paper; delta_percent: relative to the original value.",
+    "paper_delta_percent, and delta in the first table: relative to the rotated value, as in the paper, with a star where "
+    "p_corrected is below .05; delta_percent: relative to the original value.",
     "p: Wilcoxon's signed-rank test over queries, each query's mean over seeds; p_corrected: Holm, over all rows of the table.",
     "share_closed: 1 - gap of rotated training / gap of original training; its interval means little where that gap is near 0.",
     "early: all answers end in the first third of the passage; late: all begin in the last third.",
@@ -211,9 +225,11 @@ def main() -> None:
             parts.append(measured[(measured["arm"] == arm) & measured["qid"].isin(qids)].assign(group=group))
             bm25.append({"arm": arm, "group": group, "queries": len(qids), **found.loc[qids].mean()})
     rows = pd.concat(parts, ignore_index=True)
+    evaluated = by_evaluation(rows, settings.draws)
     tables = {
         "table_1": sizes,
-        "by_evaluation": by_evaluation(rows, settings.draws),
+        "tables_3_4": in_paper_layout(evaluated),
+        "by_evaluation": evaluated,
         "by_training": by_training(rows, settings.draws),
         "gap_closed": gap_closed(rows, settings.draws),
         "bm25": pd.DataFrame(bm25),

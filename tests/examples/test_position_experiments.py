@@ -4,7 +4,7 @@ import itertools
 import json
 import runpy
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
@@ -236,6 +236,7 @@ def test_settings_come_from_defaults_configuration_and_command(experiment, tmp_p
     settings = experiment.read_settings(parsed)
     assert (settings.depth, settings.triples, settings.layers, settings.queries) == (9, 33, None, 300)
     assert settings.optimiser_steps() == 3
+    assert (settings.questions(), replace(settings, train_queries=5).questions()) == (48, 5)
     config.write_text('{"depht": 7}')
     with pytest.raises(InputError, match="'depht' is no setting"):
         experiment.read_settings(parsed)
@@ -304,6 +305,9 @@ def test_tables_3_4(squad, small, tmp_path, monkeypatch, capsys):
     assert len(table) == (2 + 3) * 2 * 2 * 3  # groups, rankers, trainings, measures
     assert np.allclose(table["difference"], table["rotated"] - table["original"])
     assert (table["low"] <= table["difference"] + 1e-9).all() and (table["p_corrected"] >= table["p"] - 1e-9).all()
+    layout = pd.read_csv(out / "tables_3_4.csv")
+    assert len(layout) * 3 == len(table) and list(layout.columns[4:7]) == ["nDCG@10 original", "nDCG@10 rotated", "nDCG@10 delta"]
+    assert layout["MRR@10 rotated"].tolist() == table.loc[table["measure"] == "MRR@10", "rotated"].tolist()
     training = pd.read_csv(out / "by_training.csv").set_index(["arm", "group", "ranker", "measure", "evaluated"])
     gaps = pd.read_csv(out / "gap_closed.csv").set_index(["arm", "group", "ranker", "measure"])
     change = training["difference"].unstack("evaluated")
