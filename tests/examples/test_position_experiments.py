@@ -328,6 +328,18 @@ def test_tables_3_4(squad, small, tmp_path, monkeypatch, capsys):
 
 
 @needs_pisa
+def test_validation_chooses_the_depth(squad, small, tmp_path, monkeypatch):
+    config = tmp_path / "config.json"
+    further = {"triples": 8, "validation_queries": 3, "evaluate_every": 1, "patience": 2, "rerank_depth": [1, 4], "seeds": 1}
+    config.write_text(json.dumps({**json.loads(small.read_text()), **further}))
+    out = tmp_path / "out"
+    command = ["--dataset", squad, "--config", config, "--arms", "natural", "--rankers", "tk", "--out", out]
+    assert run(monkeypatch, "tables_3_4.py", *command) == 0
+    assert len(pd.read_csv(out / "by_evaluation.csv")) == 3 * 2 * 3
+    assert not any((out / "checkpoints").glob("*"))
+
+
+@needs_pisa
 def test_table_5(squad, small, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     command = ["--dataset", squad, "--config", small, "--out", out, "--seeds", 1, "--rankers", "dot", "tk"]
