@@ -6,6 +6,8 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("PT_TEST_TRANSFORMER_REPORTS", "0")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Reports are as wide as the terminal.
+os.environ["COLUMNS"] = "110"
 
 import pyterrier as pt
 import pytest
