@@ -110,13 +110,13 @@ class Settings:
     tk: Mapping[str, Any] = field(default_factory=dict)
     loss: str = "pairwise"
     learning_rate: Mapping[str, Any] = field(
-        default_factory=lambda: {"cat": 1e-4, "dot": 1e-4, "tk": {"terms": 5e-4, "kernels": 5e-3}}
+        default_factory=lambda: {"cat": 3e-4, "dot": 1e-4, "tk": {"terms": 5e-4, "kernels": 5e-3}}
     )
     weight_decay: float = 0.01
     warmup: float = 0.1
     schedule: str = "linear"
     precision: str = "float32"
-    batch_size: int = 16
+    batch_size: int = 8
     triples: int = 1600
     steps: int | None = None
     train_queries: int | None = None
@@ -850,10 +850,14 @@ def program(main: Callable[[], None]) -> int:
 
     What rankers log of fresh heads and cut texts would repeat itself in every arm.
     """
-    logging.getLogger("pyterrier_debias").setLevel(logging.ERROR)
+    logger = logging.getLogger("pyterrier_debias")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         main()
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
+    finally:
+        logger.setLevel(level)
     return 0

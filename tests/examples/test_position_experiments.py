@@ -235,8 +235,8 @@ def test_settings_come_from_defaults_configuration_and_command(experiment, tmp_p
     )
     settings = experiment.read_settings(parsed)
     assert (settings.depth, settings.triples, settings.layers, settings.queries) == (9, 33, None, 300)
-    assert settings.optimiser_steps() == 3
-    assert (settings.questions(), replace(settings, train_queries=5).questions()) == (48, 5)
+    assert settings.optimiser_steps() == 5
+    assert (settings.questions(), replace(settings, train_queries=5).questions()) == (40, 5)
     config.write_text('{"depht": 7}')
     with pytest.raises(InputError, match="'depht' is no setting"):
         experiment.read_settings(parsed)
