@@ -117,12 +117,12 @@ class Settings:
     schedule: str = "linear"
     precision: str = "float32"
     batch_size: int = 8
-    triples: int = 1600
+    triples: int = 1200
     steps: int | None = None
     train_queries: int | None = None
     max_length: int = 256
     depth: int = 20
-    queries: int = 300
+    queries: int = 200
     validation_queries: int = 0
     evaluate_every: int | None = None
     patience: int | None = None
@@ -154,11 +154,11 @@ def parser(doc: str | None, datasets: str) -> argparse.ArgumentParser:
     parser.add_argument("--dataset", action="append", nargs="+", required=True, metavar="SPEC", help=datasets)
     parser.add_argument("--model", help="encoder that the rankers start from: hub name, folder, or minilm (default)")
     parser.add_argument("--layers", type=int, help="how many of its layers are kept (default 3; 0: all)")
-    parser.add_argument("--triples", type=int, help="training triples of an arm (default 1600)")
+    parser.add_argument("--triples", type=int, help="training triples of an arm (default 1200)")
     parser.add_argument("--steps", type=int, help="steps of the optimiser, in place of --triples")
     parser.add_argument("--precision", help="of training: float32 (default) or bfloat16, faster where the processor has it")
     parser.add_argument("--depth", type=int, help="BM25 candidates of a query (default 20)")
-    parser.add_argument("--queries", type=int, help="test queries (default 300)")
+    parser.add_argument("--queries", type=int, help="test queries (default 200)")
     parser.add_argument("--seeds", type=int, help="how often everything is trained (default 3)")
     parser.add_argument("--config", type=Path, help="JSON file with further settings, e.g. full.json beside this program")
     parser.add_argument("--estimate", action="store_true", help="say how long it will take, and stop")
@@ -579,14 +579,14 @@ class Arm:
         make: ``make(folder, checkpoints)`` gives its rows and may keep files in the folder.
         kind: The ranker, for estimates of time.
         steps: Of training.
-        pairs: That are scored afterwards.
+        reads: Texts that are read in evaluation; see :func:`reads`.
     """
 
     labels: dict[str, Any]
     make: Callable[[Path, Path], pd.DataFrame]
     kind: str
     steps: int
-    pairs: int
+    reads: int
 
     @property
     def name(self) -> str:
@@ -674,13 +674,13 @@ def expected_seconds(arms: Sequence[Arm], trainer: Trainer, encoder: str) -> dic
         Seconds by name of the arm.
     """
     rates = {kind: rehearse(kind, trainer, encoder) for kind in dict.fromkeys(arm.kind for arm in arms)}
-    for kind, (step, pair, base) in rates.items():
-        print(f"{RANKERS[kind]}: {step:.2f} s a step, {1 / pair:.0f} pairs a second, {base:.0f} s to begin", flush=True)
-    return {arm.name: rates[arm.kind][2] + arm.steps * rates[arm.kind][0] + arm.pairs * rates[arm.kind][1] for arm in arms}
+    for kind, (step, text, base) in rates.items():
+        print(f"{RANKERS[kind]}: {step:.2f} s a step, {1 / text:.0f} texts a second, {base:.0f} s to begin", flush=True)
+    return {arm.name: rates[arm.kind][2] + arm.steps * rates[arm.kind][0] + arm.reads * rates[arm.kind][1] for arm in arms}
 
 
 def rehearse(kind: str, trainer: Trainer, encoder: str) -> tuple[float, float, float]:
-    """Seconds of a training step, of scoring a pair, and of what comes before the first step."""
+    """Seconds of a training step, of a text that is read, and of what comes before the first step."""
     settings, seconds = trainer.settings, []
     topics = draw(trainer.material.topics["train"], 4 * settings.batch_size, 0, "rehearsal")
     qrels = trainer.material.qrels["train"]
@@ -697,7 +697,12 @@ def rehearse(kind: str, trainer: Trainer, encoder: str) -> tuple[float, float, f
     some = frame[frame["qid"].isin(topics["qid"][:15])]
     started = time.perf_counter()
     ranker(some)
-    return step, (time.perf_counter() - started) / len(some), max(seconds[1] - step, 0.0)
+    return step, (time.perf_counter() - started) / reads(kind, some), max(seconds[1] - step, 0.0)
+
+
+def reads(kind: str, frame: pd.DataFrame) -> int:
+    """How many texts a ranker reads to score a frame: a cross-encoder each pair, the others each passage once."""
+    return len(frame) if kind == "cat" else frame["docno"].nunique()
 
 
 # Statistics

@@ -34,6 +34,7 @@ from experiment import (
     parser,
     program,
     read_settings,
+    reads,
     table_1,
     write_results,
 )
@@ -123,7 +124,7 @@ def main() -> None:
 
         labels = {"collection": material.name, "arm": arm, "positional": positional, "trained": trained, "seed": seed}
         steps = 0 if trained == "untrained" else settings.optimiser_steps()
-        return Arm(labels, make, "tk", steps, len(VIEWS) * settings.depth * len(topics) + settings.passages)
+        return Arm(labels, make, "tk", steps, len(VIEWS) * reads("tk", trainer.candidates.ranking(topics)) + settings.passages)
 
     # Seed by seed, so that a run that is stopped has whole tables.
     conditions = [

@@ -36,6 +36,7 @@ from experiment import (
     parser,
     program,
     read_settings,
+    reads,
     table_1,
     write_results,
 )
@@ -125,7 +126,8 @@ def main() -> None:
             views = {"original": trainers[1].candidates.for_tests(topics, settings)["original"]}
             return measure(ranker, views, target.qrels["test"], topics["qid"].tolist())
 
-        return Arm({"arm": start, "ranker": kind, "seed": seed}, make, kind, steps, settings.depth * len(topics))
+        read = reads(kind, trainers[1].candidates.ranking(topics))
+        return Arm({"arm": start, "ranker": kind, "seed": seed}, make, kind, steps, read)
 
     # Seed by seed, so that a run that is stopped has whole tables; the source's rankers before what starts from them.
     arms: list[list[Arm]] = [[], []]

@@ -234,12 +234,17 @@ def test_settings_come_from_defaults_configuration_and_command(experiment, tmp_p
         ["--dataset", "a", "--out", "o", "--config", str(config), "--depth", "9"]
     )
     settings = experiment.read_settings(parsed)
-    assert (settings.depth, settings.triples, settings.layers, settings.queries) == (9, 33, None, 300)
+    assert (settings.depth, settings.triples, settings.layers, settings.queries) == (9, 33, None, 200)
     assert settings.optimiser_steps() == 5
     assert (settings.questions(), replace(settings, train_queries=5).questions()) == (40, 5)
     config.write_text('{"depht": 7}')
     with pytest.raises(InputError, match="'depht' is no setting"):
         experiment.read_settings(parsed)
+
+
+def test_reads_are_pairs_or_passages(experiment):
+    frame = pd.DataFrame({"qid": ["1", "1", "2"], "docno": ["a", "b", "a"]})
+    assert [experiment.reads(kind, frame) for kind in ("cat", "dot", "tk")] == [3, 2, 2]
 
 
 def test_full_configuration_is_usable(experiment):
