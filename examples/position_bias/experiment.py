@@ -255,7 +255,7 @@ def open_material(specs: Sequence[str], seed: int) -> Material:
     own = own_parts(dataset)
     if own is not None:
         return own
-    topics, qrels, answers = dataset.get_topics(), dataset.get_qrels(), provided(dataset, "get_answers")
+    topics, qrels, answers = dataset.get_topics(), held(dataset.get_qrels(), dataset), provided(dataset, "get_answers")
     topics = answerable(topics, qrels)
     recipe = "at random by query"
     groups = topics["qid"]
@@ -299,7 +299,8 @@ def own_parts(dataset: Any) -> Material | None:
         for name in candidates:
             frames = provided(dataset, "get_topics", name), provided(dataset, "get_qrels", name)
             if part not in topics and all(frame is not None for frame in frames):
-                topics[part], qrels[part] = answerable(*frames), frames[1]
+                qrels[part] = held(frames[1], dataset)
+                topics[part] = answerable(frames[0], qrels[part])
         if part not in topics:
             return None
     return Material(dataset.name, dataset, topics, qrels, "the collection's own train, dev and test")
@@ -319,6 +320,11 @@ def pooled(datasets: Sequence[Any]) -> Collection:
         qrels={"all": qrels.reset_index(drop=True)},
         answers=pd.concat(answers).drop_duplicates(["qid", "docno", "answer", "start"]) if known else None,
     )
+
+
+def held(qrels: pd.DataFrame, dataset: Any) -> pd.DataFrame:
+    """Judgements of passages that a collection in memory holds; a sample of a larger one may lack some."""
+    return qrels[qrels["docno"].isin(dataset.corpus["docno"])] if isinstance(dataset, Collection) else qrels
 
 
 def answerable(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:

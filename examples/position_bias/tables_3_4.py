@@ -9,10 +9,10 @@ There are two arms. *natural* takes training questions as they come. *planted* t
 third of their passage, so that the bias is strong, and evaluates on test questions with early and with late answers; it needs a
 collection that tells where answers are (SQuAD).
 
-A run that was stopped goes on with the same command. Arms can be made by several commands (`--arms`, `--rankers`, more `--seeds`);
-the last one, which names all of them, reads back what is there. The small setting is the default: about an hour an arm on two
-cores with `--precision bfloat16`. `--config full.json` is near the paper's (a GPU, and GloVe's file); `--estimate` says how long
-it takes.
+A run that was stopped goes on with the same command. Arms can be made by several commands (`--arms`, `--rankers`, `--seeds`); the
+last one, which names all of them, reads back what is there. The small setting is the default: about an hour an arm on two cores
+with `--precision bfloat16`. `--config full.json` is near the paper's (a GPU, and GloVe's file); `--estimate` says how long it
+takes.
 """
 
 import sys

@@ -139,6 +139,12 @@ def squad_of_one(folder):
     return path
 
 
+def test_judged_passages_that_are_not_there_do_not_count(experiment):
+    whole = toy_collection(["1", "2"])
+    part = Collection("part", corpus=whole.corpus.iloc[:1], topics=whole.topics, qrels=whole.qrels)
+    assert experiment.held(part.get_qrels(), part)["qid"].tolist() == ["1"]
+
+
 def test_draws_depend_on_qids_only(experiment):
     topics = pd.DataFrame({"qid": [str(i) for i in range(50)], "query": "q"})
     drawn = set(experiment.draw(topics, 10, 1, "test")["qid"])
