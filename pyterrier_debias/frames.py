@@ -124,24 +124,6 @@ def _examples(ids: set[str]) -> str:
     return ", ".join(repr(i) for i in sorted(ids)[:3]) or "none"
 
 
-def rank_of(scores: np.ndarray, docnos: np.ndarray) -> np.ndarray:
-    """Ranks from 0 by descending score; ties by descending docno, as trec_eval breaks them.
-
-    The result depends on the (score, docno) pairs only, not on their order.
-
-    Args:
-        scores: Shape [n].
-        docnos: Shape [n], strings.
-
-    Returns:
-        Integer ranks, shape [n].
-    """
-    order = np.lexsort((docnos, scores))[::-1]
-    ranks = np.empty(len(order), dtype=np.int64)
-    ranks[order] = np.arange(len(order))
-    return ranks
-
-
 def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
     """Give a scored frame ranks that agree with its scores, and sort it by them.
 

@@ -8,6 +8,7 @@ asks with :func:`provided`. Whoever brings a collection of their own writes a cl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 import pandas as pd
@@ -64,6 +65,28 @@ def provided(dataset: Any, method: str, *args: Any) -> Any:
         return function(*args)
     except (NotImplementedError, InputError):
         return None
+
+
+def corpus_batches(corpus: Any, rows: int, *, verbose: bool = False) -> Iterator[pd.DataFrame]:
+    """Cut a corpus into frames.
+
+    Args:
+        corpus: A dataset (``get_corpus_iter``), a frame, or an iterable of dictionaries.
+        rows: Documents of a frame; the last one may hold fewer.
+        verbose: Whether to show progress.
+
+    Yields:
+        Frames in the corpus' order.
+    """
+    if isinstance(corpus, pd.DataFrame):
+        batches = (corpus.iloc[start : start + rows] for start in range(0, len(corpus), rows))
+    else:
+        documents = iter(corpus.get_corpus_iter() if hasattr(corpus, "get_corpus_iter") else corpus)
+        batches = map(pd.DataFrame.from_records, iter(lambda: list(islice(documents, rows)), []))
+    with pt.tqdm(desc="encoding the corpus", unit="doc", disable=not verbose) as bar:
+        for batch in batches:
+            yield batch
+            bar.update(len(batch))
 
 
 class TextLoader(Stage):

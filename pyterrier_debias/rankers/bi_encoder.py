@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,6 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias import frames
+from pyterrier_debias.collections.base import corpus_batches
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.packed import PackedBert
@@ -237,15 +237,8 @@ class BiEncoder(TwoTowers):
         return Retriever(self, vectors, num_results=num_results, verbose=verbose)
 
     def _corpus_vectors(self, corpus: Any, verbose: bool) -> Iterator[Batch]:
-        documents: Iterable[dict[str, Any]]
-        if isinstance(corpus, pd.DataFrame):
-            documents = (dict(zip(corpus.columns, row)) for row in zip(*(corpus[c].tolist() for c in corpus.columns)))
-        else:
-            documents = corpus.get_corpus_iter() if hasattr(corpus, "get_corpus_iter") else corpus
-        documents = iter(pt.tqdm(documents, desc="encoding the corpus", unit="doc", disable=not verbose))
         cuts: list[np.ndarray] = []
-        while rows := list(islice(documents, _CORPUS_ROWS)):
-            frame = pd.DataFrame.from_records(rows)
+        for frame in corpus_batches(corpus, _CORPUS_ROWS, verbose=verbose):
             pt.validate.document_frame(frame, extra_columns=self.text_columns(), context=self)
             docnos = frames.with_string_ids(frame)["docno"].tolist()
             yield docnos, self._encode(self.documents(frame), "document", cuts)

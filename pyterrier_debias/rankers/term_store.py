@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyterrier as pt
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.files import whole_folder
@@ -19,31 +16,8 @@ _FORMAT = 1
 
 DTYPES = ("float32", "float16")
 
-#: Documents that are encoded at a time when a corpus is turned into vectors.
-_CORPUS_ROWS = 1024
-
 #: Names of some documents, and one matrix [terms, d] for each of them.
 Batch = tuple[list[str], list[np.ndarray]]
-
-
-def corpus_batches(corpus: Any, verbose: bool) -> Iterator[pd.DataFrame]:
-    """Cut a corpus into frames.
-
-    Args:
-        corpus: A dataset (``get_corpus_iter``), a frame, or an iterable of dictionaries.
-        verbose: Whether to show progress.
-
-    Yields:
-        Frames of some documents each.
-    """
-    if isinstance(corpus, pd.DataFrame):
-        yield from (corpus.iloc[start : start + _CORPUS_ROWS] for start in range(0, len(corpus), _CORPUS_ROWS))
-        return
-    documents = iter(corpus.get_corpus_iter() if hasattr(corpus, "get_corpus_iter") else corpus)
-    with pt.tqdm(desc="encoding the corpus", unit="doc", disable=not verbose) as bar:
-        while rows := list(islice(documents, _CORPUS_ROWS)):
-            yield pd.DataFrame.from_records(rows)
-            bar.update(len(rows))
 
 
 class TermStore:

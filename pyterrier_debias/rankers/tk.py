@@ -11,10 +11,11 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias import frames
+from pyterrier_debias.collections.base import corpus_batches
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, Ranker, loading, quiet
-from pyterrier_debias.rankers.term_store import TermStore, corpus_batches
+from pyterrier_debias.rankers.term_store import TermStore
 from pyterrier_debias.rankers.towers import places
 from pyterrier_debias.stage import Stage
 
@@ -32,6 +33,9 @@ _COMPARED = 16_000_000
 _BARE = engine.Template((), (), (), None)
 
 _PROBE = "The harbour bridge of 1932 carries eight lanes, two railway tracks and a footpath."
+
+#: Documents that are read at a time when a corpus is turned into vectors.
+_CORPUS_ROWS = 1024
 
 
 class TK(Ranker):
@@ -368,7 +372,7 @@ class TK(Ranker):
             corpus = TermStore.open(corpus)
         if isinstance(corpus, TermStore):
             return PrecomputedTK(self, corpus, verbose=verbose)
-        batches = (self._stored(rows) for rows in corpus_batches(corpus, verbose))
+        batches = (self._stored(rows) for rows in corpus_batches(corpus, _CORPUS_ROWS, verbose=verbose))
         return PrecomputedTK(
             self, TermStore.make(batches, folder=folder, dtype=dtype, probe=self.probe(), overwrite=overwrite), verbose=verbose
         )

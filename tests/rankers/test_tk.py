@@ -309,7 +309,7 @@ def test_half_the_room(tk, tmp_path):
 
 def test_a_corpus_in_pieces_gives_the_same(tk, monkeypatch):
     whole = tk.precomputed(CORPUS)
-    monkeypatch.setattr("pyterrier_debias.rankers.term_store._CORPUS_ROWS", 2)
+    monkeypatch.setattr("pyterrier_debias.rankers.tk._CORPUS_ROWS", 2)
     for corpus in (CORPUS, iter(CORPUS.to_dict("records"))):
         pieces = tk.precomputed(corpus)
         np.testing.assert_array_equal(pieces.store.lengths, whole.store.lengths)
