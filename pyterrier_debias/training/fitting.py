@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -16,7 +16,7 @@ import pyterrier as pt
 from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.files import whole_folder, write_whole
-from pyterrier_debias.training.groups import make_groups
+from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.losses import get_loss
 from pyterrier_debias.training.options import Training
 from pyterrier_debias.training.report import ABOUT, TrainingReport, read_about
@@ -83,50 +83,9 @@ class Fittable(pt.Estimator):
         Example:
             ``(bm25 >> texts >> CrossEncoder(model, training=Training(epochs=2))).fit(topics, qrels, va_topics, va_qrels)``
         """
-        self.check_options()
-        training = self.training if self.training is not None else Training()
-        name = type(self).__name__
-        if (res_va is None) != (qrels_va is None):
-            raise InputError(f"{name}: fit needs validation candidates and their judgements both, or neither")
-        if training.patience is not None and res_va is None:
-            raise InputError(f"{name}: Training(patience={training.patience}) needs validation: fit(..., res_va, qrels_va)")
-        groups = make_groups(
-            res_tr,
-            qrels_tr,
-            text_columns=self.text_columns(),
-            min_label=training.min_label,
-            need_negatives=training.negatives_per_positive > 0,
-            stage=self,
+        self.training_report = fit_ranker(
+            self, lambda training, groups: self.method(training), self.training, (res_tr, qrels_tr), (res_va, qrels_va)
         )
-        skipped = {what: n for what, n in groups.counts.items() if n and what in ("without a positive", "without a negative")}
-        if skipped:
-            logger.warning(
-                "%s: trains on %d of %d queries; %s",
-                name,
-                len(groups),
-                groups.counts["queries"],
-                ", ".join(f"{n} are {what}" for what, n in skipped.items()),
-            )
-        validation = None
-        if res_va is not None:
-            from pyterrier_debias.training.validation import Validation
-
-            pt.validate.result_frame(res_va, extra_columns=["query", *self.text_columns()], context=self)
-            validation = Validation(
-                res_va, qrels_va, self.documents(res_va), metric=training.metric, depths=training.depths(), stage=self
-            )
-        if self.dtype != "float32":
-            raise InputError(
-                f"{name}: dtype={self.dtype!r} cannot be trained; fit with dtype='float32' (and, for speed, "
-                f"Training(precision='bfloat16')), then score the saved ranker with dtype={self.dtype!r}"
-            )
-        from pyterrier_debias.training.trainer import take_device, train
-
-        take_device(self)
-        try:
-            self.training_report = train(self, self.method(training), groups, training, validation)
-        finally:
-            self.mark_trained()
         return self
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -258,6 +217,80 @@ class Fittable(pt.Estimator):
         if curve is not None:
             write_whole(curve, table.to_csv(index=False))
         return table
+
+
+def fit_ranker(
+    ranker: Any,
+    make_method: Callable[[Training, Groups], Method],
+    training: Training | None,
+    train_on: tuple[pd.DataFrame, pd.DataFrame],
+    validate_on: tuple[pd.DataFrame | None, pd.DataFrame | None] = (None, None),
+    *,
+    stage: Any = None,
+) -> TrainingReport:
+    """Train a ranker in place with a method of training: what ``fit`` of every ranker and of every debiasing stage does.
+
+    Args:
+        ranker: The ranker that is the result.
+        make_method: ``make_method(training, groups)`` gives the module that owns all networks. It is called once the frames are
+            known to be usable; columns that the method needs are asked for there, before it touches a model.
+        training: The options; None for their defaults.
+        train_on: Candidates and judgements.
+        validate_on: Those of validation topics, or None and None.
+        stage: Whom messages name; None for the ranker.
+
+    Returns:
+        How it went.
+
+    Raises:
+        InputError: See :meth:`Fittable.fit`.
+    """
+    stage = ranker if stage is None else stage
+    name = type(stage).__name__
+    (res_tr, qrels_tr), (res_va, qrels_va) = train_on, validate_on
+    ranker.check_options()
+    training = training if training is not None else Training()
+    if (res_va is None) != (qrels_va is None):
+        raise InputError(f"{name}: fit needs validation candidates and their judgements both, or neither")
+    if training.patience is not None and res_va is None:
+        raise InputError(f"{name}: Training(patience={training.patience}) needs validation: fit(..., res_va, qrels_va)")
+    groups = make_groups(
+        res_tr,
+        qrels_tr,
+        text_columns=ranker.text_columns(),
+        min_label=training.min_label,
+        need_negatives=training.negatives_per_positive > 0,
+        stage=stage,
+    )
+    skipped = {what: n for what, n in groups.counts.items() if n and what in ("without a positive", "without a negative")}
+    if skipped:
+        logger.warning(
+            "%s: trains on %d of %d queries; %s",
+            name,
+            len(groups),
+            groups.counts["queries"],
+            ", ".join(f"{n} are {what}" for what, n in skipped.items()),
+        )
+    validation = None
+    if res_va is not None:
+        from pyterrier_debias.training.validation import Validation
+
+        pt.validate.result_frame(res_va, extra_columns=["query", *ranker.text_columns()], context=stage)
+        validation = Validation(
+            res_va, qrels_va, ranker.documents(res_va), metric=training.metric, depths=training.depths(), stage=stage
+        )
+    if ranker.dtype != "float32":
+        raise InputError(
+            f"{name}: dtype={ranker.dtype!r} cannot be trained; fit with dtype='float32' (and, for speed, "
+            f"Training(precision='bfloat16')), then score the saved ranker with dtype={ranker.dtype!r}"
+        )
+    from pyterrier_debias.training.trainer import take_device, train
+
+    take_device(ranker)
+    try:
+        return train(ranker, make_method(training, groups), groups, training, validation)
+    finally:
+        ranker.mark_trained()
 
 
 def _apart(name: str, candidates: dict[str, pd.DataFrame], test: set[str]) -> None:

@@ -37,8 +37,37 @@ class Sampler(Protocol):
         """
 
 
+class ChanceSampler:
+    """A sampler that is told by the chance of each document: a subclass writes :meth:`chances`, and nothing else.
+
+    What a sampler believes can then be looked at without drawing, e.g. by
+    :class:`~pyterrier_debias.HiddenJudgements`.
+    """
+
+    def chances(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
+        """How likely each document of the pool is to be drawn first.
+
+        Args:
+            groups: All groups.
+            group: The query.
+            positive: The row of the positive.
+
+        Returns:
+            float64, one for each of ``group.pool``, of at least 0 and not all 0; the caller divides by their sum.
+        """
+        raise NotImplementedError
+
+    def sample(self, groups: Groups, group: Group, positive: int, n: int, *, seed: int, epoch: int) -> np.ndarray:
+        """Draw without replacement by :meth:`chances`; see :class:`Sampler`. Documents without a chance are never drawn."""
+        docno = groups.column("docno")[positive]
+        chance = keyed_generator(seed, "negatives", str(epoch), group.qid, docno)
+        weights = np.asarray(self.chances(groups, group, positive), dtype=np.float64)
+        n = min(n, int((weights > 0).sum()))
+        return chance.choice(group.pool, size=n, replace=False, p=weights / weights.sum())
+
+
 @dataclass(frozen=True)
-class UniformNegatives:
+class UniformNegatives(ChanceSampler):
     """Draw from the pool with equal chance, anew in each epoch.
 
     When not to use it: where most of the pool says nothing (a very deep first stage), which makes negatives too easy; cut the
@@ -48,8 +77,12 @@ class UniformNegatives:
         ``Training(negatives=UniformNegatives(), negatives_per_positive=4)``
     """
 
+    def chances(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
+        """The same for each document of the pool; see :class:`ChanceSampler`."""
+        return np.ones(len(group.pool))
+
     def sample(self, groups: Groups, group: Group, positive: int, n: int, *, seed: int, epoch: int) -> np.ndarray:
-        """Draw negatives; see :class:`Sampler`."""
+        """Draw negatives; see :class:`Sampler`. (Without ``p`` numpy draws faster, and as it did in earlier versions.)"""
         docno = groups.column("docno")[positive]
         chance = keyed_generator(seed, "negatives", str(epoch), group.qid, docno)
         return chance.choice(group.pool, size=min(n, len(group.pool)), replace=False)
