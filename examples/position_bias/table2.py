@@ -12,6 +12,7 @@ is the default, `--config full.json` is near the paper's (a GPU, and GloVe's fil
 """
 
 import sys
+from collections.abc import Sequence
 
 import pandas as pd
 from experiment import (
@@ -41,6 +42,7 @@ from experiment import (
 from figure2 import some_passages
 
 from pyterrier_debias import MATSProbe
+from pyterrier_debias.position.mats_probe import plot_ats
 from pyterrier_debias.statistics import t_interval
 
 ARMS = ("natural", "planted")
@@ -87,6 +89,18 @@ def effectiveness(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
     return corrected(pd.DataFrame(out))
 
 
+def draw_figure_2(arms: Sequence[Arm], workshop: Workshop) -> None:
+    """ATS over distance of the first seed's rankers as trained on original and on rotated passages, a picture a collection."""
+    for collection in dict.fromkeys(arm.labels["collection"] for arm in arms):
+        results = {}
+        for arm in arms:
+            about = arm.labels
+            if about["collection"] == collection and about["seed"] == 0 and about["trained"] in VIEWS:
+                name = f"{about['arm']}, {about['positional']}, trained on {about['trained']}"
+                results[name] = pd.read_pickle(workshop.folder(arm) / "ats.pkl").under(term_average="paired")
+        plot_ats(results, std="none", path=workshop.out / f"figure_2_{collection.replace(' ', '_')}.png")
+
+
 NOTES = [
     "mats_paper divides by max D - 1 and mats_mean by max D; std_deltas is the spread of ATS(0) - ATS(i) over i, std_pairs that "
     "of the cosines around ATS(i); low and high: 95 % of Student's t over seeds, for mats_paper or for the difference.",
@@ -117,8 +131,9 @@ def main() -> None:
             tk = new_ranker("tk", encoder, settings, seed, positional=positional)
             if trained != "untrained":
                 trainer.fit(tk, "tk", trained, seed, planted=arm == "planted", checkpoints=checkpoints)
-            mats = MATSProbe(tk, max_delta=settings.max_delta).mats(passages[material.name])
-            mats.assign(**labels).to_csv(folder / "mats.csv", index=False)
+            result = MATSProbe(tk, max_delta=settings.max_delta).result(passages[material.name])
+            result.mats().assign(**labels).to_csv(folder / "mats.csv", index=False)
+            pd.to_pickle(result, folder / "ats.pkl")
             views = trainer.candidates.for_tests(topics, settings)
             return measure(tk, views, material.qrels["test"], topics["qid"].tolist())
 
@@ -141,6 +156,7 @@ def main() -> None:
         return
     rows = workshop.carry_out([arm for _, arm in arms], seconds)
     mats = pd.concat([pd.read_csv(workshop.folder(arm) / "mats.csv") for _, arm in arms], ignore_index=True)
+    draw_figure_2([arm for _, arm in arms], workshop)
     tables = {
         "table_1": sizes,
         "mats": mats_table(mats),
