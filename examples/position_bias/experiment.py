@@ -804,24 +804,43 @@ def plain_delta(original: float, rotated: float) -> float:
 # Results
 
 
+def cell(column: str, value: Any) -> str:
+    """A value to read: numbers with three digits, p values with two significant ones."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float):
+        return f"{value:.2g}" if column in ("p", "p_corrected") else f"{value:.3f}"
+    return str(value)
+
+
 def markdown(table: pd.DataFrame) -> str:
-    """A table in Markdown; numbers with three digits, p values with two significant ones."""
-
-    def cell(column: str, value: Any) -> str:
-        if value is None or (isinstance(value, float) and math.isnan(value)):
-            return ""
-        if isinstance(value, float):
-            return f"{value:.2g}" if column.startswith("p") and column in ("p", "p_corrected") else f"{value:.3f}"
-        return str(value)
-
+    """A table in Markdown."""
     columns = [str(column) for column in table.columns]
     lines = [columns, ["---"] * len(columns)]
     lines += [[cell(c, v) for c, v in zip(columns, row)] for row in table.astype(object).itertuples(index=False)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def restructured(table: pd.DataFrame, caption: str) -> str:
+    """A table in reStructuredText, for the documentation: narrower than the CSV.
+
+    Limits of an interval stand in brackets behind their figure; what is the same in all rows stands in the caption.
+    """
+    columns = {str(name): [cell(str(name), v) for v in table[name].astype(object)] for name in table.columns}
+    for low in [name for name in columns if name == "low" or name.endswith("_low")]:
+        values = list(columns)[list(columns).index(low) - 1]
+        limits = zip(columns[values], columns.pop(low), columns.pop(f"{low.removesuffix('low')}high"))
+        columns[values] = [f"{value} [{lower}, {upper}]" if lower else value for value, lower, upper in limits]
+    constant = [name for name, cells in columns.items() if len(table) > 1 and len(set(cells)) == 1]
+    caption = "; ".join([caption, *(f"{name.replace('_', ' ')} {columns.pop(name)[0]}" for name in constant)])
+    lines = [f".. list-table:: {caption}", "   :header-rows: 1", ""]
+    for row in [[name.replace("_", " ") for name in columns], *zip(*columns.values())]:
+        lines += [f"   {'* -' if at == 0 else '  -'} {value}".rstrip() for at, value in enumerate(row)]
+    return "\n".join(lines) + "\n"
+
+
 def write_results(out: Path, title: str, settings: Settings, tables: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:
-    """Write each table as CSV, and all of it with settings and versions as JSON and as Markdown, and print the latter.
+    """Write each table as CSV and for the documentation, and all with settings and versions as JSON and as Markdown; print it.
 
     Args:
         out: Where.
@@ -851,6 +870,7 @@ def write_results(out: Path, title: str, settings: Settings, tables: Mapping[str
     }
     for name, table in tables.items():
         write_whole(out / f"{name}.csv", table.to_csv(index=False))
+        write_whole(out / f"{name}.inc", restructured(table, f"{title}: {name.replace('_', ' ')}"))
     write_whole(out / "results.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     write_whole(out / "results.md", page)
     print(f"\n{page}\nwritten to {out}")

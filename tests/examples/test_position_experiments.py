@@ -391,3 +391,22 @@ def test_markdown_table(experiment):
     assert experiment.markdown(table) == (
         "| a | value | p | n |\n| --- | --- | --- | --- |\n| x | 0.123 | 1e-05 | 3 |\n| y |  | 1 | 4 |\n"
     )
+
+
+def test_table_for_the_documentation(experiment):
+    gaps = {"gap": [0.12345, 0.5], "low": [0.1, np.nan], "high": [0.2, np.nan]}
+    table = pd.DataFrame({"a": ["x", "y"], **gaps, "p": [0.00001, 1.0], "seeds": [3, 3]})
+    assert experiment.restructured(table, "Title").splitlines() == [
+        ".. list-table:: Title; seeds 3",
+        "   :header-rows: 1",
+        "",
+        "   * - a",
+        "     - gap",
+        "     - p",
+        "   * - x",
+        "     - 0.123 [0.100, 0.200]",
+        "     - 1e-05",
+        "   * - y",
+        "     - 0.500",
+        "     - 1",
+    ]
