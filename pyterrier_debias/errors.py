@@ -1,4 +1,4 @@
-"""The one exception that users are meant to read. Floor 0."""
+"""The exceptions that users are meant to read. Floor 0."""
 
 
 class InputError(ValueError):
@@ -7,3 +7,7 @@ class InputError(ValueError):
     The message is one line that names the place (stage, file and line, column or row) and the remedy; the
     command line prints it as it is and exits with code 2.
     """
+
+
+class NotProvidedError(InputError):
+    """Raised by a collection that has no such thing (a split, candidates, answers): who can do without it goes on."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.errors import InputError, NotProvidedError
 from pyterrier_debias.frames import with_string_ids
 from pyterrier_debias.stage import Stage
 
@@ -57,13 +57,16 @@ def provided(dataset: Any, method: str, *args: Any) -> Any:
 
     Returns:
         What the method returned, or None where the dataset lacks it.
+
+    Raises:
+        InputError: Where the dataset has it and cannot give it, e.g. after a download that failed.
     """
     function = getattr(dataset, method, None)
     if function is None:
         return None
     try:
         return function(*args)
-    except (NotImplementedError, InputError):
+    except (NotImplementedError, NotProvidedError):
         return None
 
 
@@ -236,7 +239,7 @@ class Collection:
     def _of(self, frames: Mapping[str, pd.DataFrame], variant: str | None, what: str) -> pd.DataFrame:
         split = self.split if variant is None else variant
         if split not in frames:
-            raise InputError(f"{self.name}: no {what} for {split!r}; there are {', '.join(frames) or 'none'}")
+            raise NotProvidedError(f"{self.name}: no {what} for {split!r}; there are {', '.join(frames) or 'none'}")
         return frames[split]
 
     def text_loader(self, fields: Any = "text", *, verbose: bool = False) -> TextLoader:

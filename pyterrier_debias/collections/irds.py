@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.errors import InputError, NotProvidedError
 from pyterrier_debias.frames import ranked, with_string_ids
 from pyterrier_debias.stage import Stage
 
@@ -215,7 +215,7 @@ def id_of_split(irds_id: str, split: str | None) -> str:
     candidates = [f"{irds_id}/{split}", *([f"{above}/{split}"] if above else [])]
     known = [candidate for candidate in candidates if _known(candidate)]
     if not known:
-        raise InputError(
+        raise NotProvidedError(
             f"irds:{irds_id}: ir_datasets knows no {' and no '.join(candidates)}; see https://ir-datasets.com for the splits"
         )
     return known[0]
@@ -242,7 +242,7 @@ def _records(irds_id: str, kind: str) -> Iterator[Any]:
     """The documents, queries, qrels or scoreddocs of a dataset."""
     reference = _reference(irds_id)
     if not reference.has(kind):
-        raise InputError(f"irds:{irds_id}: it has no {kind}; name a part of it that has, see https://ir-datasets.com")
+        raise NotProvidedError(f"irds:{irds_id}: it has no {kind}; name a part of it that has, see https://ir-datasets.com")
     with _reached(irds_id, kind):
         yield from getattr(reference, f"{kind}_iter")()
 

@@ -183,6 +183,8 @@ def test_unknown_ids_and_missing_networks_are_told():
         open_dataset("irds:nothing/here")
     with pytest.raises(InputError, match=r"its queries could not be downloaded .all download sources failed.; connect"):
         open_dataset("irds:fakefar").get_topics()
+    with pytest.raises(InputError, match="could not be downloaded"):  # which is not to have none
+        provided(open_dataset("irds:fakefar"), "get_topics")
 
 
 def test_opening_downloads_nothing(monkeypatch):
