@@ -250,6 +250,35 @@ def bootstrap_interval(
     return Interval(estimate, float(low), float(high), level, n)
 
 
+def two_level_interval(
+    values: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], *, draws: int = 2000, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """Percentile interval of a statistic of means, over seeds (of training) and queries at once.
+
+    Each draw takes seeds with replacement and queries with replacement, and all drawn seeds see the same drawn queries, as in the
+    experiment. With one seed only queries are drawn. Two things pull in opposite directions: few seeds are drawn from few, which
+    counts (S - 1) / S of the variance between them; what belongs neither to a seed nor to a query alone is counted up to three
+    times.
+
+    Args:
+        values: Shape [seeds, queries, conditions].
+        statistic: From means of shape [..., conditions] to values of shape [...].
+        draws: How many.
+        level: Coverage aimed at.
+        seed: Of the draws.
+
+    Returns:
+        The interval; ``n`` is the number of queries.
+    """
+    seeds, queries, _ = values.shape
+    generator = np.random.default_rng(seed)
+    of_seeds = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws) / seeds
+    of_queries = generator.multinomial(queries, np.full(queries, 1 / queries), size=draws) / queries
+    means = np.einsum("ds,sqc,dq->dc", of_seeds, values, of_queries, optimize=True)
+    low, high = np.quantile(statistic(means), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(statistic(values.mean(axis=(0, 1)))), float(low), float(high), level, queries)
+
+
 def t_interval(values: np.ndarray, *, level: float = 0.95) -> Interval:
     """Student's interval of the mean over units.
 

@@ -206,3 +206,47 @@ def test_exchange_rejects_what_it_cannot_test():
         ours.exchange_test(np.ones((4, 1)))
     with pytest.raises(InputError, match="NaN"):
         ours.exchange_test(np.array([[1.0, np.nan]]))
+
+
+def bootstrap_variance(values):
+    """Exact variance over all ways to draw seeds and queries with replacement, enumerated."""
+    seeds, queries = values.shape
+    means = [
+        values[np.ix_(s, q)].mean()
+        for s in itertools.product(range(seeds), repeat=seeds) for q in itertools.product(range(queries), repeat=queries)
+    ]
+    return np.var(means)
+
+
+def test_two_level_bootstrap_draws_seeds_and_queries():
+    """Its distribution against every possible draw, enumerated."""
+    values = np.random.default_rng(5).normal(size=(3, 4))
+    drawn = []
+
+    def keep(means):
+        drawn.append(means[..., 0])
+        return means[..., 0]
+
+    interval = ours.two_level_interval(values[..., None], keep, draws=60_000)
+    assert interval.estimate == pytest.approx(values.mean())
+    assert np.var(drawn[0]) == pytest.approx(bootstrap_variance(values), rel=0.03)
+    assert drawn[0].mean() == pytest.approx(values.mean(), abs=0.01)
+
+
+def test_two_level_bootstrap_of_one_seed_is_that_of_queries():
+    values = np.random.default_rng(2).normal(size=(1, 500))
+    interval = ours.two_level_interval(values[..., None], lambda m: m[..., 0], draws=4000)
+    half = 1.96 * values.std() / np.sqrt(500)
+    assert interval.low == pytest.approx(values.mean() - half, abs=0.012)
+    assert interval.high == pytest.approx(values.mean() + half, abs=0.012)
+
+
+def test_two_level_bootstrap_covers():
+    """Intervals of five seeds and sixty queries hold the true mean about as often as they say."""
+    generator, hits, trials = np.random.default_rng(11), 0, 300
+    for trial in range(trials):
+        of_seed, of_query = generator.normal(0, 0.1, (5, 1)), generator.normal(0, 1, (1, 60))
+        values = of_seed + of_query + generator.normal(0, 0.5, (5, 60))
+        interval = ours.two_level_interval(values[..., None], lambda m: m[..., 0], draws=400, seed=trial)
+        hits += interval.low <= 0 <= interval.high
+    assert 0.90 <= hits / trials <= 0.985

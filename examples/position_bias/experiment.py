@@ -48,7 +48,7 @@ from pyterrier_debias.collections.base import provided
 from pyterrier_debias.evaluation import per_query
 from pyterrier_debias.files import whole_folder, write_whole
 from pyterrier_debias.rankers.base import loading, quiet
-from pyterrier_debias.statistics import Interval, correct, wilcoxon
+from pyterrier_debias.statistics import correct, two_level_interval, wilcoxon
 from pyterrier_debias.text import keyed_hash
 from pyterrier_debias.training.report import versions
 
@@ -736,35 +736,6 @@ def matrix(rows: pd.DataFrame, measure: str, by: Sequence[str]) -> tuple[list[tu
     return names, wide.to_numpy(dtype=float).reshape(seeds, queries, -1)
 
 
-def hierarchical_interval(
-    values: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], *, draws: int = 2000, level: float = 0.95, seed: int = 0
-) -> Interval:
-    """Percentile interval of a statistic of means, over seeds and queries at once.
-
-    Each draw takes seeds with replacement and queries with replacement, and all drawn seeds see the same drawn queries, as in the
-    experiment. With one seed only queries are drawn. Two things pull in opposite directions: few seeds are drawn from few, which
-    counts (S - 1) / S of the variance between them; what belongs neither to a seed nor to a query alone is counted up to three
-    times.
-
-    Args:
-        values: Shape [seeds, queries, conditions].
-        statistic: From means of shape [..., conditions] to values of shape [...].
-        draws: How many.
-        level: Coverage aimed at.
-        seed: Of the draws.
-
-    Returns:
-        The interval; ``n`` is the number of queries.
-    """
-    seeds, queries, _ = values.shape
-    generator = np.random.default_rng(seed)
-    of_seeds = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws) / seeds
-    of_queries = generator.multinomial(queries, np.full(queries, 1 / queries), size=draws) / queries
-    means = np.einsum("ds,sqc,dq->dc", of_seeds, values, of_queries, optimize=True)
-    low, high = np.quantile(statistic(means), [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(statistic(values.mean(axis=(0, 1)))), float(low), float(high), level, queries)
-
-
 def compare(before: np.ndarray, after: np.ndarray, draws: int) -> dict[str, Any]:
     """Two conditions: means, their difference with its interval over seeds and queries, and Wilcoxon's test over queries.
 
@@ -776,7 +747,7 @@ def compare(before: np.ndarray, after: np.ndarray, draws: int) -> dict[str, Any]
     Returns:
         ``difference`` (after - before), ``low``, ``high``, ``p`` (of the queries' means over seeds), ``seeds``, ``queries``.
     """
-    interval = hierarchical_interval(np.stack([before, after], axis=-1), lambda m: m[..., 1] - m[..., 0], draws=draws)
+    interval = two_level_interval(np.stack([before, after], axis=-1), lambda m: m[..., 1] - m[..., 0], draws=draws)
     p = wilcoxon(before.mean(axis=0), after.mean(axis=0)).p
     seeds, queries = before.shape
     return {

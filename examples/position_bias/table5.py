@@ -26,7 +26,6 @@ from experiment import (
     draw,
     encoder_of,
     expected_seconds,
-    hierarchical_interval,
     load_ranker,
     matrix,
     measure,
@@ -42,6 +41,7 @@ from experiment import (
 )
 
 from pyterrier_debias import InputError
+from pyterrier_debias.statistics import two_level_interval
 
 #: Start of the target's training, by the view of the source's passages.
 STARTS = {"target only": None, "original, then target": "original", "rotated, then target": "rotated"}
@@ -55,7 +55,7 @@ def by_start(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
             starts, values = matrix(part, name, ["arm"])
             for start in STARTS:
                 i = starts.index((start,))
-                interval = hierarchical_interval(values, lambda m, i=i: m[..., i], draws=draws)
+                interval = two_level_interval(values, lambda m, i=i: m[..., i], draws=draws)
                 out.append(
                     {
                         "ranker": RANKERS[ranker],

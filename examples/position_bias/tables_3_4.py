@@ -34,7 +34,6 @@ from experiment import (
     draw,
     encoder_of,
     expected_seconds,
-    hierarchical_interval,
     matrix,
     measure,
     minutes,
@@ -52,6 +51,7 @@ from experiment import (
 
 from pyterrier_debias import InputError
 from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.statistics import two_level_interval
 
 ARMS = ("planted", "natural")
 
@@ -152,8 +152,8 @@ def gap_closed(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
             def gap(m, trained, at=at):
                 return m[..., at[trained, "original"]] - m[..., at[trained, "rotated"]]
 
-            smaller = hierarchical_interval(values, lambda m: gap(m, "original") - gap(m, "rotated"), draws=draws)
-            share = hierarchical_interval(values, lambda m: share_closed(gap(m, "original"), gap(m, "rotated")), draws=draws)
+            smaller = two_level_interval(values, lambda m: gap(m, "original") - gap(m, "rotated"), draws=draws)
+            share = two_level_interval(values, lambda m: share_closed(gap(m, "original"), gap(m, "rotated")), draws=draws)
             means = values.mean(axis=(0, 1))
             out.append(
                 {

@@ -170,50 +170,6 @@ def test_deltas_of_nothing_are_not_defined(experiment):
     assert np.isnan(experiment.paper_delta(0.5, 0.0)) and np.isnan(experiment.plain_delta(0.0, 0.5))
 
 
-def bootstrap_variance(values):
-    """Exact variance over all ways to draw seeds and queries with replacement, enumerated."""
-    seeds, queries = values.shape
-    means = [
-        values[np.ix_(s, q)].mean()
-        for s in itertools.product(range(seeds), repeat=seeds) for q in itertools.product(range(queries), repeat=queries)
-    ]
-    return np.var(means)
-
-
-def test_bootstrap_draws_seeds_and_queries(experiment):
-    """Its distribution against every possible draw, enumerated."""
-    values = np.random.default_rng(5).normal(size=(3, 4))
-    drawn = []
-
-    def keep(means):
-        drawn.append(means[..., 0])
-        return means[..., 0]
-
-    interval = experiment.hierarchical_interval(values[..., None], keep, draws=60_000)
-    assert interval.estimate == pytest.approx(values.mean())
-    assert np.var(drawn[0]) == pytest.approx(bootstrap_variance(values), rel=0.03)
-    assert drawn[0].mean() == pytest.approx(values.mean(), abs=0.01)
-
-
-def test_bootstrap_of_one_seed_is_that_of_queries(experiment):
-    values = np.random.default_rng(2).normal(size=(1, 500))
-    interval = experiment.hierarchical_interval(values[..., None], lambda m: m[..., 0], draws=4000)
-    half = 1.96 * values.std() / np.sqrt(500)
-    assert interval.low == pytest.approx(values.mean() - half, abs=0.012)
-    assert interval.high == pytest.approx(values.mean() + half, abs=0.012)
-
-
-def test_bootstrap_covers(experiment):
-    """Intervals of five seeds and sixty queries hold the true mean about as often as they say."""
-    generator, hits, trials = np.random.default_rng(11), 0, 300
-    for trial in range(trials):
-        of_seed, of_query = generator.normal(0, 0.1, (5, 1)), generator.normal(0, 1, (1, 60))
-        values = of_seed + of_query + generator.normal(0, 0.5, (5, 60))
-        interval = experiment.hierarchical_interval(values[..., None], lambda m: m[..., 0], draws=400, seed=trial)
-        hits += interval.low <= 0 <= interval.high
-    assert 0.90 <= hits / trials <= 0.985
-
-
 def test_matrix_and_compare(experiment):
     rows = pd.DataFrame(
         [(seed, qid, view, 100 * seed + 10 * int(qid) + (view == "rotated")) for seed in (1, 0) for qid in "21"
