@@ -1,0 +1,401 @@
+"""Ask a judge about unlabelled candidates before training on them. Floor 3."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias import frames
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.pooling.emphasis import COLUMNS, pool_chances
+from pyterrier_debias.pooling.scores import scores_by
+from pyterrier_debias.stage import Stage
+from pyterrier_debias.training.groups import grades, make_groups
+from pyterrier_debias.training.options import Training
+
+logger = logging.getLogger(__name__)
+
+#: What may be done to a candidate that the judge holds for relevant.
+ACTIONS = ("relabel", "drop")
+
+#: Columns of the frame of changes.
+CHANGES = ["qid", "docno", "score", "action"]
+
+#: The files of ours in a saved folder.
+_ABOUT, _CHANGED = "pyterrier_debias_relabel.json", "pyterrier_debias_relabelled.csv"
+
+#: ``judge(frame)`` gives one number a row.
+Judge = Callable[[pd.DataFrame], Any]
+
+
+def relabel(
+    candidates: pd.DataFrame,
+    qrels: pd.DataFrame,
+    judge: Judge | pt.Transformer,
+    *,
+    action: str = "relabel",
+    threshold: float = 0.5,
+    depth: int | None = None,
+    label: int = 1,
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Show unjudged candidates to a judge, and make those that it holds for relevant positives, or leave them out.
+
+    Only queries that have judgements are looked at, and no pair that is judged, whatever its grade, is shown or changed.
+
+    Args:
+        candidates: Candidates ``qid``, ``docno``, and what the judge reads; ``rank`` (from 0) where ``depth`` is given.
+        qrels: Judgements ``qid``, ``docno``, ``label``.
+        judge: A function from a frame of candidates to one number a row, or a transformer whose scores are these numbers.
+        action: ``'relabel'`` adds judgements, ``'drop'`` takes candidates away.
+        threshold: The lowest number of a relevant document.
+        depth: How many of a query's candidates are shown, by rank; None for all.
+        label: The grade of what is relabelled.
+
+    Returns:
+        The candidates, the judgements, and what was changed: ``qid``, ``docno``, ``score`` (the judge's number), ``action``.
+
+    Raises:
+        InputError: For an option that is not known, or a judge whose answer is not one number a row.
+
+    Example:
+        >>> found = pd.DataFrame({"qid": ["1", "1", "1"], "docno": ["d1", "d2", "d3"]})
+        >>> qrels = pd.DataFrame({"qid": ["1"], "docno": ["d1"], "label": [1]})
+        >>> _, qrels, changes = relabel(found, qrels, lambda frame: frame["docno"] == "d3")
+        >>> qrels.values.tolist(), changes.values.tolist()
+        ([['1', 'd1', 1], ['1', 'd3', 1]], [['1', 'd3', 1.0, 'relabel']])
+    """
+    check_options("relabel", judge, action, threshold, depth)
+    pt.validate.columns(candidates, includes=["qid", "docno", *(["rank"] if depth is not None else [])])
+    rows, judged = frames.with_string_ids(candidates), grades(qrels, "relabel")
+    frames.check_pairs(rows, "relabel")
+    known, asked = set(zip(judged["qid"], judged["docno"])), set(judged["qid"])
+    shown = np.array([qid in asked and (qid, docno) not in known for qid, docno in zip(rows["qid"], rows["docno"])], dtype=bool)
+    if depth is not None:
+        shown &= (rows["rank"] < depth).to_numpy(dtype=bool)
+    scores = np.full(len(rows), -np.inf)
+    scores[shown] = _judged(judge, rows[shown].reset_index(drop=True))
+    changed = shown & (scores >= threshold)
+    changes = rows.loc[changed, ["qid", "docno"]].assign(score=scores[changed], action=action).reset_index(drop=True)
+    return (*apply(candidates, qrels, changes, label=label), changes)
+
+
+def apply(
+    candidates: pd.DataFrame, qrels: pd.DataFrame, changes: pd.DataFrame, *, label: int = 1
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Make changes that were decided before.
+
+    Args:
+        candidates: Candidates ``qid``, ``docno``.
+        qrels: Judgements ``qid``, ``docno``, ``label``.
+        changes: ``qid``, ``docno``, ``action``, see :func:`relabel`.
+        label: The grade of what is relabelled.
+
+    Returns:
+        The candidates and the judgements; the frames that were given stay as they are.
+    """
+    dropped = set(changes.loc[changes["action"] == "drop", ["qid", "docno"]].itertuples(index=False, name=None))
+    added = changes.loc[changes["action"] == "relabel", ["qid", "docno"]].assign(label=label)
+    if dropped:
+        rows = frames.with_string_ids(candidates)
+        keep = np.array([pair not in dropped for pair in zip(rows["qid"], rows["docno"])], dtype=bool)
+        candidates = candidates[keep].reset_index(drop=True)
+    if len(added):
+        qrels = pd.concat([grades(qrels, "relabel"), added], ignore_index=True)
+    return candidates, qrels
+
+
+def check_options(name: str, judge: Any, action: str, threshold: float, depth: int | None) -> None:
+    """Refuse options that cannot be used; see :func:`relabel`.
+
+    Raises:
+        InputError: Naming the option and what it may be.
+    """
+    if not callable(judge):
+        raise InputError(f"{name}: judge is a {type(judge).__name__}; give a function from a frame to numbers, or a transformer")
+    if action not in ACTIONS:
+        raise InputError(f"{name}: action={action!r} is not known; use one of {', '.join(map(repr, ACTIONS))}")
+    if np.isnan(threshold):
+        raise InputError(f"{name}: threshold={threshold!r} is no number")
+    if depth is not None and depth < 1:
+        raise InputError(f"{name}: depth={depth!r} must be at least 1, or None for all candidates")
+
+
+def _judged(judge: Judge | pt.Transformer, frame: pd.DataFrame) -> np.ndarray:
+    """The judge's numbers, checked."""
+    if len(frame) == 0:
+        return np.empty(0)
+    if isinstance(judge, pt.Transformer):
+        return scores_by(judge, frame, "relabel")
+    answer = judge(frame)
+    try:
+        numbers = np.asarray(answer, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"relabel: the judge's answer holds no numbers ({error}); it must give one a row") from error
+    if numbers.shape != (len(frame),):
+        raise InputError(f"relabel: the judge got {len(frame)} rows and gave shape {numbers.shape}; it must give one number each")
+    frames.check_scores(frame[["qid", "docno"]].assign(score=numbers), "relabel, the judge")
+    return numbers
+
+
+class RelabelReranker(Stage, pt.Estimator):
+    """Let a judge look at unlabelled candidates before a ranker is trained on them.
+
+    :meth:`fit` shows the unjudged candidates of the training queries to the judge. Those at or above the threshold become
+    positives (``action='relabel'``) or leave the pool of negatives (``'drop'``); then a copy of the ranker is trained on what
+    results. The ranker that was passed is not changed; fitting again judges anew and goes on from the fitted weights.
+    Validation topics are not touched.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
+    ===============  ==========================================================================
+
+    Source: Thakur, Zhang, Ma and Lin, "Hard Negatives, Hard Lessons: Revisiting Training Data Quality for Robust Information
+    Retrieval with LLMs" (RLHN), 2025, arXiv 2505.16967, who let LLMs judge hard negatives and find relabelling better than
+    dropping.
+
+    Assumes that the judge is right more often than the missing label, and for reasons that are not the ranker's own.
+    **Circularity:** a judge that is the ranker itself, its teacher, or a model of the same family passes its own preferences on
+    as truth; judgements of the same kind in the test would then applaud. Judge with something else than you train, and test on
+    people's judgements.
+
+    Attributes:
+        relabelled: What was changed: ``qid``, ``docno``, ``score`` (the judge's number), ``action``; None before :meth:`fit`.
+
+    When not to use it: where the judge is the ranker (see above); where judging every candidate costs more than labelling some
+    (use ``depth``); where many of a query's candidates are relevant and ``'drop'`` would leave easy ones only.
+
+    Example:
+        ``judged = RelabelReranker(CrossEncoder(model), judge=llm_judge, depth=20)``,
+        ``(bm25 >> AddJudged(qrels) >> texts >> judged).fit(topics, qrels)``, with
+        ``def llm_judge(frame): return [ask(q, t) for q, t in zip(frame['query'], frame['text'])]``.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "Relabel", "help_url": None}
+
+    _relevance: Any = None
+    relabelled: pd.DataFrame | None = None
+
+    def __init__(
+        self,
+        ranker: Any,
+        judge: Judge | pt.Transformer,
+        *,
+        action: str = "relabel",
+        threshold: float = 0.5,
+        depth: int | None = None,
+        training: Training | None = None,
+    ):
+        """
+        Args:
+            ranker: The ranker to train, of any class with ``fit``.
+            judge: A function from a frame of candidates (with all their columns) to one number a row, or a transformer, e.g.
+                another ranker, whose scores are these numbers. To pickle the stage it must be a function of a module.
+            action: ``'relabel'`` or ``'drop'``.
+            threshold: The lowest number of a relevant document. For a ranker that gives logits, 0 is a probability of .5.
+            depth: How many of a query's candidates are shown to the judge, by rank; None for all.
+            training: How to train; None for the ranker's own ``training``. Its ``min_label`` is the grade of what is relabelled.
+        """
+        super().__init__()
+        self.ranker = ranker
+        self.judge = judge
+        self.action = action
+        self.threshold = threshold
+        self.depth = depth
+        self.training = training
+
+    def fit(
+        self,
+        res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Judge, then train a copy of the ranker; see the class and :meth:`Fittable.fit`.
+
+        Args:
+            res_tr: Candidates ``qid``, ``docno``, ``query`` and the text.
+            qrels_tr: Judgements ``qid``, ``docno``, ``label``.
+            res_va: Candidates of validation topics.
+            qrels_va: Their judgements.
+
+        Returns:
+            The stage itself.
+
+        Raises:
+            InputError: For frames or options that cannot be used, before the judge is asked; for a judge whose answer is not one
+                number a row.
+        """
+        self.check_options()
+        training = self._training()
+        self._groups(res_tr, qrels_tr, training)
+        candidates, qrels, changes = self._relabel(res_tr, qrels_tr, training)
+        logger.info("RelabelReranker: %s of %d candidates (%s)", len(changes), len(res_tr), self.action)
+        ranker = copy.deepcopy(self.ranker) if self._relevance is None else self._relevance
+        ranker.training = training
+        ranker.fit(candidates, qrels, res_va, qrels_va)
+        self._relevance, self.relabelled = ranker, changes
+        return self
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Score and rank with the fitted ranker.
+
+        Raises:
+            InputError: Before :meth:`fit`, for any frame that is not empty.
+        """
+        pt.validate.result_frame(inp, extra_columns=["query", *self.text_columns()], context=self)
+        if len(inp) == 0:
+            return frames.ranked(inp, self)
+        return self.relevance.transform(inp)
+
+    @property
+    def relevance(self) -> Any:
+        """The fitted ranker, which works on its own."""
+        if self._relevance is None:
+            raise InputError("RelabelReranker: fit() must be called first; to score without training use the ranker itself")
+        return self._relevance
+
+    def emphasis(self, res: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
+        """How much each candidate counts as a negative; see :func:`~pyterrier_debias.pooling.emphasis.emphasis_of`.
+
+        What the judge holds for relevant counts 0, and the others of its pool accordingly more. After :meth:`fit` its decisions
+        hold; before, the judge is asked.
+
+        Args:
+            res: The candidates.
+            qrels: The judgements.
+
+        Returns:
+            ``qid``, ``positive``, ``docno``, ``emphasis``: a row for each judged positive and each document of its pool.
+
+        Raises:
+            InputError: Where the sampler of negatives does not tell its chances.
+        """
+        self.check_options()
+        training = self._training()
+        before = pool_chances(self._groups(res, qrels, training), Training())
+        if self.relabelled is None:
+            candidates, judged, _ = self._relabel(res, qrels, training)
+        else:
+            candidates, judged = apply(res, qrels, self.relabelled, label=training.min_label)
+        after = pool_chances(self._groups(candidates, judged, training), training)
+        keys = ["qid", "positive"]
+        both = before.drop(columns="emphasis").merge(after, on=[*keys, "docno"], how="left").fillna({"emphasis": 0.0})
+        # Chances are relative to equal ones over the pool as it was.
+        sizes = both.groupby(keys)["docno"].transform("size") / both.groupby(keys)["emphasis"].transform("sum").where(
+            lambda total: total > 0, 1.0
+        )
+        return both.assign(emphasis=both["emphasis"] * sizes)[COLUMNS]
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the fitted ranker's ordinary model folder, which its own class opens too, with what was changed beside it.
+
+        Args:
+            folder: Where to write; it appears whole or not at all.
+            overwrite: Whether an existing folder may be replaced.
+
+        Raises:
+            InputError: Before :meth:`fit`; where the folder exists and may not be replaced, or cannot be written.
+        """
+        from pyterrier_debias.training.fitting import _process, _together
+
+        relevance = self.relevance
+        if _process() == 0:
+            with whole_folder(folder, overwrite=overwrite) as scratch:
+                relevance.save(scratch)
+                options = {"action": self.action, "threshold": float(self.threshold), "depth": self.depth}
+                about = {
+                    "ranker": f"{type(relevance).__module__}:{type(relevance).__qualname__}",
+                    "options": options,
+                    "judge": getattr(self.judge, "__qualname__", repr(self.judge)),
+                }
+                write_whole(scratch / _ABOUT, json.dumps(about, indent=1) + "\n")
+                write_whole(scratch / _CHANGED, self.relabelled.to_csv(index=False))
+        else:
+            relevance.save(folder)
+        _together()
+
+    @classmethod
+    def load(cls, folder: str | Path, *, judge: Judge | pt.Transformer | None = None, **options: Any) -> Self:
+        """Open what :meth:`save` wrote: fitted, with the options that it was saved with.
+
+        Args:
+            folder: The folder.
+            judge: The judge, which is not saved; needed only to fit again.
+            options: Options to change.
+
+        Returns:
+            A stage; weights are loaded when a score is first asked for.
+
+        Raises:
+            InputError: Where there is no such folder, or it holds something else.
+        """
+        folder = Path(folder).expanduser()
+        try:
+            about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
+            module, _, name = about["ranker"].partition(":")
+            make = getattr(importlib.import_module(module), name)
+            changes = pd.read_csv(folder / _CHANGED, dtype={"qid": str, "docno": str, "score": float}, keep_default_na=False)
+            options = {**about["options"], **options}
+        except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
+            raise InputError(f"RelabelReranker: {folder} holds no saved RelabelReranker ({error}); check the path") from error
+        stage = cls(make.load(folder), judge, **options)
+        stage._relevance, stage.relabelled = make.load(folder), changes[CHANGES]
+        return stage
+
+    @property
+    def training_report(self) -> Any:
+        """How the fitted ranker was trained; None before."""
+        return None if self._relevance is None else self._relevance.training_report
+
+    def text_columns(self) -> list[str]:
+        """The columns that hold the document."""
+        return self.ranker.text_columns()
+
+    def identity(self) -> dict[str, Any]:
+        """The options and, once fitted, the weights in place of how they were trained."""
+        identity = super().identity()
+        if self._relevance is None:
+            return identity
+        return {**identity, "training": None, "relevance": self._relevance.identity()}
+
+    def check_options(self) -> None:
+        """Refuse options that cannot be used, before the judge is asked or a model loaded.
+
+        Raises:
+            InputError: Naming the option and what it may be.
+        """
+        if not (hasattr(self.ranker, "fit") and hasattr(self.ranker, "text_columns")):
+            raise InputError(f"RelabelReranker: ranker is a {type(self.ranker).__name__}; give a ranker that can be fitted")
+        check_options("RelabelReranker", self.judge, self.action, self.threshold, self.depth)
+
+    def _training(self) -> Training:
+        for training in (self.training, getattr(self.ranker, "training", None)):
+            if training is not None:
+                return training
+        return Training()
+
+    def _groups(self, res: pd.DataFrame, qrels: pd.DataFrame, training: Training) -> Any:
+        return make_groups(
+            res,
+            qrels,
+            text_columns=self.text_columns(),
+            min_label=training.min_label,
+            need_negatives=training.negatives_per_positive > 0,
+            stage=self,
+        )
+
+    def _relabel(self, res: pd.DataFrame, qrels: pd.DataFrame, training: Training) -> tuple[pd.DataFrame, ...]:
+        return relabel(
+            res, qrels, self.judge, action=self.action, threshold=self.threshold, depth=self.depth, label=training.min_label
+        )

@@ -1,0 +1,275 @@
+"""Relabelling: what is shown to the judge, what is changed, and what the stage promises."""
+
+import inspect
+import pickle
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_debias import CrossEncoder, InputError, PlantedRanker
+from pyterrier_debias.pooling.emphasis import emphasis_of
+from pyterrier_debias.pooling.negatives import RankWindow
+from pyterrier_debias.pooling.relabel import RelabelReranker, relabel
+from tests.contract import CHECKS, Case
+from tests.rankers.conftest import one_thread, tiny  # noqa: F401
+from tests.training.worlds import candidates, qrels, training
+
+
+def knows(frame):
+    """A judge who knows what is relevant in the toy collection."""
+    return frame["text"].str.contains("relevant").astype(float)
+
+
+def pooled():
+    """Of each topic's two relevant passages, place 5 alone is labelled."""
+    return qrels()[lambda frame: frame["docno"].str.endswith("-5")].reset_index(drop=True)
+
+
+# The pure function
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.floats(0, 1)), min_size=1, max_size=25),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(-1, 2)), min_size=1, max_size=15),
+    st.sampled_from(["relabel", "drop"]),
+    st.floats(0, 1),
+    st.sampled_from([None, 1, 3]),
+)
+def test_relabel_is_its_definition(rows, judged, action, threshold, depth):
+    frame = pd.DataFrame(rows, columns=["qid", "docno", "truth"]).astype({"qid": str, "docno": str})
+    frame = frame.drop_duplicates(["qid", "docno"]).assign(rank=lambda f: f.groupby("qid").cumcount()).reset_index(drop=True)
+    labels = pd.DataFrame(judged, columns=["qid", "docno", "label"]).astype({"qid": str, "docno": str})
+    labels = labels.drop_duplicates(["qid", "docno"])
+    before, seen = (frame.copy(), labels.copy()), []
+
+    def judge(shown):
+        seen.extend(zip(shown["qid"], shown["docno"]))
+        return shown["truth"]
+
+    out, new, changes = relabel(frame, labels, judge, action=action, threshold=threshold, depth=depth, label=2)
+    known = set(zip(labels["qid"], labels["docno"]))
+    expected = [
+        (qid, docno)
+        for qid, docno, rank in zip(frame["qid"], frame["docno"], frame["rank"])
+        if qid in set(labels["qid"]) and (qid, docno) not in known and (depth is None or rank < depth)
+    ]
+    assert seen == expected
+    truth = {(qid, docno): value for qid, docno, value in zip(frame["qid"], frame["docno"], frame["truth"])}
+    changed = [(*pair, truth[pair], action) for pair in expected if truth[pair] >= threshold]
+    assert list(changes.columns) == ["qid", "docno", "score", "action"]
+    assert list(changes.itertuples(index=False, name=None)) == changed
+    pairs = {change[:2] for change in changed}
+    if action == "drop":
+        assert new.equals(labels)
+        assert out.equals(frame[[pair not in pairs for pair in zip(frame["qid"], frame["docno"])]].reset_index(drop=True))
+    else:
+        assert out is frame
+        assert dict(zip(zip(new["qid"], new["docno"]), new["label"])) == {
+            **dict(zip(zip(labels["qid"], labels["docno"]), labels["label"])),
+            **dict.fromkeys(pairs, 2),
+        }
+    pd.testing.assert_frame_equal(frame, before[0])
+    pd.testing.assert_frame_equal(labels, before[1])
+
+
+def test_a_ranker_can_be_the_judge():
+    frame = candidates()
+    scores = PlantedRanker()(frame).set_index(["qid", "docno"])["score"]
+    threshold = float(scores.median())
+    _, _, changes = relabel(frame, pooled(), PlantedRanker(), threshold=threshold)
+    labelled = set(zip(pooled()["qid"], pooled()["docno"]))
+    expected = {pair for pair, score in scores.items() if score >= threshold and pair not in labelled}
+    assert set(zip(changes["qid"], changes["docno"])) == expected
+    assert 0 < len(expected) < len(frame)
+    by_pair = changes.set_index(["qid", "docno"])["score"]
+    assert (by_pair == scores[by_pair.index]).all()
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda frame: [0.5], r"got 40 rows and gave shape \(1,\)"),
+        (lambda frame: 0.5, r"gave shape \(\)"),
+        (lambda frame: ["yes"] * len(frame), "holds no numbers"),
+        (lambda frame: [np.nan] * len(frame), "column 'score' is NaN"),
+    ],
+)
+def test_a_judges_answer_is_checked(answer, message):
+    with pytest.raises(InputError, match=message):
+        relabel(candidates(), pooled(), answer)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"action": "ask"}, "action='ask' is not known"),
+        ({"threshold": float("nan")}, "threshold=nan"),
+        ({"depth": 0}, "depth=0"),
+        ({"judge": "gpt"}, "judge is a str"),
+    ],
+)
+def test_options_are_refused(options, message):
+    with pytest.raises(InputError, match=f"relabel: {message}"):
+        relabel(**{"candidates": candidates(), "qrels": pooled(), "judge": knows, **options})
+    stage = RelabelReranker(PlantedRanker(), **{"judge": knows, **options})
+    stage.ranker.fit = stage.ranker.text_columns = lambda *args: ["text"]
+    with pytest.raises(InputError, match=f"RelabelReranker: {message}"):
+        stage.fit(candidates(), pooled())
+
+
+def test_nothing_to_show_asks_nobody():
+    def nobody(frame):
+        raise AssertionError("asked")
+
+    everything = candidates()[["qid", "docno"]].assign(label=0)
+    _, same, changes = relabel(candidates(), everything, nobody)
+    assert len(changes) == 0
+    assert same is everything
+
+
+# The stage
+
+
+def small(**options):
+    return training(**{"max_steps": 2, "batch_size": 8, **options})
+
+
+@pytest.fixture(scope="module")
+def fitted(tiny):  # noqa: F811
+    return RelabelReranker(CrossEncoder(tiny()), knows, training=small()).fit(candidates(), pooled())
+
+
+def test_the_judges_finds_become_positives(fitted):
+    assert fitted.relabelled["docno"].tolist() == [f"d{n}-4" for n in range(8)]
+    assert (fitted.relabelled[["score", "action"]] == [1.0, "relabel"]).all(axis=None)
+    assert fitted.training_report.counts["positives"] == 16
+
+
+def test_it_trains_as_if_the_labels_had_been_there(fitted, tiny):  # noqa: F811
+    plain = CrossEncoder(tiny(), training=small()).fit(candidates(), qrels().assign(label=1))
+    assert fitted.relevance.fingerprint() == plain.fingerprint()
+    pd.testing.assert_frame_equal(fitted(candidates("v")), plain(candidates("v")))
+
+
+def test_dropping_trains_without_them(tiny):  # noqa: F811
+    stage = RelabelReranker(CrossEncoder(tiny(), training=small()), knows, action="drop").fit(candidates(), pooled())
+    without = candidates()[lambda frame: ~frame["docno"].str.endswith("-4")]
+    plain = CrossEncoder(tiny(), training=small()).fit(without, pooled())
+    assert stage.relevance.fingerprint() == plain.fingerprint()
+    assert set(stage.relabelled["action"]) == {"drop"}
+
+
+def test_the_given_ranker_stays_and_fitting_again_goes_on(fitted, tiny):  # noqa: F811
+    assert fitted.ranker == CrossEncoder(tiny())
+    assert fitted.relevance != fitted.ranker
+    assert fitted.training_report.started_from == fitted.ranker.fingerprint()
+    again = pickle.loads(pickle.dumps(fitted))
+    again.fit(candidates(), pooled())
+    assert again.training_report.started_from == fitted.relevance.fingerprint()
+
+
+def test_fit_comes_first(tiny):  # noqa: F811
+    stage = RelabelReranker(CrossEncoder(tiny()), knows)
+    for call in (lambda: stage(candidates()), lambda: stage.save("nowhere"), lambda: stage.relevance):
+        with pytest.raises(InputError, match=r"fit\(\) must be called first"):
+            call()
+    assert len(stage(candidates().head(0))) == 0
+    assert stage.training_report is None
+
+
+def test_frames_are_refused_before_the_judge_is_asked(tiny):  # noqa: F811
+    def nobody(frame):
+        raise AssertionError("asked")
+
+    stage = RelabelReranker(CrossEncoder(tiny()), nobody)
+    with pytest.raises(InputError, match="RelabelReranker: no qid is in both"):
+        stage.fit(candidates(), qrels("other"))
+    with pytest.raises(InputError, match="give a ranker that can be fitted"):
+        RelabelReranker(pt.Transformer.identity(), nobody).fit(candidates(), pooled())
+
+
+def test_saved_and_loaded_it_scores_the_same(fitted, tmp_path):
+    fitted.save(tmp_path / "saved")
+    expected = fitted(candidates("v"))
+    for loaded in (CrossEncoder.load(tmp_path / "saved"), RelabelReranker.load(tmp_path / "saved")):
+        pd.testing.assert_frame_equal(loaded(candidates("v")), expected, atol=1e-5)
+        assert loaded.training_report == fitted.training_report
+    pd.testing.assert_frame_equal(loaded.relabelled, fitted.relabelled)
+    assert (loaded.action, loaded.threshold, loaded.depth, loaded.judge) == ("relabel", 0.5, None, None)
+    with pytest.raises(InputError, match="judge is a NoneType"):
+        loaded.fit(candidates(), pooled())
+    with pytest.raises(InputError, match="exists already"):
+        fitted.save(tmp_path / "saved")
+    with pytest.raises(InputError, match="holds no saved RelabelReranker"):
+        RelabelReranker.load(tmp_path)
+
+
+def test_fitting_makes_another_stage(fitted, tiny):  # noqa: F811
+    fresh = RelabelReranker(CrossEncoder(tiny()), knows, training=small())
+    assert fresh != fitted
+    copy = pickle.loads(pickle.dumps(fitted))
+    assert copy == fitted
+    pd.testing.assert_frame_equal(copy.relabelled, fitted.relabelled)
+
+
+def test_in_a_pipeline_it_is_fitted_on_what_reaches_it(fitted, tiny):  # noqa: F811
+    stage = RelabelReranker(CrossEncoder(tiny()), knows, training=small())
+    topics = candidates()[["qid", "query"]].drop_duplicates()
+    (pt.Transformer.from_df(candidates()) >> stage).fit(topics, pooled(), None, None)
+    assert stage == fitted
+
+
+@pytest.mark.parametrize("action", ["relabel", "drop"])
+def test_emphasis_is_gone_from_what_was_found(action, tiny):  # noqa: F811
+    stage = RelabelReranker(CrossEncoder(tiny()), knows, action=action)
+    found = emphasis_of(stage, candidates(), pooled())
+    assert list(found.columns) == ["qid", "positive", "docno", "emphasis"]
+    assert len(found) == 8 * 5  # one labelled positive each, and five others
+    assert (found["emphasis"][found["docno"].str.endswith("-4")] == 0).all()
+    np.testing.assert_allclose(found["emphasis"][~found["docno"].str.endswith("-4")], 5 / 4)
+
+
+def test_emphasis_keeps_the_samplers_chances(tiny):  # noqa: F811
+    """Places 0 to 4 are unlabelled: the judge takes 4, the window leaves 2 and 3."""
+    stage = RelabelReranker(CrossEncoder(tiny()), knows, training=small(negatives=RankWindow(first=2, last=4)))
+    found = stage.emphasis(candidates(), pooled())
+    places = found["docno"].str[-1].astype(int)
+    np.testing.assert_allclose(found["emphasis"], np.where(places.isin([2, 3]), 5 / 2, 0))
+
+
+def test_emphasis_of_a_fitted_stage_asks_nobody_again(fitted):
+    copy = pickle.loads(pickle.dumps(fitted))
+    copy.judge = None
+    copy.judge = lambda frame: 1 / 0
+    pd.testing.assert_frame_equal(copy.emphasis(candidates(), pooled()), fitted.emphasis(candidates(), pooled()))
+
+
+def test_emphasis_is_nothing_where_the_whole_pool_is_gone(tiny):  # noqa: F811
+    def all_of_the_first(frame):
+        return frame["qid"] == "q0"
+
+    found = RelabelReranker(CrossEncoder(tiny()), all_of_the_first, action="drop").emphasis(candidates(), pooled())
+    assert (found["emphasis"][found["qid"] == "q0"] == 0).all()
+    assert (found["emphasis"][found["qid"] != "q0"] == 1).all()
+
+
+def test_inspection(fitted):
+    assert set(pt.inspect.transformer_inputs(fitted)[0]) == {"qid", "docno", "query", "text"}
+    columns = list(candidates().columns)
+    assert pt.inspect.transformer_outputs(fitted, columns) == list(fitted(candidates()).columns)
+
+
+# Inspection builds the stage anew from its options, which forgets what was fitted, as with all estimators.
+@pytest.mark.parametrize("check", [check for check in CHECKS if check not in ("pyterriers_own_tests", "inspection")])
+def test_contract(check, fitted, tiny, monkeypatch):  # noqa: F811
+    def make():
+        return pickle.loads(pickle.dumps(fitted))
+
+    case = Case("RelabelReranker", make, lambda: candidates("v", topics=2), lambda: RelabelReranker(CrossEncoder(tiny()), knows))
+    function = CHECKS[check]
+    function(case, monkeypatch) if "monkeypatch" in inspect.signature(function).parameters else function(case)
