@@ -88,7 +88,8 @@ def audit(
         ),
     ] = None,
     rooms: Annotated[
-        str, typer.Option(metavar="NAMES", help="Which biases to look for: 'all', or names with commas between: position.")
+        str,
+        typer.Option(metavar="NAMES", help="Which biases to look for: 'all', or names with commas between: position, pooling."),
     ] = "all",
     baseline: Annotated[
         str | None, typer.Option(metavar="SYSTEM", help="Compare every system with this one, query by query, such as BM25.")

@@ -1,0 +1,403 @@
+"""The pooling room: are a system's results judged as often as the pool's, and does it matter? Floor 3.
+
+Primary test: per query, Judged@10 of the system equals Judged@10 of the pool's run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.collections.base import provided
+from pyterrier_debias.evaluation import judged_qids, per_query
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult
+from pyterrier_debias.frames import ranked, with_string_ids
+from pyterrier_debias.pooling.unjudged import ExpectedNDCG, infer_judgements, kendall_tau, strictly_ranked
+from pyterrier_debias.statistics import Interval, TestResult, bootstrap_interval, randomisation_test
+from pyterrier_debias.systems import Context, System
+
+_BIAS = "pooling"
+_CUTOFF = 10
+_JUDGED = f"Judged@{_CUTOFF}"
+_MAIN = f"nDCG@{_CUTOFF}"
+#: The ways to treat unjudged documents, the usual one first.
+TREATMENTS = ("as non-relevant", "removed", "inferred")
+_DEPTHS = (1, 2, 3, 5, 10, 15, 20, 30, 50, 100)
+_RESAMPLES = 999
+#: Findings that speak of all systems together.
+_ALL = "all systems"
+
+_INFERRED = (
+    "unjudged documents have the label expected from judged ones of other queries that all systems together rank as highly "
+    "(isotone regression on reciprocal rank fusion)"
+)
+_CONVENTIONS = {
+    "as non-relevant": "unjudged documents count as not relevant, as in trec_eval",
+    "removed": "unjudged documents are taken out, judged ones move up (condensed lists)",
+    "inferred": _INFERRED,
+}
+_POSITIVES_ONLY = (
+    "the judgements list relevant documents only, so that a document that nobody judged cannot be told from one that was found "
+    "not relevant; give judgements with labels of 0 too"
+)
+
+
+def needs(system: System, dataset: Any) -> str | None:
+    """Why a system cannot be examined; None where it can.
+
+    Args:
+        system: The system.
+        dataset: The collection.
+
+    Returns:
+        One sentence, or None.
+    """
+    qrels = provided(dataset, "get_qrels")
+    return None if qrels is None or _tells_unjudged(qrels) else _POSITIVES_ONLY
+
+
+def run(context: Context) -> RoomResult:
+    """Examine the systems of an audit.
+
+    Args:
+        context: Systems, collection, topics and judgements.
+
+    Returns:
+        Findings, the values behind them, and figures.
+    """
+    if not context.systems:
+        return RoomResult([], pd.DataFrame(columns=PER_QUERY_COLUMNS))
+    return _Examined.of(context).result()
+
+
+ROOM = Room(name=_BIAS, needs=needs, run=run)
+
+
+def pools_run(dataset: Any) -> tuple[str, pd.DataFrame] | None:
+    """The run that judgements are thought to be pooled from.
+
+    It is the collection's first run. What labellers were shown (``get_candidates``) comes second only: that list is judged by
+    construction, so that any system with an unjudged document falls behind it, however evenly judgements were made.
+
+    Args:
+        dataset: The collection.
+
+    Returns:
+        A name and a result frame, or None where the collection has neither.
+    """
+    runs = provided(dataset, "get_runs") or {}
+    if runs:
+        name = next(iter(runs))
+        return name, runs[name]
+    shown = provided(dataset, "get_candidates")
+    return None if shown is None else ("the list shown to labellers", shown)
+
+
+def judged_shares(results: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str], cutoffs: Sequence[int]) -> pd.DataFrame:
+    """Which share of each query's first results is judged: ir_measures' Judged@k, at many depths at once.
+
+    Ties of scores are broken as in trec_eval (ir_measures breaks them the other way for this measure), so that every figure of a
+    run is that of one order.
+
+    Args:
+        results: Result frame ``qid``, ``docno``, ``score``.
+        qrels: Judgements.
+        qids: Judged queries.
+        cutoffs: How many results; shares of shorter lists are of what is there.
+
+    Returns:
+        One row a query that has results, in the order of ``qids``; one column a cut-off, in [0, 1].
+
+    Example:
+        >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "score": [2.0, 1.0]})
+        >>> judged = pd.DataFrame({"qid": ["q1", "q2"], "docno": ["d1", "d1"], "label": [0, 0]})
+        >>> judged_shares(run, judged, ["q1", "q2"], [1, 2]).values.tolist()
+        [[1.0, 0.5]]
+    """
+    run = ranked(results[["qid", "docno", "score"]], "results")
+    query, names = pd.factorize(run["qid"])
+    rank = run["rank"].to_numpy()
+    known = run[["qid", "docno"]].merge(qrels[["qid", "docno"]].drop_duplicates(), how="left", indicator=True)
+    known = (known["_merge"] == "both").to_numpy()
+    shares = {}
+    for k in cutoffs:
+        top = rank < k
+        shares[k] = np.bincount(query[top & known], minlength=len(names)) / np.bincount(query[top], minlength=len(names))
+    found = set(names)
+    return pd.DataFrame(shares, index=pd.Index(names, name="qid")).loc[[qid for qid in qids if qid in found]]
+
+
+def judged_difference(
+    system: pd.DataFrame, pool: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str], *, seed: int = 0
+) -> tuple[pd.DataFrame, TestResult]:
+    """The room's primary test: Judged@10 of a system against that of the pool's run, query by query.
+
+    The null hypothesis is that within each query the two lists could be exchanged: judgements were made without regard to which
+    of them a document came from. Signs of the differences are flipped at random. It holds where judgements are drawn evenly from
+    both, where they are drawn from neither, and where everything is judged (all differences are 0, and p is 1). It does *not*
+    hold where relevant documents were judged more often and one of the two finds more of them.
+
+    Args:
+        system: Result frame.
+        pool: Result frame of the pool's run.
+        qrels: Judgements.
+        qids: Judged queries; those for which both have results are compared.
+        seed: Seed of the randomisation.
+
+    Returns:
+        A frame with the columns ``pool``, ``system`` and ``difference`` by ``qid``, and the test of the mean difference.
+    """
+    shares = {}
+    for name, results in (("pool", pool), ("system", system)):
+        shares[name] = judged_shares(results, qrels, qids, [_CUTOFF])[_CUTOFF]
+    frame = pd.DataFrame(shares).dropna().reindex(shares["system"].index.intersection(shares["pool"].index, sort=False))
+    test = randomisation_test(frame["pool"].to_numpy(), frame["system"].to_numpy(), seed=seed)
+    return frame.assign(difference=frame["system"] - frame["pool"]), test
+
+
+def _tells_unjudged(qrels: pd.DataFrame) -> bool:
+    return bool((qrels["label"] <= 0).any())
+
+
+@dataclass(frozen=True, eq=False)
+class _Examined:
+    """All systems of an audit, since documents that one finds tell about another's.
+
+    Attributes:
+        context: The audit.
+        qids: The judged queries.
+        pool: Name and results of the pool's run; None where unknown.
+        judged: System to the share of judged documents, one row a query, one column a cut-off.
+        values: System to nDCG@10, one row a query, one column a treatment; empty where judgements do not tell what is unjudged.
+    """
+
+    context: Context
+    qids: list[str]
+    pool: tuple[str, pd.DataFrame] | None
+    judged: dict[str, pd.DataFrame]
+    values: dict[str, pd.DataFrame]
+
+    @classmethod
+    def of(cls, context: Context) -> _Examined:
+        qids = judged_qids(context.topics, context.qrels)
+        qrels = context.qrels[context.qrels["qid"].isin(set(qids))]
+        results = {system.name: context.results(system) for system in context.systems}
+        pool = pools_run(context.dataset)
+        if pool is not None:
+            own = with_string_ids(pool[1])
+            own = own[own["qid"].isin(set(qids))]
+            pool = (pool[0], own) if len(own) else None
+        deepest = max(int(run["rank"].max()) + 1 for run in results.values())
+        depths = [k for k in _DEPTHS if k <= max(min(deepest, context.depth), _CUTOFF)]
+        judged = {name: judged_shares(run, qrels, qids, depths) for name, run in results.items()}
+        values = {}
+        if _tells_unjudged(qrels):
+            runs = [*results.values(), *([] if pool is None else [pool[1]])]
+            inferred = infer_judgements(runs, qrels, depth=max(context.depth, _CUTOFF))
+            measures = [_MAIN, f"nDCG(judged_only=True)@{_CUTOFF}", ExpectedNDCG(inferred) @ _CUTOFF]
+            for name, run in results.items():
+                found = per_query(strictly_ranked(run, f"run {name!r}"), qrels, measures, qids)
+                values[name] = found.set_axis(list(TREATMENTS), axis=1)
+        return cls(context, qids, pool, judged, values)
+
+    def result(self) -> RoomResult:
+        """Findings, the values behind them, and figures."""
+        findings, frames = [], []
+        for system in self.context.systems:
+            for part in (self._judged(system), self._treated(system.name)):
+                for finding, values in part:
+                    findings.append(finding)
+                    if values is not None:
+                        frames.append(_tidy(finding, values))
+        findings.extend(self._order())
+        return RoomResult(findings, pd.concat(frames, ignore_index=True), self._figures())
+
+    # ------------------------------------------------------------------------------------------- findings
+
+    def _interval(self, values: Any) -> Interval:
+        return bootstrap_interval(np.asarray(values, dtype=float), seed=self.context.seed)
+
+    def _finding(self, system: str, measure: str, group: str, found: Interval, text: str, **more: Any) -> Finding:
+        ends = {"low": found.low, "high": found.high, "n": found.n, "text": f"{system}: {text}"}
+        return Finding(system, _BIAS, measure, group, found.estimate, **{**ends, **more})
+
+    def _judged(self, system: System) -> Iterator[tuple[Finding, pd.Series]]:
+        own = self.judged[system.name][_CUTOFF]
+        interval = self._interval(own)
+        text = f"of its first {_CUTOFF} documents {_share(interval.estimate)} are judged {_brackets(interval)}"
+        if not self.values:
+            text += f"; {_POSITIVES_ONLY}"
+        elif self.pool is None:
+            text += "; the collection names no run that judgements were pooled from (get_runs), so nothing is tested"
+        convention = f"share of the first {_CUTOFF}, or of what is there, that has a label"
+        yield self._finding(system.name, _JUDGED, "system", interval, f"{text}.", convention=convention), own
+        if not self.values or self.pool is None:
+            return
+        name, run = self.pool
+        results = self.context.results(system)
+        frame, test = judged_difference(results, run, self.context.qrels, self.qids, seed=self.context.seed)
+        change = self._interval(frame["difference"])
+        if not frame["difference"].any():
+            text = f"in every query as many of its first {_CUTOFF} documents are judged as of {name}'s."
+        else:
+            text = (
+                f"{_share(frame['system'].mean())} of its first {_CUTOFF} documents are judged, of {name}'s "
+                f"{_share(frame['pool'].mean())}: {change.estimate:+.3f} {_signed(change)} over {change.n} queries "
+                f"(p = {_p(test.p)})."
+            )
+        yield (
+            self._finding(
+                system.name, _JUDGED, f"system - pool ({name})", change, text, p=test.p, primary=True,
+                convention=f"{convention}; p by exchange of the two lists within queries",
+            ),
+            frame["difference"],
+        )  # fmt: skip
+
+    def _treated(self, name: str) -> Iterator[tuple[Finding, pd.Series | None]]:
+        if not self.values:
+            return
+        values = self.values[name]
+        means = ", ".join(f"{values[treatment].mean():.3f} {treatment}" for treatment in TREATMENTS)
+        for treatment in TREATMENTS:
+            interval = self._interval(values[treatment])
+            text = f"{_MAIN} with unjudged documents: {means}."
+            yield self._finding(name, _MAIN, treatment, interval, text, convention=_CONVENTIONS[treatment]), values[treatment]
+        for treatment in TREATMENTS[1:]:
+            change = values[treatment] - values[TREATMENTS[0]]
+            interval = self._interval(change)
+            if change.any():
+                text = (
+                    f"{_MAIN} changes by {interval.estimate:+.3f} {_signed(interval)} where unjudged documents are {treatment} "
+                    f"instead of counting as not relevant; {int((change != 0).sum())} of {interval.n} queries change."
+                )
+            else:
+                text = f"{_MAIN} does not change in any query where unjudged documents are {treatment}."
+            convention = f"{_CONVENTIONS[treatment]}; not tested"
+            group = f"{treatment} - {TREATMENTS[0]}"
+            yield self._finding(name, _MAIN, group, interval, text, convention=convention), change
+
+    def _order(self) -> Iterator[Finding]:
+        """Does the order of the systems depend on the treatment, more than it depends on the queries?"""
+        if len(self.values) < 2:
+            return
+        names = list(self.values)
+        usual, *others = (np.stack([self.values[n][t] for n in names], axis=1) for t in TREATMENTS)
+        drawn = np.random.default_rng(self.context.seed).integers(0, len(self.qids), (_RESAMPLES, len(self.qids)))
+        again = usual[drawn].mean(axis=1)
+        floor = _mean(kendall_tau(usual.mean(axis=0), again))
+        for treatment, values in zip(TREATMENTS[1:], others):
+            tau = float(kendall_tau(usual.mean(axis=0), values.mean(axis=0)))
+            spread = kendall_tau(again, values[drawn].mean(axis=1))
+            low, high = np.nanquantile(spread, [0.025, 0.975]) if np.isfinite(spread).any() else (np.nan, np.nan)
+            yield Finding(
+                _ALL, _BIAS, f"tau of {_MAIN}", f"{TREATMENTS[0]}, {treatment}", tau, float(low), float(high),
+                n=len(self.qids), noise_floor=floor, text=f"{_ALL}: {self._swaps(names, treatment)} (Kendall's tau "
+                f"{tau:.2f}; the order on other queries of this kind, drawn from these, has {floor:.2f} with it).",
+                convention="Kendall's tau-b of the order of systems; percentile interval over resampled queries",
+            )  # fmt: skip
+
+    def _swaps(self, names: list[str], treatment: str) -> str:
+        """Which systems change places, in words."""
+        means = {name: self.values[name].mean() for name in names}
+        swapped = []
+        for one, other in combinations(names, 2):
+            before, after = (means[one][t] - means[other][t] for t in (TREATMENTS[0], treatment))
+            if before * after < 0:
+                over, under = (one, other) if before > 0 else (other, one)
+                swapped.append(
+                    f"{over} ({means[over][TREATMENTS[0]]:.3f}) is above {under} ({means[under][TREATMENTS[0]]:.3f}), but below "
+                    f"with unjudged documents {treatment} ({means[over][treatment]:.3f}, {means[under][treatment]:.3f})"
+                )
+        if not swapped:
+            return f"no two systems change places with unjudged documents {treatment}"
+        more = f"; and {len(swapped) - 3} more pairs" if len(swapped) > 3 else ""
+        return "; ".join(swapped[:3]) + more
+
+    # ------------------------------------------------------------------------------------------- figures
+
+    def _figures(self) -> list[Figure]:
+        n = len(self.qids)
+        figures = [
+            Figure(
+                "judged",
+                f"Share of the first k documents that is judged, mean over {n} judged queries."
+                + (f" Dashed: {self.pool[0]}, the pool's run." if self.pool else ""),
+                self._draw_judged,
+            )
+        ]
+        if self.values:
+            figures.append(
+                Figure(
+                    "treatments",
+                    f"Mean {_MAIN} with unjudged documents as not relevant, removed and inferred, with 95 % bootstrap intervals "
+                    f"over {n} judged queries. Intervals of one system overlap more than its change does: see the table for the "
+                    f"paired differences.",
+                    self._draw_treatments,
+                )
+            )
+        return figures
+
+    def _draw_judged(self, axes: Any) -> None:
+        from pyterrier_debias import plots
+
+        with plots.house_style():
+            depths = list(next(iter(self.judged.values())).columns)
+            for index, (name, shares) in enumerate(self.judged.items()):
+                axes.plot(depths, shares.mean(), "o-", color=plots.colour(index), label=name)
+            if self.pool:
+                shares = judged_shares(self.pool[1], self.context.qrels, self.qids, depths)
+                axes.plot(depths, shares.mean(), "--", color=plots.GREY, label=f"pool: {self.pool[0]}")
+            axes.set_xscale("log")
+            axes.set_xticks(depths, [str(k) for k in depths])
+            axes.minorticks_off()
+            axes.set_ylim(-0.03, 1.03)
+            axes.legend()
+            plots.label_axes(axes, x="k (documents from the top)", y="judged@k", n=len(self.qids))
+
+    def _draw_treatments(self, axes: Any) -> None:
+        from pyterrier_debias import plots
+
+        with plots.house_style():
+            for index, values in enumerate(self.values.values()):
+                for offset, treatment, face in zip((-0.2, 0.0, 0.2), TREATMENTS, (plots.colour(index), "white", "white")):
+                    found = self._interval(values[treatment])
+                    error = np.nan_to_num(np.clip([[found.estimate - found.low], [found.high - found.estimate]], 0, None))
+                    axes.errorbar(
+                        index + offset, found.estimate, yerr=error, fmt="s" if treatment == TREATMENTS[2] else "o",
+                        color=plots.colour(index), markerfacecolor=face,
+                    )  # fmt: skip
+            axes.set_xticks(range(len(self.values)), list(self.values))
+            axes.set_xlim(-0.6, len(self.values) - 0.4)
+            x = "unjudged: \u25cf non-relevant, \u25cb removed, \u25a1 inferred"
+            plots.label_axes(axes, x=x, y=f"mean {_MAIN}", n=len(self.qids))
+
+
+def _tidy(finding: Finding, values: pd.Series) -> pd.DataFrame:
+    frame = pd.DataFrame({"qid": values.index.to_numpy(dtype=object), "value": values.to_numpy(dtype=float)})
+    frame = frame.assign(system=finding.system, bias=_BIAS, measure=finding.measure, group=finding.group)
+    return frame[PER_QUERY_COLUMNS].astype({"qid": "str"})
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def _brackets(interval: Interval) -> str:
+    return f"[{interval.low:.3f}, {interval.high:.3f}]"
+
+
+def _signed(interval: Interval) -> str:
+    return f"[{interval.low:+.3f}, {interval.high:+.3f}]"
+
+
+def _p(p: float) -> str:
+    return f"{p:.2g}" if p < 0.095 else f"{p:.2f}"

@@ -1,0 +1,264 @@
+"""The pooling room: what it says, over which values, and how often it is wrong."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from ir_measures import Judged
+from scipy import stats
+
+from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, open_dataset, plots
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, findings_frame
+from pyterrier_debias.pooling.audit import ROOM, TREATMENTS, judged_difference, judged_shares, pools_run
+from pyterrier_debias.statistics import binomial_interval
+from pyterrier_debias.systems import Context
+from pyterrier_debias.text import keyed_hash
+
+PLANTED = PlantedCollection(1, topics=40, pooling=0.7)
+BM25 = pt.Transformer.from_df(PLANTED.get_runs()["bm25"])
+SYSTEMS = [
+    System("bm25", BM25),
+    System("words", BM25 >> PLANTED.text_loader(), PlantedRanker(strength=0.0)),
+]
+PRIMARY = "system - pool (bm25)"
+
+
+@pytest.fixture(scope="module")
+def context():
+    return Context(SYSTEMS, PLANTED, PLANTED.get_topics(), PLANTED.get_qrels(), depth=50, seed=3)
+
+
+@pytest.fixture(scope="module")
+def result(context):
+    return ROOM.run(context)
+
+
+@pytest.fixture(scope="module")
+def findings(result):
+    return findings_frame(result.findings)
+
+
+def test_needs_judgements_of_documents_that_are_not_relevant():
+    assert ROOM.name == "pooling"
+    assert ROOM.needs(SYSTEMS[0], PLANTED) is None
+    assert ROOM.needs(SYSTEMS[0], object()) is None
+    positives = Collection(
+        "positives", corpus=PLANTED.get_corpus(), topics={"test": PLANTED.get_topics()},
+        qrels={"test": PLANTED.get_qrels().query("label > 0")},
+    )  # fmt: skip
+    assert "relevant documents only" in ROOM.needs(SYSTEMS[0], positives)
+
+
+def test_the_pool_is_the_first_run_then_what_was_shown():
+    assert pools_run(PLANTED)[0] == "bm25"
+    shown = Collection("shown", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels=PLANTED.qrels, candidates=PLANTED.candidates)
+    assert pools_run(shown)[0] == "the list shown to labellers"
+    assert pools_run(shown)[1] is shown.candidates
+    assert pools_run(Collection("bare", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels=PLANTED.qrels)) is None
+
+
+def test_one_primary_test_a_system(findings, context):
+    primary = findings[findings["primary"]].set_index("system")
+    assert list(primary.index) == ["bm25", "words"]
+    assert (primary["measure"] == "Judged@10").all() and (primary["group"] == PRIMARY).all()
+    assert primary.loc["bm25", ["value", "low", "high", "p"]].tolist() == [0, 0, 0, 1]
+    assert primary.loc["words", "value"] < -0.05 and primary.loc["words", "p"] < 0.001
+    assert "in every query" in primary.loc["bm25", "text"]
+    row = primary.loc["words"]
+    assert f"{row['value']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]" in row["text"]
+
+
+def test_the_primary_figures_are_those_of_ir_measures(findings, context):
+    """Judged@10 by ir_measures itself, and scipy's permutation test."""
+    mine = findings.set_index(["system", "measure", "group"])
+    values = {}
+    for system in SYSTEMS:
+        results = context.results(system)
+        table = pt.Evaluate(results.assign(score=-results["rank"]), context.qrels, [Judged @ 10], perquery=True)
+        values[system.name] = np.array([table[qid]["Judged@10"] for qid in context.topics["qid"]])
+        assert mine.loc[(system.name, "Judged@10", "system"), "value"] == pytest.approx(values[system.name].mean())
+    change = values["words"] - values["bm25"]
+    assert mine.loc[("words", "Judged@10", PRIMARY), "value"] == pytest.approx(change.mean())
+    draws = {"permutation_type": "samples", "n_resamples": 9_999, "rng": np.random.default_rng(0)}
+    reference = stats.permutation_test((change,), np.mean, **draws)
+    assert mine.loc[("words", "Judged@10", PRIMARY), "p"] == pytest.approx(reference.pvalue, abs=0.01)
+
+
+def test_treatments(findings):
+    mine = findings[findings["measure"] == "nDCG@10"].set_index(["system", "group"])["value"]
+    for name in ("bm25", "words"):
+        usual, removed, inferred = (mine[name, treatment] for treatment in TREATMENTS)
+        assert removed > usual and inferred != usual
+        assert mine[name, "removed - as non-relevant"] == pytest.approx(removed - usual)
+        assert mine[name, "inferred - as non-relevant"] == pytest.approx(inferred - usual)
+    # What was judged fell to BM25: removal and inference both give the other more.
+    assert mine["words", "removed - as non-relevant"] > mine["bm25", "removed - as non-relevant"]
+    assert mine["words", "inferred - as non-relevant"] > mine["bm25", "inferred - as non-relevant"]
+
+
+def test_values_stand_behind_findings(result, findings):
+    values = result.per_query
+    assert list(values.columns) == PER_QUERY_COLUMNS
+    assert not values.duplicated(["system", "measure", "group", "qid"]).any()
+    means = values.groupby(["system", "measure", "group"])["value"].agg(["mean", "size"])
+    own = findings[findings["system"] != "all systems"]
+    assert len(means) == len(own) == 14
+    for row in own.itertuples():
+        assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.group), "mean"])
+        assert row.n == means.loc[(row.system, row.measure, row.group), "size"]
+        assert row.low <= row.value <= row.high
+
+
+def test_every_finding_says_what_it_is(findings):
+    assert (findings["bias"] == "pooling").all()
+    assert findings["text"].str.fullmatch(r"(bm25|words|all systems): .*\.", flags=16).all()
+    assert (findings["convention"] != "").all()
+    conventions = findings[findings["measure"] == "nDCG@10"].groupby("group")["convention"].nunique()
+    assert (conventions == 1).all()
+
+
+def lists(docnos):
+    rows = [(qid, docno, -float(i)) for qid, own in docnos.items() for i, docno in enumerate(own)]
+    return pd.DataFrame(rows, columns=["qid", "docno", "score"])
+
+
+@pytest.fixture
+def swapping():
+    """`a` ranks two documents of label 1 first; `b` unjudged ones and, behind them, one of label 2."""
+    qids = [f"q{i}" for i in range(12)]
+    labels = {"x": 1, "y": 1, "z": 2, "n": 0}
+    qrels = pd.DataFrame([{"qid": q, "docno": f"{q}{d}", "label": label} for q in qids for d, label in labels.items()])
+    a = lists({q: [f"{q}x", f"{q}y", f"{q}n"] for q in qids})
+    b = lists({q: [*(f"{q}u{i}" for i in range(5)), f"{q}z", f"{q}x"] for q in qids})
+    collection = Collection(
+        "swapping",
+        corpus=pd.DataFrame({"docno": sorted({*a["docno"], *b["docno"]}), "text": "any"}),
+        topics={"test": pd.DataFrame({"qid": qids, "query": qids})},
+        qrels={"test": qrels},
+    )
+    return collection, {"a": a, "b": b}
+
+
+def test_the_order_of_systems_and_who_changes_places(swapping):
+    collection, runs = swapping
+    result = audit(runs, collection, rooms="pooling")
+    order = result.findings[result.findings["system"] == "all systems"].set_index("group")
+    row = order.loc["as non-relevant, removed"]
+    assert (row["value"], row["low"], row["high"], row["noise_floor"]) == (-1, -1, -1, 1)
+    assert np.isnan(row["p"])
+    means = result.findings.query("measure == 'nDCG@10'").set_index(["group", "system"])["value"]
+    usual, removed = means["as non-relevant"], means["removed"]
+    assert usual["a"] > usual["b"] and removed["a"] < removed["b"]
+    assert f"a ({usual['a']:.3f}) is above b ({usual['b']:.3f}), but below with unjudged documents removed" in row["text"]
+    # The collection names no run and no list, so nothing says what was pooled.
+    assert not result.findings["primary"].any()
+    assert "names no run that judgements were pooled from" in result.findings["text"].iloc[0]
+
+
+def test_one_system_has_no_order(context):
+    alone = ROOM.run(replace(context, systems=SYSTEMS[:1]))
+    assert "all systems" not in {finding.system for finding in alone.findings}
+
+
+def test_judgements_of_relevant_documents_only(context):
+    result = ROOM.run(replace(context, qrels=context.qrels.query("label > 0"), _ranked={}))
+    assert [(f.measure, f.primary) for f in result.findings] == [("Judged@10", False)] * 2
+    assert all("relevant documents only" in finding.text for finding in result.findings)
+    assert [figure.name for figure in result.figures] == ["judged"]
+
+
+def test_a_pool_that_lacks_queries_or_all_of_them(context):
+    run = PLANTED.get_runs()["bm25"]
+    some = Collection(
+        "some", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels=PLANTED.qrels,
+        runs={"bm25": run[run["qid"].isin(context.topics["qid"].head(10))]},
+    )  # fmt: skip
+    primary = [f for f in ROOM.run(replace(context, dataset=some)).findings if f.primary]
+    assert [f.n for f in primary] == [10, 10]
+    none = Collection("none", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels=PLANTED.qrels, runs={"bm25": run.head(0)})
+    assert not any(f.primary for f in ROOM.run(replace(context, dataset=none)).findings)
+
+
+def test_no_systems():
+    nothing = ROOM.run(Context([], PLANTED, PLANTED.get_topics(), PLANTED.get_qrels()))
+    assert (list(nothing.findings), len(nothing.per_query), list(nothing.figures)) == ([], 0, [])
+
+
+def test_shares_of_short_and_tied_lists():
+    results = pd.DataFrame({"qid": "q1", "docno": ["a", "b", "c"], "score": [1.0, 1.0, 0.0]})
+    qrels = pd.DataFrame({"qid": ["q1", "q2"], "docno": ["b", "b"], "label": [0, 1]})
+    shares = judged_shares(results, qrels, ["q2", "q1"], [1, 2, 10])
+    assert shares.index.tolist() == ["q1"]
+    assert shares.values.tolist() == [[1.0, 0.5, 1 / 3]]  # of ties the larger docno comes first, as in trec_eval
+
+
+def test_figures_show_every_system(result):
+    assert [figure.name for figure in result.figures] == ["judged", "treatments"]
+    for figure in result.figures:
+        axes = plots.new_axes()
+        figure.draw(axes)
+        n = len(PLANTED.get_topics())
+        assert f"{n} queries" in axes.get_xlabel() and str(n) in figure.caption
+        shown = [label.get_text() for label in axes.get_xticklabels()] + axes.get_legend_handles_labels()[1]
+        assert {"bm25", "words"} <= set(shown)
+        plots.close(axes.figure)
+
+
+def test_the_whole_audit(context):
+    found = audit({s.name: s for s in SYSTEMS}, PLANTED, rooms=["pooling"], baseline="bm25", depth=50, seed=3)
+    assert not len(found.failed) and not len(found.skipped)
+    against = found.findings.query("group == @PRIMARY + ', vs bm25'")
+    assert against["system"].tolist() == ["words"] and against["value"].iloc[0] < -0.05
+    assert type(found).from_json(found.to_json()).findings.equals(found.findings)
+    assert "nDCG@10 is" in found.to_html()
+
+
+def test_trec_deep_learning(shared_data):
+    """The pool of BM25 was judged to the last document of the first ten, the dense runs' was not."""
+    dataset = open_dataset(shared_data / "msmarco_trec_dl", split="dl19")
+    runs = {name: dataset.get_runs()[name] for name in ("bm25", "tasb", "ada2")}
+    found = audit(runs, dataset, rooms="pooling", depth=20).findings.set_index(["system", "measure", "group"])
+    assert found.loc[("bm25", "nDCG@10", "as non-relevant"), "value"] == pytest.approx(0.5058, abs=5e-5)
+    assert found.loc[("tasb", "nDCG@10", "as non-relevant"), "value"] == pytest.approx(0.7210, abs=5e-5)
+    assert found.loc[("bm25", "Judged@10", "system"), "value"] > 0.99
+    for name in ("tasb", "ada2"):
+        primary = found.loc[(name, "Judged@10", PRIMARY)]
+        assert -0.15 < primary["value"] < 0 and primary["p"] < 0.01
+        assert 0 < found.loc[(name, "nDCG@10", "removed - as non-relevant"), "value"] < 0.05
+
+
+def p_values(seeds, judge):
+    """p of the primary test between two rankers of one quality; `benchmarks/pooling_calibration.py` does more."""
+    found = []
+    for seed in seeds:
+        planted = PlantedCollection(seed, topics=40, passages=400, pooling=0.0, survivorship=0.0)
+        run = planted.get_runs()["bm25"].merge(planted.get_topics()[["qid", "query"]], on="qid")
+        texts = planted.text_loader()(run[run["rank"] < 40])
+        one, other = (PlantedRanker(strength=0.0, seed=2 * seed + i)(texts).query("rank < 10") for i in (0, 1))
+        qrels = judge(seed, pd.concat([one, other]).merge(planted.get_qrels("full"), on=["qid", "docno"]), run)
+        found.append(judged_difference(one, other, qrels, list(planted.get_topics()["qid"]), seed=seed)[1].p)
+    return np.array(found)
+
+
+def half(seed, qrels, run):
+    qrels = qrels.drop_duplicates(["qid", "docno"])
+    return qrels[[keyed_hash(seed, *pair) % 2 == 0 for pair in zip(qrels["qid"], qrels["docno"])]]
+
+
+def test_false_alarms_are_as_rare_as_they_claim():
+    p = p_values(range(15), half)
+    interval = binomial_interval(int((p <= 0.05).sum()), len(p))
+    assert interval.low <= 0.05 <= interval.high
+    assert 0.25 < p.mean() < 0.8
+
+
+def test_nothing_to_find_where_everything_is_judged():
+    assert p_values(range(2), lambda seed, qrels, run: qrels.drop_duplicates(["qid", "docno"])).tolist() == [1, 1]
+
+
+def test_a_shallow_pool_of_one_of_them_is_found():
+    """Only what the one ranker ranks first is judged."""
+    own = p_values(range(3), lambda seed, qrels, run: qrels.drop_duplicates(["qid", "docno"]).groupby("qid").head(10))
+    assert (own <= 0.01).all()
