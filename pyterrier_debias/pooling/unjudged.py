@@ -240,10 +240,11 @@ def expected_labels(evidence: np.ndarray, labels: np.ndarray, queries: np.ndarra
     """Labels that unjudged documents can be expected to have, by judged documents of other queries with like evidence.
 
     For each query the labels of all others are regressed on the evidence by isotone least squares (a label never falls as the
-    evidence grows), and read off by linear interpolation, constant beyond the ends.
+    evidence grows), and read off by linear interpolation. Below all judged documents it runs on to label 0 at evidence 0, above
+    them it is constant.
 
     Args:
-        evidence: Shape [n], the larger the more likely relevant.
+        evidence: Shape [n], above 0, the larger the more likely relevant; 0 would be a document that no system retrieves.
         labels: Shape [n]; NaN where a document is unjudged. Labels below 0 count 0.
         queries: Shape [n], whole numbers: whose document it is.
 
@@ -268,7 +269,7 @@ def expected_labels(evidence: np.ndarray, labels: np.ndarray, queries: np.ndarra
         means = np.add.reduceat(np.maximum(labels[others], 0.0), starts) / counts
         fitted = isotonic_regression(means, weights=counts.astype(np.float64)).x
         mine = wanted & (queries == query)
-        expected[mine] = np.interp(evidence[mine], values, fitted)
+        expected[mine] = np.interp(evidence[mine], np.append(0.0, values), np.append(0.0, fitted))
     return expected[wanted]
 
 
