@@ -258,19 +258,28 @@ def expected_labels(evidence: np.ndarray, labels: np.ndarray, queries: np.ndarra
     """
     from scipy.optimize import isotonic_regression
 
-    judged, wanted = ~np.isnan(labels), np.isnan(labels)
+    wanted = np.isnan(labels)
+    values, code = np.unique(evidence[~wanted], return_inverse=True)
+    gains, owners = np.maximum(labels[~wanted], 0.0), queries[~wanted]
+    sums, counts = np.bincount(code, gains, len(values)), np.bincount(code, minlength=len(values))
     expected = np.zeros(len(labels))
-    order = np.flatnonzero(judged)[np.argsort(evidence[judged], kind="stable")]
-    for query in np.unique(queries[wanted]):
-        others = order[queries[order] != query]
-        if not len(others):
-            continue
-        values, starts, counts = np.unique(evidence[others], return_index=True, return_counts=True)
-        means = np.add.reduceat(np.maximum(labels[others], 0.0), starts) / counts
-        fitted = isotonic_regression(means, weights=counts.astype(np.float64)).x
-        mine = wanted & (queries == query)
-        expected[mine] = np.interp(evidence[mine], np.append(0.0, values), np.append(0.0, fitted))
+    asked, mine = _rows_of(queries[wanted], np.flatnonzero(wanted)), _rows_of(owners, np.arange(len(owners)))
+    for query, rows in asked.items():
+        own = mine.get(query, np.empty(0, dtype=np.int64))
+        left = counts - np.bincount(code[own], minlength=len(values))
+        there = left > 0
+        if there.any():
+            means = (sums - np.bincount(code[own], gains[own], len(values)))[there] / left[there]
+            fitted = isotonic_regression(means, weights=left[there].astype(np.float64)).x
+            expected[rows] = np.interp(evidence[rows], np.append(0.0, values[there]), np.append(0.0, fitted))
     return expected[wanted]
+
+
+def _rows_of(queries: np.ndarray, rows: np.ndarray) -> dict[int, np.ndarray]:
+    """Query to its rows."""
+    order = np.argsort(queries, kind="stable")
+    names, starts = np.unique(queries[order], return_index=True)
+    return dict(zip(names.tolist(), np.split(rows[order], starts[1:])))
 
 
 def leave_one_out(
