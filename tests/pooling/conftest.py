@@ -1,0 +1,3 @@
+"""Model folders that the tests of corrections share."""
+
+from tests.rankers.conftest import one_thread, tiny  # noqa: F401

@@ -1,0 +1,536 @@
+"""HiddenJudgements: which judgements are hidden, what its statistics say, what trainings meet; closed forms and brute force."""
+
+import copy
+import itertools
+from dataclasses import dataclass, replace
+
+import ir_measures
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_debias import CrossEncoder, InputError, Training, UniformNegatives, plots
+from pyterrier_debias.pooling.hidden import HiddenJudgements, described, frame_digest, seeded, told
+from pyterrier_debias.pooling.hidden_result import auc, auc_draws, combined
+from pyterrier_debias.pooling.negatives import ExcludeNegatives, RankWindow
+from pyterrier_debias.pooling.relabel import RelabelReranker
+from pyterrier_debias.pooling.scores import AddScores
+from pyterrier_debias.stage import Stage
+from pyterrier_debias.statistics import randomisation_test, two_level_interval
+from tests.training.worlds import candidates, training
+
+
+@pytest.fixture(autouse=True)
+def silent(caplog):
+    caplog.set_level("ERROR")
+
+
+def judgements(rows):
+    return pd.DataFrame(rows, columns=["qid", "docno", "label"])
+
+
+def run_of(rows):
+    return pd.DataFrame(rows, columns=["qid", "docno", "score"])
+
+
+# What is hidden
+
+
+@st.composite
+def worlds(draw):
+    qids, docnos = [f"q{i}" for i in range(3)], [f"d{i}" for i in range(6)]
+    pair = st.sampled_from(qids), st.sampled_from(docnos)
+    labels = draw(st.lists(st.tuples(*pair, st.integers(-1, 3)), min_size=1, max_size=18))
+    scores = draw(st.lists(st.tuples(*pair, st.integers(0, 4)), min_size=1, max_size=18))
+    qrels = judgements([(*pair, label) for pair, label in {(q, d): label for q, d, label in labels}.items()])
+    run = run_of([(*pair, float(score)) for pair, score in {(q, d): score for q, d, score in scores}.items()])
+    options = {
+        "depth": draw(st.integers(1, 5)),
+        "per_query": draw(st.none() | st.integers(1, 3)),
+        "min_label": draw(st.integers(1, 2)),
+        "non_relevant": draw(st.sampled_from(["shown", "none"])),
+    }
+    return qrels, run, options
+
+
+def by_hand(qrels, run, *, depth, per_query, min_label, non_relevant):
+    """The protocol in loops: labellers walk down the list, ties by descending docno."""
+    pooled, hidden = {}, {}
+    label = {(q, d): grade for q, d, grade in qrels.itertuples(index=False)}
+    for qid in sorted(set(qrels["qid"])):
+        results = sorted(((s, d) for q, d, s in run.itertuples(index=False) if q == qid), reverse=True)
+        found = 0
+        for rank, (_, docno) in enumerate(results):
+            grade = label.get((qid, docno))
+            if rank >= depth or grade is None:
+                continue
+            if grade >= min_label and (per_query is None or found < per_query):
+                found += 1
+                pooled[qid, docno] = grade
+            elif grade < min_label and non_relevant == "shown":
+                pooled[qid, docno] = grade
+        ranks = {docno: rank for rank, (_, docno) in enumerate(results)}
+        for (q, d), grade in label.items():
+            if q == qid and grade >= min_label and (q, d) not in pooled:
+                hidden[q, d] = (grade, ranks.get(d))
+    return pooled, hidden
+
+
+@given(worlds())
+@settings(max_examples=60, deadline=None)
+def test_pooled_and_hidden_are_those_of_a_walk_down_the_list(world):
+    qrels, run, options = world
+    pooled, hidden = by_hand(qrels, run, **options)
+    kept = sum(grade >= options["min_label"] for grade in pooled.values())
+    try:
+        made = HiddenJudgements(qrels, run, **options)
+    except InputError as error:
+        assert (not kept) or (not hidden) or not set(qrels["qid"]) & set(run["qid"]), str(error)
+        return
+    assert {(q, d): grade for q, d, grade in made.pooled.itertuples(index=False)} == pooled
+    found = made.hidden.itertuples(index=False)
+    assert {(q, d): (grade, None if np.isnan(rank) else int(rank)) for q, d, grade, rank in found} == hidden
+    counts = made.counts
+    assert counts["kept"] == kept and counts["hidden"] == len(hidden) and counts["relevant"] == kept + len(hidden)
+    assert counts["non-relevant kept"] == len(pooled) - kept
+    assert counts["hidden and not retrieved"] == sum(rank is None for _, rank in hidden.values())
+    assert counts["hidden above the depth"] == sum(rank is not None and rank < options["depth"] for _, rank in hidden.values())
+
+
+def test_the_order_of_rows_and_the_type_of_ids_change_nothing():
+    qrels = judgements([(q, d, int(d) % 2) for q in (1, 2) for d in range(8)])
+    run = run_of([(q, d, float((7 * d) % 5)) for q in (1, 2) for d in range(8)])
+    one = HiddenJudgements(qrels, run, depth=4)
+    shuffled = qrels.sample(frac=1, random_state=1).astype(str), run.sample(frac=1, random_state=2).astype({"qid": str})
+    two = HiddenJudgements(*shuffled, depth=4)
+    for what in ("pooled", "hidden"):
+        frames = [getattr(one_, what).sort_values(["qid", "docno"]).reset_index(drop=True) for one_ in (one, two)]
+        pd.testing.assert_frame_equal(*frames)
+    by_rank = HiddenJudgements(qrels, one.run.drop(columns="score").sample(frac=1, random_state=3), depth=4)
+    assert set(map(tuple, by_rank.hidden[["qid", "docno"]].values)) == set(map(tuple, one.hidden[["qid", "docno"]].values))
+
+
+def test_evidence_is_that_of_the_pool():
+    made = HiddenJudgements(
+        judgements([("q", "a", 1), ("q", "b", 1)]), run_of([("q", "a", 2.0), ("q", "c", 1.5), ("q", "b", 1.0)]), depth=1
+    )
+    found = made.evidence(pd.DataFrame({"qid": "q", "docno": ["b", "x", "a"], "score": [9.0, 8.0, 7.0], "pool_rank": 5}))
+    assert found["docno"].tolist() == ["b", "x", "a"] and found["score"].tolist() == [9.0, 8.0, 7.0]
+    np.testing.assert_array_equal(found["pool_score"], [1.0, np.nan, 2.0])
+    np.testing.assert_array_equal(found["pool_rank"], [2.0, np.nan, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"depth": 0}, "depth=0"),
+        ({"per_query": 0}, "per_query=0"),
+        ({"min_label": 2}, "no judgement has a label of 2"),
+        ({"non_relevant": "all"}, "non_relevant='all'"),
+        ({"depth": 9}, "nothing is hidden"),
+        ({"run": run_of([("q", "c", 1.0)])}, "no relevant document among its first 1"),
+        ({"run": run_of([("other", "a", 1.0)])}, "no qid is in both"),
+        ({"run": run_of([("q", "a", 1.0), ("q", "a", 2.0)])}, "more than once"),
+        ({"run": run_of([("q", "a", float("nan"))])}, "NaN"),
+        ({"run": run_of([("q", "a", 1.0)]).drop(columns="score")}, "'score' or 'rank'"),
+        ({"qrels": judgements([("q", "a", 0.5)])}, "whole numbers"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    options = {"depth": 1, **change}
+    qrels = options.pop("qrels", judgements([("q", "a", 1), ("q", "b", 1)]))
+    run = options.pop("run", run_of([("q", "a", 2.0), ("q", "b", 1.0)]))
+    with pytest.raises(InputError, match=message):
+        HiddenJudgements(qrels, run, **options)
+
+
+# How well hidden positives are told
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 2)), min_size=1, max_size=14), st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_auc_is_the_share_of_pairs_also_of_samples(rows, seed):
+    values, hidden, group = (np.array(column) for column in zip(*rows))
+    times = np.random.default_rng(seed).integers(0, 3, size=(3, 3))
+    for drawn, found in zip(times, auc_draws(values.astype(float), hidden, group, times)):
+        of = {kind: [v for v, h, g in rows if h == kind for _ in range(drawn[g])] for kind in (True, False)}
+        wins = [(t > h) + 0.5 * (t == h) for h, t in itertools.product(of[True], of[False])]
+        np.testing.assert_allclose(found, np.mean(wins) if wins else np.nan)
+
+
+def test_auc_is_that_of_scikit_learn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    generator = np.random.default_rng(0)
+    values, hidden = generator.integers(0, 20, 500) / 20, generator.random(500) < 0.2
+    assert auc(values[hidden], values[~hidden]) == pytest.approx(metrics.roc_auc_score(~hidden, values), abs=1e-12)
+
+
+# A comparison whose outcome is known
+
+
+class Taste(Stage, pt.Estimator):
+    """Scores by grade, less noise the better it is; tells a known emphasis. Stands in for a trained ranker."""
+
+    schematic = {"label": "Taste", "help_url": None}  # noqa: RUF012
+
+    def __init__(self, noise=1.0, trust=0.0, training=None):
+        super().__init__()
+        self.noise, self.trust, self.training = noise, trust, training
+        self.fitted = None
+
+    def fit(self, res_tr, qrels_tr, res_va=None, qrels_va=None):
+        self.fitted = (len(res_tr), len(qrels_tr), self.training.seed)
+        return self
+
+    def transform(self, inp):
+        chance = np.random.default_rng(self.training.seed)
+        order = np.lexsort((inp["docno"], inp["qid"]))
+        noise = np.empty(len(inp))
+        noise[order] = chance.normal(size=len(inp))
+        return inp.assign(score=inp["grade"] + self.noise * noise)
+
+    def emphasis(self, res_tr, qrels_tr):
+        known = set(zip(qrels_tr["qid"], qrels_tr["docno"]))
+        pool = res_tr[[pair not in known for pair in zip(res_tr["qid"], res_tr["docno"])]]
+        shade = pool["shade"] + 0.1 * self.training.seed * (pool["docno"].str[-1] == "7")
+        return pool[["qid", "docno"]].assign(positive="p", emphasis=1 - self.trust * shade)
+
+
+@pytest.fixture(scope="module")
+def world():
+    """12 queries of 10 passages; half of the relevant ones hidden. ``shade`` is larger for hidden positives, not always."""
+    generator = np.random.default_rng(5)
+    rows = []
+    for q, d in itertools.product(range(12), range(10)):
+        grade = int(generator.integers(0, 3)) if d > 3 else 2 - d % 2
+        rows.append((f"q{q:02d}", f"d{q}-{d}", f"query {q}", "a text", grade, float(10 - d)))
+    frame = pd.DataFrame(rows, columns=["qid", "docno", "query", "text", "grade", "score"])
+    shade = generator.random(len(frame)).round(1) + 0.3 * (frame["grade"] > 0)
+    frame = frame.assign(shade=shade.round(1))
+    qrels = frame[frame["grade"] > 0][["qid", "docno"]].assign(label=frame["grade"])
+    made = HiddenJudgements(qrels, frame[["qid", "docno", "score"]], depth=3)
+    # Shown relevant ones are d0 to d2, none of whose labels is 0.
+    return made, frame[frame["qid"] < "q06"], frame[frame["qid"] >= "q06"]
+
+
+CORRECTIONS = {"plain": Taste(2.0), "some": Taste(1.2, 0.5), "oracle": Taste(0.3, 1.0)}
+
+
+@pytest.fixture(scope="module")
+def result(world):
+    made, train, test = world
+    return made.compare(CORRECTIONS, train, test, seeds=(3, 1), draws=300)
+
+
+def test_values_are_those_of_ir_measures_and_means_are_over_seeds_and_queries(world, result):
+    made, _, test = world
+    for kind, qrels in (("full", made.full), ("pooled", made.pooled)):
+        means = {}
+        for name, taste in CORRECTIONS.items():
+            of_seed = []
+            for seed in (1, 3):
+                run = replace_training(taste, seed).transform(test)
+                run = run.rename(columns={"qid": "query_id", "docno": "doc_id"})[["query_id", "doc_id", "score"]]
+                judged = qrels.rename(columns={"qid": "query_id", "docno": "doc_id", "label": "relevance"})
+                judged = judged[judged["query_id"].isin(run["query_id"])]
+                of_seed.append(ir_measures.calc_aggregate([ir_measures.nDCG @ 10], judged, run)[ir_measures.nDCG @ 10])
+            means[name] = np.mean(of_seed)
+        table = result.table[(result.table["judgements"] == kind) & (result.table["measure"] == "nDCG@10")]
+        rows = table.set_index("correction")
+        for name, mean in means.items():
+            assert rows.loc[name, "mean"] == pytest.approx(mean, abs=1e-12)
+            assert rows.loc[name, "difference"] == pytest.approx(mean - means["plain"], abs=1e-12)
+            closed = (mean - means["plain"]) / (means["oracle"] - means["plain"])
+            assert rows.loc[name, "gap_closed"] == pytest.approx(closed, abs=1e-12)
+        assert rows["seeds"].eq(2).all() and rows["queries"].eq(6).all()
+
+
+def replace_training(taste, seed):
+    made = copy.deepcopy(taste)
+    made.training = Training(seed=seed)
+    return made
+
+
+def test_intervals_and_tests_are_those_of_the_statistics(result):
+    part = result.per_query.query("judgements == 'full' and measure == 'nDCG@10'")
+    names = ["plain", "some", "oracle"]
+    wide = part.pivot(index=["seed", "qid"], columns="correction", values="value")[names].sort_index()
+    values = wide.to_numpy().reshape(2, 6, 3)
+    row = result.table.query("judgements == 'full' and measure == 'nDCG@10' and correction == 'some'").iloc[0]
+    for statistic, low, high in (
+        (lambda m: m[..., 1], "low", "high"),
+        (lambda m: m[..., 1] - m[..., 0], "difference_low", "difference_high"),
+        (lambda m: (m[..., 1] - m[..., 0]) / (m[..., 2] - m[..., 0]), "gap_low", "gap_high"),
+    ):
+        interval = two_level_interval(values, statistic, draws=300, seed=0)
+        assert (row[low], row[high]) == pytest.approx((interval.low, interval.high), abs=1e-12)
+    p = randomisation_test(values[..., 0].mean(axis=0), values[..., 1].mean(axis=0)).p
+    assert row["p"] == pytest.approx(p) and row["p_corrected"] == pytest.approx(p)
+
+
+def test_no_share_of_a_gap_that_may_be_none(world):
+    made, train, test = world
+    same = {"plain": Taste(1.0), "other": Taste(1.1), "oracle": Taste(1.0001)}
+    table = made.compare(same, train, test, seeds=(0, 1), draws=200).table
+    assert table["gap_low"].isna().all() and table["gap_high"].isna().all()
+
+
+def test_what_tells_hidden_positives_by_hand(world, result):
+    made, train, _ = world
+    hidden = set(map(tuple, made.hidden[["qid", "docno"]].values))
+    kept = set(map(tuple, made.pooled[["qid", "docno"]].values))
+    row = result.false_negatives.set_index("correction").loc["some"]
+    areas, weights = [], []
+    for seed in (1, 3):
+        taste = replace_training(CORRECTIONS["some"], seed)
+        values = {(q, d): e for q, d, _, e in taste.emphasis(train, made.pooled).itertuples(index=False)}
+        h, t = ([e for pair, e in values.items() if (pair in hidden) == kind] for kind in (True, False))
+        areas.append(np.mean([(b > a) + 0.5 * (a == b) for a, b in itertools.product(h, t)]))
+        sizes = pd.Series([q for q, _ in values]).value_counts()
+        mass = {pair: e / sizes[pair[0]] for pair, e in values.items()}
+        weights.append(sum(m for pair, m in mass.items() if pair in hidden) / sum(mass.values()))
+    assert row["auc"] == pytest.approx(np.mean(areas)) and row["auc_low"] < row["auc"] < row["auc_high"]
+    assert row["false_weight"] == pytest.approx(np.mean(weights))
+    assert row["candidates"] == len(train) - len([p for p in kept if p in set(zip(train["qid"], train["docno"]))])
+    assert np.isnan(row["drawn"]) and np.isnan(row["false_share"])
+    plain = result.false_negatives.set_index("correction").loc["plain"]
+    assert plain["auc"] == plain["auc_within"] == 0.5
+
+
+def test_results_can_be_read(result):
+    assert "3 trainings, 2 seeds, 6 test queries" in repr(result)
+    assert list(result.summary()["correction"]) == ["plain", "some", "oracle"]
+    assert "counts as not relevant" in result.to_html() and "<table" in result._repr_html_()
+    with pytest.raises(InputError, match="P@3"):
+        result.summary("P@3")
+    with pytest.raises(InputError, match="no correction 'nobody'"):
+        result.plot_emphasis("nobody")
+
+
+def test_figure_5_shows_shares_of_both_kinds(result):
+    axes = result.plot_emphasis("some", bins=10)
+    outlines = [patch for patch in axes.patches if not patch.get_fill()]
+    assert len(outlines) == 2
+    legend = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert legend == ["true negatives", "hidden positives"]
+    bars = np.array([patch.get_height() for patch in axes.patches if patch.get_fill()])
+    assert bars.sum() == pytest.approx(2.0)
+    plots.close(axes.figure)
+
+
+def test_collections_are_combined_as_seeds_with_queries_of_their_own(world):
+    made, train, test = world
+    one, two = (made.compare(CORRECTIONS, train, test, seeds=(seed,), draws=400) for seed in (1, 3))
+    both = combined({"a": one, "b": two})
+    row, rows = ((r.table.query("judgements == 'full'").iloc[1]) for r in (both, one))
+    assert row["mean"] == pytest.approx(np.mean([r.table.query("judgements == 'full'").iloc[1]["mean"] for r in (one, two)]))
+    assert row["seeds"] == 2 and row["queries"] == 2 * rows["queries"]
+    assert both.false_negatives["auc"][1] == pytest.approx(np.mean([r.false_negatives["auc"][1] for r in (one, two)]))
+    assert both.counts["hidden"] == 2 * one.counts["hidden"]
+    # Queries are drawn within their collection: the variance of the mean is that of two independent means, plus between seeds.
+    values = [r.per_query.query("judgements == 'full' and measure == 'nDCG@10' and correction == 'some'")["value"].to_numpy()
+              for r in (one, two)]  # fmt: skip
+    chance = np.random.default_rng(9)
+    pick, at = chance.integers(0, 2, size=(20_000, 2)), chance.integers(0, 6, size=(20_000, 2, 6))
+    means = np.stack(values)[pick[..., None], at].mean(axis=(1, 2))
+    # A seed that is drawn twice brings the same queries twice in ours, which makes it a little wider, never much narrower.
+    low, high = np.quantile(means, [0.025, 0.975])
+    assert row["high"] - row["low"] > 0.85 * (high - low)
+    with pytest.raises(InputError, match="several seeds"):
+        combined({"a": made.compare(CORRECTIONS, train, test, seeds=(1, 3), draws=10)})
+    with pytest.raises(InputError, match="other corrections"):
+        combined({"a": one, "b": made.compare({**CORRECTIONS, "x": Taste()}, train, test, seeds=(1,), draws=10)})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"corrections": {"other": Taste()}}, "baseline='plain' is not among"),
+        ({"corrections": {"plain": pt.Transformer.identity()}}, "has no fit"),
+        ({"corrections": {"plain": Taste() >> Taste()}}, "has a Taste before its last stage"),
+        ({"corrections": {"plain": Taste()}}, "an oracle cannot be made from a Taste"),
+        ({"seeds": (1, 1)}, "different numbers"),
+        ({"measures": ("nonsense",)}, "not known to ir_measures"),
+        ({"measures": ()}, "measures is empty"),
+        ({"test": "train"}, "are in both train and test"),
+        ({"validation": "test"}, "are in both validation and test"),
+    ],
+)
+def test_bad_comparisons_are_refused_before_anything_is_fitted(world, change, message, monkeypatch):
+    made, train, test = world
+    monkeypatch.setattr(Taste, "fit", lambda *_: pytest.fail("fitted"))
+    frames = {"train": train, "test": test}
+    changed = {name: frames.get(value, value) if isinstance(value, str) else value for name, value in change.items()}
+    options = {"corrections": CORRECTIONS, **frames, **changed}
+    with pytest.raises(InputError, match=message):
+        made.compare(**options)
+
+
+# Going on
+
+
+def test_a_comparison_that_was_killed_goes_on(world, tmp_path, monkeypatch):
+    made, train, test = world
+    fit, calls = Taste.fit, []
+
+    def counted(self, *frames):
+        calls.append(self.training.seed)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return fit(self, *frames)
+
+    monkeypatch.setattr(Taste, "fit", counted)
+    options = {"seeds": (0, 1), "draws": 50, "checkpoint": tmp_path / "arms"}
+    with pytest.raises(KeyboardInterrupt):
+        made.compare(CORRECTIONS, train, test, **options)
+    finished = sorted(path.name for path in (tmp_path / "arms").iterdir())
+    assert len(finished) == 3
+    again = made.compare(CORRECTIONS, train.sample(frac=1, random_state=1), test[test.columns[::-1]], **options)
+    assert calls == [0, 0, 0, 1, 1, 1, 1]
+    straight = made.compare(CORRECTIONS, train, test, seeds=(0, 1), draws=50)
+    assert len(calls) == 13
+    by = ["correction", "seed", "qid", "judgements", "measure"]
+    pd.testing.assert_frame_equal(
+        again.per_query.sort_values(by)[[*by, "value"]].reset_index(drop=True),
+        straight.per_query.sort_values(by)[[*by, "value"]].reset_index(drop=True),
+        check_exact=True,
+    )
+    pd.testing.assert_frame_equal(again.false_negatives, straight.false_negatives, check_exact=False, rtol=1e-12)
+    made.compare(CORRECTIONS, train, test, **options)
+    assert len(calls) == 13
+    made.compare({**CORRECTIONS, "some": Taste(1.1, 0.5)}, train, test, **options)
+    assert len(calls) == 15
+    made.compare(CORRECTIONS, train.assign(grade=1), test, **options)
+    assert len(calls) == 21
+
+
+def test_what_a_training_is_known_by():
+    ranker = CrossEncoder("a/model", training=Training(negatives=RankWindow("pool_rank", last=9)))
+    known = described(ranker)
+    assert known == described(copy.deepcopy(ranker)) == described(seeded(ranker, 0))
+    assert known["training"]["negatives"] == {"object": "RankWindow", "column": "pool_rank", "first": 0, "last": 9}
+    for other in (
+        CrossEncoder("a/model", training=Training(negatives=RankWindow("pool_rank", last=8))),
+        CrossEncoder("a/model", max_length=20, training=ranker.training),
+        CrossEncoder("a/model", training=replace(ranker.training, learning_rate=1e-3)),
+        RelabelReranker(ranker, described),
+        AddScores(ranker) >> ranker,
+    ):
+        assert described(other) != known
+    # Neither the seed, which is the comparison's, nor what changes no result.
+    assert described(CrossEncoder("a/model", device="cpu", training=replace(ranker.training, seed=7, workers=2))) == known
+    pairs = [pd.DataFrame({"qid": ["q"], "docno": [d]}) for d in "ab"]
+    samplers = [described(Training(negatives=ExcludeNegatives(frame))) for frame in pairs]
+    assert samplers[0] != samplers[1]
+    frame = candidates()
+    assert frame_digest(frame) == frame_digest(frame.sample(frac=1, random_state=0)[frame.columns[::-1]])
+    assert frame_digest(frame) != frame_digest(frame.assign(rank=1))
+
+
+# Real trainings in miniature
+
+
+@dataclass(frozen=True)
+class Recording(UniformNegatives):
+    """Remembers what it draws."""
+
+    seen = {}  # noqa: RUF012
+
+    def sample(self, groups, group, positive, n, *, seed, epoch):
+        rows = super().sample(groups, group, positive, n, seed=seed, epoch=epoch)
+        for row in rows:
+            pair = group.qid, groups.column("docno")[row]
+            self.seen[pair] = self.seen.get(pair, 0) + 1
+        return rows
+
+
+def tiny_world():
+    """Place 4 is shown by the pool, place 5 hidden; six training queries, two for the test."""
+    frame = candidates()
+    qrels = judgements([(q, d, 1) for q, d in zip(frame["qid"], frame["docno"]) if d[-1] in "45"])
+    pool = frame.assign(score=[{"4": 9.0, "5": 0.0}.get(d[-1], 5.0 - int(d[-1])) for d in frame["docno"]])
+    made = HiddenJudgements(qrels, pool[["qid", "docno", "score"]], depth=3)
+    train = made.evidence(frame[frame["qid"] < "q6"])
+    return made, train, frame[frame["qid"] >= "q6"]
+
+
+def test_the_negatives_that_training_shows_are_counted(tiny):
+    made, train, _ = tiny_world()
+    Recording.seen.clear()
+    ranker = CrossEncoder(tiny(), training=training(negatives=Recording(), negatives_per_positive=2, epochs=3, seed=4))
+    ranker.fit(train, made.pooled)
+    recorded = dict(Recording.seen)
+    found = told(ranker, train, made.pooled)
+    drawn = {(q, d): n for q, d, n in found[["qid", "docno", "drawn"]].itertuples(index=False) if n}
+    assert drawn == recorded and sum(drawn.values()) == 5 * 4 * 2  # five steps of four examples
+    assert (found["positives"] == 1).all() and np.allclose(found["emphasis"], 1.0)
+
+
+def test_a_comparison_of_real_trainings(tiny, tmp_path):
+    made, train, test = tiny_world()
+    ranker = CrossEncoder(tiny(), training=training(epochs=2, negatives_per_positive=2))
+    judge = RelabelReranker(ranker, right_about_hidden)
+    bounded = CrossEncoder(tiny(), training=replace(ranker.training, negatives=RankWindow("pool_rank", last=2)))
+    corrections = {"plain": ranker, "judged": judge, "window": AddScores(pt.apply.doc_score(len)) >> bounded}
+    options = {"seeds": (0,), "draws": 100, "checkpoint": tmp_path / "arms"}
+    result = made.compare(corrections, train, test, full="full", **options)
+    assert list(result.corrections) == ["plain", "oracle", "full", "judged", "window"]
+    met = result.false_negatives.set_index("correction")
+    assert (met["candidates"] == 30).all() and (met["hidden"] == 6).all()
+    assert met.loc["plain", "auc"] == 0.5 and met.loc["plain", "false_weight"] == pytest.approx(0.2)
+    assert met.loc["plain", "drawn"] == 3 * 4 * 2 and met.loc["plain", "false_drawn"] > 0
+    for clean in ("oracle", "full", "judged"):
+        assert met.loc[clean, "auc"] == 1.0 and met.loc[clean, "false_drawn"] == met.loc[clean, "false_weight"] == 0.0
+    # The window holds what the pool ranked first: ranks 1 and 2, never the last one.
+    assert met.loc["window", "auc"] == pytest.approx(0.5 + 0.5 * 2 / 4) and met.loc["window", "false_drawn"] == 0
+    assert result.counts["training queries"] == 6 and result.counts["hidden among them"] == 6
+    assert ranker.training_report is None and judge.training_report is None
+    # The plain training is what fitting by hand with that seed gives.
+    by_hand = seeded(ranker, 0).fit(train, made.pooled)
+    run = by_hand(test).rename(columns={"qid": "query_id", "docno": "doc_id"})
+    judged = made.full.rename(columns={"qid": "query_id", "docno": "doc_id", "label": "relevance"})
+    ndcg = {m.query_id: m.value for m in ir_measures.iter_calc([ir_measures.nDCG @ 10], judged, run)}
+    rows = result.per_query.query("judgements == 'full' and measure == 'nDCG@10' and correction == 'plain'")
+    assert dict(zip(rows["qid"], rows["value"])) == pytest.approx({q: ndcg[q] for q in ("q6", "q7")})
+    assert len(list((tmp_path / "arms").iterdir())) == 5
+    again = made.compare(corrections, train, test, full="full", **options)
+    pd.testing.assert_frame_equal(again.table, result.table)
+    pd.testing.assert_frame_equal(again.false_negatives, result.false_negatives)
+
+
+def right_about_hidden(frame):
+    return [float(docno.endswith("5")) for docno in frame["docno"]]
+
+
+def test_queries_whose_candidates_are_all_hidden_are_left_out_of_the_oracle_only(tiny):
+    made, train, test = tiny_world()
+    train = train[(train["qid"] > "q0") | train["docno"].str[-1].isin(["4", "5"])]
+    result = made.compare({"plain": CrossEncoder(tiny(), training=training())}, train, test, seeds=(0,), draws=10)
+    sizes = result.false_negatives.set_index("correction")["candidates"]
+    assert sizes.to_dict() == {"plain": 26, "oracle": 25}
+
+
+def test_seeds_are_set_where_they_count(tiny):
+    ranker = CrossEncoder(tiny(labels=None), head="mean", training=training(epochs=3))
+    made = seeded(ranker, 5)
+    assert (made.seed, made.training.seed, made.training.epochs) == (5, 5, 3) and ranker.seed == ranker.training.seed == 0
+    inner = seeded(AddScores(ranker) >> RelabelReranker(ranker, right_about_hidden), 5)[-1]
+    assert inner.training is None and inner.ranker.training.seed == inner.ranker.seed == 5
+    outer = seeded(RelabelReranker(ranker, right_about_hidden, training=training(epochs=7)), 5)
+    assert (outer.training.seed, outer.training.epochs) == (5, 7)
+    frames = candidates(), judgements([(f"q{n}", f"d{n}-4", 1) for n in range(8)])
+    trained = CrossEncoder(tiny(), training=training(max_steps=1)).fit(*frames)
+    assert seeded(trained, 5).seed == 0  # its head is no longer drawn
+
+
+def test_judged_documents_that_nobody_retrieved_are_noticed(world):
+    made, train, test = world
+    pairs = set(map(tuple, made.hidden[["qid", "docno"]].values))
+    hidden = np.array([pair in pairs for pair in zip(train["qid"], train["docno"])])
+    notes = made.compare(CORRECTIONS, train.assign(score=train["score"].mask(hidden)), test, seeds=(0,), draws=10).notes
+    assert any("AddJudged" in note for note in notes)
+    notes = made.compare(CORRECTIONS, train[~hidden], test, seeds=(0,), draws=10).notes
+    assert any("no false negative can be met" in note for note in notes)
