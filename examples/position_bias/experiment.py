@@ -1,7 +1,7 @@
 """What the programs for Tables 2 to 5 of Hofstätter et al. (ECIR 2021) share. They import it; it is no program.
 
-Settings, collections and how they are split, candidates, rankers, arms that are kept on disk once they are finished, statistics
-over seeds and queries, and the writing of results.
+Settings, collections and how they are split, candidates, rankers and how they are trained and measured. What other experiments
+need as well is in ``workshop.py``, one folder up, which can be imported once this module is.
 """
 
 from __future__ import annotations
@@ -9,21 +9,14 @@ from __future__ import annotations
 import argparse
 import gzip
 import io
-import json
-import logging
-import math
-import os
-import platform
-import re
-import shlex
 import shutil
 import sys
 import tempfile
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -43,14 +36,13 @@ from pyterrier_debias import (
     open_dataset,
 )
 from pyterrier_debias.audit.first_stage import first_stage
-from pyterrier_debias.audit.models import find_model
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.files import whole_folder, write_whole
-from pyterrier_debias.rankers.base import loading, quiet
-from pyterrier_debias.statistics import correct, two_level_interval, wilcoxon
+from pyterrier_debias.files import write_whole
 from pyterrier_debias.text import keyed_hash
-from pyterrier_debias.training.report import versions
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from workshop import Arm, Shared, answerable, base_parser, draw, held, pace
 
 RANKERS = {"cat": "BERT_CAT", "dot": "BERT_DOT", "tk": "TK"}
 MEASURES = {"nDCG@10": "nDCG@10", "RR@10": "MRR@10", "R@10": "Recall@10"}
@@ -67,12 +59,10 @@ EARLY, LATE = 1 / 3, 2 / 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Shared):
     """The numbers of a run; the defaults are the small setting.
 
     Attributes:
-        model: Encoder that the rankers start from: hub name, folder, or ``minilm``.
-        layers: How many of its layers are kept; None for all.
         head: Where the cross-encoder's head reads, ``'mean'`` or ``'cls'``.
         pooling: How the bi-encoder makes one vector, ``'mean'`` or ``'cls'``.
         glove: Text file of word vectors for TK; empty for the encoder's table of embeddings.
@@ -82,28 +72,18 @@ class Settings:
         weight_decay: AdamW's.
         warmup: Share of the steps, or their number.
         schedule: Of the learning rate.
-        precision: Of training.
-        batch_size: Triples of a step.
-        triples: Triples of an arm.
-        steps: Steps of an arm, in place of ``triples``.
         train_queries: Training questions of a seed at most, each of which is then shown more than once; None for no bound.
         max_length: Longest input in tokens.
-        depth: Candidates of a query.
-        queries: Test queries.
         validation_queries: Queries that choose the best checkpoint; 0 keeps the last one.
         evaluate_every: Steps between two evaluations and checkpoints of an arm; None for none within an arm.
         patience: Evaluations without a new best before an arm stops early.
         rerank_depth: Depths from which validation chooses; None for all candidates.
-        seeds: How many.
         split_seed: Of the split and of the draw of queries.
         rotation_seed: Of the rotation of test passages.
         passages: Passages for MATS.
         max_delta: Largest distance for MATS; None for all.
-        draws: Of the bootstrap.
     """
 
-    model: str = "minilm"
-    layers: int | None = 3
     head: str = "mean"
     pooling: str = "mean"
     glove: str = ""
@@ -115,77 +95,30 @@ class Settings:
     weight_decay: float = 0.01
     warmup: float = 0.1
     schedule: str = "linear"
-    precision: str = "float32"
-    batch_size: int = 8
-    triples: int = 1200
-    steps: int | None = None
     train_queries: int | None = None
     max_length: int = 256
-    depth: int = 20
-    queries: int = 200
     validation_queries: int = 0
     evaluate_every: int | None = None
     patience: int | None = None
     rerank_depth: Sequence[int] | None = None
-    seeds: int = 3
     split_seed: int = 1
     rotation_seed: int = 208973249
     passages: int = 2000
     max_delta: int | None = 100
-    draws: int = 2000
 
-    def optimiser_steps(self) -> int:
-        """Steps of an arm."""
-        return self.steps or math.ceil(self.triples / self.batch_size)
+    POSITIVE = (*Shared.POSITIVE, "passages")
 
     def questions(self) -> int:
         """Training questions of a seed at most."""
         shown = self.optimiser_steps() * self.batch_size
         return shown if self.train_queries is None else min(shown, self.train_queries)
 
-    def record(self) -> dict[str, Any]:
-        """What all arms in a folder share; further seeds may join them."""
-        return {name: value for name, value in asdict(self).items() if name not in ("seeds", "draws")}
-
 
 def parser(doc: str | None, datasets: str) -> argparse.ArgumentParser:
     """The options that all programs have; those that are not given keep the configuration's value."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = base_parser(doc, Settings())
     parser.add_argument("--dataset", action="append", nargs="+", required=True, metavar="SPEC", help=datasets)
-    parser.add_argument("--model", help="encoder that the rankers start from: hub name, folder, or minilm (default)")
-    parser.add_argument("--layers", type=int, help="how many of its layers are kept (default 3; 0: all)")
-    parser.add_argument("--triples", type=int, help="training triples of an arm (default 1200)")
-    parser.add_argument("--steps", type=int, help="steps of the optimiser, in place of --triples")
-    parser.add_argument("--precision", help="of training: float32 (default) or bfloat16, faster where the processor has it")
-    parser.add_argument("--depth", type=int, help="BM25 candidates of a query (default 20)")
-    parser.add_argument("--queries", type=int, help="test queries (default 200)")
-    parser.add_argument("--seeds", type=int, help="how often everything is trained (default 3)")
-    parser.add_argument("--config", type=Path, help="JSON file with further settings, e.g. full.json beside this program")
-    parser.add_argument("--estimate", action="store_true", help="say how long it will take, and stop")
-    parser.add_argument("--out", type=Path, required=True, help="folder for results; a run that was stopped goes on from it")
     return parser
-
-
-def read_settings(options: argparse.Namespace) -> Settings:
-    """Defaults, changed by the configuration, changed by the command line."""
-    known = {f.name for f in fields(Settings)}
-    chosen: dict[str, Any] = {}
-    if options.config is not None:
-        try:
-            chosen = json.loads(options.config.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"--config {options.config} cannot be read as JSON ({error})") from error
-    unknown = sorted(set(chosen) - known)
-    if unknown:
-        raise InputError(f"--config {options.config}: {unknown[0]!r} is no setting; there are {', '.join(sorted(known))}")
-    chosen |= {name: value for name, value in vars(options).items() if name in known and value is not None}
-    if chosen.get("layers") == 0:
-        chosen["layers"] = None
-    settings = Settings(**chosen)
-    for name in ("batch_size", "triples", "depth", "queries", "seeds", "passages", "draws"):
-        if getattr(settings, name) < 1:
-            raise InputError(f"setting {name}={getattr(settings, name)} must be at least 1")
-    return settings
 
 
 # Collections
@@ -322,17 +255,6 @@ def pooled(datasets: Sequence[Any]) -> Collection:
     )
 
 
-def held(qrels: pd.DataFrame, dataset: Any) -> pd.DataFrame:
-    """Judgements of passages that a collection in memory holds; a sample of a larger one may lack some."""
-    return qrels[qrels["docno"].isin(dataset.corpus["docno"])] if isinstance(dataset, Collection) else qrels
-
-
-def answerable(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
-    """Topics with a relevant passage, their ``qid`` and ``query``."""
-    relevant = set(qrels.loc[qrels["label"] > 0, "qid"])
-    return topics.loc[topics["qid"].isin(relevant), ["qid", "query"]].reset_index(drop=True)
-
-
 def split_whole(groups: Sequence[str], seed: int) -> list[str]:
     """The part of each query, all queries of a group in the same part.
 
@@ -367,12 +289,6 @@ def answer_places(answers: pd.DataFrame, texts: pd.Series) -> pd.DataFrame:
     length = found["docno"].map(texts.str.len())
     places = pd.DataFrame({"qid": found["qid"], "first": found["start"] / length, "last": found["end"] / length})
     return places.groupby("qid", sort=False).agg({"first": "min", "last": "max"}).reset_index()
-
-
-def draw(topics: pd.DataFrame, n: int, seed: int, purpose: str) -> pd.DataFrame:
-    """At most n topics, drawn by their qids."""
-    order = sorted(range(len(topics)), key=lambda i: keyed_hash(seed, purpose, topics["qid"].iat[i]))
-    return topics.iloc[sorted(order[:n])].reset_index(drop=True)
 
 
 def table_1(material: Material, settings: Settings) -> pd.DataFrame:
@@ -443,45 +359,6 @@ class Candidates:
 
 
 # Rankers
-
-
-def encoder_of(settings: Settings, out: Path) -> str:
-    """The encoder that rankers start from: the model itself, or a copy of its lower layers in the results' folder."""
-    model = find_model(settings.model, "bi").source
-    if settings.layers is None:
-        return model
-    folder = out / f"encoder-{settings.layers}-layers"
-    if not folder.is_dir():
-        keep_layers(model, settings.layers, folder)
-    return str(folder)
-
-
-def keep_layers(model: str, layers: int, folder: Path) -> None:
-    """Save the embeddings and the lowest layers of an encoder as a model folder.
-
-    Args:
-        model: Hub name or folder of a Hugging Face encoder.
-        layers: How many layers stay.
-        folder: Where to write.
-
-    Raises:
-        InputError: Where the model has fewer layers, or keeps them in no list.
-    """
-    import torch
-    from transformers import AutoModel, AutoTokenizer
-
-    with loading(model, "keep_layers") as where:
-        encoder = AutoModel.from_pretrained(where, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(where)
-    depth = encoder.config.num_hidden_layers
-    lists = [m for m in encoder.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == depth]
-    if not 1 <= layers <= depth or len(lists) != 1:
-        raise InputError(f"model {model} has {depth} layers, of which {layers} cannot be kept; choose others with --layers")
-    del lists[0][layers:]
-    encoder.config.num_hidden_layers = layers
-    with whole_folder(folder) as scratch, quiet():
-        encoder.save_pretrained(scratch)
-        tokenizer.save_pretrained(scratch)
 
 
 def new_ranker(kind: str, encoder: str, settings: Settings, seed: int, *, positional: str = "absolute") -> Any:
@@ -573,101 +450,6 @@ def measure(ranker: Any, views: Mapping[str, pd.DataFrame], qrels: pd.DataFrame,
     return pd.concat(parts, ignore_index=True)
 
 
-# Arms
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One trained ranker and what is measured on it.
-
-    Attributes:
-        labels: What its rows say of it, such as ``ranker`` and ``seed``; together they name it.
-        make: ``make(folder, checkpoints)`` gives its rows and may keep files in the folder.
-        kind: The ranker, for estimates of time.
-        steps: Of training.
-        reads: Texts that are read in evaluation; see :func:`reads`.
-    """
-
-    labels: dict[str, Any]
-    make: Callable[[Path, Path], pd.DataFrame]
-    kind: str
-    steps: int
-    reads: int
-
-    @property
-    def name(self) -> str:
-        """Name of its folder."""
-        return "-".join(re.sub(r"[^\w.]+", "_", str(value)) for value in self.labels.values())
-
-
-class Workshop:
-    """Carries out arms in a folder, each once.
-
-    Args:
-        out: The folder.
-        program: Which program.
-        settings: All arms in the folder share them.
-        materials: The collections.
-
-    Raises:
-        InputError: Where the folder holds arms of another program, of other collections or other settings.
-    """
-
-    def __init__(self, out: Path, program: str, settings: Settings, materials: Sequence[Material]):
-        self.out = out
-        record = {"program": program, "collections": [m.name for m in materials], **settings.record()}
-        record = json.loads(json.dumps(record))
-        path = out / "arms.json"
-        if path.is_file():
-            there = json.loads(path.read_text(encoding="utf-8"))
-            differ = [name for name in record if there.get(name) != record[name]]
-            if differ:
-                raise InputError(
-                    f"{out} holds arms with another {differ[0]} ({there.get(differ[0])!r}, now {record[differ[0]]!r}); name "
-                    f"another folder"
-                )
-        else:
-            write_whole(path, json.dumps(record, indent=1) + "\n")
-
-    def folder(self, arm: Arm) -> Path:
-        """Where a finished arm lies."""
-        return self.out / "arms" / arm.name
-
-    def open(self, arms: Sequence[Arm]) -> list[Arm]:
-        """Those that are not finished."""
-        return [arm for arm in arms if not (self.folder(arm) / "rows.csv").is_file()]
-
-    def carry_out(self, arms: Sequence[Arm], seconds: Mapping[str, float]) -> pd.DataFrame:
-        """Make what is not finished, and read all of it.
-
-        Args:
-            arms: In order.
-            seconds: What each unfinished arm is expected to take, by its name.
-
-        Returns:
-            The rows of all arms with their labels.
-        """
-        left, spent, expected = self.open(arms), 0.0, 0.0
-        for number, arm in enumerate(left, start=1):
-            started = time.perf_counter()
-            checkpoints = self.out / "checkpoints" / arm.name
-            with whole_folder(self.folder(arm), overwrite=True) as folder:
-                rows = arm.make(folder, checkpoints).assign(**arm.labels)
-                rows.to_csv(folder / "rows.csv", index=False)
-            shutil.rmtree(checkpoints, ignore_errors=True)
-            took = time.perf_counter() - started
-            spent, expected = spent + took, expected + seconds[arm.name]
-            rest = sum(seconds[other.name] for other in left[number:]) * spent / expected
-            print(f"{number}/{len(left)} {arm.name}: {took:.0f} s; about {minutes(rest)} left", flush=True)
-        read = [pd.read_csv(self.folder(arm) / "rows.csv", dtype={"qid": str}) for arm in arms]
-        return pd.concat(read, ignore_index=True)
-
-
-def minutes(seconds: float) -> str:
-    """A time to read."""
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-
-
 def expected_seconds(arms: Sequence[Arm], trainer: Trainer, encoder: str) -> dict[str, float]:
     """What arms will take, from a few steps of training and some scored pairs of each kind of ranker.
 
@@ -687,79 +469,22 @@ def expected_seconds(arms: Sequence[Arm], trainer: Trainer, encoder: str) -> dic
 
 def rehearse(kind: str, trainer: Trainer, encoder: str) -> tuple[float, float, float]:
     """Seconds of a training step, of a text that is read, and of what comes before the first step."""
-    settings, seconds = trainer.settings, []
+    settings = trainer.settings
     topics = draw(trainer.material.topics["train"], 4 * settings.batch_size, 0, "rehearsal")
     qrels = trainer.material.qrels["train"]
     frame = trainer.candidates.for_training(topics, qrels)
     ranker = new_ranker(kind, encoder, settings, 0)
-    ranker.score(["a"], ["b"])  # loads weights and libraries
     training = training_of(replace(settings, evaluate_every=None, validation_queries=0), kind, 0, rotated=False)
-    for steps in (1, 1, 4):  # the first warms up
-        ranker.training = replace(training, max_steps=steps)
-        started = time.perf_counter()
-        ranker.fit(frame, qrels)
-        seconds.append(time.perf_counter() - started)
-    step = max((seconds[2] - seconds[1]) / 3, 1e-6)
+    step, base = pace(ranker, frame, qrels, training)
     some = frame[frame["qid"].isin(topics["qid"][:15])]
     started = time.perf_counter()
     ranker(some)
-    return step, (time.perf_counter() - started) / reads(kind, some), max(seconds[1] - step, 0.0)
+    return step, (time.perf_counter() - started) / reads(kind, some), base
 
 
 def reads(kind: str, frame: pd.DataFrame) -> int:
     """How many texts a ranker reads to score a frame: a cross-encoder each pair, the others each passage once."""
     return len(frame) if kind == "cat" else frame["docno"].nunique()
-
-
-# Statistics
-
-
-def matrix(rows: pd.DataFrame, measure: str, by: Sequence[str]) -> tuple[list[tuple[Any, ...]], np.ndarray]:
-    """Values by seed, query and condition.
-
-    Args:
-        rows: One row for each seed, qid and condition.
-        measure: Column of the values.
-        by: Columns that name the condition.
-
-    Returns:
-        The conditions, and values of shape [seeds, queries, conditions].
-
-    Raises:
-        InputError: Where a value is missing.
-    """
-    wide = rows.pivot(index=["seed", "qid"], columns=list(by), values=measure).sort_index()
-    seeds, queries = (wide.index.get_level_values(level).nunique() for level in ("seed", "qid"))
-    if wide.isna().any(axis=None) or len(wide) != seeds * queries:
-        raise InputError(f"the arms were not all measured on the same queries ({measure})")
-    names = [name if isinstance(name, tuple) else (name,) for name in wide.columns]
-    return names, wide.to_numpy(dtype=float).reshape(seeds, queries, -1)
-
-
-def compare(before: np.ndarray, after: np.ndarray, draws: int) -> dict[str, Any]:
-    """Two conditions: means, their difference with its interval over seeds and queries, and Wilcoxon's test over queries.
-
-    Args:
-        before: Shape [seeds, queries].
-        after: Shape [seeds, queries].
-        draws: Of the bootstrap.
-
-    Returns:
-        ``difference`` (after - before), ``low``, ``high``, ``p`` (of the queries' means over seeds), ``seeds``, ``queries``.
-    """
-    interval = two_level_interval(np.stack([before, after], axis=-1), lambda m: m[..., 1] - m[..., 0], draws=draws)
-    p = wilcoxon(before.mean(axis=0), after.mean(axis=0)).p
-    seeds, queries = before.shape
-    return {
-        "difference": interval.estimate, "low": interval.low, "high": interval.high, "p": p, "seeds": seeds, "queries": queries
-    }
-
-
-def corrected(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with p values corrected (Holm) for all its rows."""
-    out = table.copy()
-    out.insert(out.columns.get_loc("p") + 1, "p_corrected", correct(out["p"].to_numpy()))
-    return out
 
 
 def paper_delta(original: float, rotated: float) -> float:
@@ -770,96 +495,3 @@ def paper_delta(original: float, rotated: float) -> float:
 def plain_delta(original: float, rotated: float) -> float:
     """The change in per cent of the original value: .432 and .395 give -8.6."""
     return 100 * (rotated / original - 1) if original else float("nan")
-
-
-# Results
-
-
-def cell(column: str, value: Any) -> str:
-    """A value to read: numbers with three digits, p values with two significant ones."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    if isinstance(value, float):
-        return f"{value:.2g}" if column in ("p", "p_corrected") else f"{value:.3f}"
-    return str(value)
-
-
-def markdown(table: pd.DataFrame) -> str:
-    """A table in Markdown."""
-    columns = [str(column) for column in table.columns]
-    lines = [columns, ["---"] * len(columns)]
-    lines += [[cell(c, v) for c, v in zip(columns, row)] for row in table.astype(object).itertuples(index=False)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def restructured(table: pd.DataFrame, caption: str) -> str:
-    """A table in reStructuredText, for the documentation: narrower than the CSV.
-
-    Limits of an interval stand in brackets behind their figure; what is the same in all rows stands in the caption.
-    """
-    columns = {str(name): [cell(str(name), v) for v in table[name].astype(object)] for name in table.columns}
-    for low in [name for name in columns if name == "low" or name.endswith("_low")]:
-        values = list(columns)[list(columns).index(low) - 1]
-        limits = zip(columns[values], columns.pop(low), columns.pop(f"{low.removesuffix('low')}high"))
-        columns[values] = [f"{value} [{lower}, {upper}]" if lower else value for value, lower, upper in limits]
-    constant = [name for name, cells in columns.items() if len(table) > 1 and len(set(cells)) == 1]
-    caption = "; ".join([caption, *(f"{name.replace('_', ' ')} {columns.pop(name)[0]}" for name in constant)])
-    lines = [f".. list-table:: {caption}", "   :header-rows: 1", ""]
-    for row in [[name.replace("_", " ") for name in columns], *zip(*columns.values())]:
-        lines += [f"   {'* -' if at == 0 else '  -'} {value}".rstrip() for at, value in enumerate(row)]
-    return "\n".join(lines) + "\n"
-
-
-def write_results(out: Path, title: str, settings: Settings, tables: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:
-    """Write each table as CSV and for the documentation, and all with settings and versions as JSON and as Markdown; print it.
-
-    Args:
-        out: Where.
-        title: Of the page.
-        settings: What the run was made with.
-        tables: By name, which also names the file.
-        notes: What to know to read them.
-    """
-    import torch
-
-    machine = {
-        "processor": f"{platform.machine()}, {os.cpu_count()} cores",
-        "torch_threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }
-    command = shlex.join(["python", *sys.argv])
-    shown = "".join(f"## {name.replace('_', ' ').capitalize()}\n\n{markdown(table)}\n" for name, table in tables.items())
-    page = f"# {title}\n\n`{command}`\n\n{shown}" + "".join(f"- {note}\n" for note in notes)
-    content = {
-        "title": title,
-        "command": command,
-        "settings": asdict(settings),
-        "versions": versions(),
-        "machine": machine,
-        "notes": list(notes),
-        "tables": {name: json.loads(table.to_json(orient="records")) for name, table in tables.items()},
-    }
-    for name, table in tables.items():
-        write_whole(out / f"{name}.csv", table.to_csv(index=False))
-        write_whole(out / f"{name}.inc", restructured(table, f"{title}: {name.replace('_', ' ')}"))
-    write_whole(out / "results.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    write_whole(out / "results.md", page)
-    print(f"\n{page}\nwritten to {out}")
-
-
-def program(main: Callable[[], None]) -> int:
-    """Run a program; what the user can mend is one line and exit status 2.
-
-    What rankers log of fresh heads and cut texts would repeat itself in every arm.
-    """
-    logger = logging.getLogger("pyterrier_debias")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        main()
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
-    finally:
-        logger.setLevel(level)
-    return 0

@@ -18,28 +18,19 @@ import pandas as pd
 from experiment import (
     MEASURES,
     VIEWS,
-    Arm,
     Candidates,
+    Settings,
     Trainer,
-    Workshop,
-    compare,
-    corrected,
-    draw,
-    encoder_of,
     expected_seconds,
-    matrix,
     measure,
-    minutes,
     new_ranker,
     open_material,
     parser,
-    program,
-    read_settings,
     reads,
     table_1,
-    write_results,
 )
 from figure2 import some_passages
+from workshop import Arm, Workshop, compare, corrected, draw, encoder_of, matrix, minutes, program, read_settings, write_results
 
 from pyterrier_debias import MATSProbe
 from pyterrier_debias.position.mats_probe import plot_ats
@@ -114,7 +105,7 @@ def main() -> None:
     options.add_argument("--arms", nargs="+", choices=ARMS, default=["natural"], help="which (default: natural)")
     options.add_argument("--passages", type=int, help="passages that MATS reads (default 2000)")
     options = options.parse_args()
-    settings = read_settings(options)
+    settings = read_settings(options, Settings())
     materials = [open_material(specs, settings.split_seed) for specs in options.dataset]
     sizes = pd.concat([table_1(material, settings) for material in materials], ignore_index=True)
     print(sizes.to_string(index=False), flush=True)

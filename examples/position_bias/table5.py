@@ -17,28 +17,19 @@ from experiment import (
     MEASURES,
     RANKERS,
     VIEWS,
-    Arm,
     Candidates,
+    Settings,
     Trainer,
-    Workshop,
-    compare,
-    corrected,
-    draw,
-    encoder_of,
     expected_seconds,
     load_ranker,
-    matrix,
     measure,
-    minutes,
     new_ranker,
     open_material,
     parser,
-    program,
-    read_settings,
     reads,
     table_1,
-    write_results,
 )
+from workshop import Arm, Workshop, compare, corrected, draw, encoder_of, matrix, minutes, program, read_settings, write_results
 
 from pyterrier_debias import InputError
 from pyterrier_debias.statistics import two_level_interval
@@ -96,7 +87,7 @@ def main() -> None:
     options = options.parse_args()
     if len(options.dataset) != 2:
         raise InputError(f"table5 needs --dataset twice, for source and target, not {len(options.dataset)} times")
-    settings = read_settings(options)
+    settings = read_settings(options, Settings())
     source, target = (open_material(specs, settings.split_seed) for specs in options.dataset)
     sizes = pd.concat([table_1(material, settings) for material in (source, target)], ignore_index=True)
     print(sizes.to_string(index=False), flush=True)

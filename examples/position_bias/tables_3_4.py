@@ -23,31 +23,21 @@ from experiment import (
     MEASURES,
     RANKERS,
     VIEWS,
-    Arm,
     Candidates,
     Material,
     Settings,
     Trainer,
-    Workshop,
-    compare,
-    corrected,
-    draw,
-    encoder_of,
     expected_seconds,
-    matrix,
     measure,
-    minutes,
     new_ranker,
     open_material,
     paper_delta,
     parser,
     plain_delta,
-    program,
-    read_settings,
     reads,
     table_1,
-    write_results,
 )
+from workshop import Arm, Workshop, compare, corrected, draw, encoder_of, matrix, minutes, program, read_settings, write_results
 
 from pyterrier_debias import InputError
 from pyterrier_debias.evaluation import per_query
@@ -190,7 +180,7 @@ def main() -> None:
     options.add_argument("--rankers", nargs="+", choices=RANKERS, default=list(RANKERS), help="which (default: all)")
     options.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="which (default: both)")
     options = options.parse_args()
-    settings = read_settings(options)
+    settings = read_settings(options, Settings())
     material = open_material([spec for specs in options.dataset for spec in specs], settings.split_seed)
     sizes = table_1(material, settings)
     print(sizes.to_string(index=False), flush=True)

@@ -31,6 +31,13 @@ def experiment():
 
 
 @pytest.fixture(scope="module")
+def workshop(experiment):
+    import workshop
+
+    return workshop
+
+
+@pytest.fixture(scope="module")
 def squad(tmp_path_factory):
     """Ten articles of two paragraphs; of each, a question on its beginning, its middle and its end."""
     generator = np.random.default_rng(1)
@@ -139,19 +146,19 @@ def squad_of_one(folder):
     return path
 
 
-def test_judged_passages_that_are_not_there_do_not_count(experiment):
+def test_judged_passages_that_are_not_there_do_not_count(workshop):
     whole = toy_collection(["1", "2"])
     part = Collection("part", corpus=whole.corpus.iloc[:1], topics=whole.topics, qrels=whole.qrels)
-    assert experiment.held(part.get_qrels(), part)["qid"].tolist() == ["1"]
+    assert workshop.held(part.get_qrels(), part)["qid"].tolist() == ["1"]
 
 
-def test_draws_depend_on_qids_only(experiment):
+def test_draws_depend_on_qids_only(workshop):
     topics = pd.DataFrame({"qid": [str(i) for i in range(50)], "query": "q"})
-    drawn = set(experiment.draw(topics, 10, 1, "test")["qid"])
+    drawn = set(workshop.draw(topics, 10, 1, "test")["qid"])
     assert len(drawn) == 10
-    assert set(experiment.draw(topics.sample(frac=1, random_state=0), 10, 1, "test")["qid"]) == drawn
-    assert set(experiment.draw(topics, 10, 2, "test")["qid"]) != drawn
-    assert len(experiment.draw(topics, 99, 1, "test")) == 50
+    assert set(workshop.draw(topics.sample(frac=1, random_state=0), 10, 1, "test")["qid"]) == drawn
+    assert set(workshop.draw(topics, 10, 2, "test")["qid"]) != drawn
+    assert len(workshop.draw(topics, 99, 1, "test")) == 50
 
 
 # Statistics
@@ -170,38 +177,38 @@ def test_deltas_of_nothing_are_not_defined(experiment):
     assert np.isnan(experiment.paper_delta(0.5, 0.0)) and np.isnan(experiment.plain_delta(0.0, 0.5))
 
 
-def test_matrix_and_compare(experiment):
+def test_matrix_and_compare(workshop):
     rows = pd.DataFrame(
         [(seed, qid, view, 100 * seed + 10 * int(qid) + (view == "rotated")) for seed in (1, 0) for qid in "21"
          for view in ("rotated", "original")],
         columns=["seed", "qid", "evaluated", "m"],
     )
-    names, values = experiment.matrix(rows, "m", ["evaluated"])
+    names, values = workshop.matrix(rows, "m", ["evaluated"])
     assert names == [("original",), ("rotated",)]
     assert values.tolist() == [[[10, 11], [20, 21]], [[110, 111], [120, 121]]]
-    compared = experiment.compare(values[..., 0], values[..., 1], draws=50)
+    compared = workshop.compare(values[..., 0], values[..., 1], draws=50)
     assert compared["difference"] == compared["low"] == compared["high"] == 1.0
     assert (compared["seeds"], compared["queries"]) == (2, 2)
     with pytest.raises(InputError, match="same queries"):
-        experiment.matrix(rows.iloc[1:], "m", ["evaluated"])
+        workshop.matrix(rows.iloc[1:], "m", ["evaluated"])
 
 
 # Settings
 
 
-def test_settings_come_from_defaults_configuration_and_command(experiment, tmp_path):
+def test_settings_come_from_defaults_configuration_and_command(experiment, workshop, tmp_path):
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"depth": 7, "triples": 33, "layers": 0}))
     parsed = experiment.parser(None, "").parse_args(
         ["--dataset", "a", "--out", "o", "--config", str(config), "--depth", "9"]
     )
-    settings = experiment.read_settings(parsed)
+    settings = workshop.read_settings(parsed, experiment.Settings())
     assert (settings.depth, settings.triples, settings.layers, settings.queries) == (9, 33, None, 200)
     assert settings.optimiser_steps() == 5
     assert (settings.questions(), replace(settings, train_queries=5).questions()) == (40, 5)
     config.write_text('{"depht": 7}')
     with pytest.raises(InputError, match="'depht' is no setting"):
-        experiment.read_settings(parsed)
+        workshop.read_settings(parsed, experiment.Settings())
 
 
 def test_reads_are_pairs_or_passages(experiment):
@@ -218,19 +225,19 @@ def test_full_configuration_is_usable(experiment):
     assert set(asdict(settings)) >= set(content)
 
 
-def test_layers_are_cut(experiment, tmp_path):
+def test_layers_are_cut(workshop, tmp_path):
     from transformers import AutoModel
 
     for architecture in ("bert", "distilbert"):
         whole = tiny_models.build(tmp_path / architecture, architecture=architecture, labels=None, layers=3)
-        experiment.keep_layers(str(whole), 1, tmp_path / f"{architecture}-1")
+        workshop.keep_layers(str(whole), 1, tmp_path / f"{architecture}-1")
         cut, full = AutoModel.from_pretrained(tmp_path / f"{architecture}-1"), AutoModel.from_pretrained(whole)
         assert cut.config.num_hidden_layers == 1
         kept = cut.state_dict()
         assert all((full.state_dict()[name] == value).all() for name, value in kept.items())
         assert len(kept) < len(full.state_dict())
         with pytest.raises(InputError, match="has 3 layers"):
-            experiment.keep_layers(str(whole), 4, tmp_path / "more")
+            workshop.keep_layers(str(whole), 4, tmp_path / "more")
 
 
 # From end to end
@@ -342,17 +349,17 @@ def test_table_2(squad, small, tmp_path, monkeypatch, capsys):
     assert len(pd.read_csv(out / "effectiveness.csv")) == 2 * 3 * 3
 
 
-def test_markdown_table(experiment):
+def test_markdown_table(workshop):
     table = pd.DataFrame({"a": ["x", "y"], "value": [0.12345, float("nan")], "p": [0.00001, 1.0], "n": [3, 4]})
-    assert experiment.markdown(table) == (
+    assert workshop.markdown(table) == (
         "| a | value | p | n |\n| --- | --- | --- | --- |\n| x | 0.123 | 1e-05 | 3 |\n| y |  | 1 | 4 |\n"
     )
 
 
-def test_table_for_the_documentation(experiment):
+def test_table_for_the_documentation(workshop):
     gaps = {"gap": [0.12345, 0.5], "low": [0.1, np.nan], "high": [0.2, np.nan]}
     table = pd.DataFrame({"a": ["x", "y"], **gaps, "p": [0.00001, 1.0], "seeds": [3, 3]})
-    assert experiment.restructured(table, "Title").splitlines() == [
+    assert workshop.restructured(table, "Title").splitlines() == [
         ".. list-table:: Title; seeds 3",
         "   :header-rows: 1",
         "",

@@ -1,0 +1,465 @@
+"""What the programs that train rankers share. They import it; it is no program.
+
+Settings, topics and judgements, encoders that are cut down, arms that are kept on disk once they are finished, statistics over
+seeds and queries, and the writing of results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import os
+import platform
+import re
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias import Collection, InputError, Training
+from pyterrier_debias.audit.models import find_model
+from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.rankers.base import loading, quiet
+from pyterrier_debias.statistics import correct, two_level_interval, wilcoxon
+from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.training.report import versions
+
+# Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """The settings that all programs have; a subclass adds its own, and gives defaults.
+
+    Attributes:
+        model: Encoder that the rankers start from: hub name, folder, or ``minilm``.
+        layers: How many of its layers are kept; None for all.
+        precision: Of training.
+        batch_size: Triples of a step.
+        triples: Triples of an arm.
+        steps: Steps of an arm, in place of ``triples``.
+        depth: Candidates of a query.
+        queries: Test queries.
+        seeds: How many.
+        draws: Of the bootstrap.
+    """
+
+    model: str = "minilm"
+    layers: int | None = 3
+    precision: str = "float32"
+    batch_size: int = 8
+    triples: int = 1200
+    steps: int | None = None
+    depth: int = 20
+    queries: int = 200
+    seeds: int = 3
+    draws: int = 2000
+
+    #: Settings that must be at least 1.
+    POSITIVE: ClassVar[tuple[str, ...]] = ("batch_size", "triples", "depth", "queries", "seeds", "draws")
+
+    def optimiser_steps(self) -> int:
+        """Steps of an arm."""
+        return self.steps or math.ceil(self.triples / self.batch_size)
+
+    def record(self) -> dict[str, Any]:
+        """What all arms in a folder share; further seeds may join them."""
+        return {name: value for name, value in asdict(self).items() if name not in ("seeds", "draws")}
+
+
+def base_parser(doc: str | None, default: Shared) -> argparse.ArgumentParser:
+    """The options that all programs have; those that are not given keep the configuration's value."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help=f"encoder that rankers start from: hub name, folder, or minilm (default {default.model})")
+    parser.add_argument("--layers", type=int, help=f"how many of its layers are kept (default {default.layers}; 0: all)")
+    parser.add_argument("--triples", type=int, help=f"training triples of an arm (default {default.triples})")
+    parser.add_argument("--steps", type=int, help="steps of the optimiser, in place of --triples")
+    parser.add_argument("--precision", help=f"of training: float32 or bfloat16, faster where the processor has it (default "
+                        f"{default.precision})")
+    parser.add_argument("--depth", type=int, help=f"candidates of a query (default {default.depth})")
+    parser.add_argument("--queries", type=int, help=f"test queries (default {default.queries})")
+    parser.add_argument("--seeds", type=int, help=f"how often everything is trained (default {default.seeds})")
+    parser.add_argument("--config", type=Path, help="JSON file with further settings, e.g. full.json beside this program")
+    parser.add_argument("--estimate", action="store_true", help="say how long it will take, and stop")
+    parser.add_argument("--out", type=Path, required=True, help="folder for results; a run that was stopped goes on from it")
+    return parser
+
+
+def read_settings(options: argparse.Namespace, default: Any) -> Any:
+    """Defaults, changed by the configuration, changed by the command line.
+
+    Args:
+        options: What the parser gave; ``config`` is the configuration's path.
+        default: The settings where nothing else is said.
+
+    Returns:
+        Settings of the same class.
+
+    Raises:
+        InputError: For a configuration that cannot be read, a name that is no setting, or a number below 1.
+    """
+    known = {f.name for f in fields(default)}
+    chosen: dict[str, Any] = {}
+    if options.config is not None:
+        try:
+            chosen = json.loads(options.config.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"--config {options.config} cannot be read as JSON ({error})") from error
+    unknown = sorted(set(chosen) - known)
+    if unknown:
+        raise InputError(f"--config {options.config}: {unknown[0]!r} is no setting; there are {', '.join(sorted(known))}")
+    chosen |= {name: value for name, value in vars(options).items() if name in known and value is not None}
+    if chosen.get("layers") == 0:
+        chosen["layers"] = None
+    settings = replace(default, **chosen)
+    for name in settings.POSITIVE:
+        if getattr(settings, name) < 1:
+            raise InputError(f"setting {name}={getattr(settings, name)} must be at least 1")
+    return settings
+
+
+# Collections
+
+
+def held(qrels: pd.DataFrame, dataset: Any) -> pd.DataFrame:
+    """Judgements of passages that a collection in memory holds; a sample of a larger one may lack some."""
+    return qrels[qrels["docno"].isin(dataset.corpus["docno"])] if isinstance(dataset, Collection) else qrels
+
+
+def answerable(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
+    """Topics with a relevant passage, their ``qid`` and ``query``."""
+    relevant = set(qrels.loc[qrels["label"] > 0, "qid"])
+    return topics.loc[topics["qid"].isin(relevant), ["qid", "query"]].reset_index(drop=True)
+
+
+def draw(topics: pd.DataFrame, n: int, seed: int, purpose: str) -> pd.DataFrame:
+    """At most n topics, drawn by their qids."""
+    order = sorted(range(len(topics)), key=lambda i: keyed_hash(seed, purpose, topics["qid"].iat[i]))
+    return topics.iloc[sorted(order[:n])].reset_index(drop=True)
+
+
+# Rankers
+
+
+def encoder_of(settings: Shared, out: Path) -> str:
+    """The encoder that rankers start from: the model itself, or a copy of its lower layers in the results' folder."""
+    model = find_model(settings.model, "bi").source
+    if settings.layers is None:
+        return model
+    folder = out / f"encoder-{settings.layers}-layers"
+    if not folder.is_dir():
+        keep_layers(model, settings.layers, folder)
+    return str(folder)
+
+
+def keep_layers(model: str, layers: int, folder: Path) -> None:
+    """Save the embeddings and the lowest layers of an encoder as a model folder.
+
+    Args:
+        model: Hub name or folder of a Hugging Face encoder.
+        layers: How many layers stay.
+        folder: Where to write.
+
+    Raises:
+        InputError: Where the model has fewer layers, or keeps them in no list.
+    """
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    with loading(model, "keep_layers") as where:
+        encoder = AutoModel.from_pretrained(where, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(where)
+    depth = encoder.config.num_hidden_layers
+    lists = [m for m in encoder.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == depth]
+    if not 1 <= layers <= depth or len(lists) != 1:
+        raise InputError(f"model {model} has {depth} layers, of which {layers} cannot be kept; choose others with --layers")
+    del lists[0][layers:]
+    encoder.config.num_hidden_layers = layers
+    with whole_folder(folder) as scratch, quiet():
+        encoder.save_pretrained(scratch)
+        tokenizer.save_pretrained(scratch)
+
+
+def pace(ranker: Any, candidates: pd.DataFrame, qrels: pd.DataFrame, training: Training) -> tuple[float, float]:
+    """Try how fast a ranker trains.
+
+    Args:
+        ranker: Any ranker; it is trained for a few steps.
+        candidates: What it trains on; a few queries will do.
+        qrels: Their judgements.
+        training: How.
+
+    Returns:
+        Seconds of a step, and of what comes before the first one.
+    """
+    ranker.score(["a"], ["b"])  # loads weights and libraries
+    seconds = []
+    for steps in (1, 1, 4):  # the first warms up
+        ranker.training = replace(training, max_steps=steps)
+        started = time.perf_counter()
+        ranker.fit(candidates, qrels)
+        seconds.append(time.perf_counter() - started)
+    step = max((seconds[2] - seconds[1]) / 3, 1e-6)
+    return step, max(seconds[1] - step, 0.0)
+
+
+# Arms
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One trained ranker and what is measured on it.
+
+    Attributes:
+        labels: What its rows say of it, such as ``ranker`` and ``seed``; together they name it.
+        make: ``make(folder, checkpoints)`` gives its rows and may keep files in the folder.
+        kind: The ranker, for estimates of time.
+        steps: Of training.
+        reads: Texts that are read in evaluation; see :func:`reads`.
+    """
+
+    labels: dict[str, Any]
+    make: Callable[[Path, Path], pd.DataFrame]
+    kind: str
+    steps: int
+    reads: int
+
+    @property
+    def name(self) -> str:
+        """Name of its folder."""
+        return "-".join(re.sub(r"[^\w.]+", "_", str(value)) for value in self.labels.values())
+
+
+def same_run(out: Path, program: str, settings: Shared, collections: Sequence[str]) -> None:
+    """Leave a note in the results' folder of what is made in it, or compare with the note that is there.
+
+    Args:
+        out: The folder.
+        program: Which program.
+        settings: All that is in the folder shares them, but for ``seeds`` and ``draws``.
+        collections: Names of the collections.
+
+    Raises:
+        InputError: Where the folder holds results of another program, of other collections or other settings.
+    """
+    record = json.loads(json.dumps({"program": program, "collections": list(collections), **settings.record()}))
+    path = out / "arms.json"
+    if not path.is_file():
+        write_whole(path, json.dumps(record, indent=1) + "\n")
+        return
+    there = json.loads(path.read_text(encoding="utf-8"))
+    differ = [name for name in record if there.get(name) != record[name]]
+    if differ:
+        raise InputError(
+            f"{out} holds arms with another {differ[0]} ({there.get(differ[0])!r}, now {record[differ[0]]!r}); name another "
+            f"folder"
+        )
+
+
+class Workshop:
+    """Carries out arms in a folder, each once.
+
+    Args:
+        out: The folder.
+        program: Which program.
+        settings: All arms in the folder share them.
+        materials: The collections, which have a ``name``.
+
+    Raises:
+        InputError: See :func:`same_run`.
+    """
+
+    def __init__(self, out: Path, program: str, settings: Shared, materials: Sequence[Any]):
+        self.out = out
+        same_run(out, program, settings, [material.name for material in materials])
+
+    def folder(self, arm: Arm) -> Path:
+        """Where a finished arm lies."""
+        return self.out / "arms" / arm.name
+
+    def open(self, arms: Sequence[Arm]) -> list[Arm]:
+        """Those that are not finished."""
+        return [arm for arm in arms if not (self.folder(arm) / "rows.csv").is_file()]
+
+    def carry_out(self, arms: Sequence[Arm], seconds: Mapping[str, float]) -> pd.DataFrame:
+        """Make what is not finished, and read all of it.
+
+        Args:
+            arms: In order.
+            seconds: What each unfinished arm is expected to take, by its name.
+
+        Returns:
+            The rows of all arms with their labels.
+        """
+        left, spent, expected = self.open(arms), 0.0, 0.0
+        for number, arm in enumerate(left, start=1):
+            started = time.perf_counter()
+            checkpoints = self.out / "checkpoints" / arm.name
+            with whole_folder(self.folder(arm), overwrite=True) as folder:
+                rows = arm.make(folder, checkpoints).assign(**arm.labels)
+                rows.to_csv(folder / "rows.csv", index=False)
+            shutil.rmtree(checkpoints, ignore_errors=True)
+            took = time.perf_counter() - started
+            spent, expected = spent + took, expected + seconds[arm.name]
+            rest = sum(seconds[other.name] for other in left[number:]) * spent / expected
+            print(f"{number}/{len(left)} {arm.name}: {took:.0f} s; about {minutes(rest)} left", flush=True)
+        read = [pd.read_csv(self.folder(arm) / "rows.csv", dtype={"qid": str}) for arm in arms]
+        return pd.concat(read, ignore_index=True)
+
+
+def minutes(seconds: float) -> str:
+    """A time to read."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+# Statistics
+
+
+def matrix(rows: pd.DataFrame, measure: str, by: Sequence[str]) -> tuple[list[tuple[Any, ...]], np.ndarray]:
+    """Values by seed, query and condition.
+
+    Args:
+        rows: One row for each seed, qid and condition.
+        measure: Column of the values.
+        by: Columns that name the condition.
+
+    Returns:
+        The conditions, and values of shape [seeds, queries, conditions].
+
+    Raises:
+        InputError: Where a value is missing.
+    """
+    wide = rows.pivot(index=["seed", "qid"], columns=list(by), values=measure).sort_index()
+    seeds, queries = (wide.index.get_level_values(level).nunique() for level in ("seed", "qid"))
+    if wide.isna().any(axis=None) or len(wide) != seeds * queries:
+        raise InputError(f"the arms were not all measured on the same queries ({measure})")
+    names = [name if isinstance(name, tuple) else (name,) for name in wide.columns]
+    return names, wide.to_numpy(dtype=float).reshape(seeds, queries, -1)
+
+
+def compare(before: np.ndarray, after: np.ndarray, draws: int) -> dict[str, Any]:
+    """Two conditions: means, their difference with its interval over seeds and queries, and Wilcoxon's test over queries.
+
+    Args:
+        before: Shape [seeds, queries].
+        after: Shape [seeds, queries].
+        draws: Of the bootstrap.
+
+    Returns:
+        ``difference`` (after - before), ``low``, ``high``, ``p`` (of the queries' means over seeds), ``seeds``, ``queries``.
+    """
+    interval = two_level_interval(np.stack([before, after], axis=-1), lambda m: m[..., 1] - m[..., 0], draws=draws)
+    p = wilcoxon(before.mean(axis=0), after.mean(axis=0)).p
+    seeds, queries = before.shape
+    return {
+        "difference": interval.estimate, "low": interval.low, "high": interval.high, "p": p, "seeds": seeds, "queries": queries
+    }
+
+
+def corrected(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with p values corrected (Holm) for all its rows."""
+    out = table.copy()
+    out.insert(out.columns.get_loc("p") + 1, "p_corrected", correct(out["p"].to_numpy()))
+    return out
+
+
+# Results
+
+
+def cell(column: str, value: Any) -> str:
+    """A value to read: numbers with three digits, p values with two significant ones."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float):
+        return f"{value:.2g}" if column in ("p", "p_corrected") else f"{value:.3f}"
+    return str(value)
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table in Markdown."""
+    columns = [str(column) for column in table.columns]
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[cell(c, v) for c, v in zip(columns, row)] for row in table.astype(object).itertuples(index=False)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def restructured(table: pd.DataFrame, caption: str) -> str:
+    """A table in reStructuredText, for the documentation: narrower than the CSV.
+
+    Limits of an interval stand in brackets behind their figure; what is the same in all rows stands in the caption.
+    """
+    columns = {str(name): [cell(str(name), v) for v in table[name].astype(object)] for name in table.columns}
+    for low in [name for name in columns if name == "low" or name.endswith("_low")]:
+        values = list(columns)[list(columns).index(low) - 1]
+        limits = zip(columns[values], columns.pop(low), columns.pop(f"{low.removesuffix('low')}high"))
+        columns[values] = [f"{value} [{lower}, {upper}]" if lower else value for value, lower, upper in limits]
+    constant = [name for name, cells in columns.items() if len(table) > 1 and len(set(cells)) == 1]
+    caption = "; ".join([caption, *(f"{name.replace('_', ' ')} {columns.pop(name)[0]}" for name in constant)])
+    lines = [f".. list-table:: {caption}", "   :header-rows: 1", ""]
+    for row in [[name.replace("_", " ") for name in columns], *zip(*columns.values())]:
+        lines += [f"   {'* -' if at == 0 else '  -'} {value}".rstrip() for at, value in enumerate(row)]
+    return "\n".join(lines) + "\n"
+
+
+def write_results(out: Path, title: str, settings: Any, tables: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:
+    """Write each table as CSV and for the documentation, and all with settings and versions as JSON and as Markdown; print it.
+
+    Args:
+        out: Where.
+        title: Of the page.
+        settings: What the run was made with.
+        tables: By name, which also names the file.
+        notes: What to know to read them.
+    """
+    import torch
+
+    machine = {
+        "processor": f"{platform.machine()}, {os.cpu_count()} cores",
+        "torch_threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+    command = shlex.join(["python", *sys.argv])
+    shown = "".join(f"## {name.replace('_', ' ').capitalize()}\n\n{markdown(table)}\n" for name, table in tables.items())
+    page = f"# {title}\n\n`{command}`\n\n{shown}" + "".join(f"- {note}\n" for note in notes)
+    content = {
+        "title": title,
+        "command": command,
+        "settings": asdict(settings),
+        "versions": versions(),
+        "machine": machine,
+        "notes": list(notes),
+        "tables": {name: json.loads(table.to_json(orient="records")) for name, table in tables.items()},
+    }
+    for name, table in tables.items():
+        write_whole(out / f"{name}.csv", table.to_csv(index=False))
+        write_whole(out / f"{name}.inc", restructured(table, f"{title}: {name.replace('_', ' ')}"))
+    write_whole(out / "results.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    write_whole(out / "results.md", page)
+    print(f"\n{page}\nwritten to {out}")
+
+
+def program(main: Callable[[], None]) -> int:
+    """Run a program; what the user can mend is one line and exit status 2.
+
+    What rankers log of fresh heads and cut texts would repeat itself in every arm.
+    """
+    logger = logging.getLogger("pyterrier_debias")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        main()
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    finally:
+        logger.setLevel(level)
+    return 0
