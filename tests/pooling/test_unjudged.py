@@ -325,9 +325,10 @@ def test_leaving_a_system_out_by_hand():
     assert found.loc[("a", "R@2"), "without"] == pytest.approx((1 / 2 + 1 / 2) / 2)
 
 
-def test_leaving_systems_out_of_trec_deep_learning(deep_learning):
-    runs = {name: run[run["rank"] < 10] for name, run in deep_learning.get_runs().items()}
-    qrels = deep_learning.get_qrels()
+def test_leaving_systems_out_of_trec_deep_learning(shared_data):
+    dataset = open_dataset(shared_data / "msmarco_trec_dl", split="dl19")
+    runs = {name: run[run["rank"] < 10] for name, run in dataset.get_runs().items()}
+    qrels = dataset.get_qrels()
     found = leave_one_out(runs, qrels, ["nDCG@10", "Judged@10"]).set_index(["system", "measure"])
     quality = found.xs("nDCG@10", level="measure")
     assert (quality["difference"] < 0).all() and (quality["difference"] > -0.1).all()
