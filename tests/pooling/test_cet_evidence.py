@@ -1,0 +1,213 @@
+"""What the selection model may see: features against brute force and a reference, missing evidence, what is kept."""
+
+import json
+import math
+import pickle
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+
+from pyterrier_debias import InputError
+from pyterrier_debias.pooling.evidence import (
+    EvidenceModel,
+    PoolEvidence,
+    check_known,
+    collection_statistics,
+    lexical_features,
+)
+from pyterrier_debias.text import regex_word
+from tests.pooling.cet_worlds import length_scorer
+
+TEXTS = ["the red bridge over the river", "a river", "red red red works", "", "the doctor lives by the river bridge"]
+
+
+def frame(**columns):
+    rows = {
+        "qid": ["a", "a", "a", "b", "b"],
+        "docno": [f"d{i}" for i in range(5)],
+        "query": ["red bridge"] * 3 + ["the river doctor"] * 2,
+        "text": TEXTS,
+        "pool_score": [3.0, 1.0, np.nan, 7.0, np.nan],
+        "pool_rank": [0.0, 4.0, np.nan, 2.0, np.nan],
+    }
+    return pd.DataFrame({**rows, **columns})
+
+
+def learned(evidence, candidates, weights=None):
+    model = evidence.learn(candidates, candidates["text"].tolist())
+    return model if weights is None else model.with_weights(weights)
+
+
+def test_lexical_features_by_brute_force():
+    """BM25's sum term by term; the shares by counting."""
+    statistics = collection_statistics(TEXTS, regex_word)
+    lengths = [len(text.split()) for text in TEXTS]
+    assert (statistics.documents, statistics.mean_length) == (5, sum(lengths) / 5)
+    for query in ("red bridge", "the river doctor", "red red", "unseen red", ""):
+        terms = sorted(set(query.split()))
+        for text, length in zip(TEXTS, lengths):
+            holding = {t: sum(t in other.split() for other in TEXTS) for t in terms}
+            idf = {t: math.log(1 + (5 - n + 0.5) / (n + 0.5)) for t, n in holding.items()}
+            bm25 = 0.0
+            for t in terms:
+                tf = text.split().count(t)
+                bm25 += idf[t] * tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * length / statistics.mean_length))
+            held = [t for t in terms if t in text.split()]
+            shares = (sum(idf[t] for t in held) / sum(idf.values()), len(held) / len(terms)) if terms else (0.0, 0.0)
+            expected = (bm25, *shares, math.log(1 + length))
+            assert lexical_features(query.split(), text.split(), statistics) == pytest.approx(expected, abs=1e-12)
+
+
+def test_features_are_standardised_and_kept():
+    model = learned(PoolEvidence(), frame())
+    features, known = model.features(frame(), TEXTS)
+    assert model.names == ("pool_score", "pool_rank", "bm25", "idf_overlap", "coverage", "log_length")
+    assert known.tolist() == [True, True, False, True, False]
+    np.testing.assert_allclose(features[known].mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(features[known].std(axis=0), 1, atol=1e-12)
+    expected = np.array([3.0, 1.0, 7.0])
+    np.testing.assert_allclose(features[known, 0], (expected - expected.mean()) / expected.std())
+    logs = np.log1p([0.0, 4.0, 2.0])
+    np.testing.assert_allclose(features[known, 1], (logs - logs.mean()) / logs.std())
+    # A pair is scored alike in another frame, whose words and numbers are spread otherwise.
+    one = frame().iloc[[0]].assign(kept=1)
+    np.testing.assert_allclose(model.features(one, [TEXTS[0]])[0][0], features[0])
+
+
+def test_missing_evidence_is_bounded_by_what_is_known():
+    model = learned(PoolEvidence(lexical=False), frame())
+    values, _ = model.features(frame(), TEXTS)
+    full, known = model.features(frame(pool_score=[3.0, 1.0, 1.0, 7.0, 7.0], pool_rank=[0.0, 4.0, 5.0, 2.0, 3.0]), TEXTS)
+    assert known.all()
+    np.testing.assert_allclose(values, full)
+    # A query of which nothing is known: behind everything that was learned on.
+    nothing = frame(pool_score=[3.0, 1.0, np.nan, np.nan, np.nan], pool_rank=[0.0, 4.0, np.nan, np.nan, np.nan])
+    values, _ = model.features(nothing, TEXTS)
+    full, _ = model.features(frame(pool_score=[3.0, 1.0, 1.0, 1.0, 1.0], pool_rank=[0.0, 4.0, 5.0, 5.0, 5.0]), TEXTS)
+    np.testing.assert_allclose(values, full)
+    weights = np.array([1.0, -1.0])
+    scores = model.with_weights(weights).score(frame(), TEXTS)
+    assert scores[2] < scores[:2].min()
+    assert scores[4] < scores[3]
+
+
+def test_a_row_lacking_one_number_lacks_all_of_its_evidence():
+    """AddJudged gives its rows a last rank and no score."""
+    candidates = frame(score=[3.0, 1.0, np.nan, 7.0, 6.0], rank=[0, 1, 2, 0, 1]).drop(columns=["pool_score", "pool_rank"])
+    model = learned(PoolEvidence(lexical=False), candidates)
+    assert model.columns == ("score", "rank")
+    values, known = model.features(candidates, TEXTS)
+    assert known.tolist() == [True, True, False, True, True]
+    expected, _ = model.features(candidates.assign(score=[3.0, 1.0, 1.0, 7.0, 6.0]), TEXTS)
+    np.testing.assert_allclose(values, expected)
+
+
+def test_what_does_not_vary_counts_nothing():
+    model = learned(PoolEvidence(lexical=False), frame(pool_score=[2.0] * 5, pool_rank=[0.0, 1.0, 2.0, 3.0, 4.0]))
+    values, _ = model.features(frame(pool_score=[9.0] * 5, pool_rank=[0.0, 1.0, 2.0, 3.0, 4.0]), TEXTS)
+    assert not values[:, 0].any()
+    assert values[:, 1].all()
+
+
+@pytest.mark.parametrize(
+    ("columns", "chosen"),
+    [
+        (["pool_score", "pool_rank", "score", "rank"], ("pool_score", "pool_rank")),
+        (["pool_rank", "score"], ("pool_rank",)),
+        (["score", "rank"], ("score", "rank")),
+    ],
+)
+def test_the_pools_own_columns_come_first(columns, chosen):
+    assert PoolEvidence().chosen(pd.DataFrame(columns=columns)) == chosen
+
+
+def test_columns_that_are_missing_or_no_numbers_are_named():
+    bare = frame().drop(columns=["pool_score", "pool_rank"])
+    with pytest.raises(InputError, match=r"no column pool_score, pool_rank, score or rank.*selection='lexical'"):
+        learned(PoolEvidence(), bare)
+    with pytest.raises(InputError, match="have no column 'splade'"):
+        learned(PoolEvidence(columns=["splade"]), frame())
+    for bad in ("high", np.inf):
+        with pytest.raises(InputError, match=f"column 'pool_score' is {bad!r} at row 1; .* must be a finite number, or missing"):
+            learned(PoolEvidence(), frame(pool_score=[1.0, bad, 2.0, 3.0, 4.0]))
+    with pytest.raises(InputError, match="column 'pool_rank', which its selection model was fitted on"):
+        learned(PoolEvidence(), frame()).score(frame().drop(columns="pool_rank"), TEXTS)
+    assert learned(PoolEvidence(columns=()), bare).names == ("bm25", "idf_overlap", "coverage", "log_length")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": "pool_score"}, "must be a list of names"),
+        ({"columns": (), "lexical": False}, "nothing to see"),
+        ({"learning_rate": 0}, "learning_rate=0 must lie between 0 and 1"),
+        ({"tokeniser": "letters"}, "tokeniser 'letters' is not known"),
+    ],
+)
+def test_options_that_cannot_be_used_are_named(options, message):
+    with pytest.raises(InputError, match=message):
+        PoolEvidence(**options)
+
+
+def test_a_scorer_takes_the_place_of_columns():
+    seen = []
+    model = learned(PoolEvidence(scorer=length_scorer(seen), lexical=False), frame(label=[1, 0, 0, 1, 0]))
+    assert model.names == ("scorer",)
+    values, known = model.features(frame(), TEXTS)
+    assert known.all()
+    lengths = np.array([len(text) for text in TEXTS], dtype=float)
+    np.testing.assert_allclose(values[:, 0], (lengths - lengths.mean()) / lengths.std())
+    assert "label" not in seen[0]
+    some = pt.apply.generic(lambda candidates: length_scorer()(candidates).query("docno != 'd1'"))
+    assert PoolEvidence(scorer=some).learn(frame(), TEXTS).features(frame(), TEXTS)[1].tolist() == [True, False, True, True, True]
+
+
+def test_too_little_evidence_is_refused_or_told():
+    model = learned(PoolEvidence(), frame())
+    groups = [(np.array([0]), np.arange(1, 30)), (np.array([30]), np.arange(31, 60))]
+    everything = np.ones(60, dtype=bool)
+    assert check_known(model, everything, groups) is None
+    for lost in (np.array([0, 30]), np.r_[1:30, 31:60]):
+        known = everything.copy()
+        known[lost] = False
+        with pytest.raises(InputError, match="no query has both a positive and an unlabelled candidate"):
+            check_known(model, known, groups)
+    known = everything.copy()
+    known[3:] = False
+    assert check_known(model, known, groups) == (
+        "the selection model learns from 2 of 58 pairs: pool_score, pool_rank are there for 50% of the positives "
+        "and 3% of the others"
+    )
+
+
+def test_a_model_survives_json_and_pickle():
+    model = learned(PoolEvidence(), frame(), np.arange(6.0))
+    for copy in (EvidenceModel.from_json(json.loads(json.dumps(model.to_json()))), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(copy.score(frame(), TEXTS), model.score(frame(), TEXTS))
+        assert copy.coefficients == model.coefficients
+        assert copy.fingerprint() == model.fingerprint()
+    flat = learned(PoolEvidence(), frame(pool_score=[1.0] * 5))
+    assert np.isinf(EvidenceModel.from_json(json.loads(json.dumps(flat.to_json()))).scale[0])
+
+
+def test_what_cannot_be_saved_has_to_be_given_again():
+    scorer = length_scorer()
+    content = learned(PoolEvidence(scorer=scorer), frame(), np.ones(5)).to_json()
+    with pytest.raises(InputError, match=r"give it again: CETReranker\.load"):
+        EvidenceModel.from_json(content)
+    again = EvidenceModel.from_json(content, scorer=scorer)
+    expected = learned(PoolEvidence(scorer=scorer), frame(), np.ones(5)).score(frame(), TEXTS)
+    np.testing.assert_allclose(again.score(frame(), TEXTS), expected)
+    content = learned(PoolEvidence(tokeniser=str.split), frame()).to_json()
+    with pytest.raises(InputError, match="cuts words by a function; give it again"):
+        EvidenceModel.from_json(content)
+    assert EvidenceModel.from_json(content, tokeniser=str.split).evidence == PoolEvidence(tokeniser=str.split)
+
+
+def test_evidence_is_equal_by_its_options():
+    assert PoolEvidence() == PoolEvidence()
+    assert hash(PoolEvidence()) == hash(PoolEvidence())
+    assert PoolEvidence() != PoolEvidence(columns=())
+    assert repr(PoolEvidence(columns=("bm25",), lexical=False)) == "PoolEvidence(columns=('bm25',), lexical=False)"
