@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from pyterrier_debias import TK, BiEncoder, ColumnWeights, CrossEncoder, MultiVector, RotatePassages, T5Reranker
+from pyterrier_debias.pooling.cet import CETReranker
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import LOSSES
 from tests.training.worlds import candidates, qrels, training
@@ -108,3 +109,31 @@ def test_every_ranker_resumes_and_reloads(name, tiny, tmp_path, monkeypatch):
     assert found["docno"].tolist() == expected["docno"].tolist()
     np.testing.assert_allclose(found["score"], expected["score"], atol=1e-5)
     assert loaded.training_report == straight.training_report
+
+
+#: Selection models of CET: what the pool saw, and a second ranker.
+SELECTIONS = {"first_stage": {}, "same": {"selection": "same", "weight_pass": "eval"}}
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+@pytest.mark.parametrize("name", RANKERS)
+def test_coupled_estimation_trains_resumes_and_reloads_every_ranker(name, selection, tiny, tmp_path, monkeypatch):
+    start = RANKERS[name](tiny)
+
+    def fitted(**more):
+        options = small(max_steps=2, warmup=0, evaluate_every=1, checkpoints=tmp_path / "run", **more)
+        return CETReranker(start, tau=0.5, training=options, **SELECTIONS[selection]).fit(candidates(), qrels())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer_module.shutil, "rmtree", lambda *args, **options: None)  # keep older checkpoints
+        straight = fitted()
+    assert np.isfinite(losses_of(straight)).all()
+    assert straight.relevance.fingerprint() != start.fingerprint()
+    (tmp_path / "run" / "checkpoint-2" / "pyterrier_debias.json").write_text('{"whole": false}')
+    resumed = fitted(resume=True)
+    straight.save(tmp_path / "saved")
+    loaded = CETReranker.load(tmp_path / "saved")
+    for other, tolerance in ((resumed, 0), (loaded, 1e-5)):
+        np.testing.assert_allclose(other(candidates())["score"], straight(candidates())["score"], rtol=0, atol=tolerance)
+        found, expected = (stage.selection_scores(candidates())["selection_score"] for stage in (other, straight))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
