@@ -604,7 +604,7 @@ def described(value: Any) -> Any:
         value: A stage, an option, or anything else.
 
     Returns:
-        Names, numbers, lists and mappings; frames and arrays by their content, functions by their names.
+        Names, numbers, lists and mappings; frames, arrays and sets by a hash of their content, functions by their names.
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -624,7 +624,7 @@ def described(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [described(one) for one in value]
     if isinstance(value, (set, frozenset)):
-        return sorted(map(str, value))
+        return blake2b(repr(sorted(value, key=repr)).encode(), digest_size=8).hexdigest()
     if isinstance(value, Training):
         options = {f.name: described(getattr(value, f.name)) for f in fields(value)}
         return {name: option for name, option in options.items() if name in value.record() and name != "seed"}

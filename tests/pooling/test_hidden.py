@@ -369,6 +369,18 @@ def test_bad_comparisons_are_refused_before_anything_is_fitted(world, change, me
         made.compare(**options)
 
 
+def test_validation_is_on_pooled_judgements(world, monkeypatch):
+    made, train, test = world
+    validation, seen = test[test["qid"] < "q08"], []
+    monkeypatch.setattr(Taste, "fit", lambda self, *frames: seen.append(frames))
+    rest = test[test["qid"] >= "q08"]
+    made.compare(CORRECTIONS, train, rest, seeds=(0,), full=None, validation=validation, draws=10)
+    assert len(seen) == 3
+    for res_tr, qrels_tr, res_va, qrels_va in seen:
+        assert set(res_tr["qid"]) == set(train["qid"]) and set(res_va["qid"]) == {"q06", "q07"}
+        assert qrels_tr.equals(made.pooled) and qrels_va.equals(made.pooled)
+
+
 # Going on
 
 

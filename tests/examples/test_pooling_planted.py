@@ -1,0 +1,108 @@
+"""The program on planted collections: from end to end in miniature, its judge and its setting against brute force."""
+
+import json
+import runpy
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pyterrier_debias.rankers.cross_encoder import CrossEncoder
+from tests import tiny_models
+from tests.conftest import ROOT
+
+PROGRAM = ROOT / "examples" / "pooling_bias" / "planted.py"
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """The program as a module, without running it."""
+    before = list(sys.path)
+    try:
+        yield runpy.run_path(str(PROGRAM))
+    finally:
+        sys.path[:] = before
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the program; gives its exit status and what it printed."""
+
+    def with_options(*options):
+        monkeypatch.setattr(sys, "argv", [str(PROGRAM), *map(str, options)])
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(PROGRAM), run_name="__main__")
+        return ended.value.code, capsys.readouterr()
+
+    return with_options
+
+
+def test_the_judge_errs_in_its_share(planted):
+    pairs = [(f"q{q}", f"d{d}") for q in range(40) for d in range(50)]
+    frame = pd.DataFrame(pairs, columns=["qid", "docno"])
+    truth = frozenset(pair for pair in pairs if pair[1].endswith("7"))
+    said = np.array(planted["SimulatedJudge"](truth, 0.1, 3)(frame))
+    right = said == [pair in truth for pair in pairs]
+    assert 1 - right.mean() == pytest.approx(0.1, abs=0.02)
+    assert planted["SimulatedJudge"](truth, 0.0, 3)(frame) == [float(pair in truth) for pair in pairs]
+    shuffled = frame.sample(frac=1, random_state=0)
+    again = pd.Series(planted["SimulatedJudge"](truth, 0.1, 3)(shuffled), index=shuffled.index).sort_index()
+    assert (again.to_numpy() == said).all()
+
+
+def test_all_corrections_in_miniature(tmp_path, run, planted, monkeypatch):
+    model = tiny_models.build_sentence_transformer(tmp_path / "model")
+    out = tmp_path / "out"
+    code, printed = run("--tiny", "--seeds", 1, "--model", model, "--out", out)
+    assert code == 0, printed.err
+    summary = pd.read_csv(out / "summary.csv").set_index("correction")
+    assert set(summary.index) == {*planted["ARMS"], "oracle", "all judgements"}
+    assert summary.loc[["oracle", "all judgements"], "auc"].tolist() == [1.0, 1.0]
+    assert summary.loc["plain", "difference"] == 0 and summary["full"].between(0, 1).all()
+    pictures = {path.name for path in out.glob("*.png")}
+    assert pictures == {f"figure5_{name}.png" for name in ("cet", "cet_lexical", "cet_paper", "cet_released")}
+    assert "## Summary" in (out / "results.md").read_text()
+
+    # The setting that is told is that of the frames.
+    setting = pd.read_csv(out / "setting.csv").iloc[0]
+    collection = planted["PlantedCollection"](
+        1, topics=22, passages=220, paraphrased=0.5, pooling=0.0, survivorship=0.0, linguistic=0.0, depth=220
+    )
+    qrels = collection.get_qrels("full")
+    relevant = set(map(tuple, qrels.loc[qrels["label"] > 0, ["qid", "docno"]].values))
+    assert setting["relevant a topic"] == pytest.approx(len(relevant) / 22)
+    train = pd.read_csv(out / "candidates-1" / "train.csv.gz", dtype=str)
+    shown = {
+        (qid, docno)
+        for qid, docno, rank in collection.get_runs()["bm25"][["qid", "docno", "rank"]].itertuples(index=False)
+        if rank < 20
+    }
+    kept = [pair for pair in zip(train["qid"], train["docno"]) if pair in relevant & shown]
+    assert setting["positives"] == len(kept) and setting["training topics"] == len({qid for qid, _ in kept})
+    pool = [p for p in zip(train["qid"], train["docno"]) if p[0] in dict(kept) and p not in set(kept)]
+    assert setting["hidden share of candidates"] == pytest.approx(np.mean([pair in relevant for pair in pool]))
+
+    # Another seed joins; what is finished is read back.
+    fits = []
+    fit = CrossEncoder.fit
+    monkeypatch.setattr(CrossEncoder, "fit", lambda self, *frames: fits.append(1) or fit(self, *frames))
+    code, printed = run("--tiny", "--seeds", 1, 2, "--arms", "positive-aware", "--model", model, "--out", out)
+    assert code == 0 and len(fits) == 2 + 4  # the teacher's halves, plain, both oracles and one correction
+    table = pd.read_csv(out / "effectiveness.csv")
+    assert (table["seeds"] == 2).all() and set(table["correction"]) == {"plain", "oracle", "all judgements", "positive-aware"}
+    code, printed = run("--tiny", "--seeds", 1, "--triples", 16, "--model", model, "--out", out)
+    assert code == 2 and "other settings" in printed.err
+
+
+def test_what_a_user_may_get_wrong_and_how_long_it_takes(tmp_path, run):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"pool": 3}))
+    code, printed = run("--tiny", "--config", config, "--out", tmp_path / "out")
+    assert code == 2 and "'pool' is no setting" in printed.err
+    config.write_text(json.dumps({"pool_depth": 5, "triples": 8}))
+    model = tiny_models.build_sentence_transformer(tmp_path / "model")
+    code, printed = run("--tiny", "--estimate", "--config", config, "--model", model, "--out", tmp_path / "out")
+    assert code == 0 and "for all seeds on this machine" in printed.out and "AUC of BM25's score" in printed.out
+    assert not (tmp_path / "out" / "summary.csv").exists()
