@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,8 @@ from pyterrier_debias.training.options import Training
 if TYPE_CHECKING:
     from pyterrier_debias.training.method import Method
     from pyterrier_debias.training.report import TrainingReport
+
+logger = logging.getLogger(__name__)
 
 #: Selection models that have a name.
 SELECTIONS = ("first_stage", "lexical", "same")
@@ -283,25 +286,24 @@ class CETReranker(Stage, pt.Estimator):
             InputError: For frames or options that cannot be used, before a model is loaded.
         """
         self.check_options()
-        training = self._training()
+        asked = self._training()
         relevance = self._relevance if self._relevance is not None else _copy(self._base())
         selection = self._second_ranker()
-        rates = training.learning_rate
+        single = isinstance(asked.learning_rate, (int, float))
+        training, made = asked, []
         if selection is None:
-            # Filled in by the names of the networks, which are known once the ranker is loaded.
-            rates = dict(rates) if not isinstance(rates, (int, float)) else {}
-        made: list[Any] = []
+            # The rates are filled in below: networks have names once the ranker is loaded.
+            rates = {} if single else dict(asked.learning_rate)
+            training = replace(asked, learning_rate=rates)
 
         def method(training: Training, groups: Groups) -> Method:
             both, learned = self._couple(relevance, selection, training, groups)
             if selection is None:
+                rates.update(dict.fromkeys(both.relevance.networks(), asked.learning_rate) if single else {})
                 rates.setdefault("selection", self._evidence().learning_rate)
-                if isinstance(own.learning_rate, (int, float)):
-                    rates.update({name: own.learning_rate for name in both.relevance.networks()})
             made.extend([both, learned])
             return both
 
-        own, training = training, replace(training, learning_rate=rates)
         report = fit_ranker(relevance, method, training, (res_tr, qrels_tr), (res_va, qrels_va), stage=self)
         both, learned = made
         if selection is None:
@@ -316,8 +318,6 @@ class CETReranker(Stage, pt.Estimator):
         self, relevance: Ranker, selection: Ranker | None, training: Training, groups: Groups
     ) -> tuple[Any, EvidenceModel | None]:
         """The method of training; evidence is looked at before a model is loaded."""
-        import logging
-
         learned = None
         if selection is None:
             documents = relevance.documents(groups.rows)
@@ -325,7 +325,7 @@ class CETReranker(Stage, pt.Estimator):
             features, known = learned.features(groups.rows, documents)
             little = check_known(learned, known, [(group.positives, group.pool) for group in groups.groups])
             if little:
-                logging.getLogger(__name__).warning("CETReranker: %s", little)
+                logger.warning("CETReranker: %s", little)
         from pyterrier_debias.pooling.cet_method import Coupled, EvidenceScores, RankerScores, tokenise_alike
 
         ranking = _ranking(relevance, training)
