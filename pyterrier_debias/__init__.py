@@ -18,6 +18,23 @@ _PUBLIC = {
     "AnswerPositions": "position.answers",
     "PositionSensitivity": "position.sensitivity",
     "MATSProbe": "position.mats_probe",
+    # pooling
+    "CETReranker": "pooling.cet",
+    "PoolEvidence": "pooling.evidence",
+    "HiddenJudgements": "pooling.hidden",
+    "RelabelReranker": "pooling.relabel",
+    "AddScores": "pooling.scores",
+    "RankWindow": "pooling.negatives",
+    "DenoisedNegatives": "pooling.negatives",
+    "PositiveAwareNegatives": "pooling.negatives",
+    "RankDistribution": "pooling.negatives",
+    "ExcludeNegatives": "pooling.negatives",
+    "OnlyJudged": "pooling.unjudged",
+    "ExpectedNDCG": "pooling.unjudged",
+    "infer_judgements": "pooling.unjudged",
+    "leave_one_out": "pooling.unjudged",
+    "debiased_contrastive": "pooling.losses",
+    "dynamic_pairwise": "pooling.losses",
     # rankers
     "CrossEncoder": "rankers.cross_encoder",
     "BiEncoder": "rankers.bi_encoder",
@@ -67,6 +84,20 @@ if TYPE_CHECKING:
     from pyterrier_debias.collections.readers import read_corpus, read_qrels, read_run, read_topics
     from pyterrier_debias.errors import InputError
     from pyterrier_debias.findings import Finding, Room
+    from pyterrier_debias.pooling.cet import CETReranker
+    from pyterrier_debias.pooling.evidence import PoolEvidence
+    from pyterrier_debias.pooling.hidden import HiddenJudgements
+    from pyterrier_debias.pooling.losses import debiased_contrastive, dynamic_pairwise
+    from pyterrier_debias.pooling.negatives import (
+        DenoisedNegatives,
+        ExcludeNegatives,
+        PositiveAwareNegatives,
+        RankDistribution,
+        RankWindow,
+    )
+    from pyterrier_debias.pooling.relabel import RelabelReranker
+    from pyterrier_debias.pooling.scores import AddScores
+    from pyterrier_debias.pooling.unjudged import ExpectedNDCG, OnlyJudged, infer_judgements, leave_one_out
     from pyterrier_debias.position.answers import AnswerPositions
     from pyterrier_debias.position.mats_probe import MATSProbe
     from pyterrier_debias.position.rotation import RotatePassages

@@ -12,12 +12,14 @@ import pytest
 from pyterrier_debias import (
     TK,
     AddJudged,
+    AddScores,
     AnswerPositions,
     BiEncoder,
     Collection,
     CrossEncoder,
     MATSProbe,
     MultiVector,
+    OnlyJudged,
     PlantedRanker,
     PositionSensitivity,
     RotatePassages,
@@ -91,6 +93,13 @@ CASES = [
         lambda: RESULTS.drop(columns=["score", "rank"]),  # what is added has no score, so that ranks cannot agree
         lambda: AddJudged(JUDGED, min_label=2),
         rowwise=False,
+    ),
+    Case("AddScores", lambda: AddScores(PlantedRanker()), texts, lambda: AddScores(PlantedRanker(), "other")),
+    Case(
+        "OnlyJudged",
+        lambda: OnlyJudged(RESULTS[["qid", "docno"]].iloc[[0, 2, 3, 5, 6]].assign(label=1)),
+        lambda: RESULTS,
+        lambda: OnlyJudged(JUDGED),
     ),
     Case("RotatePassages", RotatePassages, texts, lambda: RotatePassages(seed=1)),
     Case("RotatePassages(pair)", lambda: RotatePassages(scope="pair"), texts, lambda: RotatePassages(unit="sentence")),
