@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -64,6 +65,26 @@ class Stage(pt.Transformer):
     def identity(self) -> dict[str, Any]:
         """What two stages must share to be equal: by default every option that can change the result."""
         return {name: value for name, value in self.options().items() if name not in self._NOT_IDENTITY}
+
+    def apply_attributes(self, **attributes: Any) -> Self:
+        """The same stage with other options, for ``pt.inspect.transformer_apply_attributes``; what was fitted stays.
+
+        Args:
+            attributes: Options by name.
+
+        Returns:
+            A copy that shares what is not an option.
+
+        Raises:
+            pt.inspect.InspectError: For an option that there is not.
+        """
+        unknown = attributes.keys() - self.options().keys()
+        if unknown:
+            raise pt.inspect.InspectError(f"{type(self).__name__} has no option {', '.join(sorted(unknown))}")
+        changed = copy.copy(self)
+        for name, value in attributes.items():
+            setattr(changed, name, value)
+        return changed
 
     def __eq__(self, other: object) -> bool:
         """Equal type and equal identity."""

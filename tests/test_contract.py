@@ -15,6 +15,7 @@ from pyterrier_debias import (
     AddScores,
     AnswerPositions,
     BiEncoder,
+    CETReranker,
     Collection,
     CrossEncoder,
     MATSProbe,
@@ -25,6 +26,7 @@ from pyterrier_debias import (
     RotatePassages,
     T5Reranker,
     TextLoader,
+    Training,
 )
 from tests import tiny_models
 from tests.contract import CHECKS, Case
@@ -80,6 +82,16 @@ def ranker(make: type, builder: str, **options) -> Case:
     return Case(f"{make.__name__}({', '.join(options)})", build, texts, partial(build, max_length=16))
 
 
+@cache
+def coupled() -> str:
+    """A CETReranker that was fitted for one step, as a folder."""
+    path = Path(tempfile.mkdtemp()) / "cet"
+    stage = CETReranker(CrossEncoder(folder("build")), training=Training(max_steps=1, batch_size=2))
+    qrels = pd.DataFrame({"qid": ["q1", "q2"], "docno": ["d0", "d5"], "label": 1})
+    stage.fit(texts(), qrels).save(path)
+    return str(path)
+
+
 def blind(documents: list[str]) -> list[tuple[list[str], np.ndarray]]:
     """Words with vectors that know nothing but the word's length."""
     return [(words, np.array([[len(w), 1.0] for w in words]).reshape(-1, 2)) for words in map(str.split, documents)]
@@ -132,6 +144,7 @@ CASES = [
     ranker(MultiVector, "build_multi_vector"),
     ranker(T5Reranker, "build_t5"),
     ranker(TK, "build_tk"),
+    Case("CETReranker", lambda: CETReranker.load(coupled()), texts, lambda: CETReranker.load(coupled(), tau=2.0)),
     Case("MATSProbe", lambda: MATSProbe(blind), lambda: CORPUS, lambda: MATSProbe(blind, pair_scope="all"), rowwise=False),
     Case("PlantedRanker", PlantedRanker, texts, lambda: PlantedRanker(strength=0.0)),
     Case(

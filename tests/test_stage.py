@@ -35,6 +35,17 @@ def test_tables_compare_by_content(table):
     assert Adder("a", table=table) != Adder("a", table=None)
 
 
+def test_other_options_keep_what_was_fitted():
+    stage = Adder("a")
+    stage.fitted = [3]
+    other = pt.inspect.transformer_apply_attributes(stage, by=2.0)
+    assert (other.column, other.by, other.fitted) == ("a", 2.0, [3])
+    assert stage.by == 1.0
+    assert other != stage
+    with pytest.raises(pt.inspect.InspectError, match="Adder has no option nothing"):
+        pt.inspect.transformer_apply_attributes(stage, nothing=1)
+
+
 def test_repr_is_the_call_with_what_differs():
     assert repr(Adder("a", by=2.0)) == "Adder('a', by=2.0)"
     assert repr(Adder("a", verbose=True)) == "Adder('a')"

@@ -105,8 +105,8 @@ class CETReranker(Stage, pt.Estimator):
 
     schematic: ClassVar[dict[str, Any]] = {"label": "CET", "help_url": None}
 
-    _relevance: Ranker | None = None
-    _selection: Ranker | EvidenceModel | None = None
+    _fitted_relevance: Ranker | None = None
+    _fitted_selection: Ranker | EvidenceModel | None = None
     training_report: TrainingReport | None = None
 
     def __init__(
@@ -196,7 +196,7 @@ class CETReranker(Stage, pt.Estimator):
 
     def text_columns(self) -> list[str]:
         """The columns that hold the document: those of the ranker."""
-        return (self._relevance or self._base()).text_columns()
+        return (self._fitted_relevance or self._base()).text_columns()
 
     @property
     def relevance(self) -> Ranker:
@@ -287,7 +287,7 @@ class CETReranker(Stage, pt.Estimator):
         """
         self.check_options()
         asked = self._training()
-        relevance = self._relevance if self._relevance is not None else _copy(self._base())
+        relevance = self._fitted_relevance if self._fitted_relevance is not None else _copy(self._base())
         selection = self._second_ranker()
         single = isinstance(asked.learning_rate, (int, float))
         training, made = asked, []
@@ -311,7 +311,7 @@ class CETReranker(Stage, pt.Estimator):
         else:
             selection.mark_trained()
         relevance.training_report = self.training_report = report
-        self._relevance, self._selection = relevance, selection
+        self._fitted_relevance, self._fitted_selection = relevance, selection
         return self
 
     def _couple(
@@ -408,8 +408,8 @@ class CETReranker(Stage, pt.Estimator):
         """The ranker that is to be the selection model; None for evidence."""
         if isinstance(self.selection, PoolEvidence) or self.selection in ("first_stage", "lexical"):
             return None
-        if isinstance(self._selection, Ranker):
-            return self._selection
+        if isinstance(self._fitted_selection, Ranker):
+            return self._fitted_selection
         if isinstance(self.selection, Ranker):
             return _copy(self.selection)
         base = self._base()
@@ -418,16 +418,16 @@ class CETReranker(Stage, pt.Estimator):
         return _copy(base)
 
     def _fitted(self) -> tuple[Ranker, Ranker | EvidenceModel]:
-        if self._relevance is None:
+        if self._fitted_relevance is None:
             raise InputError("CETReranker: fit() must be called first; to score without training use the ranker itself")
-        return self._relevance, self._selection
+        return self._fitted_relevance, self._fitted_selection
 
     def identity(self) -> dict[str, Any]:
         """The options and, once fitted, the weights in place of how they were trained."""
         identity = super().identity()
-        if self._relevance is None:
+        if self._fitted_relevance is None:
             return identity
-        return {**identity, "training": None, "relevance": self._relevance.identity()}
+        return {**identity, "training": None, "relevance": self._fitted_relevance.identity()}
 
     # Folders
 
@@ -443,11 +443,11 @@ class CETReranker(Stage, pt.Estimator):
         Raises:
             InputError: Before ``fit``; where the folder exists and may not be replaced, or cannot be written.
         """
-        from pyterrier_debias.training.fitting import _process, _together
+        from pyterrier_debias.training.fitting import process_number, wait_for_all
 
         relevance, selection = self._fitted()
         neural = isinstance(selection, Ranker)
-        if _process() == 0:
+        if process_number() == 0:
             with whole_folder(folder, overwrite=overwrite) as scratch:
                 relevance.save(scratch)
                 if neural:
@@ -459,15 +459,15 @@ class CETReranker(Stage, pt.Estimator):
             relevance.save(folder)
             if neural:
                 selection.save(folder)
-        _together()
+        wait_for_all()
 
     def _about(self) -> dict[str, Any]:
         selection = self.selection if isinstance(self.selection, str) else None
         return {
             "stage": type(self).__name__,
             "options": {**self._coupling().record(), "selection": selection},
-            "ranker": _name_of(self._relevance),
-            "selection": _name_of(self._selection) if isinstance(self._selection, Ranker) else None,
+            "ranker": _name_of(self._fitted_relevance),
+            "selection": _name_of(self._fitted_selection) if isinstance(self._fitted_selection, Ranker) else None,
         }
 
     @classmethod
@@ -505,7 +505,7 @@ class CETReranker(Stage, pt.Estimator):
                 raise
             raise InputError(f"CETReranker: {folder} holds no saved CETReranker ({error}); check the path") from error
         stage = cls(make.load(folder), **{**saved, **options})
-        stage._relevance, stage._selection = make.load(folder), selection
+        stage._fitted_relevance, stage._fitted_selection = make.load(folder), selection
         training = read_about(folder, cls.__name__).get("training")
         stage.training_report = None if training is None else TrainingReport.from_json(training)
         return stage

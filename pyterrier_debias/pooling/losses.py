@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.training.losses import _mean, _pairs, _prepared
+from pyterrier_debias.training.losses import differences_of, mean_over, prepared
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +74,7 @@ def debiased_contrastive(
         raise InputError(f"debiased_contrastive: tau_plus={tau_plus!r} must be at least 0 and below 1")
     if not temperature > 0:
         raise InputError(f"debiased_contrastive: temperature={temperature!r} must be above 0")
-    scores, mask, weights = _prepared(scores, mask, weights)
+    scores, mask, weights = prepared(scores, mask, weights)
     there = mask[:, 1:]
     counts = weights[:, 1:].where(there, 0) if weights.shape[1] > 1 else there.to(scores.dtype)
     there = counts > 0
@@ -96,7 +96,7 @@ def debiased_contrastive(
     if min_score is not None:
         bound = softplus((min_score - scores[:, :1]) / temperature + number.where(some, 1.0).log())
         losses = torch.maximum(losses, bound).where(some, 0.0)
-    return _mean(losses, mask[:, :1], weights[:, :1])
+    return mean_over(losses, mask[:, :1], weights[:, :1])
 
 
 def dynamic_pairwise(
@@ -148,7 +148,7 @@ def dynamic_pairwise(
 
     if not width > 0:
         raise InputError(f"dynamic_pairwise: width={width!r} must be above 0")
-    differences, valid, weights = _pairs(scores, mask, weights)
+    differences, valid, weights = differences_of(scores, mask, weights)
     predicted = torch.sigmoid(-differences.detach())
     gaussian = torch.exp(-((predicted - centre) ** 2) / (2 * width**2))
-    return _mean(softplus(-differences), valid, weights * gaussian)
+    return mean_over(softplus(-differences), valid, weights * gaussian)

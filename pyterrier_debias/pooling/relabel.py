@@ -183,7 +183,7 @@ class RelabelReranker(Stage, pt.Estimator):
 
     schematic: ClassVar[dict[str, Any]] = {"label": "Relabel", "help_url": None}
 
-    _relevance: Any = None
+    _fitted_relevance: Any = None
     relabelled: pd.DataFrame | None = None
 
     def __init__(
@@ -241,10 +241,10 @@ class RelabelReranker(Stage, pt.Estimator):
         self._groups(res_tr, qrels_tr, training)
         candidates, qrels, changes = self._relabel(res_tr, qrels_tr, training)
         logger.info("RelabelReranker: %s of %d candidates (%s)", len(changes), len(res_tr), self.action)
-        ranker = copy.deepcopy(self.ranker) if self._relevance is None else self._relevance
+        ranker = copy.deepcopy(self.ranker) if self._fitted_relevance is None else self._fitted_relevance
         ranker.training = training
         ranker.fit(candidates, qrels, res_va, qrels_va)
-        self._relevance, self.relabelled = ranker, changes
+        self._fitted_relevance, self.relabelled = ranker, changes
         return self
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -261,9 +261,9 @@ class RelabelReranker(Stage, pt.Estimator):
     @property
     def relevance(self) -> Any:
         """The fitted ranker, which works on its own."""
-        if self._relevance is None:
+        if self._fitted_relevance is None:
             raise InputError("RelabelReranker: fit() must be called first; to score without training use the ranker itself")
-        return self._relevance
+        return self._fitted_relevance
 
     def emphasis(self, res: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
         """How much each candidate counts as a negative; see :func:`~pyterrier_debias.pooling.emphasis.emphasis_of`.
@@ -307,10 +307,10 @@ class RelabelReranker(Stage, pt.Estimator):
         Raises:
             InputError: Before :meth:`fit`; where the folder exists and may not be replaced, or cannot be written.
         """
-        from pyterrier_debias.training.fitting import _process, _together
+        from pyterrier_debias.training.fitting import process_number, wait_for_all
 
         relevance = self.relevance
-        if _process() == 0:
+        if process_number() == 0:
             with whole_folder(folder, overwrite=overwrite) as scratch:
                 relevance.save(scratch)
                 options = {"action": self.action, "threshold": float(self.threshold), "depth": self.depth}
@@ -323,7 +323,7 @@ class RelabelReranker(Stage, pt.Estimator):
                 write_whole(scratch / _CHANGED, self.relabelled.to_csv(index=False))
         else:
             relevance.save(folder)
-        _together()
+        wait_for_all()
 
     @classmethod
     def load(cls, folder: str | Path, *, judge: Judge | pt.Transformer | None = None, **options: Any) -> Self:
@@ -350,13 +350,13 @@ class RelabelReranker(Stage, pt.Estimator):
         except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
             raise InputError(f"RelabelReranker: {folder} holds no saved RelabelReranker ({error}); check the path") from error
         stage = cls(make.load(folder), judge, **options)
-        stage._relevance, stage.relabelled = make.load(folder), changes[CHANGES]
+        stage._fitted_relevance, stage.relabelled = make.load(folder), changes[CHANGES]
         return stage
 
     @property
     def training_report(self) -> Any:
         """How the fitted ranker was trained; None before."""
-        return None if self._relevance is None else self._relevance.training_report
+        return None if self._fitted_relevance is None else self._fitted_relevance.training_report
 
     def text_columns(self) -> list[str]:
         """The columns that hold the document."""
@@ -365,9 +365,9 @@ class RelabelReranker(Stage, pt.Estimator):
     def identity(self) -> dict[str, Any]:
         """The options and, once fitted, the weights in place of how they were trained."""
         identity = super().identity()
-        if self._relevance is None:
+        if self._fitted_relevance is None:
             return identity
-        return {**identity, "training": None, "relevance": self._relevance.identity()}
+        return {**identity, "training": None, "relevance": self._fitted_relevance.identity()}
 
     def check_options(self) -> None:
         """Refuse options that cannot be used, before the judge is asked or a model loaded.

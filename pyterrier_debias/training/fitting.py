@@ -102,8 +102,8 @@ class Fittable(pt.Estimator):
         """
         from safetensors import SafetensorError
 
-        if _process() != 0:
-            _together()
+        if process_number() != 0:
+            wait_for_all()
             return
         try:
             with whole_folder(folder, overwrite=overwrite) as scratch:
@@ -111,7 +111,7 @@ class Fittable(pt.Estimator):
                 write_whole(scratch / ABOUT, json.dumps(self._about(), indent=1, ensure_ascii=False) + "\n")
         except (OSError, SafetensorError) as error:
             raise InputError(f"{type(self).__name__}: {folder} cannot be written ({error}); nothing was changed there") from error
-        _together()
+        wait_for_all()
 
     def _about(self) -> dict[str, Any]:
         options = {name: value for name, value in self.options().items() if name not in self._NOT_SAVED}
@@ -307,15 +307,19 @@ def _apart(name: str, candidates: dict[str, pd.DataFrame], test: set[str]) -> No
             )
 
 
-def _process() -> int:
-    """Which process this is under torchrun; 0 alone."""
+def process_number() -> int:
+    """Which process this is.
+
+    Returns:
+        Its rank under ``torchrun`` or ``accelerate launch``, 0 alone.
+    """
     import torch
 
     distributed = torch.distributed
     return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
 
 
-def _together() -> None:
+def wait_for_all() -> None:
     """Wait for the other processes, where there are any."""
     import torch
 

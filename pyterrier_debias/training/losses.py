@@ -59,8 +59,8 @@ def pairwise_hinge(
         >>> float(pairwise_hinge(torch.tensor([[2.0, 1.5, -3.0]])))
         0.25
     """
-    differences, valid, weights = _pairs(scores, mask, weights)
-    return _mean((margin - differences).clamp(min=0), valid, weights)
+    differences, valid, weights = differences_of(scores, mask, weights)
+    return mean_over((margin - differences).clamp(min=0), valid, weights)
 
 
 def ranknet(
@@ -87,8 +87,8 @@ def ranknet(
     """
     from torch.nn.functional import softplus
 
-    differences, valid, weights = _pairs(scores, mask, weights)
-    return _mean(softplus(-sigma * differences), valid, weights)
+    differences, valid, weights = differences_of(scores, mask, weights)
+    return mean_over(softplus(-sigma * differences), valid, weights)
 
 
 def pairwise_cross_entropy(
@@ -140,7 +140,7 @@ def info_nce(
     """
     import torch
 
-    scores, mask, weights = _prepared(scores, mask, weights)
+    scores, mask, weights = prepared(scores, mask, weights)
     logits = scores / temperature
     multiplicity = torch.cat([torch.ones_like(weights[:, :1]), weights[:, 1:]], dim=1) if weights.shape[1] > 1 else None
     if multiplicity is not None:
@@ -148,7 +148,7 @@ def info_nce(
         logits = logits + multiplicity.where(mask, 1.0).log()
     # Not -inf: a row without documents would be NaN, and so would its gradient.
     logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
-    return _mean(-logits.log_softmax(dim=1)[:, :1], mask[:, :1], weights[:, :1])
+    return mean_over(-logits.log_softmax(dim=1)[:, :1], mask[:, :1], weights[:, :1])
 
 
 def pointwise_bce(
@@ -173,9 +173,9 @@ def pointwise_bce(
     """
     from torch.nn.functional import binary_cross_entropy_with_logits
 
-    scores, mask, weights = _prepared(scores, mask, weights)
+    scores, mask, weights = prepared(scores, mask, weights)
     target = (_grades(scores, labels) > 0).to(scores.dtype)
-    return _mean(binary_cross_entropy_with_logits(scores, target, reduction="none"), mask, weights)
+    return mean_over(binary_cross_entropy_with_logits(scores, target, reduction="none"), mask, weights)
 
 
 def lambda_loss(
@@ -216,7 +216,7 @@ def lambda_loss(
 
     if scheme not in LAMBDA_SCHEMES:
         raise InputError(f"lambda loss: scheme={scheme!r} is not known; use one of {', '.join(LAMBDA_SCHEMES)}")
-    scores, mask, weights = _prepared(scores, mask, weights)
+    scores, mask, weights = prepared(scores, mask, weights)
     grades = _grades(scores, labels).clamp(min=0).masked_fill(~mask, 0)
     positions = torch.arange(scores.shape[1], device=scores.device)
     # Ranks and gains are constants; gradients flow through the differences of scores alone.
@@ -234,7 +234,7 @@ def lambda_loss(
         lambdas = steps if scheme == "ndcg2" else mu * steps + lambdas
     losses = -gap * lambdas * logsigmoid(sigma * (scores[:, :, None] - scores[:, None, :])) / math.log(2)
     valid = (grades[:, :, None] > grades[:, None, :]) & mask[:, :, None] & mask[:, None, :]
-    return _mean(losses, valid, weights[:, None, :])
+    return mean_over(losses, valid, weights[:, None, :])
 
 
 LOSSES: dict[str, Loss] = {
@@ -274,10 +274,23 @@ def get_loss(loss: str | Loss, options: dict[str, Any] | None = None) -> Loss:
     return partial(loss, **options) if options else loss
 
 
-def _prepared(
+def prepared(
     scores: torch.Tensor, mask: torch.Tensor | None, weights: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Scores in float32 or better with zeros where there is no document, the mask, and weights of shape [B, 1] or [B, n]."""
+    """What a loss begins with.
+
+    Args:
+        scores: Shape [B, n].
+        mask: Shape [B, n], or None for all.
+        weights: Shape [B], [B, n], or None for 1.
+
+    Returns:
+        Scores in float32 or better with zeros where there is no document, the mask, and weights of shape [B, 1] or [B, n] without
+        a gradient.
+
+    Raises:
+        InputError: For shapes that do not go together.
+    """
     import torch
 
     if scores.ndim != 2:
@@ -295,11 +308,23 @@ def _prepared(
     return scores.masked_fill(~mask, 0), mask, weights
 
 
-def _pairs(
+def differences_of(
     scores: torch.Tensor, mask: torch.Tensor | None, weights: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The positive's score minus each negative's, shape [B, n-1], which of them there are, and their weights."""
-    scores, mask, weights = _prepared(scores, mask, weights)
+    """What a loss over pairs is made of.
+
+    Args:
+        scores: Shape [B, n], positive first.
+        mask: See :func:`prepared`.
+        weights: See :func:`prepared`.
+
+    Returns:
+        The positive's score minus each negative's, shape [B, n-1], which of them there are, and their weights.
+
+    Raises:
+        InputError: For shapes that do not go together.
+    """
+    scores, mask, weights = prepared(scores, mask, weights)
     weights = weights if weights.shape[1] == 1 else weights[:, 1:]
     return scores[:, :1] - scores[:, 1:], mask[:, :1] & mask[:, 1:], weights
 
@@ -312,6 +337,15 @@ def _grades(scores: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
     return first
 
 
-def _mean(losses: torch.Tensor, valid: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """The mean over what is valid; 0 where nothing is, still tied to the scores."""
+def mean_over(losses: torch.Tensor, valid: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """The weighted losses' mean over what is valid; 0 where nothing is, still tied to the scores.
+
+    Args:
+        losses: Any shape.
+        valid: Which of them count; the same shape.
+        weights: Factors, of a shape that fits.
+
+    Returns:
+        A scalar, the sum divided by how many count, whatever the weights.
+    """
     return (losses * weights).masked_fill(~valid, 0).sum() / valid.sum().clamp(min=1)

@@ -258,14 +258,7 @@ def test_emphasis_is_nothing_where_the_whole_pool_is_gone(tiny):  # noqa: F811
     assert (found["emphasis"][found["qid"] != "q0"] == 1).all()
 
 
-def test_inspection(fitted):
-    assert set(pt.inspect.transformer_inputs(fitted)[0]) == {"qid", "docno", "query", "text"}
-    columns = list(candidates().columns)
-    assert pt.inspect.transformer_outputs(fitted, columns) == list(fitted(candidates()).columns)
-
-
-# Inspection builds the stage anew from its options, which forgets what was fitted, as with all estimators.
-@pytest.mark.parametrize("check", [check for check in CHECKS if check not in ("pyterriers_own_tests", "inspection")])
+@pytest.mark.parametrize("check", CHECKS)
 def test_contract(check, fitted, tiny, monkeypatch):  # noqa: F811
     def make():
         return pickle.loads(pickle.dumps(fitted))
