@@ -1,0 +1,96 @@
+"""Which correction copes with hidden judgements on a real collection? CET, its forms and its rivals in one table.
+
+    python examples/pooling_bias/corrections.py --dataset nfcorpus --out corrections
+
+opens a deeply judged collection, hides the relevant documents that a pool of BM25's first ten would not have kept (at most two a
+query), trains a ranker by every correction on what is left, with negatives from a dense retriever (all-MiniLM-L6-v2), and
+evaluates all of them against full and against pooled judgements. Beside them stand the plain training and an oracle in which no
+hidden document is drawn as a negative; `--arms` also has `CET, lexical` and a training on all judgements.
+
+- NFCorpus trains on its own training queries. TREC DL (`--dataset msmarco_trec_dl`) trains on one year and tests on the other,
+  both ways round; its own BM25 run is the pool, `--negatives tasb` or `repllama` takes candidates from its other runs, and judged
+  passages whose text is not there are left out. Vaswani is cut in two halves, both ways. For such small sets of queries
+  `--triples 400` is enough.
+- `--long firstp --max-length 256` scores the first 150 words of each document. Training reads the window (`max_length` tokens,
+  the query's among them) whatever `--long` says; 256 tokens are about 150 words of NFCorpus and a query, so that both read about
+  the same. A smaller window would cut the passage, too, and `firstp` be the same as truncation.
+- MS MARCO: `--dataset irds:msmarco-passage/train irds:msmarco-passage/dev/small --config full.json` has the paper's numbers (a
+  GPU, and memory for some ten million candidates).
+
+A run that was stopped goes on with the same command. Seeds and corrections can be made by several commands (`--seeds`, `--arms`);
+the last one, which names all of them, reads back what is there. The small setting is the default, `--estimate` says how long it
+takes. Lists of retrievers are made first, and kept.
+
+What it cannot tell: how a correction fares with another pool than the one imitated, or with a ranker that is trained to the end
+(640 triples teach little); on sparse judgements such as MS MARCO's "full" judgements miss most relevant documents, so that the
+oracle knows hardly more than the others; the relabelling judge is simulated from the judgements and says what a judge of that
+accuracy would be worth, not what a language model is; rank distributions are estimated from judgements that others do not get.
+"""
+
+import re
+import sys
+
+from protocol import CORRECTIONS, RETRIEVERS, TAUGHT, carry_out, opened, parser, seconds_of
+from workshop import minutes, program, write_results
+
+from pyterrier_debias import plots
+
+#: Name of the training on all judgements.
+FULL = "all judgements"
+
+#: What is compared where nothing else is said.
+ARMS = [name for name in CORRECTIONS if name != "CET, lexical"]
+
+NOTES = [
+    "full, pooled: nDCG@10 against all judgements and against those that the pool left. low, high: 95 %, bootstrap over seeds "
+    "and queries. gap_closed: share of the oracle's gain over plain training; its limits are missing where that gain may be 0.",
+    "auc: the chance that a true negative counts more than a hidden positive, .5 by guessing; false_share: hidden positives "
+    "among the negatives that were shown; false_weight: their share of the weight.",
+    "BM25's negatives are the candidates that BM25 ranks among its first 100. denoised: the teacher is a plain ranker trained on "
+    "the other half of the queries. positive-aware: by the cosine of the dense retriever. rank distribution: from queries that "
+    "were set aside with full judgements. relabelled: a simulated judge that knows the truth and errs in a share of pairs.",
+    "Losses that weigh by the present scores (debiased contrastive, dynamic weights) draw as plain training does and do not tell "
+    "their weights: their AUC is that of the draw.",
+    "Training reads the window of max_length tokens, whatever is done with longer documents when they are scored.",
+]
+
+
+def main() -> None:
+    options = parser(__doc__)
+    which = [*CORRECTIONS, FULL]
+    options.add_argument("--arms", nargs="+", choices=which, default=ARMS, help=f"which (default: {', '.join(ARMS)})")
+    options.add_argument(
+        "--negatives", help=f"whose candidates: {', '.join(RETRIEVERS)}, or a run of the collection (default dense)"
+    )
+    options.add_argument("--long", help="what scoring does with long documents: truncate (default), firstp or maxp")
+    options.add_argument("--max-length", type=int, help="longest input in tokens (default 128)")
+    options = options.parse_args()
+    settings, lists, worlds, table = opened(options, "corrections")
+    arms = [name for name in CORRECTIONS if name in {"plain", *options.arms}]
+    if options.estimate:
+        names = [*arms, "oracle", *({FULL} & {*options.arms})]
+        seconds = seconds_of(worlds, names, teachers=not TAUGHT.isdisjoint(arms))
+        print(f"about {minutes(seconds)} for all of it on this machine")
+        return
+    result = carry_out(
+        worlds,
+        lambda world: {name: CORRECTIONS[name](world) for name in arms},
+        options.out,
+        full=FULL if FULL in options.arms else None,
+    )
+    for name in arms:
+        picture = f"emphasis_{re.sub(r'[^a-z0-9]+', '_', name.lower())}.png"
+        plots.save(result.plot_emphasis(name).figure, options.out / picture)
+    tables = {
+        "summary": result.summary(),
+        "effectiveness": result.table,
+        "false_negatives": result.false_negatives,
+        "sizes": table,
+        "costs": result.costs,
+    }
+    title = f"Corrections under hidden judgements: {lists.source.name}, negatives of {settings.negatives}"
+    write_results(options.out, title, settings, tables, [*NOTES, *result.notes])
+
+
+if __name__ == "__main__":
+    sys.exit(program(main))

@@ -1,0 +1,684 @@
+"""What the programs on real collections share: hidden judgements, lists of several retrievers, corrections. It is no program.
+
+A deeply judged collection is opened and cut into folds, each of which trains on some queries and tests on others. BM25's first
+results are the pool, of which a query keeps a few relevant documents; all others are hidden. Training candidates come from
+another retriever, with the kept documents added. Every ranker is evaluated on all judgements.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias import (
+    AddJudged,
+    AddScores,
+    BiEncoder,
+    CETReranker,
+    CrossEncoder,
+    DenoisedNegatives,
+    HiddenJudgements,
+    InputError,
+    PositiveAwareNegatives,
+    RankDistribution,
+    RankWindow,
+    RelabelReranker,
+    Training,
+    debiased_contrastive,
+    dynamic_pairwise,
+    open_dataset,
+)
+from pyterrier_debias.audit.first_stage import first_stage
+from pyterrier_debias.audit.models import find_model
+from pyterrier_debias.collections.base import provided
+from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.files import write_whole
+from pyterrier_debias.pooling.hidden_result import HiddenResult
+from pyterrier_debias.stage import Stage
+from pyterrier_debias.statistics import two_level_interval
+from pyterrier_debias.text import keyed_hash
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from planted import SimulatedJudge
+from workshop import (
+    Shared,
+    answerable,
+    base_parser,
+    compare,
+    corrected,
+    draw,
+    encoder_of,
+    held,
+    keep_layers,
+    matrix,
+    pace,
+    read_settings,
+    same_run,
+)
+
+#: Retrievers that every collection has, by name; a collection's own runs come on top.
+RETRIEVERS = {
+    "bm25": "the collection's run, else PISA's BM25 (k1 = 0.9, b = 0.4)",
+    "weak": "the dense retriever cut down to its first layers",
+    "dense": "exact search by the dense retriever",
+    "fusion": "reciprocal ranks of bm25 and dense, 1 / (60 + rank), summed",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Shared):
+    """The numbers of a run; the defaults are the small setting.
+
+    Attributes:
+        retriever: Bi-encoder of the dense lists: hub name, folder, or ``minilm``.
+        weak_layers: How many of its layers the weak retriever keeps.
+        negatives: The retriever whose list is re-ranked, in training and in the test.
+        head: Where the cross-encoder's head reads, ``'mean'`` or ``'cls'``.
+        max_length: Longest input in tokens.
+        long: What scoring does with longer documents, see ``Ranker``. Training reads the window in any case.
+        passage_length: Words of a passage, where ``long`` cuts passages.
+        learning_rate: Peak rate of cross-encoders.
+        dense_learning_rate: Peak rate of bi-encoders.
+        weight_decay: AdamW's.
+        warmup: Share of the steps, or their number.
+        negatives_per_positive: Negatives of a triple.
+        train_queries: Training queries of a fold at most.
+        dense_queries: Queries of a fold that are set aside with all their judgements for the rank distribution, at most; never
+            more than a fifth of those for training.
+        pool_depth: BM25 results of a query that labellers were shown.
+        kept: Relevant documents that a query keeps at most; 0 for all that were shown.
+        min_label: The lowest grade of a relevant document; None for 2 where grades reach 3 (TREC DL), else 1.
+        evidence_depth: How deep BM25's list is known to selection models.
+        list_depth: How deep lists are kept, for recall.
+        judge_error: How often the simulated judge of the relabelling arm is wrong.
+        split_seed: Of draws of queries and of halves.
+    """
+
+    triples: int = 640
+    queries: int = 120
+    retriever: str = "minilm"
+    weak_layers: int = 1
+    negatives: str = "dense"
+    head: str = "mean"
+    max_length: int = 128
+    long: str = "truncate"
+    passage_length: int = 150
+    learning_rate: float = 3e-4
+    dense_learning_rate: float = 1e-4
+    weight_decay: float = 0.01
+    warmup: float = 0.1
+    negatives_per_positive: int = 1
+    train_queries: int = 400
+    dense_queries: int = 100
+    pool_depth: int = 10
+    kept: int = 2
+    min_label: int | None = None
+    evidence_depth: int = 1000
+    list_depth: int = 100
+    judge_error: float = 0.1
+    split_seed: int = 1
+
+    POSITIVE: ClassVar[tuple[str, ...]] = (*Shared.POSITIVE, "train_queries", "pool_depth", "list_depth", "weak_layers")
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """The options that all programs have."""
+    parser = base_parser(doc, Settings())
+    parser.add_argument(
+        "--dataset", nargs="+", required=True, metavar="SPEC",
+        help="folder or irds: id of a deeply judged collection; two of them train on the first and test on the second",
+    )
+    parser.add_argument("--kept", type=int, help="relevant documents that the pool keeps of a query (default 2; 0: all it shows)")
+    return parser
+
+
+# Collections
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Queries to train on, to estimate a rank distribution from, and to test on: frames ``qid``, ``query``."""
+
+    name: str
+    train: pd.DataFrame
+    dense: pd.DataFrame
+    test: pd.DataFrame
+
+    @property
+    def topics(self) -> pd.DataFrame:
+        """All of them."""
+        return pd.concat([self.train, self.dense, self.test], ignore_index=True)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A collection with its folds.
+
+    Attributes:
+        name: What tables call it.
+        dataset: Gives documents and texts.
+        qrels: All judgements of documents that are there.
+        runs: The collection's own runs, by name.
+        folds: Each query is tested in one of them at most.
+        min_label: The lowest grade of a relevant document.
+        recipe: How folds were made, in words.
+    """
+
+    name: str
+    dataset: Any
+    qrels: pd.DataFrame
+    runs: dict[str, pd.DataFrame]
+    folds: tuple[Fold, ...]
+    min_label: int
+    recipe: str
+
+    @property
+    def topics(self) -> pd.DataFrame:
+        """Queries of all folds."""
+        return pd.concat([fold.topics for fold in self.folds]).drop_duplicates("qid", ignore_index=True)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What is measured, in ir_measures' names; the first is what summaries speak of."""
+        rel = "" if self.min_label == 1 else f"(rel={self.min_label})"
+        return "nDCG@10", f"RR{rel}@10", f"AP{rel}"
+
+
+def open_source(specs: Sequence[str], settings: Settings) -> Source:
+    """Open a collection and make its folds.
+
+    - Two specs: train on the first, test on the second; documents are the first one's.
+    - A folder with ``train`` and ``test`` (NFCorpus) trains on the one and tests on the other.
+    - Other folders with several sets of topics (TREC DL) test on each in turn and train on the others.
+    - One set of topics (Vaswani) is cut in two halves at random by query, each of which is tested by rankers of the other.
+
+    Args:
+        specs: What ``open_dataset`` takes.
+        settings: Sizes and seeds.
+
+    Returns:
+        The collection.
+
+    Raises:
+        InputError: For what cannot be opened, or too few queries.
+    """
+    if len(specs) > 2:
+        raise InputError(f"--dataset takes one collection, or one to train and one to test on, not {len(specs)}")
+    dataset = open_dataset(specs[0])
+    runs: dict[str, list[pd.DataFrame]] = {}
+
+    def part_of(dataset: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
+        for name, run in (provided(dataset, "get_runs") or {}).items():
+            runs.setdefault(name, []).append(run)
+        return dataset.get_topics()[["qid", "query"]], held(dataset.get_qrels(), dataset)
+
+    if len(specs) == 2:
+        parts = {"train": part_of(dataset), "test": part_of(open_dataset(specs[1]))}
+    elif len(getattr(dataset, "topics", ())) > 1:
+        parts = {split: part_of(open_dataset(specs[0], split)) for split in dataset.topics}
+    else:
+        parts = {"all": part_of(dataset)}
+    if len(parts) == 1:
+        (topics, qrels), recipe = next(iter(parts.values())), f"halves at random by query (seed {settings.split_seed}), in turn"
+        half = np.array([keyed_hash(settings.split_seed, "fold", qid) % 2 for qid in topics["qid"]])
+        parts = {f"half {n + 1}": (topics[half == n], qrels) for n in (0, 1)}
+        pairs = [("half 2", "half 1"), ("half 1", "half 2")]
+    elif {"train", "test"} <= parts.keys():
+        parts, pairs, recipe = {name: parts[name] for name in ("train", "test")}, [("train", "test")], "train, then test"
+    else:
+        pairs = [("others", name) for name in sorted(parts)]
+        recipe = f"tested on each of {', '.join(sorted(parts))}, trained on the others"
+    judged = pd.concat([qrels for _, qrels in parts.values()]).drop_duplicates(["qid", "docno"], ignore_index=True)
+    min_label = settings.min_label or (2 if judged["label"].max() >= 3 else 1)
+    relevant = judged[judged["label"] >= min_label]
+    able = {name: answerable(topics, relevant) for name, (topics, _) in parts.items()}
+    folds = []
+    for train, test in pairs:
+        others = [frame for name, frame in able.items() if name != test] if train == "others" else [able[train]]
+        pool = pd.concat(others, ignore_index=True)
+        dense = draw(pool, min(settings.dense_queries, len(pool) // 5), settings.split_seed, "dense")
+        pool = pool[~pool["qid"].isin(dense["qid"])]
+        drawn = draw(pool, settings.train_queries, settings.split_seed, "train")
+        tested = draw(able[test], settings.queries, settings.split_seed, "test")
+        if min(len(drawn), len(tested), len(dense)) == 0:
+            raise InputError(f"{dataset.name}: too few queries with relevant documents to train on, to set aside and to test on")
+        folds.append(Fold(test, drawn, dense, tested))
+    known = set().union(*(fold.topics["qid"] for fold in folds))
+    return Source(
+        " and ".join(dict.fromkeys(Path(spec).name for spec in specs)),
+        dataset,
+        judged[judged["qid"].isin(known)].reset_index(drop=True),
+        # A run that names no set of topics comes with each of them.
+        {name: pd.concat(frames).drop_duplicates(["qid", "docno"], ignore_index=True) for name, frames in runs.items()},
+        tuple(folds),
+        min_label,
+        recipe,
+    )
+
+
+def sizes(source: Source, worlds: Sequence[World]) -> pd.DataFrame:
+    """What is trained and tested on, a row a fold and part."""
+    lengths = [len(document["text"].split()) for document in source.dataset.get_corpus_iter()]
+    relevant, rows = source.qrels[source.qrels["label"] >= source.min_label], []
+    for world in worlds:
+        kept = world.judgements.pooled[world.judgements.pooled["label"] >= source.min_label]
+        for part in ("train", "dense", "test"):
+            topics = getattr(world.fold, part)
+            counted = [int(frame["qid"].isin(topics["qid"]).sum()) for frame in (relevant, kept)]
+            rows.append(
+                {
+                    "collection": source.name,
+                    "documents": len(lengths),
+                    "words a document": round(float(np.mean(lengths)), 1),
+                    "fold": world.fold.name,
+                    "part": part,
+                    "queries": len(topics),
+                    "with a kept one": topics["qid"].isin(kept["qid"]).sum(),
+                    "relevant a query": round(counted[0] / len(topics), 2),
+                    "kept a query": round(counted[1] / len(topics), 2),
+                    "relevant from grade": source.min_label,
+                    "folds": source.recipe,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+# Lists
+
+
+class Lists:
+    """Results of several retrievers for all queries of a collection, kept on disk.
+
+    Args:
+        source: The collection.
+        settings: Depths and models.
+        out: Where they are kept, in ``lists``.
+    """
+
+    def __init__(self, source: Source, settings: Settings, out: Path):
+        self.source, self.settings, self.out = source, settings, out
+
+    @property
+    def names(self) -> list[str]:
+        """Retrievers that there are."""
+        return list(dict.fromkeys([*RETRIEVERS, *self.source.runs]))
+
+    def __call__(self, name: str) -> pd.DataFrame:
+        """``qid``, ``query``, ``docno``, ``score``, ``rank`` (from 0) of a retriever's results.
+
+        Args:
+            name: One of :attr:`names`.
+
+        Returns:
+            Results in order.
+
+        Raises:
+            InputError: For a name that is not known.
+        """
+        if name not in self.names:
+            raise InputError(f"there is no retriever {name!r} for {self.source.name}; there are {', '.join(self.names)}")
+        path = self.out / "lists" / f"{name}.csv"
+        if not path.is_file():
+            found = self._made(name, self.source.topics)
+            depth = self.settings.evidence_depth if name == "bm25" else self.settings.list_depth
+            found = found.loc[found["rank"] < depth, ["qid", "docno", "score", "rank"]]
+            write_whole(path, found.to_csv(index=False))
+        found = pd.read_csv(path, dtype={"qid": str, "docno": str}, keep_default_na=False)
+        return self.source.topics.merge(found, on="qid")
+
+    def encoder(self, name: str = "dense", similarity: str = "dot") -> BiEncoder:
+        """The bi-encoder behind ``dense``, or the one behind ``weak``, which compares by cosine."""
+        model = find_model(self.settings.retriever, "bi").source
+        if name == "dense":
+            return BiEncoder(model, similarity=similarity)
+        folder = self.out / f"retriever-{self.settings.weak_layers}-layers"
+        if not folder.is_dir():
+            keep_layers(model, self.settings.weak_layers, folder)
+        return BiEncoder(str(folder), similarity="cosine", pooling="mean")
+
+    def _made(self, name: str, topics: pd.DataFrame) -> pd.DataFrame:
+        settings = self.settings
+        print(f"{self.source.name}: retrieving ({name})", flush=True)
+        if name in self.source.runs:
+            return self.source.runs[name].merge(topics[["qid"]], on="qid")
+        if name == "bm25":
+            with tempfile.TemporaryDirectory(prefix="pooling-bias-") as scratch:
+                depth = max(settings.evidence_depth, settings.list_depth)
+                return first_stage(self.source.dataset, Path(scratch), depth=depth, complete=True).retriever(topics)
+        if name == "fusion":
+            lists = [self(one) for one in ("bm25", "dense")]
+            return fused([one[one["rank"] < settings.list_depth] for one in lists])
+        return self.encoder(name).retriever(self.source.dataset, num_results=settings.list_depth)(topics)
+
+
+def fused(lists: Sequence[pd.DataFrame], constant: float = 60) -> pd.DataFrame:
+    """Reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009), ranks counted from 1; ties go to the smaller docno.
+
+    Args:
+        lists: Frames ``qid``, ``docno``, ``rank`` (from 0).
+        constant: k of :math:`1 / (k + rank)`.
+
+    Returns:
+        ``qid``, ``docno``, ``score``, ``rank`` (from 0), in order.
+    """
+    together = pd.concat([frame.assign(score=1 / (constant + 1 + frame["rank"]))[["qid", "docno", "score"]] for frame in lists])
+    summed = together.groupby(["qid", "docno"], sort=True)["score"].sum().reset_index()
+    ordered = summed.sort_values(["qid", "score"], ascending=[True, False], kind="stable", ignore_index=True)
+    return ordered.assign(rank=ordered.groupby("qid").cumcount())
+
+
+# Worlds
+
+
+class AddColumns(Stage):
+    """Adds columns that are known for pairs; other pairs have none."""
+
+    def __init__(self, table: pd.DataFrame):
+        """
+        Args:
+            table: ``qid``, ``docno`` and the columns.
+        """
+        self.table = table
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """The same rows with the columns."""
+        return inp.merge(self.table, on=["qid", "docno"], how="left", validate="one_to_one")
+
+
+class World:
+    """A fold with its hidden judgements.
+
+    Args:
+        source: The collection.
+        fold: The fold.
+        lists: Of the collection.
+        settings: How.
+        out: Where scores of teachers are kept.
+    """
+
+    def __init__(self, source: Source, fold: Fold, lists: Lists, settings: Settings, out: Path):
+        self.source, self.fold, self.lists, self.settings, self.out = source, fold, lists, settings, out
+        qids = set(fold.topics["qid"])
+        pool = lists("bm25")
+        self.judgements = HiddenJudgements(
+            source.qrels[source.qrels["qid"].isin(qids)],
+            pool.loc[pool["qid"].isin(qids), ["qid", "docno", "score"]],
+            depth=settings.pool_depth,
+            per_query=settings.kept or None,
+            min_label=source.min_label,
+        )
+        self.texts = source.dataset.text_loader()
+
+    def candidates(self, part: str, negatives: str | None = None) -> pd.DataFrame:
+        """What is re-ranked: the first results of a retriever; for training with the kept documents and BM25's evidence.
+
+        Args:
+            part: ``train``, ``dense`` or ``test``.
+            negatives: The retriever; None for that of the settings.
+
+        Returns:
+            A result frame with texts; for training also ``pool_score`` and ``pool_rank``.
+        """
+        found = self.lists(negatives or self.settings.negatives)
+        found = found[found["qid"].isin(getattr(self.fold, part)["qid"]) & (found["rank"] < self.settings.depth)]
+        if part != "train":
+            return self.texts(found.reset_index(drop=True))
+        kept = AddJudged(self.judgements.pooled, min_label=self.source.min_label)
+        return self.judgements.evidence(self.texts(kept(found.reset_index(drop=True))))
+
+    def training(self, **options: Any) -> Training:
+        """How the plain ranker is trained; the seed is set by the comparison."""
+        settings = self.settings
+        given = {
+            "max_steps": settings.optimiser_steps(),
+            "batch_size": settings.batch_size,
+            "negatives_per_positive": settings.negatives_per_positive,
+            "learning_rate": settings.learning_rate,
+            "weight_decay": settings.weight_decay,
+            "warmup": settings.warmup,
+            "precision": settings.precision,
+            "min_label": self.source.min_label,
+        }
+        return Training(**{**given, **options})
+
+    def ranker(self, **options: Any) -> CrossEncoder:
+        """An untrained cross-encoder; options are those of its training."""
+        settings = self.settings
+        return CrossEncoder(
+            encoder_of(settings, self.out),
+            head=settings.head,
+            seed=0,
+            max_length=settings.max_length,
+            long=settings.long,
+            passage_length=settings.passage_length,
+            training=self.training(**options),
+        )
+
+    def teachers(self) -> AddColumns:
+        """A stage that adds ``cosine`` and ``teacher_score`` to the training candidates.
+
+        The cosine is the dense retriever's. The teacher is a plain ranker, trained with half the steps on the other half of the
+        queries; its score is a probability.
+        """
+        path = self.out / "scores" / f"{self.fold.name}.csv"
+        if not path.is_file():
+            print(f"{self.source.name}, {self.fold.name}: scoring by teachers", flush=True)
+            train = self.candidates("train")
+            scored = AddScores(self.lists.encoder(similarity="cosine"), "cosine")(train)
+            scored = scored.assign(teacher_score=self._teacher(train))
+            write_whole(path, scored[["qid", "docno", "cosine", "teacher_score"]].to_csv(index=False))
+        return AddColumns(pd.read_csv(path, dtype={"qid": str, "docno": str}, keep_default_na=False))
+
+    def _teacher(self, train: pd.DataFrame) -> np.ndarray:
+        half = np.array([keyed_hash(self.settings.split_seed, "half", qid) % 2 for qid in train["qid"]])
+        scores = np.empty(len(train))
+        for number in (0, 1):
+            teacher = self.ranker(max_steps=max(1, self.settings.optimiser_steps() // 2))
+            teacher.fit(train[half != number], self.judgements.pooled)
+            scores[half == number] = AddScores(teacher, activation="sigmoid")(train[half == number])["teacher_score"]
+        return scores
+
+    def judge(self) -> SimulatedJudge:
+        """Knows which documents are relevant, and errs in a share of them."""
+        relevant = self.source.qrels[self.source.qrels["label"] >= self.source.min_label]
+        pairs = frozenset(zip(relevant["qid"], relevant["docno"]))
+        return SimulatedJudge(pairs, self.settings.judge_error, self.settings.split_seed)
+
+    def ranks(self) -> RankDistribution:
+        """RANCE's distribution, from the queries that were set aside."""
+        return RankDistribution.estimate(
+            self.candidates("dense"),
+            self.judgements.full,
+            depth=self.settings.depth,
+            min_label=self.source.min_label,
+            window=5,
+            degree=2,
+        )
+
+
+def opened(options: argparse.Namespace, program: str) -> tuple[Settings, Lists, list[World], pd.DataFrame]:
+    """What a program begins with.
+
+    Args:
+        options: What the parser gave.
+        program: Its name, for the note in the results' folder.
+
+    Returns:
+        Settings, lists, folds, and a table of their sizes, which is printed.
+    """
+    settings = read_settings(options, Settings())
+    source = open_source(options.dataset, settings)
+    same_run(options.out, program, settings, [source.name])
+    lists = Lists(source, settings, options.out)
+    worlds = [World(source, fold, lists, settings, options.out) for fold in source.folds]
+    table = sizes(source, worlds)
+    print(table.drop(columns=["collection", "folds"]).to_string(index=False), flush=True)
+    return settings, lists, worlds, table
+
+
+# Corrections
+
+#: Each correction by its name: from a world to what is fitted.
+CORRECTIONS: dict[str, Callable[[World], Any]] = {
+    "plain": lambda world: world.ranker(),
+    "CET": lambda world: CETReranker(world.ranker(), training=world.training()),
+    "CET, lexical": lambda world: CETReranker(world.ranker(), selection="lexical", training=world.training()),
+    "CET, paper": lambda world: CETReranker.paper(world.ranker(), training=world.training()),
+    "CET, released": lambda world: CETReranker.released(world.ranker(), training=world.training()),
+    "BM25's negatives": lambda world: world.ranker(negatives=RankWindow("pool_rank", last=99)),
+    "denoised": lambda world: world.teachers() >> world.ranker(negatives=DenoisedNegatives(depth=world.settings.depth)),
+    "rank distribution": lambda world: world.ranker(negatives=world.ranks()),
+    "positive-aware": lambda world: (
+        world.teachers() >> world.ranker(negatives=PositiveAwareNegatives("cosine", percentage=0.95))
+    ),
+    "debiased contrastive": lambda world: world.ranker(loss=debiased_contrastive, loss_options={"tau_plus": 0.1}),
+    "dynamic weights": lambda world: world.ranker(loss=dynamic_pairwise),
+    "relabelled": lambda world: RelabelReranker(world.ranker(), world.judge(), depth=world.settings.depth),
+}
+
+#: Corrections that read what teachers think of the candidates.
+TAUGHT = {"denoised", "positive-aware"}
+
+#: Forward and backward passes of a correction, in those of the plain ranker.
+COSTS = {"CET, paper": 2.0, "CET, released": 2.7}
+
+
+def carry_out(
+    worlds: Sequence[World],
+    made: Callable[[World], Mapping[str, Any]],
+    out: Path,
+    *,
+    negatives: str | None = None,
+    test: str | None = None,
+    oracle: str | None = "oracle",
+    full: str | None = None,
+) -> HiddenResult:
+    """Train and test by every correction in every fold, or read back what is there.
+
+    Args:
+        worlds: The folds.
+        made: From a fold to its corrections, ``plain`` among them.
+        out: Where finished trainings are kept.
+        negatives: The retriever; None for that of the settings.
+        test: The retriever whose list is re-ranked in the test; None for the same.
+        oracle: Name of a training that knows the hidden documents; None for none.
+        full: Name of a training on all judgements; None for none.
+
+    Returns:
+        One result for all folds.
+    """
+    results = []
+    for world in worlds:
+        results.append(
+            world.judgements.compare(
+                made(world),
+                world.candidates("train", negatives),
+                world.candidates("test", test or negatives),
+                seeds=range(world.settings.seeds),
+                oracle=oracle,
+                full=full,
+                measures=world.source.measures,
+                checkpoint=out / "arms" / f"{negatives or world.settings.negatives}-{world.fold.name}",
+                draws=world.settings.draws,
+                verbose=True,
+            )
+        )
+    return crossed(results)
+
+
+def crossed(results: Sequence[HiddenResult]) -> HiddenResult:
+    """Results of folds as one: a seed's queries are those of all folds, each ranked by the ranker of its own fold.
+
+    Args:
+        results: Of the same corrections and seeds, on different queries.
+
+    Returns:
+        A result whose intervals draw queries of all folds, and seeds; costs and counts are sums.
+    """
+    first = results[0]
+    tables = {name: pd.concat([getattr(one, name) for one in results], ignore_index=True) for name in ("per_query", "negatives")}
+    costs = pd.concat([one.costs for one in results]).groupby(["correction", "seed"], sort=False)["seconds"].sum().reset_index()
+    counts = {name: sum(one.counts.get(name, 0) for one in results) for name in first.counts}
+    notes = tuple(dict.fromkeys(note for one in results for note in one.notes))
+    return replace(first, **tables, costs=costs, counts=counts, notes=notes)
+
+
+def seconds_of(
+    worlds: Sequence[World], corrections: Iterable[str], *, negatives: Sequence[str | None] = (None,), teachers: bool = False
+) -> float:
+    """What trainings will take in all folds and seeds, from a few steps of the plain one.
+
+    Args:
+        worlds: The folds.
+        corrections: Names, the oracle and others that cost as much as the plain training among them.
+        negatives: The retrievers.
+        teachers: Whether teachers are trained first.
+
+    Returns:
+        Seconds, with those of finished trainings.
+    """
+    total, settings, names = 0.0, worlds[0].settings, list(corrections)
+    for world in worlds:
+        train, ranker = world.candidates("train", negatives[0]), world.ranker()
+        trained = train[train["qid"].isin(world.judgements.pooled["qid"])]
+        some = trained[trained["qid"].isin(trained["qid"].unique()[:40])]
+        step, base = pace(ranker, some, world.judgements.pooled, ranker.training)
+        test = world.candidates("test", negatives[0])
+        started = time.perf_counter()
+        ranker(test.head(60))
+        pair = (time.perf_counter() - started) / len(test.head(60))
+        print(f"{world.fold.name}: {step:.2f} s a step, {1 / pair:.0f} pairs a second", flush=True)
+        steps = settings.optimiser_steps()
+        one = {name: base + COSTS.get(name, 1.0) * steps * step + len(test) * pair for name in names}
+        # A selection model that is a ranker scores all candidates of the training once.
+        one |= {name: one[name] + len(trained) * pair for name in names if name in COSTS}
+        total += settings.seeds * len(negatives) * sum(one.values())
+        total += (base + steps * step + len(train) * pair) * teachers
+    return total
+
+
+# Tables
+
+
+def compared(rows: pd.DataFrame, measures: Sequence[str], by: str, before: str, draws: int) -> pd.DataFrame:
+    """Conditions of trained rankers and each one's difference from one of them; one row a measure and condition.
+
+    Args:
+        rows: ``seed``, ``qid``, a column for each measure, and the condition.
+        measures: Columns of the values.
+        by: The condition's column.
+        before: The condition that others are compared with.
+        draws: Of the bootstrap.
+
+    Returns:
+        ``measure``, the condition, ``mean`` with ``mean_low`` and ``mean_high``, and what ``compare`` gives.
+    """
+    out = []
+    for measure in measures:
+        names, values = matrix(rows, measure, [by])
+        base = names.index((before,))
+        for name in dict.fromkeys(rows[by]):
+            at = names.index((name,))
+            mean = two_level_interval(values, lambda m, at=at: m[..., at], draws=draws)
+            line = {"measure": measure, by: name, "mean": mean.estimate, "mean_low": mean.low, "mean_high": mean.high}
+            out.append({**line, **compare(values[..., base], values[..., at], draws)})
+    return corrected(pd.DataFrame(out))
+
+
+def recall(lists: Lists, worlds: Sequence[World], name: str) -> dict[str, float]:
+    """What a retriever finds for the test queries: nDCG@10, and recall at depths that its list has."""
+    rel = f"rel={lists.source.min_label}"
+    depths = [k for k in (10, 20, 100, 1000) if k <= lists.settings.list_depth]
+    measures = {"nDCG@10": "nDCG@10"} | {f"R({rel})@{k}": f"Recall@{k}" for k in depths}
+    qids = [qid for world in worlds for qid in world.fold.test["qid"]]
+    found = per_query(lists(name), lists.source.qrels, list(measures), qids)
+    return dict(zip(measures.values(), found.mean().tolist()))

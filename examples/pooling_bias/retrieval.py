@@ -1,0 +1,142 @@
+"""Bi-encoders trained by CET, as rerankers and as retrievers, against plain training and an oracle.
+
+    python examples/pooling_bias/retrieval.py --dataset nfcorpus --out retrieval
+
+trains a bi-encoder (the first layers of all-MiniLM-L6-v2 under mean pooling) on the judgements that a pool leaves, plain, by CET,
+and with an oracle that never draws a hidden document as a negative. Each one re-ranks the candidates that the test queries have,
+and each one also retrieves from the whole collection by itself. The untrained bi-encoder stands beside them. Evaluation is on all
+judgements. Collections, pool and candidates are as in corrections.py.
+
+A run that was stopped goes on with the same command. The small setting is the default, `--estimate` says how long it takes.
+
+What it cannot tell: how good a retriever trained to the end would be. A few hundred triples with one hard negative each, without
+negatives from the batch, are no recipe for a retriever; the contrast between trainings is the result, not their level.
+"""
+
+import sys
+import time
+
+import pandas as pd
+from protocol import COSTS, World, compared, opened, parser
+from workshop import Arm, Workshop, encoder_of, minutes, pace, program, write_results
+
+from pyterrier_debias import BiEncoder, CETReranker, ExcludeNegatives
+from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.pooling.hidden import seeded
+
+ARMS = ("plain", "oracle", "CET", "CET, paper")
+
+#: How a trained bi-encoder is used.
+USES = ("reranked", "retrieved")
+
+NOTES = [
+    "reranked: the candidates that were given; retrieved: the whole collection. mean, difference (from plain): with 95 % "
+    "intervals from a bootstrap over seeds and queries, in mean_low, mean_high and low, high.",
+    "p: Wilcoxon's signed-rank test over queries, each query's mean over seeds; p_corrected: Holm, over all rows of a use.",
+    "CET, paper: both models start from the same weights, since a bi-encoder has no head that could be drawn apart.",
+]
+
+
+def bi_encoder(world: World, **options) -> BiEncoder:
+    """An untrained bi-encoder; options are those of its training."""
+    settings = world.settings
+    training = world.training(**{"learning_rate": settings.dense_learning_rate, **options})
+    return BiEncoder(encoder_of(settings, world.out), max_length=settings.max_length, training=training)
+
+
+def correction(world: World, name: str):
+    """What is fitted."""
+    if name == "plain":
+        return bi_encoder(world)
+    if name == "oracle":
+        return bi_encoder(world, negatives=ExcludeNegatives(world.judgements.hidden))
+    make = CETReranker if name == "CET" else CETReranker.paper
+    return make(bi_encoder(world), training=bi_encoder(world).training)
+
+
+def with_true_negatives(train: pd.DataFrame, world: World) -> pd.DataFrame:
+    """Candidates of queries that have one that no judgement calls relevant: of others an oracle could draw nothing."""
+    known = world.judgements.full.loc[world.judgements.full["label"] > 0, ["qid", "docno"]].assign(relevant=True)
+    true = train.merge(known, how="left", on=["qid", "docno"])["relevant"].isna().to_numpy()
+    return train[train["qid"].isin(set(train.loc[true, "qid"]))].reset_index(drop=True)
+
+
+def measure(ranker: BiEncoder, world: World) -> pd.DataFrame:
+    """Measures of each test query, under both uses."""
+    rel = f"rel={world.source.min_label}"
+    measures = {world.source.measures[0]: "nDCG@10", f"R({rel})@10": "Recall@10", f"R({rel})@100": "Recall@100"}
+    topics = world.fold.test
+    runs = {
+        "reranked": ranker(world.candidates("test")),
+        "retrieved": ranker.retriever(world.source.dataset, num_results=100)(topics),
+    }
+    return pd.concat(
+        [
+            per_query(runs[use], world.judgements.full, list(measures), topics["qid"].tolist())
+            .set_axis(list(measures.values()), axis="columns").reset_index().assign(use=use)
+            for use in USES
+        ],
+        ignore_index=True,
+    )
+
+
+def pace_of(world: World) -> tuple[float, float, float]:
+    """Seconds of a step, of what comes before the first one, and of a text that is read."""
+    train, ranker = world.candidates("train"), bi_encoder(world)
+    some = train[train["qid"].isin(sorted(set(world.judgements.pooled["qid"]))[:40])]
+    step, base = pace(ranker, some, world.judgements.pooled, ranker.training)
+    texts = list(dict.fromkeys(train["text"]))[:100]
+    started = time.perf_counter()
+    ranker.encode_docs(texts)
+    return step, base, (time.perf_counter() - started) / len(texts)
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="which (default: all)")
+    options = options.parse_args()
+    settings, lists, worlds, sizes = opened(options, "retrieval")
+    arms = [name for name in ARMS if name in {"plain", *options.arms}]
+    workshop = Workshop(options.out, "retrieval", settings, [lists.source])
+    documents, steps = int(sizes["documents"].iloc[0]), settings.optimiser_steps()
+
+    def arm_of(world: World, name: str, seed: int) -> Arm:
+        def make(folder, checkpoints):
+            train = world.candidates("train")
+            fitted = seeded(correction(world, name), seed)
+            fitted.fit(with_true_negatives(train, world) if name == "oracle" else train, world.judgements.pooled)
+            return measure(getattr(fitted, "relevance", fitted), world)
+
+        labels = {"fold": world.fold.name, "correction": name, "seed": seed}
+        return Arm(labels, make, "dot", steps, documents + len(world.candidates("test")))
+
+    # Seed by seed, so that a run that is stopped has whole tables.
+    planned = [(world, arm_of(world, name, seed)) for seed in range(settings.seeds) for world in worlds for name in arms]
+    seconds = {}
+    for world in worlds:
+        left = workshop.open([arm for where, arm in planned if where is world])
+        step, base, text = pace_of(world) if left else (0, 0, 0)
+        for arm in left:
+            seconds[arm.name] = base + arm.steps * step * COSTS.get(arm.labels["correction"], 1) + arm.reads * text
+    print(f"{len(seconds)} of {len(planned)} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)
+    if options.estimate:
+        return
+    rows = workshop.carry_out([arm for _, arm in planned], seconds)
+    untrained = pd.concat([measure(bi_encoder(world), world) for world in worlds])
+    seeds = [untrained.assign(correction="untrained", seed=seed) for seed in range(settings.seeds)]
+    rows = pd.concat([rows, *seeds], ignore_index=True)
+    measures = ("nDCG@10", "Recall@10", "Recall@100")
+    table = pd.concat(
+        [
+            compared(rows[rows["use"] == use], measures, "correction", "plain", settings.draws).assign(use=use)
+            for use in USES
+        ],
+        ignore_index=True,
+    )
+    table = table[["use", *(column for column in table.columns if column != "use")]]
+    title = f"Bi-encoders as rerankers and as retrievers: {lists.source.name}"
+    write_results(options.out, title, settings, {"retrieval": table, "sizes": sizes}, NOTES)
+
+
+if __name__ == "__main__":
+    sys.exit(program(main))
