@@ -216,15 +216,17 @@ def open_source(specs: Sequence[str], settings: Settings) -> Source:
     dataset = open_dataset(specs[0])
     runs: dict[str, list[pd.DataFrame]] = {}
 
-    def part_of(dataset: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def part_of(dataset: Any, split: str | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
         for name, run in (provided(dataset, "get_runs") or {}).items():
             runs.setdefault(name, []).append(run)
-        return dataset.get_topics()[["qid", "query"]], held(dataset.get_qrels(), dataset)
+        return dataset.get_topics(split)[["qid", "query"]], held(dataset.get_qrels(split), dataset)
 
     if len(specs) == 2:
         parts = {"train": part_of(dataset), "test": part_of(open_dataset(specs[1]))}
     elif len(getattr(dataset, "topics", ())) > 1:
-        parts = {split: part_of(open_dataset(specs[0], split)) for split in dataset.topics}
+        # Runs are those of the split that a collection is opened with.
+        opened = {split: open_dataset(specs[0], split) if dataset.get_runs() else dataset for split in dataset.topics}
+        parts = {split: part_of(one, split) for split, one in opened.items()}
     else:
         parts = {"all": part_of(dataset)}
     if len(parts) == 1:
