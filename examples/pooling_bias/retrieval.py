@@ -40,7 +40,8 @@ NOTES = [
 def bi_encoder(world: World, **options) -> BiEncoder:
     """An untrained bi-encoder; options are those of its training."""
     settings = world.settings
-    training = world.training(**{"learning_rate": settings.dense_learning_rate, **options})
+    rate = {"learning_rate": settings.dense_learning_rate, "schedule": settings.dense_schedule}
+    training = world.training(**rate, **options)
     return BiEncoder(encoder_of(settings, world.out), max_length=settings.max_length, training=training)
 
 
