@@ -235,6 +235,8 @@ def base_training(settings: Settings) -> Training:
         batch_size=settings.batch_size,
         negatives_per_positive=settings.negatives_per_positive,
         learning_rate=settings.learning_rate,
+        warmup=0.05,
+        schedule="constant",  # in so few steps a rate that falls teaches a fresh head much less
         precision=settings.precision,
     )
 

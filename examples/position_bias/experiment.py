@@ -71,7 +71,7 @@ class Settings(Shared):
         learning_rate: By ranker.
         weight_decay: AdamW's.
         warmup: Share of the steps, or their number.
-        schedule: Of the learning rate.
+        schedule: Of the learning rate, for all rankers or by ranker.
         train_queries: Training questions of a seed at most, each of which is then shown more than once; None for no bound.
         max_length: Longest input in tokens.
         validation_queries: Queries that choose the best checkpoint; 0 keeps the last one.
@@ -94,7 +94,7 @@ class Settings(Shared):
     )
     weight_decay: float = 0.01
     warmup: float = 0.1
-    schedule: str = "linear"
+    schedule: str | Mapping[str, str] = field(default_factory=lambda: {"cat": "constant", "dot": "linear", "tk": "linear"})
     train_queries: int | None = None
     max_length: int = 256
     validation_queries: int = 0
@@ -382,7 +382,7 @@ def training_of(settings: Settings, kind: str, seed: int, *, rotated: bool, chec
         learning_rate=settings.learning_rate[kind],
         weight_decay=settings.weight_decay,
         warmup=settings.warmup,
-        schedule=settings.schedule,
+        schedule=settings.schedule if isinstance(settings.schedule, str) else settings.schedule[kind],
         precision=settings.precision,
         augment=RotatePassages(seed=seed) if rotated else None,
         evaluate_every=settings.evaluate_every,
