@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
+import copy
 import json
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -16,31 +15,29 @@ import pyterrier as pt
 
 from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.files import write_whole
 from pyterrier_debias.pooling.emphasis import pool_chances
 from pyterrier_debias.pooling.evidence import EvidenceModel, PoolEvidence, check_known
 from pyterrier_debias.pooling.weights import Coupling
+from pyterrier_debias.rankers.around import TrainedRanker
 from pyterrier_debias.rankers.base import Ranker
-from pyterrier_debias.rankers.cross_encoder import CrossEncoder
-from pyterrier_debias.stage import Stage
 from pyterrier_debias.training.fitting import fit_ranker
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.options import Training
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.method import Method
-    from pyterrier_debias.training.report import TrainingReport
 
 logger = logging.getLogger(__name__)
 
 #: Selection models that have a name.
 SELECTIONS = ("first_stage", "lexical", "same")
 
-#: The file of ours in a saved folder, and what lies in its folder ``selection``.
-_ABOUT, _EVIDENCE = "pyterrier_debias_cet.json", "evidence.json"
+#: What lies in the folder ``selection`` of a saved stage.
+_EVIDENCE = "evidence.json"
 
 
-class CETReranker(Stage, pt.Estimator):
+class CETReranker(TrainedRanker):
     r"""Trains a ranker on pooled judgements, in which an unlabelled candidate may be relevant and merely never shown (CET).
 
     Two models are trained side by side: R scores relevance, S how likely a document was to be *selected* for labelling. Each
@@ -82,7 +79,7 @@ class CETReranker(Stage, pt.Estimator):
         unweighted_steps: So many steps begin with weights of 1.
         loss: ``'pairs'``, or ``'listwise'`` (ours: a softmax over the positive and all its negatives, in which each negative
             counts as often as its weight says), for several negatives per positive.
-        training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`. Its ``loss`` stays at the
+        training: How ``fit`` trains; None for the ranker's own ``training``. Its ``loss`` stays at the
             default. ``learning_rate`` may name the ranker's networks and ``selection``, which else has a rate of its own; the
             networks of a second ranker are named ``selection_ranker``, ...
 
@@ -105,9 +102,7 @@ class CETReranker(Stage, pt.Estimator):
 
     schematic: ClassVar[dict[str, Any]] = {"label": "CET", "help_url": None}
 
-    _fitted_relevance: Ranker | None = None
     _fitted_selection: Ranker | EvidenceModel | None = None
-    training_report: TrainingReport | None = None
 
     def __init__(
         self,
@@ -174,40 +169,14 @@ class CETReranker(Stage, pt.Estimator):
         defaults = {"weighting": "released", "tau": 10.0, "weight_pass": "eval", "max_weight": None, "selection": "same"}
         return cls(ranker, **{**defaults, **options})
 
-    # Scoring
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Score and rank every row with the relevance model.
-
-        Args:
-            inp: A result frame with the columns named above.
-
-        Returns:
-            A new frame with ``score`` and ``rank``; other columns as they were.
-
-        Raises:
-            InputError: Before ``fit``; and see the ranker's own ``transform``.
-        """
-        pt.validate.result_frame(inp, extra_columns=["query", *self.text_columns()], context=self)
-        self.check_options()
-        if len(inp) == 0:
-            return frames.ranked(inp, self)
-        return self.relevance.transform(inp)
-
-    def text_columns(self) -> list[str]:
-        """The columns that hold the document: those of the ranker."""
-        return (self._fitted_relevance or self._base()).text_columns()
-
-    @property
-    def relevance(self) -> Ranker:
-        """The fitted ranker, which works on its own."""
-        return self._fitted()[0]
+    # What was fitted
 
     @property
     def selection_model(self) -> Ranker | EvidenceModel:
         """The fitted selection model: a ranker, or an :class:`~pyterrier_debias.pooling.evidence.EvidenceModel` with
         ``coefficients``."""
-        return self._fitted()[1]
+        _ = self.relevance  # which asks for fit() first
+        return self._fitted_selection
 
     def selection_scores(self, inp: pd.DataFrame) -> pd.DataFrame:
         """What the fitted selection model gives each candidate, higher for those that labellers more likely saw.
@@ -222,7 +191,7 @@ class CETReranker(Stage, pt.Estimator):
             InputError: Before ``fit``, or for missing columns.
         """
         pt.validate.result_frame(inp, extra_columns=["query", *self.text_columns()], context=self)
-        relevance, selection = self._fitted()
+        relevance, selection = self.relevance, self.selection_model
         if len(inp) == 0:
             return inp.assign(selection_score=pd.Series(dtype="float64"))
         frames.check_text(inp, "query", self)
@@ -246,8 +215,8 @@ class CETReranker(Stage, pt.Estimator):
         """
         import torch
 
-        relevance, selection = self._fitted()
-        training = self._training()
+        relevance, selection = self.relevance, self.selection_model
+        training = self._own_training()
         columns = relevance.text_columns()
         groups = make_groups(res_tr, qrels_tr, text_columns=columns, min_label=training.min_label, stage=self)
         found = pool_chances(groups, training)
@@ -286,8 +255,8 @@ class CETReranker(Stage, pt.Estimator):
             InputError: For frames or options that cannot be used, before a model is loaded.
         """
         self.check_options()
-        asked = self._training()
-        relevance = self._fitted_relevance if self._fitted_relevance is not None else _copy(self._base())
+        asked = self._own_training()
+        relevance = self.start()
         selection = self._second_ranker()
         single = isinstance(asked.learning_rate, (int, float))
         training, made = asked, []
@@ -310,8 +279,9 @@ class CETReranker(Stage, pt.Estimator):
             selection = learned.with_weights(both.selection.weights)
         else:
             selection.mark_trained()
-        relevance.training_report = self.training_report = report
-        self._fitted_relevance, self._fitted_selection = relevance, selection
+        relevance.training_report = report
+        self.keep(relevance)
+        self._fitted_selection = selection
         return self
 
     def _couple(
@@ -345,7 +315,10 @@ class CETReranker(Stage, pt.Estimator):
             InputError: Naming the option and the remedy.
         """
         self._coupling()
-        self._base().check_options()
+        base = self.base()
+        if not isinstance(base, Ranker):
+            raise InputError(f"CETReranker: ranker is a {type(base).__name__}; give a ranker of this package that stands alone")
+        base.check_options()
         selection = self.selection
         if isinstance(selection, Ranker):
             selection.check_options()
@@ -373,9 +346,9 @@ class CETReranker(Stage, pt.Estimator):
             loss=self.loss,
         )
 
-    def _training(self) -> Training:
+    def _own_training(self) -> Training:
         """The options of training, checked."""
-        training = self.training if self.training is not None else Training()
+        training = self.training_options()
         if training.loss != "pairwise" or training.loss_options:
             raise InputError(
                 f"CETReranker: brings its own loss; leave loss={training.loss!r} and loss_options out of Training "
@@ -387,17 +360,6 @@ class CETReranker(Stage, pt.Estimator):
                 "use Training(negatives_per_positive=...)"
             )
         return training
-
-    def _base(self) -> Ranker:
-        """The ranker that training starts from."""
-        if isinstance(self.ranker, Ranker):
-            return self.ranker
-        if isinstance(self.ranker, (str, Path)):
-            return CrossEncoder(self.ranker)
-        raise InputError(
-            f"CETReranker: ranker is a {type(self.ranker).__name__}; give a ranker of this package, or the name or folder of a "
-            f"cross-encoder"
-        )
 
     def _evidence(self) -> PoolEvidence:
         if isinstance(self.selection, PoolEvidence):
@@ -411,109 +373,41 @@ class CETReranker(Stage, pt.Estimator):
         if isinstance(self._fitted_selection, Ranker):
             return self._fitted_selection
         if isinstance(self.selection, Ranker):
-            return _copy(self.selection)
-        base = self._base()
+            return copy.deepcopy(self.selection)
+        base = self.base()
         if hasattr(base, "seed") and not base.fingerprint().startswith("weights:"):
             return type(base)(**{**base.options(), "seed": base.seed + 1, "training": None})
-        return _copy(base)
-
-    def _fitted(self) -> tuple[Ranker, Ranker | EvidenceModel]:
-        if self._fitted_relevance is None:
-            raise InputError("CETReranker: fit() must be called first; to score without training use the ranker itself")
-        return self._fitted_relevance, self._fitted_selection
-
-    def identity(self) -> dict[str, Any]:
-        """The options and, once fitted, the weights in place of how they were trained."""
-        identity = super().identity()
-        if self._fitted_relevance is None:
-            return identity
-        return {**identity, "training": None, "relevance": self._fitted_relevance.identity()}
+        return copy.deepcopy(base)
 
     # Folders
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write both models. The folder itself is the relevance model's ordinary model folder, which its own class opens too.
+    def saved_options(self) -> dict[str, Any]:
+        """All options but the ranker, a selection model that has no name, and the training."""
+        return {**self._coupling().record(), "selection": self.selection if isinstance(self.selection, str) else None}
 
-        Beside it lies a small JSON with the options, and in ``selection`` the selection model.
+    def beside(self) -> dict[str, Any]:
+        """The selection model, where it is a ranker."""
+        return {"selection": self._fitted_selection} if isinstance(self._fitted_selection, Ranker) else {}
 
-        Args:
-            folder: Where to write; it appears whole or not at all.
-            overwrite: Whether an existing folder may be replaced.
-
-        Raises:
-            InputError: Before ``fit``; where the folder exists and may not be replaced, or cannot be written.
-        """
-        from pyterrier_debias.training.fitting import process_number, wait_for_all
-
-        relevance, selection = self._fitted()
-        neural = isinstance(selection, Ranker)
-        if process_number() == 0:
-            with whole_folder(folder, overwrite=overwrite) as scratch:
-                relevance.save(scratch)
-                if neural:
-                    selection.save(scratch / "selection")
-                else:
-                    write_whole(scratch / "selection" / _EVIDENCE, json.dumps(selection.to_json()) + "\n")
-                write_whole(scratch / _ABOUT, json.dumps(self._about(), indent=1) + "\n")
-        else:
-            relevance.save(folder)
-            if neural:
-                selection.save(folder)
-        wait_for_all()
-
-    def _about(self) -> dict[str, Any]:
-        selection = self.selection if isinstance(self.selection, str) else None
-        return {
-            "stage": type(self).__name__,
-            "options": {**self._coupling().record(), "selection": selection},
-            "ranker": _name_of(self._fitted_relevance),
-            "selection": _name_of(self._fitted_selection) if isinstance(self._fitted_selection, Ranker) else None,
-        }
+    def write_beside(self, folder: Path) -> dict[str, Any]:
+        """Write a selection model of evidence, but for a scorer of its own."""
+        if not isinstance(self._fitted_selection, Ranker):
+            write_whole(folder / "selection" / _EVIDENCE, json.dumps(self._fitted_selection.to_json()) + "\n")
+        return {}
 
     @classmethod
-    def load(cls, folder: str | Path, **options: Any) -> Self:
-        """Open what :meth:`save` wrote: fitted, with the options that it was saved with.
-
-        Args:
-            folder: The folder.
-            options: Options to change; ``selection=PoolEvidence(scorer=...)`` gives a scorer again, which is not saved.
-
-        Returns:
-            A stage; weights are loaded when a score is first asked for.
-
-        Raises:
-            InputError: Where there is no such folder, or it holds something else.
-        """
-        from pyterrier_debias.training.report import TrainingReport, read_about
-
-        folder = Path(folder).expanduser()
-        try:
-            about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
-            make = _class_of(about["ranker"])
-            saved = dict(about["options"])
-            given = options.get("selection")
-            if about["selection"] is None:
-                content = json.loads((folder / "selection" / _EVIDENCE).read_text(encoding="utf-8"))
-                scorer, tokeniser = (getattr(given, name, None) for name in ("scorer", "tokeniser"))
-                selection = EvidenceModel.from_json(content, scorer=scorer, tokeniser=tokeniser if callable(tokeniser) else None)
-                saved["selection"] = saved["selection"] or selection.evidence
-            else:
-                selection = _class_of(about["selection"]).load(folder / "selection")
-                saved["selection"] = saved["selection"] or selection
-        except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"CETReranker: {folder} holds no saved CETReranker ({error}); check the path") from error
-        stage = cls(make.load(folder), **{**saved, **options})
-        stage._fitted_relevance, stage._fitted_selection = make.load(folder), selection
-        training = read_about(folder, cls.__name__).get("training")
-        stage.training_report = None if training is None else TrainingReport.from_json(training)
-        return stage
-
-
-def _copy(ranker: Ranker) -> Ranker:
-    """A ranker of its own with the same weights."""
-    return type(ranker)(**{**ranker.options(), "model": ranker, "training": None})
+    def read_beside(
+        cls, folder: Path, about: dict[str, Any], beside: dict[str, Any], options: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read the selection model; a scorer comes with the option ``selection=PoolEvidence(scorer=...)``."""
+        if "selection" in beside:
+            selection = unnamed = beside["selection"]
+        else:
+            content = json.loads((folder / "selection" / _EVIDENCE).read_text(encoding="utf-8"))
+            scorer, tokeniser = (getattr(options.get("selection"), name, None) for name in ("scorer", "tokeniser"))
+            selection = EvidenceModel.from_json(content, scorer=scorer, tokeniser=tokeniser if callable(tokeniser) else None)
+            unnamed = selection.evidence
+        return {"selection": about["options"]["selection"] or unnamed}, {"_fitted_selection": selection}
 
 
 def _ranking(ranker: Ranker, training: Training) -> Any:
@@ -530,12 +424,3 @@ def _scores(selection: Ranker | EvidenceModel, frame: pd.DataFrame, documents: l
     if isinstance(selection, Ranker):
         return selection.score(frame["query"].tolist(), documents)
     return selection.score(frame, documents)
-
-
-def _name_of(ranker: Ranker) -> str:
-    return f"{type(ranker).__module__}:{type(ranker).__qualname__}"
-
-
-def _class_of(name: str) -> Callable[..., Any]:
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import importlib
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -16,10 +13,10 @@ import pyterrier as pt
 
 from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.files import write_whole
 from pyterrier_debias.pooling.emphasis import COLUMNS, pool_chances
 from pyterrier_debias.pooling.scores import scores_by
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.rankers.around import TrainedRanker
 from pyterrier_debias.training.groups import grades, make_groups
 from pyterrier_debias.training.options import Training
 
@@ -31,8 +28,8 @@ ACTIONS = ("relabel", "drop")
 #: Columns of the frame of changes.
 CHANGES = ["qid", "docno", "score", "action"]
 
-#: The files of ours in a saved folder.
-_ABOUT, _CHANGED = "pyterrier_debias_relabel.json", "pyterrier_debias_relabelled.csv"
+#: What lies in a saved folder beside the ranker.
+_CHANGED = "pyterrier_debias_relabelled.csv"
 
 #: ``judge(frame)`` gives one number a row.
 Judge = Callable[[pd.DataFrame], Any]
@@ -147,7 +144,7 @@ def _judged(judge: Judge | pt.Transformer, frame: pd.DataFrame) -> np.ndarray:
     return numbers
 
 
-class RelabelReranker(Stage, pt.Estimator):
+class RelabelReranker(TrainedRanker):
     """Let a judge look at unlabelled candidates before a ranker is trained on them.
 
     :meth:`fit` shows the unjudged candidates of the training queries to the judge. Those at or above the threshold become
@@ -183,7 +180,6 @@ class RelabelReranker(Stage, pt.Estimator):
 
     schematic: ClassVar[dict[str, Any]] = {"label": "Relabel", "help_url": None}
 
-    _fitted_relevance: Any = None
     relabelled: pd.DataFrame | None = None
 
     def __init__(
@@ -237,33 +233,16 @@ class RelabelReranker(Stage, pt.Estimator):
                 number a row.
         """
         self.check_options()
-        training = self._training()
+        training = self.training_options()
         self._groups(res_tr, qrels_tr, training)
         candidates, qrels, changes = self._relabel(res_tr, qrels_tr, training)
         logger.info("RelabelReranker: %s of %d candidates (%s)", len(changes), len(res_tr), self.action)
-        ranker = copy.deepcopy(self.ranker) if self._fitted_relevance is None else self._fitted_relevance
+        ranker = self.start()
         ranker.training = training
         ranker.fit(candidates, qrels, res_va, qrels_va)
-        self._fitted_relevance, self.relabelled = ranker, changes
+        self.keep(ranker)
+        self.relabelled = changes
         return self
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Score and rank with the fitted ranker.
-
-        Raises:
-            InputError: Before :meth:`fit`, for any frame that is not empty.
-        """
-        pt.validate.result_frame(inp, extra_columns=["query", *self.text_columns()], context=self)
-        if len(inp) == 0:
-            return frames.ranked(inp, self)
-        return self.relevance.transform(inp)
-
-    @property
-    def relevance(self) -> Any:
-        """The fitted ranker, which works on its own."""
-        if self._fitted_relevance is None:
-            raise InputError("RelabelReranker: fit() must be called first; to score without training use the ranker itself")
-        return self._fitted_relevance
 
     def emphasis(self, res: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
         """How much each candidate counts as a negative; see :func:`~pyterrier_debias.pooling.emphasis.emphasis_of`.
@@ -282,7 +261,7 @@ class RelabelReranker(Stage, pt.Estimator):
             InputError: Where the sampler of negatives does not tell its chances.
         """
         self.check_options()
-        training = self._training()
+        training = self.training_options()
         before = pool_chances(self._groups(res, qrels, training), Training())
         if self.relabelled is None:
             candidates, judged, _ = self._relabel(res, qrels, training)
@@ -297,77 +276,22 @@ class RelabelReranker(Stage, pt.Estimator):
         )
         return both.assign(emphasis=both["emphasis"] * sizes)[COLUMNS]
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the fitted ranker's ordinary model folder, which its own class opens too, with what was changed beside it.
+    def saved_options(self) -> dict[str, Any]:
+        """All options but ranker, judge and training."""
+        return {"action": self.action, "threshold": float(self.threshold), "depth": self.depth}
 
-        Args:
-            folder: Where to write; it appears whole or not at all.
-            overwrite: Whether an existing folder may be replaced.
-
-        Raises:
-            InputError: Before :meth:`fit`; where the folder exists and may not be replaced, or cannot be written.
-        """
-        from pyterrier_debias.training.fitting import process_number, wait_for_all
-
-        relevance = self.relevance
-        if process_number() == 0:
-            with whole_folder(folder, overwrite=overwrite) as scratch:
-                relevance.save(scratch)
-                options = {"action": self.action, "threshold": float(self.threshold), "depth": self.depth}
-                about = {
-                    "ranker": f"{type(relevance).__module__}:{type(relevance).__qualname__}",
-                    "options": options,
-                    "judge": getattr(self.judge, "__qualname__", repr(self.judge)),
-                }
-                write_whole(scratch / _ABOUT, json.dumps(about, indent=1) + "\n")
-                write_whole(scratch / _CHANGED, self.relabelled.to_csv(index=False))
-        else:
-            relevance.save(folder)
-        wait_for_all()
+    def write_beside(self, folder: Path) -> dict[str, Any]:
+        """Write what was changed; of the judge only its name."""
+        write_whole(folder / _CHANGED, self.relabelled.to_csv(index=False))
+        return {"judge": getattr(self.judge, "__qualname__", repr(self.judge))}
 
     @classmethod
-    def load(cls, folder: str | Path, *, judge: Judge | pt.Transformer | None = None, **options: Any) -> Self:
-        """Open what :meth:`save` wrote: fitted, with the options that it was saved with.
-
-        Args:
-            folder: The folder.
-            judge: The judge, which is not saved; needed only to fit again.
-            options: Options to change.
-
-        Returns:
-            A stage; weights are loaded when a score is first asked for.
-
-        Raises:
-            InputError: Where there is no such folder, or it holds something else.
-        """
-        folder = Path(folder).expanduser()
-        try:
-            about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
-            module, _, name = about["ranker"].partition(":")
-            make = getattr(importlib.import_module(module), name)
-            changes = pd.read_csv(folder / _CHANGED, dtype={"qid": str, "docno": str, "score": float}, keep_default_na=False)
-            options = {**about["options"], **options}
-        except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
-            raise InputError(f"RelabelReranker: {folder} holds no saved RelabelReranker ({error}); check the path") from error
-        stage = cls(make.load(folder), judge, **options)
-        stage._fitted_relevance, stage.relabelled = make.load(folder), changes[CHANGES]
-        return stage
-
-    @property
-    def training_report(self) -> Any:
-        """How the fitted ranker was trained; None before."""
-        return None if self._fitted_relevance is None else self._fitted_relevance.training_report
-
-    def text_columns(self) -> list[str]:
-        """The columns that hold the document."""
-        return self.ranker.text_columns()
-
-    def identity(self) -> dict[str, Any]:
-        """The options and, once fitted, the weights in place of how they were trained."""
-        identity = super().identity()
-        if self._fitted_relevance is None:
-            return identity
-        return {**identity, "training": None, "relevance": self._fitted_relevance.identity()}
+    def read_beside(
+        cls, folder: Path, about: dict[str, Any], beside: dict[str, Any], options: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read what was changed; the judge must be given again, and is needed only to fit again."""
+        changes = pd.read_csv(folder / _CHANGED, dtype={"qid": str, "docno": str, "score": float}, keep_default_na=False)
+        return {"judge": None}, {"relabelled": changes[CHANGES]}
 
     def check_options(self) -> None:
         """Refuse options that cannot be used, before the judge is asked or a model loaded.
@@ -375,15 +299,10 @@ class RelabelReranker(Stage, pt.Estimator):
         Raises:
             InputError: Naming the option and what it may be.
         """
-        if not (hasattr(self.ranker, "fit") and hasattr(self.ranker, "text_columns")):
-            raise InputError(f"RelabelReranker: ranker is a {type(self.ranker).__name__}; give a ranker that can be fitted")
-        check_options("RelabelReranker", self.judge, self.action, self.threshold, self.depth)
-
-    def _training(self) -> Training:
-        for training in (self.training, getattr(self.ranker, "training", None)):
-            if training is not None:
-                return training
-        return Training()
+        self.base()
+        # A loaded stage scores without its judge.
+        judge = relabel if self.judge is None and self.fitted else self.judge
+        check_options("RelabelReranker", judge, self.action, self.threshold, self.depth)
 
     def _groups(self, res: pd.DataFrame, qrels: pd.DataFrame, training: Training) -> Any:
         return make_groups(

@@ -189,7 +189,7 @@ def test_frames_are_refused_before_the_judge_is_asked(tiny):  # noqa: F811
     stage = RelabelReranker(CrossEncoder(tiny()), nobody)
     with pytest.raises(InputError, match="RelabelReranker: no qid is in both"):
         stage.fit(candidates(), qrels("other"))
-    with pytest.raises(InputError, match="give a ranker that can be fitted"):
+    with pytest.raises(InputError, match="give a ranker of this package"):
         RelabelReranker(pt.Transformer.identity(), nobody).fit(candidates(), pooled())
 
 

@@ -1,0 +1,253 @@
+"""Stages that train a copy of a ranker in a way of their own, and score with it. Floor 2.
+
+What the rooms' rerankers share: where the ranker comes from, "fit() must be called first", equality by the fitted weights, and
+folders that the ranker's own class opens too.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias import frames
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.rankers.cross_encoder import CrossEncoder
+from pyterrier_debias.stage import Stage
+from pyterrier_debias.training.options import Training
+from pyterrier_debias.training.report import TrainingReport
+
+#: The file of ours in a saved folder, beside the ranker's own files.
+_ABOUT = "pyterrier_debias_stage.json"
+
+
+class TrainedRanker(Stage, pt.Estimator):
+    """A stage that trains a copy of a ranker in a way of its own.
+
+    A subclass has the options ``ranker`` and ``training``, and writes :meth:`fit`, which trains :meth:`start` and keeps it by
+    :meth:`keep`; :meth:`check_options`; and, to be saved, :meth:`saved_options` and the like.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
+    ===============  ==========================================================================
+    """
+
+    ranker: Any
+    training: Training | None
+
+    _trained: Any = None
+
+    # What a subclass writes
+
+    @abstractmethod
+    def check_options(self) -> None:
+        """Refuse options that cannot be used, before anything is loaded.
+
+        Raises:
+            InputError: Naming the option and the remedy.
+        """
+
+    def saved_options(self) -> dict[str, Any]:
+        """The options that a saved folder keeps, as what JSON can hold; by default none."""
+        return {}
+
+    def write_beside(self, folder: Path) -> dict[str, Any]:
+        """Write what else was fitted into a folder that is about to appear.
+
+        Args:
+            folder: The folder, which the ranker was written into.
+
+        Returns:
+            What is to be remembered of it, as what JSON can hold.
+        """
+        return {}
+
+    @classmethod
+    def read_beside(
+        cls, folder: Path, about: dict[str, Any], beside: dict[str, Any], options: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read what :meth:`write_beside` wrote.
+
+        Args:
+            folder: The folder.
+            about: What was remembered, with the saved ``options``.
+            beside: The rankers of :meth:`beside`.
+            options: What the user asks for.
+
+        Returns:
+            Options in place of the saved ones, and attributes to set on the stage.
+        """
+        return {}, {}
+
+    def beside(self) -> dict[str, Any]:
+        """Fitted rankers that are saved in folders of their own within the stage's; by default none."""
+        return {}
+
+    # The ranker
+
+    def base(self) -> Any:
+        """The ranker that training starts from; a name or folder stands for a cross-encoder.
+
+        Raises:
+            InputError: Where it is none of these.
+        """
+        if isinstance(self.ranker, (str, Path)):
+            return CrossEncoder(self.ranker)
+        if not (hasattr(self.ranker, "fit") and hasattr(self.ranker, "text_columns")):
+            raise InputError(
+                f"{type(self).__name__}: ranker is a {type(self.ranker).__name__}; give a ranker of this package, or the name or "
+                f"folder of a cross-encoder"
+            )
+        return self.ranker
+
+    def start(self) -> Any:
+        """What :meth:`fit` trains: the ranker that was fitted before, or else a copy of the one that was passed."""
+        return copy.deepcopy(self.base()) if self._trained is None else self._trained
+
+    def keep(self, ranker: Any) -> None:
+        """Score with a ranker from now on."""
+        self._trained = ranker
+
+    @property
+    def fitted(self) -> bool:
+        """Whether :meth:`fit` was called, or the stage was loaded."""
+        return self._trained is not None
+
+    @property
+    def relevance(self) -> Any:
+        """The fitted ranker, which works on its own.
+
+        Raises:
+            InputError: Before ``fit``.
+        """
+        if self._trained is None:
+            raise InputError(
+                f"{type(self).__name__}: fit() must be called first; to score without training use the ranker itself"
+            )
+        return self._trained
+
+    @property
+    def training_report(self) -> TrainingReport | None:
+        """How the fitted ranker was trained; None before."""
+        return None if self._trained is None else self._trained.training_report
+
+    def training_options(self) -> Training:
+        """The options of training: the stage's, else the ranker's, else the defaults."""
+        for training in (self.training, getattr(self.ranker, "training", None)):
+            if training is not None:
+                return training
+        return Training()
+
+    def text_columns(self) -> list[str]:
+        """The columns that hold the document: those of the ranker."""
+        return (self.base() if self._trained is None else self._trained).text_columns()
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Score and rank every row with the fitted ranker.
+
+        Args:
+            inp: A result frame with the columns named above.
+
+        Returns:
+            A new frame with ``score`` and ``rank``; other columns as they were.
+
+        Raises:
+            InputError: Before ``fit``, for any frame that is not empty; and see the ranker's own ``transform``.
+        """
+        pt.validate.result_frame(inp, extra_columns=["query", *self.text_columns()], context=self)
+        self.check_options()
+        if len(inp) == 0:
+            return frames.ranked(inp, self)
+        return self.relevance.transform(inp)
+
+    def identity(self) -> dict[str, Any]:
+        """The options and, once fitted, the weights in place of how they were trained."""
+        identity = super().identity()
+        if self._trained is None:
+            return identity
+        return {**identity, "training": None, "relevance": self._trained.identity()}
+
+    # Folders
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write what was fitted. The folder is the ranker's ordinary model folder, which its own class opens too.
+
+        Beside it lie a small JSON with the options, and what else the stage needs.
+
+        Args:
+            folder: Where to write; it appears whole or not at all.
+            overwrite: Whether an existing folder may be replaced.
+
+        Raises:
+            InputError: Before ``fit``; where the folder exists and may not be replaced, or cannot be written.
+        """
+        from pyterrier_debias.training.fitting import process_number, wait_for_all
+
+        relevance, beside = self.relevance, self.beside()
+        if process_number() == 0:
+            with whole_folder(folder, overwrite=overwrite) as scratch:
+                relevance.save(scratch)
+                for name, other in beside.items():
+                    other.save(scratch / name)
+                about = {
+                    "stage": type(self).__name__,
+                    "options": self.saved_options(),
+                    "ranker": _name_of(relevance),
+                    "beside": {name: _name_of(other) for name, other in beside.items()},
+                    **self.write_beside(scratch),
+                }
+                write_whole(scratch / _ABOUT, json.dumps(about, indent=1) + "\n")
+        else:
+            # Which writes nothing, but waits as often as the first process does.
+            for other in (relevance, *beside.values()):
+                other.save(folder)
+        wait_for_all()
+
+    @classmethod
+    def load(cls, folder: str | Path, **options: Any) -> Self:
+        """Open what :meth:`save` wrote: fitted, with the options that it was saved with.
+
+        Args:
+            folder: The folder.
+            options: Options to change, and those that cannot be saved.
+
+        Returns:
+            A stage; weights are loaded when a score is first asked for.
+
+        Raises:
+            InputError: Where there is no such folder, or it holds something else.
+        """
+        folder = Path(folder).expanduser()
+        try:
+            about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
+            if about["stage"] != cls.__name__:
+                raise InputError(f"{cls.__name__}: {folder} holds a {about['stage']}; open it with {about['stage']}.load")
+            make = _class_of(about["ranker"])
+            beside = {name: _class_of(kind).load(folder / name) for name, kind in about["beside"].items()}
+            more, attributes = cls.read_beside(folder, about, beside, options)
+        except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{cls.__name__}: {folder} holds no saved {cls.__name__} ({error}); check the path") from error
+        stage = cls(make.load(folder), **{**about["options"], **more, **options})
+        stage.keep(make.load(folder))
+        for name, value in attributes.items():
+            setattr(stage, name, value)
+        return stage
+
+
+def _name_of(ranker: Any) -> str:
+    return f"{type(ranker).__module__}:{type(ranker).__qualname__}"
+
+
+def _class_of(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
