@@ -97,8 +97,8 @@ class Settings(Shared):
     schedule: str | Mapping[str, str] = field(default_factory=lambda: {"cat": "constant", "dot": "linear", "tk": "linear"})
     train_queries: int | None = None
     max_length: int = 256
-    validation_queries: int = 0
-    evaluate_every: int | None = None
+    validation_queries: int = 50
+    evaluate_every: int | None = 50
     patience: int | None = None
     rerank_depth: Sequence[int] | None = None
     split_seed: int = 1
@@ -107,6 +107,13 @@ class Settings(Shared):
     max_delta: int | None = 100
 
     POSITIVE = (*Shared.POSITIVE, "passages")
+
+    def validation_reads(self) -> int:
+        """Texts that validation reads in an arm, at most."""
+        if not self.validation_queries:
+            return 0
+        times = 1 if self.evaluate_every is None else -(-self.optimiser_steps() // self.evaluate_every)
+        return times * self.validation_queries * self.depth
 
     def questions(self) -> int:
         """Training questions of a seed at most."""

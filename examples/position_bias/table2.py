@@ -129,8 +129,9 @@ def main() -> None:
             return measure(tk, views, material.qrels["test"], topics["qid"].tolist())
 
         labels = {"collection": material.name, "arm": arm, "positional": positional, "trained": trained, "seed": seed}
-        steps = 0 if trained == "untrained" else settings.optimiser_steps()
-        return Arm(labels, make, "tk", steps, len(VIEWS) * reads("tk", trainer.candidates.ranking(topics)) + settings.passages)
+        steps, validated = (0, 0) if trained == "untrained" else (settings.optimiser_steps(), settings.validation_reads())
+        read = len(VIEWS) * reads("tk", trainer.candidates.ranking(topics)) + settings.passages + validated
+        return Arm(labels, make, "tk", steps, read)
 
     # Seed by seed, so that a run that is stopped has whole tables.
     conditions = [

@@ -103,7 +103,8 @@ def main() -> None:
             trainers[0].fit(ranker, kind, view, seed, checkpoints=checkpoints).save(folder / "model")
             return pd.DataFrame(columns=["qid"])
 
-        return Arm({"arm": "source", "ranker": kind, "trained": view, "seed": seed}, make, kind, steps, 0)
+        labels = {"arm": "source", "ranker": kind, "trained": view, "seed": seed}
+        return Arm(labels, make, kind, steps, settings.validation_reads())
 
     def target_arm(kind: str, start: str, seed: int) -> Arm:
         view = STARTS[start]
@@ -117,7 +118,7 @@ def main() -> None:
             views = {"original": trainers[1].candidates.for_tests(topics, settings)["original"]}
             return measure(ranker, views, target.qrels["test"], topics["qid"].tolist())
 
-        read = reads(kind, trainers[1].candidates.ranking(topics))
+        read = reads(kind, trainers[1].candidates.ranking(topics)) + settings.validation_reads()
         return Arm({"arm": start, "ranker": kind, "seed": seed}, make, kind, steps, read)
 
     # Seed by seed, so that a run that is stopped has whole tables; the source's rankers before what starts from them.

@@ -198,7 +198,8 @@ def main() -> None:
             return measure(ranker, candidates.for_tests(topics[arm], settings), qrels, topics[arm]["qid"].tolist())
 
         labels = {"arm": arm, "ranker": kind, "trained": trained, "seed": seed}
-        return Arm(labels, make, kind, settings.optimiser_steps(), len(VIEWS) * reads(kind, candidates.ranking(topics[arm])))
+        read = len(VIEWS) * reads(kind, candidates.ranking(topics[arm])) + settings.validation_reads()
+        return Arm(labels, make, kind, settings.optimiser_steps(), read)
 
     # Seed by seed, so that a run that is stopped has whole tables.
     arms = [

@@ -87,9 +87,9 @@ def test_squad_is_split_by_article(experiment, squad):
     assert all(a.isdisjoint(b) for a, b in itertools.combinations(docs, 2))
     assert sum(len(frame) for frame in material.topics.values()) == 60
     assert "by article" in material.recipe
-    sizes = experiment.table_1(material, experiment.Settings(queries=4, triples=8, batch_size=4))
+    sizes = experiment.table_1(material, experiment.Settings(queries=4, triples=8, batch_size=4, validation_queries=2))
     assert sizes["queries"].sum() == 60 and sizes["articles"].sum() == 10 and (sizes["passages"] == 20).all()
-    assert sizes.set_index("part")["drawn at most"].to_dict() == {"train": 8, "validation": 0, "test": 4}
+    assert sizes.set_index("part")["drawn at most"].to_dict() == {"train": 8, "validation": 2, "test": 4}
 
 
 def test_planted_selection_takes_early_and_late_answers(experiment, squad):
