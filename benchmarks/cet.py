@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from pyterrier_debias import CrossEncoder, Training
-from pyterrier_debias.pooling.cet import CETReranker, _copy
+from pyterrier_debias.pooling.cet import CETReranker
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups
@@ -91,7 +91,7 @@ def main() -> None:
 
     def coupled(**how) -> torch.nn.Module:
         stage = CETReranker(ranker(), **how)
-        return stage._couple(_copy(stage.ranker), stage._second_ranker(), training, groups)[0]
+        return stage._couple(stage.start(), stage._second_ranker(), training, groups)[0]
 
     ways = {
         "plain": ranker().method(training),
