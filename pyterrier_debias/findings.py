@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 
@@ -94,6 +95,37 @@ class Figure:
 
 
 PER_QUERY_COLUMNS = ["system", "bias", "measure", "group", "qid", "value"]
+
+
+def per_query_values(*, system: str, bias: str, measure: str, group: str, qids: Any, values: Any) -> pd.DataFrame:
+    """The values behind one finding, in the shape of :attr:`RoomResult.per_query`.
+
+    Args:
+        system: See :class:`Finding`, as for the next three.
+        bias: The room.
+        measure: What was measured.
+        group: Where or between what.
+        qids: n queries.
+        values: n values.
+
+    Returns:
+        A frame of n rows with ``PER_QUERY_COLUMNS``.
+    """
+    frame = pd.DataFrame({"qid": np.asarray(qids, dtype=object), "value": np.asarray(values, dtype=float)})
+    frame = frame.assign(system=system, bias=bias, measure=measure, group=group)
+    return frame[PER_QUERY_COLUMNS].astype({"qid": "str"})
+
+
+def p_text(p: float) -> str:
+    """A p value for a sentence: two digits that say something.
+
+    Args:
+        p: The p value.
+
+    Returns:
+        Such as ``'0.0013'`` or ``'0.42'``.
+    """
+    return f"{p:.2g}" if p < 0.095 else f"{p:.2f}"
 
 
 def findings_frame(findings: Iterable[Finding], correction: str | None = None) -> pd.DataFrame:

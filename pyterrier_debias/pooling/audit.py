@@ -15,7 +15,7 @@ import pandas as pd
 
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.evaluation import judged_qids, per_query
-from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
 from pyterrier_debias.frames import ranked, with_string_ids
 from pyterrier_debias.pooling.unjudged import ExpectedNDCG, infer_judgements, kendall_tau, strictly_ranked
 from pyterrier_debias.statistics import Interval, TestResult, bootstrap_interval, randomisation_test
@@ -213,7 +213,8 @@ class _Examined:
                 for finding, values in part:
                     findings.append(finding)
                     if values is not None:
-                        frames.append(_tidy(finding, values))
+                        about = {name: getattr(finding, name) for name in ("system", "bias", "measure", "group")}
+                        frames.append(per_query_values(**about, qids=values.index, values=values))
         findings.extend(self._order())
         return RoomResult(findings, pd.concat(frames, ignore_index=True), self._figures())
 
@@ -248,7 +249,7 @@ class _Examined:
             text = (
                 f"{_share(frame['system'].mean())} of its first {_CUTOFF} documents are judged, of {name}'s "
                 f"{_share(frame['pool'].mean())}: {change.estimate:+.3f} {_signed(change)} over {change.n} queries "
-                f"(p = {_p(test.p)})."
+                f"(p = {p_text(test.p)})."
             )
         yield (
             self._finding(
@@ -377,12 +378,6 @@ class _Examined:
             plots.label_axes(axes, x=x, y=f"mean {_MAIN}", n=len(self.qids))
 
 
-def _tidy(finding: Finding, values: pd.Series) -> pd.DataFrame:
-    frame = pd.DataFrame({"qid": values.index.to_numpy(dtype=object), "value": values.to_numpy(dtype=float)})
-    frame = frame.assign(system=finding.system, bias=_BIAS, measure=finding.measure, group=finding.group)
-    return frame[PER_QUERY_COLUMNS].astype({"qid": "str"})
-
-
 def _mean(values: np.ndarray) -> float:
     return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
 
@@ -397,7 +392,3 @@ def _brackets(interval: Interval) -> str:
 
 def _signed(interval: Interval) -> str:
     return f"[{interval.low:+.3f}, {interval.high:+.3f}]"
-
-
-def _p(p: float) -> str:
-    return f"{p:.2g}" if p < 0.095 else f"{p:.2f}"

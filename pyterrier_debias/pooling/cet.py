@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -255,23 +254,14 @@ class CETReranker(TrainedRanker):
             InputError: For frames or options that cannot be used, before a model is loaded.
         """
         self.check_options()
-        asked = self._own_training()
+        training = self._own_training()
         relevance = self.start()
         selection = self._second_ranker()
-        single = isinstance(asked.learning_rate, (int, float))
-        training, made = asked, []
-        if selection is None:
-            # The rates are filled in below: networks have names once the ranker is loaded.
-            rates = {} if single else dict(asked.learning_rate)
-            training = replace(asked, learning_rate=rates)
+        made: list[Any] = []
 
         def method(training: Training, groups: Groups) -> Method:
-            both, learned = self._couple(relevance, selection, training, groups)
-            if selection is None:
-                rates.update(dict.fromkeys(both.relevance.networks(), asked.learning_rate) if single else {})
-                rates.setdefault("selection", self._evidence().learning_rate)
-            made.extend([both, learned])
-            return both
+            made.extend(self._couple(relevance, selection, training, groups))
+            return made[0]
 
         report = fit_ranker(relevance, method, training, (res_tr, qrels_tr), (res_va, qrels_va), stage=self)
         both, learned = made
@@ -288,8 +278,9 @@ class CETReranker(TrainedRanker):
         self, relevance: Ranker, selection: Ranker | None, training: Training, groups: Groups
     ) -> tuple[Any, EvidenceModel | None]:
         """The method of training; evidence is looked at before a model is loaded."""
-        learned = None
+        learned = rate = None
         if selection is None:
+            rate = self._evidence().learning_rate
             documents = relevance.documents(groups.rows)
             learned = self._evidence().learn(groups.rows, documents)
             features, known = learned.features(groups.rows, documents)
@@ -304,7 +295,8 @@ class CETReranker(TrainedRanker):
         else:
             shared = tokenise_alike(relevance, selection)
             second, about = RankerScores(_ranking(selection, training), shared=shared), {"selection": type(selection).__name__}
-        return Coupled(ranking, second, self._coupling(), accumulation=training.accumulation, about=about), learned
+        options = {"accumulation": training.accumulation, "selection_rate": rate, "about": about}
+        return Coupled(ranking, second, self._coupling(), **options), learned
 
     # Options
 

@@ -114,6 +114,7 @@ class Coupled(Method):
         selection: The other model.
         coupling: How they weigh each other.
         accumulation: Forward passes of a step of the optimiser.
+        selection_rate: Learning rate of the network ``selection`` where none is named for it; None for that of all others.
         about: What else a resumed run must share.
     """
 
@@ -124,6 +125,7 @@ class Coupled(Method):
         coupling: Coupling,
         *,
         accumulation: int = 1,
+        selection_rate: float | None = None,
         about: Mapping[str, Any] | None = None,
     ):
         super().__init__()
@@ -131,6 +133,7 @@ class Coupled(Method):
         self.selection = selection
         self.coupling = coupling
         self.accumulation = accumulation
+        self.selection_rate = selection_rate
         self.about = dict(about or {})
         # In the state, so that a resumed run counts on.
         self.register_buffer("passes", torch.zeros((), dtype=torch.long))
@@ -141,6 +144,13 @@ class Coupled(Method):
     def networks(self) -> dict[str, torch.nn.Module]:
         """The ranker's networks under their own names; ``selection``, or ``selection_`` and the names of a second ranker's."""
         return {**self.relevance.networks(), **self.selection.networks()}
+
+    def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
+        """What was asked for, and the selection model's own rate."""
+        if self.selection_rate is None:
+            return asked
+        named = asked if isinstance(asked, Mapping) else dict.fromkeys(self.relevance.networks(), asked)
+        return {**named, "selection": named.get("selection", self.selection_rate)}
 
     def record(self) -> dict[str, Any]:
         """The options of the coupling, and what the selection model is."""

@@ -11,6 +11,7 @@ its class names, and says once a training how often that happens.
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -45,9 +46,9 @@ class CarefulSampler(ChanceSampler):
     #: What is drawn from where nothing is wanted, for the log.
     otherwise_text = "all candidates"
 
+    @abstractmethod
     def wanted(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
         """The chance of each document of ``group.pool``, or whether it is wanted; may be 0 (False) throughout."""
-        raise NotImplementedError
 
     def otherwise(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
         """The same where nothing is wanted; not 0 throughout."""

@@ -71,7 +71,8 @@ def relabel(
         >>> qrels.values.tolist(), changes.values.tolist()
         ([['1', 'd1', 1], ['1', 'd3', 1]], [['1', 'd3', 1.0, 'relabel']])
     """
-    check_options("relabel", judge, action, threshold, depth)
+    check_judge("relabel", judge)
+    check_options("relabel", action, threshold, depth)
     pt.validate.columns(candidates, includes=["qid", "docno", *(["rank"] if depth is not None else [])])
     rows, judged = frames.with_string_ids(candidates), grades(qrels, "relabel")
     frames.check_pairs(rows, "relabel")
@@ -111,14 +112,22 @@ def apply(
     return candidates, qrels
 
 
-def check_options(name: str, judge: Any, action: str, threshold: float, depth: int | None) -> None:
+def check_judge(name: str, judge: Any) -> None:
+    """Refuse what cannot be asked; see :func:`relabel`.
+
+    Raises:
+        InputError: Naming what it is and what it may be.
+    """
+    if not callable(judge):
+        raise InputError(f"{name}: judge is a {type(judge).__name__}; give a function from a frame to numbers, or a transformer")
+
+
+def check_options(name: str, action: str, threshold: float, depth: int | None) -> None:
     """Refuse options that cannot be used; see :func:`relabel`.
 
     Raises:
         InputError: Naming the option and what it may be.
     """
-    if not callable(judge):
-        raise InputError(f"{name}: judge is a {type(judge).__name__}; give a function from a frame to numbers, or a transformer")
     if action not in ACTIONS:
         raise InputError(f"{name}: action={action!r} is not known; use one of {', '.join(map(repr, ACTIONS))}")
     if np.isnan(threshold):
@@ -300,9 +309,9 @@ class RelabelReranker(TrainedRanker):
             InputError: Naming the option and what it may be.
         """
         self.base()
-        # A loaded stage scores without its judge.
-        judge = relabel if self.judge is None and self.fitted else self.judge
-        check_options("RelabelReranker", judge, self.action, self.threshold, self.depth)
+        if self.judge is not None or not self.fitted:  # a loaded stage scores without its judge
+            check_judge("RelabelReranker", self.judge)
+        check_options("RelabelReranker", self.action, self.threshold, self.depth)
 
     def _groups(self, res: pd.DataFrame, qrels: pd.DataFrame, training: Training) -> Any:
         return make_groups(

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.evaluation import judged_qids, per_query
-from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
 from pyterrier_debias.position.outcome import SensitivityResult
 from pyterrier_debias.position.rotation import RotatePassages
 from pyterrier_debias.position.sensitivity import PositionSensitivity, reindexing_reason
@@ -174,7 +174,8 @@ class _Examined:
                     f"to position would show {row['blind_floor']:.3f} on these queries"
                 )
                 null = "exchange of original and rotated lists; chance by permutation of queries"
-            text = f"position sensitivity index {row['value']:.3f} [{row['low']:.3f}, {row['high']:.3f}] {where} (p = {_p(p)})."
+            index = f"{row['value']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+            text = f"position sensitivity index {index} {where} (p = {p_text(p)})."
             yield self._finding(
                 "PSI",
                 group,
@@ -196,7 +197,7 @@ class _Examined:
         text = (
             f"a relevant passage that alone is rotated {moved if found['mean'] else 'keeps its rank on average'} "
             f"[{found['low']:+.2f}, {found['high']:+.2f}]; {found['down']:.0%} move down, {found['up']:.0%} up, "
-            f"{found['left_top_10']:.0%} leave the first ten (p = {_p(found['p'])})."
+            f"{found['left_top_10']:.0%} leave the first ten (p = {p_text(found['p'])})."
         )
         yield self._finding(
             "displacement",
@@ -230,17 +231,11 @@ class _Examined:
         yield self._frame("displacement", "rotated alone", moved.index, moved)
 
     def _frame(self, measure: str, group: str, qids: Any, values: Any) -> pd.DataFrame:
-        frame = pd.DataFrame({"qid": np.asarray(qids, dtype=object), "value": np.asarray(values, dtype=float)})
-        frame = frame.assign(system=self.system.name, bias=_BIAS, measure=measure, group=group)
-        return frame[PER_QUERY_COLUMNS].astype({"qid": "str"})
+        return per_query_values(system=self.system.name, bias=_BIAS, measure=measure, group=group, qids=qids, values=values)
 
 
 def _brackets(interval: Interval) -> str:
     return f"[{interval.low:.4f}, {interval.high:.4f}]"
-
-
-def _p(p: float) -> str:
-    return f"{p:.2g}" if p < 0.095 else f"{p:.2f}"
 
 
 def _ends(row: dict[str, Any]) -> str:
@@ -262,7 +257,7 @@ def _change_in_words(row: dict[str, Any], when: str) -> str:
         return f"{measure} stays at {row['before']:.3f} {when}: no query changes."
     return (
         f"{measure} {'falls' if change < 0 else 'rises'} from {row['before']:.3f} to {row['after']:.3f} {when}: "
-        f"{change:+.3f} {_ends(row)} over {row['n']:.0f} queries (p = {_p(row['p'])})."
+        f"{change:+.3f} {_ends(row)} over {row['n']:.0f} queries (p = {p_text(row['p'])})."
     )
 
 

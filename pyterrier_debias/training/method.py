@@ -7,7 +7,7 @@ methods with several networks, frozen ones or weights that follow the networks' 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,6 +57,17 @@ class Method(torch.nn.Module):
 
         They may be parts of one model, and hold every trainable weight of the method exactly once.
         """
+
+    def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
+        """The learning rates, where the method knows better than one for all networks; by default what was asked for.
+
+        Args:
+            asked: ``Training.learning_rate``.
+
+        Returns:
+            One rate, or one for each of :meth:`networks`.
+        """
+        return asked
 
     def record(self) -> dict[str, Any]:
         """What a checkpoint must tell about the method beyond its weights, as what JSON can hold."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -37,13 +38,14 @@ class Sampler(Protocol):
         """
 
 
-class ChanceSampler:
+class ChanceSampler(ABC):
     """A sampler that is told by the chance of each document: a subclass writes :meth:`chances`, and nothing else.
 
     What a sampler believes can then be looked at without drawing, e.g. by
     :class:`~pyterrier_debias.HiddenJudgements`.
     """
 
+    @abstractmethod
     def chances(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
         """How likely each document of the pool is to be drawn first.
 
@@ -55,7 +57,6 @@ class ChanceSampler:
         Returns:
             float64, one for each of ``group.pool``, of at least 0 and not all 0; the caller divides by their sum.
         """
-        raise NotImplementedError
 
     def sample(self, groups: Groups, group: Group, positive: int, n: int, *, seed: int, epoch: int) -> np.ndarray:
         """Draw without replacement by :meth:`chances`; see :class:`Sampler`. Documents without a chance are never drawn."""

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ def train(
     Raises:
         InputError: For options that do not go together, a checkpoint of another run, a full disk, or a loss that is no number.
     """
+    training = replace(training, learning_rate=method.rates(training.learning_rate))
     _check(ranker, method, training)
     started, started_from = time.monotonic(), ranker.fingerprint()
     world = int(os.environ.get("WORLD_SIZE", "1"))
