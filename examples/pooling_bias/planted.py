@@ -44,7 +44,7 @@ from pyterrier_debias.text import keyed_hash
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from workshop import keep_layers, minutes, program, write_results
+from workshop import encoder_of, minutes, program, write_results
 
 PARTS = ("train", "test", "dense")
 
@@ -56,6 +56,9 @@ class Settings:
     Attributes:
         model: Encoder of the dense retriever, whose lower layers the rankers start from: hub name, folder, or ``minilm``.
         layers: How many of its layers the rankers keep; None for all.
+        dropout: Of the rankers' encoders in training; None for the model's own.
+        ranker: ``'cross'`` for cross-encoders, ``'bi'`` for bi-encoders.
+        head_std: Standard deviation of the weights of a cross-encoder's fresh head; None for the model's own.
         paraphrased: Share of paraphrases in the collection.
         passages: Passages of a topic.
         train_topics: Topics to train on.
@@ -80,6 +83,9 @@ class Settings:
 
     model: str = "minilm"
     layers: int | None = 3
+    dropout: float | None = None
+    ranker: str = "cross"
+    head_std: float | None = 0.1
     paraphrased: float = 0.5
     passages: int = 20
     train_topics: int = 150
@@ -241,15 +247,12 @@ def base_training(settings: Settings) -> Training:
     )
 
 
-def plain_ranker(settings: Settings, out: Path, seed: int = 0) -> CrossEncoder:
+def plain_ranker(settings: Settings, out: Path, seed: int = 0) -> CrossEncoder | BiEncoder:
     """The untrained ranker."""
-    source = find_model(settings.model, "bi").source
-    if settings.layers is not None:
-        folder = out / f"encoder-{settings.layers}-layers"
-        if not folder.is_dir():
-            keep_layers(source, settings.layers, folder)
-        source = str(folder)
+    source = encoder_of(settings, out)
     training = replace(base_training(settings), seed=seed)
+    if settings.ranker == "bi":
+        return BiEncoder(source, max_length=settings.max_length, training=training)
     return CrossEncoder(source, head="mean", seed=seed, max_length=settings.max_length, training=training)
 
 
@@ -259,7 +262,7 @@ def corrections(world: World) -> dict[str, Any]:
     plain = replace(plain_ranker(settings, world.out).training, seed=0)
     frames = world.frames()
 
-    def ranker(**options: Any) -> CrossEncoder:
+    def ranker(**options: Any) -> CrossEncoder | BiEncoder:
         made = plain_ranker(settings, world.out)
         made.training = replace(plain, **options)
         return made

@@ -84,7 +84,9 @@ class Settings(Shared):
         max_delta: Largest distance for MATS; None for all.
     """
 
+    dropout: float | None = 0.0
     head: str = "mean"
+    head_std: float | None = 0.1
     pooling: str = "mean"
     glove: str = ""
     tk: Mapping[str, Any] = field(default_factory=dict)

@@ -240,6 +240,28 @@ def test_layers_are_cut(workshop, tmp_path):
             workshop.keep_layers(str(whole), 4, tmp_path / "more")
 
 
+@pytest.mark.parametrize("architecture", ["bert", "distilbert"])
+def test_dropout_is_set(architecture, workshop, tmp_path):
+    import torch
+    from transformers import AutoModel
+
+    whole = tiny_models.build(tmp_path / "whole", architecture=architecture, labels=None, layers=2)
+    workshop.keep_layers(str(whole), None, tmp_path / "calm", dropout=0.0)
+    calm, model = AutoModel.from_pretrained(tmp_path / "calm").train(), AutoModel.from_pretrained(whole).eval()
+    tokens = {"input_ids": torch.tensor([[5, 6, 7, 8]]), "attention_mask": torch.ones(1, 4, dtype=torch.long)}
+    assert torch.allclose(calm(**tokens).last_hidden_state, model(**tokens).last_hidden_state, atol=1e-5)
+
+
+def test_a_fresh_head_is_as_wide_as_asked(experiment, workshop, tmp_path):
+    model = str(tiny_models.build(tmp_path / "tiny", labels=None))
+    settings = experiment.Settings(model=model, layers=None, dropout=None, max_length=64)
+    wide, own = experiment.replace(settings, head_std=0.4), experiment.replace(settings, head_std=None)
+    assert workshop.encoder_of(own, tmp_path) == model
+    modules = [experiment.new_ranker("cat", workshop.encoder_of(some, tmp_path), some, 1).module for some in (own, wide)]
+    narrow, broad = (module.classifier.weight.numpy(force=True) for module in modules)
+    assert broad == pytest.approx(narrow * 0.4 / modules[0].config.initializer_range)
+
+
 # From end to end
 
 
