@@ -71,7 +71,7 @@ class Settings(Shared):
         learning_rate: By ranker.
         weight_decay: AdamW's.
         warmup: Share of the steps, or their number.
-        schedule: Of the learning rate, for all rankers or by ranker.
+        schedule: Of the learning rate.
         train_queries: Training questions of a seed at most, each of which is then shown more than once; None for no bound.
         max_length: Longest input in tokens.
         validation_queries: Queries that choose the best checkpoint; 0 keeps the last one.
@@ -92,11 +92,11 @@ class Settings(Shared):
     tk: Mapping[str, Any] = field(default_factory=dict)
     loss: str = "pairwise"
     learning_rate: Mapping[str, Any] = field(
-        default_factory=lambda: {"cat": 3e-4, "dot": 1e-4, "tk": {"terms": 5e-4, "kernels": 5e-3}}
+        default_factory=lambda: {"cat": 1.5e-4, "dot": 1e-4, "tk": {"terms": 5e-4, "kernels": 5e-3}}
     )
     weight_decay: float = 0.01
     warmup: float = 0.1
-    schedule: str | Mapping[str, str] = field(default_factory=lambda: {"cat": "constant", "dot": "linear", "tk": "linear"})
+    schedule: str = "linear"
     train_queries: int | None = None
     max_length: int = 256
     validation_queries: int = 50
@@ -391,7 +391,7 @@ def training_of(settings: Settings, kind: str, seed: int, *, rotated: bool, chec
         learning_rate=settings.learning_rate[kind],
         weight_decay=settings.weight_decay,
         warmup=settings.warmup,
-        schedule=settings.schedule if isinstance(settings.schedule, str) else settings.schedule[kind],
+        schedule=settings.schedule,
         precision=settings.precision,
         augment=RotatePassages(seed=seed) if rotated else None,
         evaluate_every=settings.evaluate_every,
