@@ -1,11 +1,11 @@
 """How much of a system's effectiveness goes with the complexity of queries, given what else may explain it. Floor 3.
 
-Pure functions on arrays. The model is y = b x + Z c + e: y is the effectiveness of a query, x its complexity, Z a constant and the
-controls. By the theorem of Frisch, Waugh and Lovell, b = x'My / x'Mx with M the projection that takes out Z. The test permutes the
-residuals My (Freedman and Lane, 1983): without controls that is permuting complexity over queries. Each permuted slope is divided
-by a standard error of its own that allows for residuals whose spread depends on complexity (MacKinnon and White's HC3, 1985;
-DiCiccio and Romano, 2017), because the effectiveness of complex queries may vary more, or less, than that of simple ones without
-being lower.
+Pure functions on arrays. The model is y = b x + Z c + e: y is the effectiveness of a query, x its complexity, Z a constant and
+the controls. By the theorem of Frisch, Waugh and Lovell, b = x'My / x'Mx with M the projection that takes out Z. The test
+permutes the residuals My (Freedman and Lane, 1983): without controls that is permuting complexity over queries. Each permuted
+slope is divided by a standard error of its own that allows for residuals whose spread depends on complexity (MacKinnon and
+White's HC3, 1985; DiCiccio and Romano, 2017), because the effectiveness of complex queries may vary more, or less, than that of
+simple ones without being lower.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Slope:
         share_high: Upper end.
         share_floor: What chance alone gives: the mean of the share over permutations.
         partial_share: The same as a share of the variance that the controls leave.
-        influence: Shape [n]: a value for each query. Their mean is the slope, and their standard error that of the slope (HC0), so
-            that the slopes of two systems over the same queries can be compared by a paired test.
+        influence: Shape [n]: a value for each query. Their mean is the slope, and their standard error that of the slope (HC0),
+            so that the slopes of two systems over the same queries can be compared by a paired test.
         level: Coverage of the intervals.
     """
 
@@ -120,7 +120,8 @@ def partial_slope(
     sxx, total = x_left @ x_left, ((y - y.mean()) ** 2).sum() if n else 0.0
     df = n - q.shape[1] - 1
     if df < 2 or sxx <= _NOTHING * ((x - x.mean()) ** 2).sum():
-        return Slope(*[float("nan")] * 5, n, float(x.std()) if n else float("nan"), *[float("nan")] * 5, np.full(n, np.nan), level)
+        sd = float(x.std()) if n else float("nan")
+        return Slope(*[float("nan")] * 5, n, sd, *[float("nan")] * 5, np.full(n, np.nan), level)
     # Rounding leaves something where the controls explain all.
     if left @ left <= _NOTHING * max(total, y @ y):
         zero = np.zeros(n)
@@ -153,7 +154,8 @@ def partial_slope(
         floor += float(shares.sum())
     from scipy import stats
 
-    half = float(stats.t.ppf((1 + level) / 2, df)) * (abs(slope / t) if t else float(np.sqrt((left - slope * x_left) ** 2 @ weights)))
+    error = float(np.sqrt((left - slope * x_left) ** 2 @ weights))
+    half = float(stats.t.ppf((1 + level) / 2, df)) * error
     low, high = slope - half, slope + half
     # From a share of what the controls leave to one of everything.
     scale = float(left @ left / total)

@@ -1,8 +1,8 @@
 """Spread of effectiveness between queries, and how it goes with complexity: arrays, no frames. Floor 3.
 
-Mean, standard deviation and coefficient of variation (Cheng and Amiri, 2025, Tables 1 and 2) measure *every* spread between queries,
-whatever its cause. The rest of the module looks at one cause: bins of complexity, a smooth curve, and tests that permute which
-query has which complexity.
+Mean, standard deviation and coefficient of variation (Cheng and Amiri, 2025, Tables 1 and 2) measure *every* spread between
+queries, whatever its cause. The rest of the module looks at one cause: bins of complexity, a smooth curve, and tests that
+permute which query has which complexity.
 """
 
 from __future__ import annotations
@@ -163,9 +163,9 @@ def inner_edges(complexity: np.ndarray, bins: str | int | Sequence[float]) -> np
 
     Args:
         complexity: Shape [n], n >= 1.
-        bins: ``'tertile'``: thirds of the queries (edges at the quantiles 1/3 and 2/3, interpolated linearly); a number k: k bins at
-            quantiles; ``'equal_width'``: ten bins between the smallest and the largest value; or the edges between bins,
-            ascending, for any others.
+        bins: ``'tertile'``: thirds of the queries (edges at the quantiles 1/3 and 2/3, interpolated linearly); a number k: k
+            bins at quantiles; ``'equal_width'``: ten bins between the smallest and the largest value; or the edges between
+            bins, ascending, for any others.
 
     Returns:
         The k - 1 edges between k bins.
@@ -267,8 +267,8 @@ def permutation_tests(
     """Rank correlation, Kruskal and Wallis' test and the gap between bins, with effectiveness permuted over queries.
 
     With several collections ranks are taken and permutations made inside each of them. These tests know no controls; see
-    :func:`pyterrier_debias.linguistic.slope.partial_slope`. They test that effectiveness and complexity have nothing to do with each
-    other, and so also find a difference in spread.
+    :func:`pyterrier_debias.linguistic.slope.partial_slope`. They test that effectiveness and complexity have nothing to do with
+    each other, and so also find a difference in spread.
 
     Args:
         values: Shape [n]: effectiveness, no NaN.
@@ -361,9 +361,9 @@ def smooth(
 ) -> np.ndarray:
     """The mean of effectiveness as a smooth function of complexity, with a bootstrap band.
 
-    Local lines (Cleveland's lowess without its robust steps): at each point a line is fitted to the nearest ``span`` of the queries,
-    weighted by (1 - |d|^3)^3 of their distance; where these share one complexity it is their mean. Queries are drawn with replacement
-    for the band, while the neighbourhoods stay; the band covers each point, not the whole curve at once.
+    Local lines (Cleveland's lowess without its robust steps): at each point a line is fitted to the nearest ``span`` of the
+    queries, weighted by (1 - |d|^3)^3 of their distance; where these share one complexity it is their mean. Queries are drawn
+    with replacement for the band, while the neighbourhoods stay; the band covers each point, not the whole curve at once.
 
     Args:
         values: Shape [n], n >= 2.
