@@ -106,8 +106,8 @@ class OverQueries(Measure):
         lacking = [qid for qid in qids if np.isnan(known.get(qid, np.nan))]
         if lacking:
             raise InputError(
-                f"{self!r}: {len(lacking)} judged queries have no complexity, e.g. {lacking[0]!r}; give all of them one, or leave "
-                f"them out of topics and judgements"
+                f"{self!r}: {len(lacking)} judged queries have no complexity, e.g. {lacking[0]!r}; give all of them one, or "
+                f"leave them out of topics and judgements"
             )
         return np.array([known[qid] for qid in qids])
 
@@ -126,7 +126,7 @@ def influence_values(values: np.ndarray, statistic: str, complexity: np.ndarray 
     Example:
         >>> values, complexity = np.array([0.9, 0.5, 0.4, 0.0]), np.array([1.0, 2.0, 2.0, 3.0])
         >>> [round(float(influence_values(values, s, complexity).mean()), 3) for s in ("slope", "worst", "gap")]
-        [-0.318, 0.0, 0.9]
+        [-0.318, 0.3, 0.6]
     """
     if statistic in ("sd", "cv"):
         return influence(values, statistic)
