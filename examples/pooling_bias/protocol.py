@@ -48,7 +48,6 @@ from pyterrier_debias.statistics import two_level_interval
 from pyterrier_debias.text import keyed_hash
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from planted import SimulatedJudge
 from workshop import (
     Shared,
     answerable,
@@ -398,6 +397,25 @@ class AddColumns(Stage):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """The same rows with the columns."""
         return inp.merge(self.table, on=["qid", "docno"], how="left", validate="one_to_one")
+
+
+@dataclass(frozen=True)
+class SimulatedJudge:
+    """Knows which candidates are relevant, and errs in a share of them: what a language model would be asked in its place.
+
+    Attributes:
+        relevant: Pairs of qid and docno.
+        error: The share of candidates on which it is wrong.
+        seed: Which ones.
+    """
+
+    relevant: frozenset
+    error: float
+    seed: int
+
+    def __call__(self, frame: pd.DataFrame) -> list[float]:
+        wrong = [keyed_hash(self.seed, "judge", q, d) < self.error * 2**64 for q, d in zip(frame["qid"], frame["docno"])]
+        return [float(((q, d) in self.relevant) != w) for q, d, w in zip(frame["qid"], frame["docno"], wrong)]
 
 
 class World:

@@ -14,11 +14,18 @@ from tests.conftest import ROOT
 
 PROGRAM = ROOT / "examples" / "pooling_bias" / "planted.py"
 
+#: Settings in miniature, which teach nothing.
+SMALL = {
+    "layers": None, "train_topics": 10, "queries": 6, "dense_topics": 6, "triples": 4, "batch_size": 4, "max_length": 64,
+    "passages": 10, "draws": 50, "add_judged": True,
+}  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def planted():
     """The program as a module, without running it."""
     before = list(sys.path)
+    sys.path.insert(0, str(PROGRAM.parent))
     try:
         yield runpy.run_path(str(PROGRAM))
     finally:
@@ -31,7 +38,7 @@ def run(monkeypatch, capsys):
 
     def with_options(*options):
         monkeypatch.setattr(sys, "argv", [str(PROGRAM), *map(str, options)])
-        monkeypatch.setattr(sys, "path", list(sys.path))
+        monkeypatch.setattr(sys, "path", [str(PROGRAM.parent), *sys.path])
         with pytest.raises(SystemExit) as ended:
             runpy.run_path(str(PROGRAM), run_name="__main__")
         return ended.value.code, capsys.readouterr()
@@ -54,11 +61,13 @@ def test_the_judge_errs_in_its_share(planted):
 
 def test_all_corrections_in_miniature(tmp_path, run, planted, monkeypatch):
     model = tiny_models.build_sentence_transformer(tmp_path / "model")
-    out = tmp_path / "out"
-    code, printed = run("--tiny", "--seeds", 1, "--model", model, "--out", out)
+    out, config = tmp_path / "out", tmp_path / "small.json"
+    config.write_text(json.dumps(SMALL))
+    small = "--config", config, "--model", model, "--out", out
+    code, printed = run("--seeds", 1, *small)
     assert code == 0, printed.err
     summary = pd.read_csv(out / "summary.csv").set_index("correction")
-    assert set(summary.index) == {*planted["ARMS"], "oracle", "all judgements"}
+    assert set(summary.index) == {*planted["CORRECTIONS"], "oracle", "all judgements"}
     assert summary.loc[["oracle", "all judgements"], "auc"].tolist() == [1.0, 1.0]
     assert summary.loc["plain", "difference"] == 0 and summary["full"].between(0, 1).all()
     pictures = {path.name for path in out.glob("*.png")}
@@ -88,21 +97,21 @@ def test_all_corrections_in_miniature(tmp_path, run, planted, monkeypatch):
     fits = []
     fit = CrossEncoder.fit
     monkeypatch.setattr(CrossEncoder, "fit", lambda self, *frames: fits.append(1) or fit(self, *frames))
-    code, printed = run("--tiny", "--seeds", 1, 2, "--arms", "positive-aware", "--model", model, "--out", out)
+    code, printed = run("--seeds", 2, "--arms", "positive-aware", *small)
     assert code == 0 and len(fits) == 2 + 4  # the teacher's halves, plain, both oracles and one correction
     table = pd.read_csv(out / "effectiveness.csv")
     assert (table["seeds"] == 2).all() and set(table["correction"]) == {"plain", "oracle", "all judgements", "positive-aware"}
-    code, printed = run("--tiny", "--seeds", 1, "--triples", 16, "--model", model, "--out", out)
-    assert code == 2 and "other settings" in printed.err
+    code, printed = run("--seeds", 1, "--triples", 16, *small)
+    assert code == 2 and "holds arms with another triples" in printed.err
 
 
 def test_what_a_user_may_get_wrong_and_how_long_it_takes(tmp_path, run):
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"pool": 3}))
-    code, printed = run("--tiny", "--config", config, "--out", tmp_path / "out")
+    code, printed = run("--config", config, "--out", tmp_path / "out")
     assert code == 2 and "'pool' is no setting" in printed.err
-    config.write_text(json.dumps({"pool_depth": 5, "triples": 8}))
+    config.write_text(json.dumps({**SMALL, "pool_depth": 5, "triples": 8}))
     model = tiny_models.build_sentence_transformer(tmp_path / "model")
-    code, printed = run("--tiny", "--estimate", "--config", config, "--model", model, "--out", tmp_path / "out")
+    code, printed = run("--estimate", "--config", config, "--model", model, "--out", tmp_path / "out")
     assert code == 0 and "for all seeds on this machine" in printed.out and "AUC of BM25's score" in printed.out
     assert not (tmp_path / "out" / "summary.csv").exists()
