@@ -169,6 +169,90 @@ def partial_slope(
     )  # fmt: skip
 
 
+def within_slope(
+    values: np.ndarray,
+    complexity: np.ndarray,
+    *,
+    level: float = 0.95,
+    draws: int = 9_999,
+    seed: int = 0,
+    block: int = 500,
+) -> Slope:
+    """The slope of effectiveness on complexity within needs, each of which was asked in several wordings.
+
+    y_qv - mean_v y_qv = b (x_qv - mean_v x_qv) + e_qv over needs q and wordings v: whatever is constant for a need (its
+    difficulty, its relevant documents) is out of the comparison. Under the null hypothesis the wordings of a need are
+    exchangeable, so the test permutes effectiveness within needs; slopes are divided by a standard error that is clustered by
+    need. The permutations depend on the order of the needs: sort them by an identifier where one frame must always give one p.
+
+    Args:
+        values: Shape [n, m]: effectiveness of n needs in m wordings, m >= 2.
+        complexity: Shape [n, m].
+        level: Coverage of the interval.
+        draws: How many permutations.
+        seed: Their seed.
+        block: Permutations held in memory at once.
+
+    Returns:
+        The slope; ``sd`` is the standard deviation of the first wording's complexity, ``share`` that of the variance within
+        needs, with no interval, ``influence`` one value a need. All figures are NaN where complexity does not vary within needs
+        or there are fewer than three of them.
+
+    Raises:
+        InputError: For another shape or NaN.
+
+    Example:
+        >>> complexity = np.array([[0.0, 1.0], [0.2, 1.0], [0.1, 0.7], [0.3, 1.4], [0.0, 0.6], [0.1, 1.1]])
+        >>> difficulty = np.array([[0.1], [0.5], [0.9], [0.3], [0.7], [0.2]])
+        >>> round(within_slope(difficulty - 0.1 * complexity, complexity).slope, 3)
+        -0.1
+    """
+    y, x = np.asarray(values, dtype=float), np.asarray(complexity, dtype=float)
+    if y.ndim != 2 or y.shape != x.shape or y.shape[1] < 2:
+        raise InputError(f"effectiveness and complexity must be tables of needs by two wordings or more, not {y.shape}, {x.shape}")
+    if np.isnan(y).any() or np.isnan(x).any():
+        raise InputError("effectiveness and complexity must not hold NaN; leave out the needs that are not defined")
+    n = len(y)
+    sd = float(x[:, 0].std()) if n else float("nan")
+    x_left, left = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
+    sxx, total = (x_left**2).sum(), (left**2).sum()
+    if n < 3 or sxx <= _NOTHING * max((x**2).sum(), 1e-300):
+        return Slope(*[float("nan")] * 5, n, sd, *[float("nan")] * 5, np.full(n, np.nan), level)
+    if total <= _NOTHING * max((y**2).sum(), 1e-300):
+        return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, sd, 0.0, float("nan"), float("nan"), 0.0, 0.0, np.zeros(n), level)
+    squares = (x_left**2).sum(axis=1)
+
+    def fitted(own: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Slopes, their standard errors, and shares; one table of needs and wordings a permutation."""
+        products = np.einsum("bqv,qv->bq", own, x_left)
+        slopes = products.sum(axis=1) / sxx
+        own_errors = products - slopes[:, None] * squares
+        return slopes, np.sqrt((own_errors**2).sum(axis=1) * n / (n - 1)) / sxx, slopes**2 * sxx / total
+
+    def ratio(slopes: np.ndarray, errors: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(np.abs(slopes) > 1e-12, slopes / errors, 0.0)
+
+    slopes, errors, shares = fitted(left[None])
+    slope, error, t = float(slopes[0]), float(errors[0]), float(ratio(slopes, errors)[0])
+    generator = np.random.default_rng(seed)
+    extreme, floor = 0, 0.0
+    for start in range(0, draws, block):
+        permuted = generator.permuted(np.repeat(left[None], min(block, draws - start), axis=0), axis=2)
+        null, null_errors, null_shares = fitted(permuted)
+        extreme += int((np.abs(ratio(null, null_errors)) >= abs(t) * (1 - 1e-9)).sum())
+        floor += float(null_shares.sum())
+    from scipy import stats
+
+    half = float(stats.t.ppf((1 + level) / 2, n - 1)) * error
+    share = float(shares[0])
+    influence = slope + n * ((left - slope * x_left) * x_left).sum(axis=1) / sxx
+    return Slope(
+        slope, slope - half, slope + half, (1 + extreme) / (1 + draws), t, n, sd, share, float("nan"), float("nan"),
+        floor / draws, share, influence, level,
+    )  # fmt: skip
+
+
 def design(frame: pd.DataFrame, controls: Sequence[str]) -> np.ndarray:
     """Controls as numbers: numeric columns as they are, others as one column a level.
 

@@ -1,0 +1,349 @@
+"""The linguistic room: does quality depend on how a query is worded? Floor 3.
+
+Primary test: quality does not depend on the complexity of a query's wording, given the number of its relevant documents and,
+where it is known, its type: partial slope, with permutations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.collections.base import provided
+from pyterrier_debias.evaluation import judged_qids, per_query
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
+from pyterrier_debias.frames import with_string_ids
+from pyterrier_debias.linguistic.disparity import (
+    EVERYONE,
+    LENGTH,
+    RELEVANT,
+    Disparity,
+    DisparityResult,
+    log_relevant,
+    query_length,
+    with_complexity,
+)
+from pyterrier_debias.linguistic.wording import WordingResult, WordingSensitivity, asking_again_reason
+from pyterrier_debias.systems import Context, System
+
+_BIAS = "linguistic"
+_MAIN = "nDCG@10"
+_SLOPE, _SHARE, _GAP = f"slope of {_MAIN}", f"share of {_MAIN}", f"gap of {_MAIN}"
+#: A topic's column that the audit takes for the complexity of its wording, where it is there.
+COMPLEXITY = "complexity"
+_RESAMPLES = 9_999
+_EVERY_CAUSE = "every spread between queries, whatever its cause"
+
+
+def needs(system: System, dataset: Any) -> str | None:
+    """Why a system cannot be examined; None where it can.
+
+    Args:
+        system: The system.
+        dataset: The collection.
+
+    Returns:
+        One sentence, or None.
+    """
+    topics = provided(dataset, "get_topics")
+    if topics is not None and "query" not in topics.columns and COMPLEXITY not in topics.columns:
+        return "the topics have no column 'query', so that nothing is known of their wording"
+    return None
+
+
+def run(context: Context) -> RoomResult:
+    """Examine the systems of an audit.
+
+    Args:
+        context: Systems, collection, topics and judgements. Topics that have a column ``complexity`` are taken at their word;
+            otherwise it is computed by ``LinguisticComplexity()``.
+
+    Returns:
+        Findings, the values behind them, and figures.
+    """
+    if not context.systems:
+        return RoomResult([], pd.DataFrame(columns=PER_QUERY_COLUMNS))
+    return _Examined.of(context).result()
+
+
+ROOM = Room(name=_BIAS, needs=needs, run=run)
+
+
+def prepared_topics(topics: pd.DataFrame, qrels: pd.DataFrame) -> tuple[pd.DataFrame, list[str], str]:
+    """Judged topics with their complexity and controls.
+
+    Args:
+        topics: ``qid``, ``query``; ``type`` is a control and ``complexity`` is used where they are there.
+        qrels: Judgements.
+
+    Returns:
+        The judged topics with ``complexity``, ``relevant`` and ``length``; the names of the controls of the primary test; and how
+        complexity was measured, in words.
+    """
+    topics = with_string_ids(topics).drop_duplicates("qid")
+    topics = topics[topics["qid"].isin(judged_qids(topics, qrels))]
+    how = "complexity as the topics have it"
+    if COMPLEXITY not in topics.columns:
+        topics = with_complexity(topics)
+        how = "complexity by LinguisticComplexity(), normalised over these queries"
+    topics = topics.assign(**{RELEVANT: log_relevant(topics, qrels)})
+    if "query" in topics.columns:
+        topics = topics.assign(**{LENGTH: query_length(topics["query"])})
+    controls = [RELEVANT] if topics[RELEVANT].nunique() > 1 else []
+    if "type" in topics.columns and topics["type"].nunique() > 1:
+        controls.append("type")
+    return topics, controls, how
+
+
+@dataclass(frozen=True, eq=False)
+class _Examined:
+    """All systems of an audit.
+
+    Attributes:
+        context: The audit.
+        found: What Disparity found, with the controls of the primary test.
+        beyond: The same with the length of queries as a further control; None where queries are not known.
+        reworded: System to what became of it when queries were rewritten.
+        unasked: System to the reason why it could not be asked again.
+        how: How complexity was measured.
+        controls: The controls of the primary test, in words.
+    """
+
+    context: Context
+    found: DisparityResult
+    beyond: DisparityResult | None
+    reworded: dict[str, WordingResult]
+    unasked: dict[str, str]
+    how: str
+    controls: str
+
+    @classmethod
+    def of(cls, context: Context) -> _Examined:
+        qrels = context.qrels
+        topics, controls, how = prepared_topics(context.topics, qrels)
+        values = [
+            per_query(context.results(system), qrels, [_MAIN], list(topics["qid"])).reset_index().assign(name=system.name)
+            for system in context.systems
+        ]
+        values = pd.concat(values, ignore_index=True)
+        options = {"measures": [_MAIN], "draws": _RESAMPLES, "seed": context.seed}
+        found = Disparity(controls=controls, **options).evaluate(values, topics)
+        beyond = None
+        if LENGTH in topics.columns:
+            beyond = Disparity(controls=[*controls, LENGTH], **options).evaluate(values, topics)
+        reworded, unasked = {}, {}
+        for system in context.systems:
+            reason = _unasked_reason(system, context, topics)
+            if reason is None:
+                reworded[system.name] = cls._reword(system, context, topics)
+            else:
+                unasked[system.name] = reason
+        words = {RELEVANT: "the number of relevant documents (logarithm)", "type": "the type of the query"}
+        given = " and ".join(words[control] for control in controls) or "nothing"
+        return cls(context, found, beyond, reworded, unasked, how, given)
+
+    @staticmethod
+    def _reword(system: System, context: Context, topics: pd.DataFrame) -> WordingResult:
+        probe = WordingSensitivity(
+            system, measures=[_MAIN], depth=context.depth, draws=_RESAMPLES, seed=context.seed, verbose=context.verbose
+        )
+        inp = topics if system.ranker is None else context.candidates(system)
+        return probe.evaluate(inp, context.qrels, topics=topics)
+
+    # ------------------------------------------------------------------------------------------- findings
+
+    def result(self) -> RoomResult:
+        """Findings, the values behind them, and figures."""
+        findings, frames = [], []
+        for system in self.context.systems:
+            parts = (self._spread(system.name), self._slopes(system.name), self._groups(system.name), self._reworded(system.name))
+            for part in parts:
+                for finding, values in part:
+                    findings.append(finding)
+                    if values is not None:
+                        about = {name: getattr(finding, name) for name in ("system", "bias", "measure", "group")}
+                        frames.append(per_query_values(**about, qids=values.index, values=values))
+        return RoomResult(findings, pd.concat(frames, ignore_index=True), self._figures())
+
+    def _values(self, name: str, column: str = "value", of: DisparityResult | None = None) -> pd.Series:
+        own = (of or self.found).per_query
+        return own[own["name"] == name].set_index("qid")[column]
+
+    def _finding(self, name: str, measure: str, group: str, value: float, text: str, **more: Any) -> Finding:
+        return Finding(name, _BIAS, measure, group, float(value), text=f"{name}: {text}", **more)
+
+    def _spread(self, name: str) -> Iterator[tuple[Finding, pd.Series | None]]:
+        table = self.found.table
+        row = table[(table["name"] == name) & (table["group"] == EVERYONE)].iloc[0]
+        text = (
+            f"{_MAIN} has mean {row['mean']:.3f} [{row['mean_low']:.3f}, {row['mean_high']:.3f}], standard deviation "
+            f"{row['sd']:.3f} [{row['sd_low']:.3f}, {row['sd_high']:.3f}] and coefficient of variation {row['cv']:.2f} "
+            f"[{row['cv_low']:.2f}, {row['cv_high']:.2f}] over {row['n']} queries; the last two measure {_EVERY_CAUSE}."
+        )
+        for statistic, measure in (("mean", _MAIN), ("sd", f"sigma of {_MAIN}"), ("cv", f"c_v of {_MAIN}")):
+            convention = "" if statistic == "mean" else f"over queries, ddof 0; {_EVERY_CAUSE}"
+            ends = {"low": row[f"{statistic}_low"], "high": row[f"{statistic}_high"], "n": int(row["n"])}
+            values = self._values(name) if statistic == "mean" else None
+            yield self._finding(name, measure, "all queries", row[statistic], text, convention=convention, **ends), values
+
+    def _slopes(self, name: str) -> Iterator[tuple[Finding, pd.Series | None]]:
+        slope, share = self.found.test("slope", name), self.found.test("share", name)
+        notes = "".join(f" {note}" for note in self.found.notes)
+        test = f"for one standard deviation of complexity, given {self.controls}; p by studentised permutation; {self.how}"
+        if np.isnan(slope["value"]):
+            text = f"nothing can be said of complexity: it does not vary among these queries, given {self.controls}.{notes}"
+            yield self._finding(name, _SLOPE, "complexity", np.nan, text, convention=test, n=slope["n"]), None
+            return
+        text = (
+            f"{_direction(slope)} for each standard deviation of complexity, given {self.controls} "
+            f"[{slope['low']:+.3f}, {slope['high']:+.3f}], over {slope['n']} queries (p = {p_text(slope['p'])}); complexity "
+            f"explains {share['value']:.1%} of its variance, chance alone {share['noise_floor']:.1%}.{notes}"
+        )
+        ends = {"low": slope["low"], "high": slope["high"], "n": slope["n"], "p": slope["p"], "primary": True}
+        influence = self._values(name, "influence")
+        yield self._finding(name, _SLOPE, "complexity", slope["value"], text, convention=test, **ends), influence
+        ends = {"low": share["low"], "high": share["high"], "n": share["n"], "noise_floor": share["noise_floor"]}
+        ends["convention"] = f"share of variance: gain of R squared, given {self.controls}; interval of the slope; {self.how}"
+        yield self._finding(name, _SHARE, "complexity", share["value"], text, **ends), None
+        if self.beyond is None:
+            return
+        more = self.beyond.test("slope", name)
+        if np.isnan(more["value"]):
+            return
+        text = (
+            f"given the length of the query too, {_direction(more)} for each standard deviation of complexity "
+            f"[{more['low']:+.3f}, {more['high']:+.3f}] (p = {p_text(more['p'])}); length is itself a part of complexity."
+        )
+        ends = {"low": more["low"], "high": more["high"], "n": more["n"], "p": more["p"]}
+        convention = f"for one standard deviation of complexity, given {self.controls}, and the number of words; {self.how}"
+        values = self._values(name, "influence", self.beyond)
+        yield self._finding(name, _SLOPE, "beyond length", more["value"], text, convention=convention, **ends), values
+
+    def _groups(self, name: str) -> Iterator[tuple[Finding, pd.Series | None]]:
+        rho = self.found.test("rank correlation", name)
+        if np.isfinite(rho["value"]):
+            text = (
+                f"the rank correlation of {_MAIN} and complexity is {rho['value']:+.2f} [{rho['low']:+.2f}, {rho['high']:+.2f}] "
+                f"(p = {p_text(rho['p'])})."
+            )
+            ends = {"low": rho["low"], "high": rho["high"], "n": rho["n"], "p": rho["p"]}
+            ends["convention"] = f"Spearman's, no controls; p by permutation; {self.how}"
+            yield self._finding(name, f"rank correlation of {_MAIN}", "complexity", rho["value"], text, **ends), None
+        table = self.found.table
+        rows = table[(table["name"] == name) & (table["group"] != EVERYONE)].to_dict("records")
+        if len(rows) < 2:
+            return
+        means = ", ".join(f"{row['mean']:.3f} on {row['group']}" for row in rows)
+        kruskal, gap = self.found.test("Kruskal-Wallis", name), self.found.test("gap", name)
+        worst = self.found.test("worst group", name)["group"]
+        text = (
+            f"{_MAIN} is {means} queries; the gap between the best group and the worst ({worst}) is {gap['value']:.3f}, by "
+            f"chance alone {gap['noise_floor']:.3f} (Kruskal-Wallis: p = {p_text(kruskal['p'])})."
+        )
+        own, group = self._values(name), self._values(name, "group")
+        for row in rows:
+            ends = {"low": row["mean_low"], "high": row["mean_high"], "n": int(row["n"])}
+            ends["convention"] = f"thirds of the queries by complexity, equal ones together; {self.how}"
+            yield self._finding(name, _MAIN, row["group"], row["mean"], text, **ends), own[group == row["group"]]
+        ends = {"p": kruskal["p"], "noise_floor": gap["noise_floor"], "n": gap["n"]}
+        ends["convention"] = f"best third less worst; p of Kruskal and Wallis' test over the thirds, by permutation; {self.how}"
+        yield self._finding(name, _GAP, "best - worst", gap["value"], text, **ends), None
+
+    def _reworded(self, name: str) -> Iterator[tuple[Finding, pd.Series | None]]:
+        if name not in self.reworded:
+            return
+        result = self.reworded[name]
+        own = result.per_query.set_index("qid")
+        for row in result.table.to_dict("records"):
+            arm = row["comparison"].split(" - ")[0]
+            change = own[arm] - own["original"]
+            what = f"as {arm.replace('_', ' ')}"
+            if change.any():
+                text = (
+                    f"{_MAIN} changes from {row['before']:.3f} to {row['after']:.3f} when the same needs are asked {what}: "
+                    f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}] over {row['n']} queries, {row['changed']} of "
+                    f"them reworded (p = {p_text(row['p'])}); complexity changes by {row['complexity']:+.2f} standard deviations."
+                )
+            else:
+                text = f"{_MAIN} does not change in any query when the same needs are asked {what}."
+            ends = {"low": row["low"], "high": row["high"], "p": row["p"], "n": row["n"]}
+            convention = f"paired by query; p by randomisation; {result.convention}"
+            yield self._finding(name, _MAIN, row["comparison"], row["difference"], text, convention=convention, **ends), change
+        slope = result.slopes[_MAIN]
+        if np.isnan(slope.slope):
+            return
+        found = slope.per_sd
+        text = (
+            f"within needs, {_MAIN} changes by {found.estimate:+.3f} [{found.low:+.3f}, {found.high:+.3f}] for each standard "
+            f"deviation of complexity of their wordings (p = {p_text(slope.p)})."
+        )
+        convention = f"original and rewritten queries, needs compared with themselves; p by permutation; {result.convention}"
+        ends = {"low": found.low, "high": found.high, "p": slope.p, "n": found.n}
+        values = pd.Series(slope.influence * slope.sd, index=sorted(own.index)) if found.n == len(own) else None
+        yield self._finding(name, _SLOPE, "within needs", found.estimate, text, convention=convention, **ends), values
+
+    # ------------------------------------------------------------------------------------------- figures
+
+    def _figures(self) -> list[Figure]:
+        n = self.found.per_query["qid"].nunique()
+        figures = [
+            Figure(
+                "curve",
+                f"Mean {_MAIN} against the complexity of queries: local lines with pointwise 95 % bootstrap bands, {n} queries.",
+                lambda axes: self.found.plot_curve(axes),
+            ),
+            Figure(
+                "thirds",
+                f"Mean {_MAIN} of thirds of {n} queries by complexity, with 95 % intervals. The thirds hold different queries.",
+                lambda axes: self.found.plot_groups(axes),
+            ),
+        ]
+        if self.reworded:
+            figures.append(
+                Figure(
+                    "rewrites",
+                    f"Change of {_MAIN} when the same needs are asked in other words, with 95 % bootstrap intervals of the "
+                    f"paired differences over {n} queries.",
+                    self._draw_rewrites,
+                )
+            )
+        return figures
+
+    def _draw_rewrites(self, axes: Any) -> None:
+        from pyterrier_debias import plots
+
+        with plots.house_style():
+            axes.axhline(0, color=plots.GREY, linewidth=1)
+            for number, system in enumerate(self.context.systems):
+                if system.name not in self.reworded:
+                    continue
+                table = self.reworded[system.name].table
+                place = np.arange(len(table)) + 0.5 * ((number + 0.5) / len(self.context.systems) - 0.5)
+                ends = np.nan_to_num(np.clip([table["difference"] - table["low"], table["high"] - table["difference"]], 0, None))
+                axes.errorbar(place, table["difference"], yerr=ends, fmt="o", color=plots.colour(number), label=system.name)
+            axes.set_xticks(range(len(table)), [c.split(" - ")[0].replace("_", " ") for c in table["comparison"]])
+            axes.legend()
+            n = self.found.per_query["qid"].nunique()
+            plots.label_axes(axes, x="the query asked in other words", y=f"change of {_MAIN}", n=n)
+
+
+def _unasked_reason(system: System, context: Context, topics: pd.DataFrame) -> str | None:
+    """Why a system cannot be asked its queries in other words."""
+    if "query" not in topics.columns:
+        return "the queries are not known"
+    reason = asking_again_reason(system)
+    if reason is None and system.ranker is not None:
+        columns = context.candidates(system).columns
+        derived = [c for c in columns if c.startswith("query_") and not c.removeprefix("query_").isdigit()]
+        if derived:
+            return f"its ranker may read {derived[0]!r}, which was made from the query before"
+    return reason
+
+
+def _direction(test: dict[str, Any]) -> str:
+    verb = "falls" if test["value"] < 0 else "rises"
+    return f"{_MAIN} {verb} by {abs(test['value']):.3f}"
