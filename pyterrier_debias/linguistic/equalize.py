@@ -29,9 +29,6 @@ logger = logging.getLogger(__name__)
 #: Where negatives come from.
 NEGATIVES = ("explicit", "in_batch")
 
-#: Which loss stands for which: the default of :class:`Training` is that of pairs, the paper's is the softmax over candidates.
-_LOSSES = {"pairwise": "infonce", "infonce": "infonce", "bce": "bce"}
-
 
 class TrainedAgainstBiased(TrainedRanker):
     """What stages share that train a ranker against a frozen biased one.
@@ -43,6 +40,9 @@ class TrainedAgainstBiased(TrainedRanker):
     biased: Any
     biased_temperature: float
     negatives: str
+
+    #: Which loss stands for which: the default of ``Training`` is that of pairs, the paper's is the softmax over candidates.
+    _LOSSES: ClassVar[dict[str, str]] = {"pairwise": "infonce", "infonce": "infonce", "bce": "bce"}
 
     _fitted_biased: Ranker | None = None
 
@@ -180,14 +180,12 @@ class TrainedAgainstBiased(TrainedRanker):
     def _own_training(self) -> Training:
         """The options of training, checked."""
         name, training = type(self).__name__, self.training_options()
-        if not isinstance(training.loss, str) or training.loss not in _LOSSES:
-            raise InputError(
-                f"{name}: brings its own loss; leave loss={training.loss!r} out of Training, or use loss='infonce' (the softmax "
-                f"over candidates, with its temperature) or 'bce' (relevant or not)"
-            )
+        if not isinstance(training.loss, str) or training.loss not in self._LOSSES:
+            known = " or ".join(map(repr, dict.fromkeys(self._LOSSES.values())))
+            raise InputError(f"{name}: brings its own loss; leave loss={training.loss!r} out of Training, or use loss={known}")
         if training.in_batch_negatives and self.negatives == "explicit":
             raise InputError(f"{name}: Training(in_batch_negatives=True) needs negatives='in_batch', so that both models know")
-        return replace(training, loss=_LOSSES[training.loss], in_batch_negatives=self.negatives == "in_batch")
+        return replace(training, loss=self._LOSSES[training.loss], in_batch_negatives=self.negatives == "in_batch")
 
     # Folders
 
