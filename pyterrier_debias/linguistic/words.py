@@ -99,7 +99,7 @@ class FrequencyList:
         """Read a list that is laid out as Lu's: rank or anything, lemma, tag, frequency in columns parted by blanks.
 
         Frequencies of a lemma are added up over its tags; the ``size`` most frequent lemmas (ties in alphabetical order) are
-        common, every lemma with a tag that begins with J or ``adj`` is an adjective. Lines with another layout (a heading) are
+        common, every lemma with a tag that begins with J, AJ or ADJ is an adjective. Lines with another layout (a heading) are
         passed over.
 
         Args:
@@ -117,7 +117,7 @@ class FrequencyList:
                 continue
             lemma, tag = cells[1].lower(), cells[2].lower()
             frequency[lemma] += int(cells[3])
-            if tag.startswith(("j", "adj")):
+            if tag.startswith(("j", "aj", "adj")):
                 adjectives.add(lemma)
         if not frequency:
             raise InputError(f"{path}: no line holds 'rank lemma tag frequency'; pass the words themselves as a set instead")

@@ -2,14 +2,26 @@
 
 import logging
 import re
+import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.linguistic import analysers
-from pyterrier_debias.linguistic.analysers import LexiconTagger, get_tagger, noun_phrases, words_of
+from pyterrier_debias.linguistic.analysers import (
+    LexiconTagger,
+    PerceptronTagger,
+    SpacyTagger,
+    get_lemmatiser,
+    get_tagger,
+    lemminflect_lemma,
+    noun_phrases,
+    word_form,
+    words_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +44,11 @@ from pyterrier_debias.linguistic.analysers import LexiconTagger, get_tagger, nou
 )
 def test_tokens(text, tokens):
     assert words_of(text) == tokens
+
+
+@given(st.text(alphabet="ab1 \n"))
+def test_plain_texts_take_a_short_cut_to_the_same_tokens(text):
+    assert words_of(text) == analysers._TOKEN.findall(text)
 
 
 @given(st.text())
@@ -95,3 +112,114 @@ def test_taggers_by_name():
     assert get_tagger("textblob") == LexiconTagger()
     with pytest.raises(InputError, match="'brill' is not known"):
         get_tagger("brill")
+
+
+# ------------------------------------------------------------------------------------------------ tools that may be installed
+
+
+def test_nltks_perceptron_where_its_data_is(shared_data, monkeypatch):
+    import nltk
+
+    monkeypatch.setattr(nltk.data, "path", [str(shared_data / "nltk_data")])
+    analysers._perceptron.cache_clear()
+    monkeypatch.setattr(analysers, "_installed_spacy", lambda: None)
+    tagger = analysers.default_tagger()
+    assert tagger == PerceptronTagger()
+    assert tagger(["she drinks it.", ""]) == [[("she", "PRP"), ("drinks", "VBZ"), ("it", "PRP"), (".", ".")], []]
+    # The two agree on most tokens of plain sentences.
+    texts = ["the old doctors drink green tea in the morning", "what is the best way to sleep well", "she has never seen it"]
+    pairs = [(one[1], two[1]) for a, b in zip(tagger(texts), LexiconTagger()(texts)) for one, two in zip(a, b)]
+    assert np.mean([one == two for one, two in pairs]) > 0.85
+
+
+def test_nltk_without_its_data_is_an_error_that_says_what_to_do(monkeypatch):
+    import nltk
+
+    monkeypatch.setattr(nltk.data, "path", [])
+    analysers._perceptron.cache_clear()
+    assert not analysers._nltk_data()
+    with pytest.raises(InputError, match="averaged_perceptron_tagger_eng"):
+        get_tagger("nltk")(["tea"])
+
+
+def test_a_spacy_pipeline_tags_our_tokens(tmp_path):
+    spacy = pytest.importorskip("spacy", reason="the extra 'linguistic' is not installed")
+    from spacy.tokens import Doc
+    from spacy.training import Example
+
+    nlp = spacy.blank("en")
+    nlp.add_pipe("tagger")
+    words, tags = ["tea", "helps", "n't"], ["NN", "VBZ", "RB"]
+    example = Example.from_dict(Doc(nlp.vocab, words=words), {"tags": tags})
+    optimiser = nlp.initialize(lambda: [example])
+    for _ in range(15):
+        nlp.update([example], sgd=optimiser)
+    nlp.to_disk(tmp_path / "tiny")
+    assert SpacyTagger(str(tmp_path / "tiny"))(["tea helpsn't", "tea"]) == [list(zip(words, tags)), [("tea", "NN")]]
+    spacy.blank("en").to_disk(tmp_path / "blank")
+    with pytest.raises(InputError, match="has no tagger"):
+        SpacyTagger(str(tmp_path / "blank"))(["tea"])
+
+
+def test_spacy_without_a_pipeline_is_an_error_that_says_what_to_do(monkeypatch):
+    with pytest.raises(InputError, match="cannot be loaded"):
+        SpacyTagger("en_no_such_pipeline")(["tea"])
+    monkeypatch.setattr(analysers.metadata, "entry_points", lambda group: [])
+    with pytest.raises(InputError, match="no English pipeline is installed"):
+        get_tagger("spacy")
+
+
+def test_the_smallest_english_pipeline_is_taken(monkeypatch):
+    names = ["de_core_news_sm", "en_core_web_trf", "en_core_web_md", "en_core_web_sm", "en_own"]
+    points = [type("Point", (), {"name": name}) for name in names]
+    monkeypatch.setattr(analysers.metadata, "entry_points", lambda group: points)
+    assert analysers.default_tagger() == get_tagger("spacy") == SpacyTagger("en_core_web_sm")
+    points[:] = points[:2]
+    assert analysers.default_tagger() == SpacyTagger("en_core_web_trf")
+
+
+# ------------------------------------------------------------------------------------------------ lemmas
+
+
+@pytest.mark.parametrize(
+    ("word", "tag", "lemma"),
+    [
+        ("Studies", "NNS", "study"),
+        ("studies", "VBZ", "study"),
+        ("was", "VBD", "be"),
+        ("'s", "VBZ", "be"),
+        ("’re", "VBP", "be"),
+        ("'d", "MD", "would"),
+        ("'s", "POS", "'s"),
+        ("n't", "RB", "not"),
+        ("better", "JJR", "good"),
+        ("Statins", "NNPS", "statins"),
+        ("The", "DT", "the"),
+        ("up", "RP", "up"),
+    ],
+)
+def test_lemmas(word, tag, lemma):
+    pytest.importorskip("lemminflect", reason="the extra 'linguistic' is not installed")
+    assert lemminflect_lemma(word, tag) == lemma
+
+
+def test_without_lemminflect_words_stand_as_they_are_and_the_log_says_so_once(monkeypatch, caplog):
+    monkeypatch.setattr(analysers.importlib.util, "find_spec", lambda name: None)
+    analysers._notice.cache_clear()
+    with caplog.at_level(logging.WARNING, logger=analysers.__name__):
+        assert get_lemmatiser("auto") is get_lemmatiser("form") is get_lemmatiser("auto") is word_form
+    assert len(caplog.records) == 1
+    assert word_form("Studies", "NNS") == "studies"
+    analysers._notice.cache_clear()
+    analysers._lemminflect.cache_clear()
+    monkeypatch.setitem(sys.modules, "lemminflect", None)
+    with pytest.raises(InputError, match="needs the package"):
+        get_lemmatiser("lemminflect")
+    analysers._lemminflect.cache_clear()
+    with pytest.raises(InputError, match="'snowball' is not known"):
+        get_lemmatiser("snowball")
+
+
+def test_adjectives_of_the_lexicon():
+    assert {"quick", "green", "long"} <= analysers.lexicon_adjectives()
+    assert not {"tea", "quickly", "the"} & analysers.lexicon_adjectives()
