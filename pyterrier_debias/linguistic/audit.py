@@ -32,7 +32,7 @@ from pyterrier_debias.systems import Context, System
 
 _BIAS = "linguistic"
 _MAIN = "nDCG@10"
-_SLOPE, _SHARE, _GAP = f"slope of {_MAIN}", f"share of {_MAIN}", f"gap of {_MAIN}"
+_SLOPE, _SHARE, _RHO, _GAP = (f"{what} of {_MAIN}" for what in ("slope", "share", "rho", "gap"))
 #: A topic's column that the audit takes for the complexity of its wording, where it is there.
 COMPLEXITY = "complexity"
 _RESAMPLES = 9_999
@@ -232,7 +232,7 @@ class _Examined:
             )
             ends = {"low": rho["low"], "high": rho["high"], "n": rho["n"], "p": rho["p"]}
             ends["convention"] = f"Spearman's, no controls; p by permutation; {self.how}"
-            yield self._finding(name, f"rank correlation of {_MAIN}", "complexity", rho["value"], text, **ends), None
+            yield self._finding(name, _RHO, "complexity", rho["value"], text, **ends), None
         table = self.found.table
         rows = table[(table["name"] == name) & (table["group"] != EVERYONE)].to_dict("records")
         if len(rows) < 2:
@@ -265,8 +265,9 @@ class _Examined:
             if change.any():
                 text = (
                     f"{_MAIN} changes from {row['before']:.3f} to {row['after']:.3f} when the same needs are asked {what}: "
-                    f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}] over {row['n']} queries, {row['changed']} of "
-                    f"them reworded (p = {p_text(row['p'])}); complexity changes by {row['complexity']:+.2f} standard deviations."
+                    f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}] over {row['n']} queries, "
+                    f"{row['changed']} of them reworded (p = {p_text(row['p'])}); complexity changes by {row['complexity']:+.2f} "
+                    f"standard deviations."
                 )
             else:
                 text = f"{_MAIN} does not change in any query when the same needs are asked {what}."

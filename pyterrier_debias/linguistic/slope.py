@@ -209,7 +209,7 @@ def within_slope(
     """
     y, x = np.asarray(values, dtype=float), np.asarray(complexity, dtype=float)
     if y.ndim != 2 or y.shape != x.shape or y.shape[1] < 2:
-        raise InputError(f"effectiveness and complexity must be tables of needs by two wordings or more, not {y.shape}, {x.shape}")
+        raise InputError(f"effectiveness and complexity must be tables of needs by two wordings or more, not {y.shape} {x.shape}")
     if np.isnan(y).any() or np.isnan(x).any():
         raise InputError("effectiveness and complexity must not hold NaN; leave out the needs that are not defined")
     n = len(y)
