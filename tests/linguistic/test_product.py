@@ -127,3 +127,42 @@ def test_focal_keeps_the_weights_that_there_are():
     of_queries = focal_by_confidence(scores, biased, mask=mask, weights=weights[:, 0])
     ones = torch.cat([weights[:, :1], torch.ones_like(weights[:, 1:])], dim=1)
     assert of_queries.item() == pytest.approx(focal_by_confidence(scores, biased, mask=mask, weights=ones).item(), rel=1e-12)
+
+
+def words_and_meaning(queries=2000, n=4, seed=0):
+    """Candidates of two numbers, of which the positive's are drawn higher: what wording gives away, and what meaning tells."""
+    chance = np.random.default_rng(seed)
+    x = chance.normal(size=(queries, n, 2))
+    x[:, 0] += (1.5, 1.0)
+    return torch.from_numpy(x)
+
+
+def least(x, biased, alpha, temperature=1.0):
+    """The linear ranker that the loss prefers, shape [2]."""
+    w = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS([w], max_iter=100, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
+
+    def closure():
+        optimiser.zero_grad()
+        loss = product_of_experts(x @ w, biased, alpha=alpha, biased_temperature=temperature)
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    return w.detach().numpy()
+
+
+@pytest.mark.parametrize(("alpha", "temperature"), [(0.0, 1.0), (0.1, 1.0), (0.5, 2.0), (1.0, 1.0)])
+def test_what_the_biased_model_knows_the_robust_one_leaves_out(alpha, temperature):
+    """The biased model reads wording alone, with the weight that is right for it (the mean's shift, as the noise has variance 1).
+
+    A ranker that can say what the biased one says ends at the plain one's scores minus the biased part, to the digit.
+    """
+    x = words_and_meaning()
+    biased = 1.5 * x[..., 0]
+    plain = least(x, biased, 0.0)
+    assert plain == pytest.approx([1.5, 1.0], abs=0.15)
+    robust = least(x, biased, alpha, temperature)
+    assert robust == pytest.approx([plain[0] - 1.5 * alpha / temperature, plain[1]], abs=1e-5)
+    if alpha == 1.0:
+        assert abs(robust[0]) < 0.15
