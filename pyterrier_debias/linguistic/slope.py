@@ -119,7 +119,7 @@ def partial_slope(
     x_left, left = x - q @ (q.T @ x), y - q @ (q.T @ y)
     sxx, total = x_left @ x_left, ((y - y.mean()) ** 2).sum() if n else 0.0
     df = n - q.shape[1] - 1
-    if df < 2 or sxx <= _NOTHING * ((x - x.mean()) ** 2).sum():
+    if df < 2 or sxx <= max(_NOTHING * ((x - x.mean()) ** 2).sum(), _NOTHING**2 * (x @ x)):
         sd = float(x.std()) if n else float("nan")
         return Slope(*[float("nan")] * 5, n, sd, *[float("nan")] * 5, np.full(n, np.nan), level)
     # Rounding leaves something where the controls explain all.

@@ -1,0 +1,214 @@
+"""The slope on complexity: against statsmodels, enumeration, and worlds in which the truth is known."""
+
+from itertools import permutations
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.linguistic.slope import design, partial_slope, within_slope
+from pyterrier_debias.statistics import binomial_interval
+
+
+def a_world(n=80, seed=0, slope=-0.2):
+    generator = np.random.default_rng(seed)
+    z = generator.normal(size=(n, 2))
+    x = 0.7 * z[:, 0] + generator.normal(size=n)
+    return slope * x + z[:, 1] + generator.normal(size=n) * (1 + np.abs(x)), x, z
+
+
+def test_it_is_the_regression_of_statsmodels():
+    y, x, z = a_world()
+    found = partial_slope(y, x, z, draws=999)
+    full, reduced = sm.OLS(y, sm.add_constant(np.column_stack([x, z]))), sm.OLS(y, sm.add_constant(z)).fit()
+    robust = full.fit(cov_type="HC3", use_t=True)
+    assert found.slope == pytest.approx(robust.params[1])
+    assert (found.low, found.high) == pytest.approx(tuple(robust.conf_int()[1]))
+    assert found.t == pytest.approx(robust.tvalues[1])
+    assert found.share == pytest.approx(robust.rsquared - reduced.rsquared)
+    assert found.partial_share == pytest.approx(1 - robust.ssr / reduced.ssr)
+    assert found.p == pytest.approx(robust.pvalues[1], abs=0.05)
+    scaled = found.per_sd
+    assert (scaled.estimate, scaled.n) == (pytest.approx(robust.params[1] * x.std()), 80)
+    # Influence values: their mean is the slope, their standard error White's.
+    assert found.influence.mean() == pytest.approx(found.slope)
+    assert found.influence.std() / np.sqrt(80) == pytest.approx(full.fit(cov_type="HC0").bse[1])
+
+
+def test_collections_have_levels_of_their_own():
+    y, x, z = a_world()
+    labels = np.arange(80) % 3
+    dummies = (labels[:, None] == np.arange(1, 3)).astype(float)
+    robust = sm.OLS(y + labels, sm.add_constant(np.column_stack([x, z, dummies]))).fit(cov_type="HC3", use_t=True)
+    found = partial_slope(y + labels, x, z, strata=labels, draws=99)
+    assert (found.slope, found.t) == pytest.approx((robust.params[1], robust.tvalues[1]))
+
+
+@pytest.mark.parametrize("strata", [None, [0, 0, 0, 0, 1, 1, 1]])
+def test_p_is_that_of_all_permutations_of_residuals(strata):
+    """Freedman and Lane by hand: fit the controls, permute what is left, fit everything with statsmodels, compare t."""
+    generator = np.random.default_rng(5)
+    x, z, y = generator.normal(size=7), generator.normal(size=7), generator.normal(size=7)
+    labels = np.zeros(7, dtype=int) if strata is None else np.array(strata)
+    nuisance = np.column_stack([np.ones(7), z] + ([] if strata is None else [labels]))
+    reduced = sm.OLS(y, nuisance).fit()
+    full = np.column_stack([x, nuisance])
+
+    def t(values):
+        return abs(sm.OLS(values, full).fit(cov_type="HC3").tvalues[0])
+
+    orders = [list(p) for p in permutations(range(7)) if (labels[list(p)] == labels).all()][:: 7 if strata is None else 1]
+    observed = t(y)
+    exact = np.mean([t(reduced.fittedvalues + reduced.resid[order]) >= observed - 1e-9 for order in orders])
+    found = partial_slope(y, x, z, strata=strata, draws=9_999)
+    assert found.t == pytest.approx(sm.OLS(y, full).fit(cov_type="HC3").tvalues[0])
+    assert found.p == pytest.approx(exact, abs=0.04 if strata is None else 0.02)
+
+
+def test_chance_alone():
+    """The share's floor is 1 / (n - 1) without controls, the expected R squared of noise."""
+    y, x, _ = a_world(50, slope=0.0)
+    assert partial_slope(y, x, draws=4_999).share_floor == pytest.approx(1 / 49, rel=0.1)
+
+
+def uneven(n, seed):
+    """Residuals whose spread grows with complexity and with a control; no slope."""
+    generator = np.random.default_rng(seed)
+    z = generator.normal(size=n)
+    x = 0.8 * z + generator.normal(size=n)
+    return z + np.abs(x) * generator.normal(size=n), x, z
+
+
+def test_calibrated_where_complex_queries_vary_more():
+    studentised, alike = 0, 0
+    for seed in range(150):
+        y, x, z = uneven(60, seed)
+        studentised += partial_slope(y, x, z, draws=199, seed=seed).p <= 0.05
+        alike += sm.OLS(y, sm.add_constant(np.column_stack([x, z]))).fit().pvalues[1] <= 0.05
+    found = binomial_interval(studentised, 150)
+    assert found.low <= 0.05 <= found.high
+    assert binomial_interval(alike, 150).low > 0.05  # what it would be without studentising
+
+
+def test_a_control_takes_its_part():
+    """Complexity goes with length, and length alone makes queries hard: a slope without the control, none with it."""
+    generator = np.random.default_rng(2)
+    length = generator.normal(size=200)
+    x, y = length + 0.5 * generator.normal(size=200), -0.3 * length + generator.normal(size=200)
+    assert partial_slope(y, x, draws=999).p < 0.01
+    given = partial_slope(y, x, length, draws=999)
+    assert given.p > 0.05 and given.low < 0 < given.high and given.share_low == 0
+
+
+def test_the_interval_of_the_share_holds_the_truth():
+    inside = 0
+    for seed in range(100):
+        generator = np.random.default_rng(seed)
+        x = generator.normal(size=100)
+        found = partial_slope(0.5 * x + generator.normal(size=100), x, draws=1)
+        inside += found.share_low <= 0.2 <= found.share_high  # 0.25 / 1.25
+    assert inside >= 88
+
+
+def test_nothing_to_explain():
+    x = np.arange(10.0)
+    still = partial_slope(np.full(10, 0.4), x, draws=99)
+    assert (still.slope, still.low, still.high, still.p, still.share) == (0, 0, 0, 1, 0) and not still.influence.any()
+    for found in (
+        partial_slope(x, np.ones(10), draws=9),
+        partial_slope(x**2, x, 2 * x + 1, draws=9),  # complexity is the control
+        partial_slope(np.arange(3.0) ** 2, np.arange(3.0), draws=9),
+        partial_slope(np.empty(0), np.empty(0), draws=9),
+    ):
+        assert np.isnan([found.slope, found.p, found.share, found.low]).all()
+
+
+def test_a_perfect_line():
+    x = np.arange(12.0)
+    found = partial_slope(0.9 - 0.05 * x, x, draws=999)
+    assert found.slope == pytest.approx(-0.05) and found.share == pytest.approx(1) and found.p == 0.001
+
+
+def test_columns_that_say_the_same_twice():
+    y, x, z = a_world()
+    once, twice = partial_slope(y, x, z, draws=99), partial_slope(y, x, np.column_stack([z, z * 1e6, np.ones(80)]), draws=99)
+    assert (once.slope, once.t, once.p) == pytest.approx((twice.slope, twice.t, twice.p))
+
+
+def test_blocks_do_not_matter():
+    y, x, z = a_world(30)
+    assert partial_slope(y, x, z, draws=100, block=7).p == pytest.approx(partial_slope(y, x, z, draws=100, block=100).p, abs=0.1)
+
+
+def test_design():
+    frame = pd.DataFrame({"n": [1, 2, 3, 4], "type": ["b", "a", "b", None], "flag": [True, False, True, True]})
+    assert design(frame, ["type"]).tolist() == [[1], [0], [1], [0]]  # levels that one query has are left out
+    assert design(frame, ["n", "flag"]).tolist() == [[1, 1], [2, 0], [3, 1], [4, 1]]
+    assert design(frame, []).shape == (4, 0)
+    with pytest.raises(InputError, match="'length'"):
+        design(frame, ["length"])
+
+
+@pytest.mark.parametrize(
+    "bad", [(np.ones(3), np.ones(4), None), (np.ones(4), np.ones(4), np.ones(3)), (np.ones(4), np.full(4, np.nan), None)]
+)
+def test_bad_input(bad):
+    with pytest.raises(InputError):
+        partial_slope(*bad)
+
+
+def wordings(n=60, m=4, seed=0, slope=-0.2):
+    generator = np.random.default_rng(seed)
+    difficulty, x = generator.normal(size=(n, 1)), generator.normal(size=(n, m)) + 2 * generator.normal(size=(n, 1))
+    return difficulty + slope * x + 0.5 * generator.normal(size=(n, m)), x + difficulty
+
+
+def test_within_needs_is_the_regression_with_fixed_effects():
+    y, x = wordings()
+    needs = np.repeat(np.arange(60), 4)
+    fixed = (needs[:, None] == np.arange(60)).astype(float)
+    clustered = sm.OLS(y.ravel(), np.column_stack([x.ravel(), fixed])).fit(cov_type="cluster", cov_kwds={"groups": needs})
+    found = within_slope(y, x, draws=999)
+    assert found.slope == pytest.approx(clustered.params[0])
+    correction = np.sqrt(239 / (240 - 61))  # statsmodels' other factor, for the number of coefficients
+    assert found.slope / found.t == pytest.approx(clustered.bse[0] / correction)
+    assert found.influence.mean() == pytest.approx(found.slope)
+    assert found.p == 0.001
+
+
+def test_within_needs_difficulty_plays_no_part():
+    """Needs that are asked in complex words are difficult ones: a slope over queries, none within needs."""
+    p, over_queries = [], 0
+    for seed in range(60):
+        generator = np.random.default_rng(seed)
+        difficulty = generator.normal(size=(40, 1))
+        x = difficulty + generator.normal(size=(40, 3))
+        y = -difficulty + 0.5 * generator.normal(size=(40, 3))
+        over_queries += partial_slope(y[:, 0], x[:, 0], draws=99).p <= 0.05
+        p.append(within_slope(y, x, draws=199, seed=seed).p)
+    found = binomial_interval(int((np.array(p) <= 0.05).sum()), 60)
+    assert found.low <= 0.05 <= found.high and 0.3 < np.mean(p) < 0.7
+    assert over_queries >= 55
+
+
+def test_within_needs_p_is_that_of_all_permutations():
+    y, x = np.array([[0.1, 0.5], [0.3, 0.2], [0.9, 0.6], [0.4, 0.8]]), np.array([[1.0, 0.0], [1.0, 0.5], [0.2, 1.0], [2.0, 0.3]])
+
+    def t(values):
+        d, e = values[:, 1] - values[:, 0], x[:, 1] - x[:, 0]
+        slope = d @ e / (e @ e)
+        return abs(slope) / np.sqrt(((e * (d - slope * e)) ** 2).sum())
+
+    exact = [t(np.array([row[::-1] if flip >> i & 1 else row for i, row in enumerate(y)])) >= t(y) - 1e-9 for flip in range(16)]
+    assert within_slope(y, x, draws=9_999).p == pytest.approx(np.mean(exact), abs=0.02)
+
+
+def test_within_needs_nothing_to_explain():
+    y, x = wordings(5)
+    assert within_slope(np.repeat(y[:, :1], 4, axis=1), x, draws=9).p == 1
+    assert np.isnan(within_slope(y, np.repeat(x[:, :1], 4, axis=1), draws=9).slope)
+    for bad in ((y[:, :1], x[:, :1]), (y, x[:, :2]), (y, np.full_like(x, np.nan))):
+        with pytest.raises(InputError):
+            within_slope(*bad)
