@@ -66,16 +66,17 @@ def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any
     for world, coupled, strength in worlds:
         collection = PlantedCollection(seed, topics=topics, linguistic=coupled, pooling=0.0, survivorship=0.0)
         asked = collection.get_topics()
+        qrels = collection.get_qrels().query("label > 0")  # every passage is judged; what is not relevant changes no nDCG
         run = collection.get_runs()["bm25"].merge(asked[["qid", "query"]], on="qid")
         candidates = collection.text_loader()(run[run["rank"] < depth])
         ranker = PlantedRanker("linguistic", strength=strength, seed=seed)
         probe = WordingSensitivity(ranker, measures=[MEASURE], draws=draws, seed=seed)
-        found = probe.evaluate(candidates, collection.get_qrels(), topics=asked)
+        found = probe.evaluate(candidates, qrels, topics=asked)
         planted = asked.assign(complexity=asked["query"].map(wording_complexity))
         values = found.per_query.set_index("qid")[ORIGINAL]
         measured = {"planted": planted, "measured": LinguisticComplexity()(asked)}
         for how, complexity in measured.items():
-            prepared, controls, _ = prepared_topics(complexity, collection.get_qrels())
+            prepared, controls, _ = prepared_topics(complexity, qrels)
             prepared = prepared.sort_values("qid")
             y, x = values.loc[prepared["qid"]].to_numpy(), prepared["complexity"].to_numpy()
             rows += tests(seed, world, how, y, x, prepared, controls, draws)
