@@ -65,6 +65,17 @@ def words_of(text: str) -> list[str]:
     return text.split() if _PLAIN.fullmatch(text) else _TOKEN.findall(text)
 
 
+def bare_words(text: str) -> list[str]:
+    """The lower-cased words of a text, without signs: what :func:`words_of` finds but for case and signs, and faster.
+
+    Example:
+        >>> bare_words("What's green tea?")
+        ['what', "'s", 'green', 'tea']
+    """
+    text = text.lower().rstrip("?! ")
+    return text.split() if _PLAIN.fullmatch(text) else [token for token in _TOKEN.findall(text) if not is_sign(token)]
+
+
 def is_sign(token: str) -> bool:
     """Whether a token holds no letter and no digit, and so is no word."""
     return not any(map(str.isalnum, token))

@@ -18,12 +18,12 @@ from pyterrier_debias.linguistic import trees, words
 from pyterrier_debias.linguistic.analysers import (
     Lemmatiser,
     Tagger,
+    bare_words,
     get_lemmatiser,
     get_tagger,
     is_sign,
     lexicon_adjectives,
     word_form,
-    words_of,
 )
 from pyterrier_debias.stage import Stage, same_value
 from pyterrier_debias.text import keyed_generator
@@ -543,7 +543,7 @@ def _index_names(index_set: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _of_words(text: str) -> _Analysed:
-    found = tuple(token for token in words_of(text.lower()) if not is_sign(token))
+    found = tuple(bare_words(text))
     return _Analysed(found, words.LexicalCounts(len(found), len(set(found))), None)
 
 

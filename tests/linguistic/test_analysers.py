@@ -51,6 +51,11 @@ def test_plain_texts_take_a_short_cut_to_the_same_tokens(text):
     assert words_of(text) == analysers._TOKEN.findall(text)
 
 
+@given(st.text() | st.text(alphabet="aB1 ?!.'n-t\n"))
+def test_bare_words_are_the_lower_cased_tokens_without_signs(text):
+    assert analysers.bare_words(text) == [token for token in words_of(text.lower()) if not analysers.is_sign(token)]
+
+
 @given(st.text())
 def test_no_sign_of_a_text_is_lost(text):
     assert "".join(words_of(text)) == re.sub(r"\s", "", text)

@@ -1,0 +1,188 @@
+"""Indices of linguistic complexity on real queries: how fast, how many of them say anything, and how far taggers agree.
+
+    NLTK_DATA=nltk_data python benchmarks/complexity.py --queries "MS MARCO dev=queries.dev.small.tsv.gz" \\
+        --queries NFCorpus=nfcorpus/queries.jsonl.gz --queries SQuAD=squad_dev_v1.1.json.gz [--out complexity_backends.inc]
+
+A collection is a file of lines ``qid<TAB>query`` (.tsv), of JSON objects with ``_id`` and ``text`` (.jsonl), or SQuAD's JSON;
+gzipped or not. Taggers that are not installed are left out. Rates are queries per CPU second of this process, one core, the best
+of three rounds for words and one round for taggers, with models loaded before.
+"""
+
+import argparse
+import gzip
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias import open_dataset
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.files import write_whole
+from pyterrier_debias.linguistic.analysers import get_tagger, is_sign
+from pyterrier_debias.linguistic.complexity import LinguisticComplexity
+
+#: Lu's lexical indices that read tags and no list, which a tagger's mistakes change.
+TAGGED = ["LD", "LV", "VV1", "VV2", "NV", "AdjV", "AdvV"]
+TAGGERS = ("spacy", "nltk", "textblob")
+
+
+def read_queries(path: str) -> pd.DataFrame:
+    if path.removesuffix(".gz").endswith(".json"):
+        return open_dataset(path).get_topics()[["qid", "query"]]
+    with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as lines:
+        if path.removesuffix(".gz").endswith(".jsonl"):
+            return pd.DataFrame([{"qid": row["_id"], "query": row["text"]} for row in map(json.loads, lines)])
+        return pd.DataFrame([line.rstrip("\n").split("\t")[:2] for line in lines], columns=["qid", "query"])
+
+
+def rate(call, queries: int, rounds: int) -> float:
+    best = float("inf")
+    for _ in range(rounds):
+        begin = time.process_time()
+        call()
+        best = min(best, time.process_time() - begin)
+    return queries / best
+
+
+def table(rows: list[dict]) -> str:
+    """A table in reStructuredText."""
+    heads = list(rows[0])
+    cells = [heads] + [[str(row[head]) for head in heads] for row in rows]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(heads))]
+    rule = "  ".join("=" * width for width in widths)
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
+    return "\n".join([rule, lines[0], rule, *lines[1:], rule]) + "\n"
+
+
+def share(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def rank_correlation(left: pd.Series, right: pd.Series) -> str:
+    return f"{left.corr(right, method='spearman'):.3f}"
+
+
+def of_words(name: str, topics: pd.DataFrame) -> dict:
+    stage = LinguisticComplexity("words", keep_indices=True)
+    scored = stage(topics)
+    report = stage.report().set_index("index")
+    length = topics["query"].str.split().str.len()
+    return {
+        "collection": name,
+        "queries": f"{len(topics):,}",
+        "words": f"{length.mean():.1f}",
+        "all words differ": share((scored["TTR"] == 1).mean()),
+        "Uber defined": share(report.loc["Uber", "defined"]),
+        "50 words": share(report.loc["MSTTR-50", "defined"]),
+        "live of ten": report["live"].sum(),
+        "rank correlation with length": rank_correlation(scored["complexity"], length),
+        "queries/s": f"{rate(lambda: LinguisticComplexity('words')(topics), len(topics), 3):,.0f}",
+    }
+
+
+def by_tagger(name: str, topics: pd.DataFrame, taggers: list[str]) -> tuple[list[dict], list[dict]]:
+    texts = list(topics["query"].unique())
+    topics = pd.DataFrame({"qid": np.arange(len(texts)).astype(str), "query": texts})
+    tagged, scored, reports, rates = {}, {}, {}, {}
+    for tagger in taggers:
+        tag = get_tagger(tagger)
+        rates[tagger] = rate(lambda tag=tag: tagged.update({tagger: tag(texts)}), len(texts), 1)  # noqa: B023
+        stage = LinguisticComplexity([*TAGGED, "NDW", "TTR", "CTTR"], tagger=tagger, keep_indices=True)
+        scored[tagger] = stage(topics)
+        reports[tagger] = stage.report().set_index("index")
+    first = taggers[0]
+
+    def tags(tagger: str) -> np.ndarray:
+        return np.array([t for text in tagged[tagger] for word, t in text if not is_sign(word)])
+
+    def verbless(tagger: str) -> float:
+        return float(np.mean([not any(t.startswith("V") for _, t in text) for text in tagged[tagger]]))
+
+    agreement = [
+        {
+            "collection": name,
+            "tagger": tagger,
+            "queries/s": f"{rates[tagger]:,.0f}",
+            f"same tag as {first}": f"{(tags(tagger) == tags(first)).mean():.3f}",
+            "same kind": f"{np.mean([a[0] == b[0] for a, b in zip(tags(tagger), tags(first))]):.3f}",
+            "no verb": share(verbless(tagger)),
+            "complexity, rank correlation": rank_correlation(scored[tagger]["complexity"], scored[first]["complexity"]),
+        }
+        for tagger in taggers
+    ]
+    indices = []
+    for index in TAGGED:
+        row = {"collection": name, "index": index}
+        for tagger in taggers:
+            row[f"{tagger}: mean"] = f"{scored[tagger][index].mean():.3f}"
+            row[f"{tagger}: defined"] = share(reports[tagger].loc[index, "defined"])
+        for tagger in taggers[1:]:
+            row[f"rank correlation {first}, {tagger}"] = rank_correlation(scored[first][index], scored[tagger][index])
+        indices.append(row)
+    return agreement, indices
+
+
+#: Ways to ask for complexity; without a parser the fourteen syntactic indices are outside of every mean.
+CHOICES = {
+    "'words'": {},
+    "'table4'": {"index_set": "table4"},
+    "'lu'": {"index_set": "lu"},
+    "'lu', undefined='zero'": {"index_set": "lu", "undefined": "zero"},
+    "preset='paper'": {"preset": "paper"},
+}
+
+
+def by_choice(name: str, topics: pd.DataFrame, tagger: str) -> list[dict]:
+    """What complexity follows under each choice: length, or whether there is a verb at all."""
+    topics = topics.drop_duplicates("query").reset_index(drop=True)
+    length = topics["query"].str.split().str.len()
+    verb = np.array([any(t.startswith("V") for _, t in text) for text in get_tagger(tagger)(list(topics["query"]))])
+    rows = []
+    for choice, options in CHOICES.items():
+        stage = LinguisticComplexity(**options, tagger=tagger)
+        found = stage(topics)["complexity"]
+        report = stage.report()
+        rows.append({
+            "collection": name,
+            "choice": choice,
+            "live (constant)": f"{report['live'].sum()} ({(report['live'] & report['constant']).sum()})",
+            "of": len(report),
+            "rank correlation with length": rank_correlation(found, length),
+            "with a verb - without": f"{(found[verb].mean() - found[~verb].mean()) / found.std(ddof=0):+.2f} sd",
+        })
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--queries", action="append", required=True, metavar="NAME=PATH")
+    parser.add_argument("--out", type=Path, help="write the tables to a file")
+    options = parser.parse_args()
+    collections = {name: read_queries(path) for name, path in (pair.split("=", 1) for pair in options.queries)}
+    taggers = []
+    for tagger in TAGGERS:
+        try:
+            get_tagger(tagger)(["warm up"])
+            taggers.append(tagger)
+        except InputError:
+            print(f"{tagger} is not installed, or its data is not: left out")
+    LinguisticComplexity(["LD"])(pd.DataFrame({"qid": ["1"], "query": ["studies warmed up"]}))
+
+    words = [of_words(name, topics) for name, topics in collections.items()]
+    found = [by_tagger(name, topics, taggers) for name, topics in collections.items()]
+    tables = [
+        words,
+        [row for name, topics in collections.items() for row in by_choice(name, topics, taggers[0])],
+        [row for agreement, _ in found for row in agreement],
+        [row for _, indices in found for row in indices],
+    ]
+    text = "\n".join(map(table, tables))
+    print(text)
+    if options.out is not None:
+        write_whole(options.out, text)
+
+
+if __name__ == "__main__":
+    main()
