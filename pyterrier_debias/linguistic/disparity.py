@@ -394,8 +394,11 @@ class Disparity(Stage):
         merged = merged[keep]
         grouped = [self._grouped(own) for _, own in merged.groupby("dataset", sort=False)]
         merged = pd.concat(grouped) if grouped else merged.assign(group=pd.Series(dtype="str"))
-        # The order of systems, measures and datasets is the frame's, that of queries their own: permutations depend on it.
+        # Systems, measures and datasets keep the frame's order, or that of the options; queries have their own, because
+        # permutations depend on it.
         order = {c: {v: i for i, v in enumerate(dict.fromkeys(values[c]))} for c in ("name", "measure", "dataset")}
+        if self.measures is not None:
+            order["measure"] = {str(measure): i for i, measure in enumerate(self.measures)}
         keys = [merged[c].map(order[c]) for c in ("dataset", "measure", "name")]
         return merged.iloc[np.lexsort([merged["qid"].to_numpy(dtype=object), *keys])].reset_index(drop=True), notes
 

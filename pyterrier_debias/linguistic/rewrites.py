@@ -57,10 +57,11 @@ def keywords(query: str, tagged: Tagged | None = None) -> str:
         The keywords; the query as it is where nothing would be left.
 
     Example:
-        >>> keywords("Where can I find cheap flights to Paris, not to Orly?")
-        'find cheap flights Paris not Orly'
+        >>> keywords("Where can I find cheap flights to Paris that don't stop?")
+        'find cheap flights Paris not stop'
     """
-    kept = [word for word in words_of(query) if not is_sign(word) and word.lower().replace("\u2019", "'") not in FUNCTION_WORDS]
+    words = ["not" if word.lower() in ("n't", "n\u2019t") else word for word in words_of(query)]
+    kept = [word for word in words if not is_sign(word) and word.lower().replace("\u2019", "'") not in FUNCTION_WORDS]
     return " ".join(kept) or query
 
 

@@ -1,0 +1,237 @@
+"""Disparity over frames: what Experiment returns, complexities, controls, collections."""
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from ir_measures import RR, nDCG
+from scipy import stats
+
+from pyterrier_debias import Collection, InputError, plots
+from pyterrier_debias.linguistic.disparity import (
+    TABLE_COLUMNS,
+    TOGETHER,
+    Disparity,
+    log_relevant,
+    query_length,
+    with_complexity,
+)
+from pyterrier_debias.linguistic.slope import partial_slope
+
+QIDS = [f"q{i:02d}" for i in range(36)]
+TOPICS = pd.DataFrame({
+    "qid": QIDS,
+    "query": ["word " * (i % 7 + 1) for i in range(36)],
+    "complexity": np.round(np.sin(np.arange(36.0)) + np.arange(36) / 12, 2),
+    "type": ["who", "what", "where"] * 12,
+    "MLS": np.cos(np.arange(36.0)),
+})  # fmt: skip
+QRELS = pd.DataFrame(
+    [(q, f"d{j}", int(j % 2 == 0)) for i, q in enumerate(QIDS) for j in range(2 + i % 5)], columns=["qid", "docno", "label"]
+)
+
+
+def per_query(dataset=None, names=("a", "b")):
+    rows = []
+    for number, name in enumerate(names):
+        for qid, x in zip(QIDS, TOPICS["complexity"]):
+            noise = np.sin(37.0 * int(qid[1:]) + number)
+            rows.append((name, qid, "nDCG@10", float(np.clip(0.7 - (0.15 if number else 0.0) * x + 0.2 * noise, 0, 1))))
+            rows.append((name, qid, "RR@10", float(np.clip(0.5 + 0.3 * noise, 0, 1))))
+    frame = pd.DataFrame(rows, columns=["name", "qid", "measure", "value"])
+    return frame if dataset is None else frame.assign(dataset=dataset)
+
+
+LONG = per_query()
+KNOWN = LONG.merge(TOPICS[["qid", "complexity"]])
+PROBE = {"draws": 499}
+
+
+@pytest.fixture(scope="module")
+def result():
+    return Disparity(controls=["type", "relevant"], indices=["MLS", "complexity"], **PROBE).evaluate(LONG, TOPICS, QRELS)
+
+
+def test_the_table_holds_means_of_thirds():
+    table = Disparity()(KNOWN)
+    assert list(table.columns) == TABLE_COLUMNS and len(table) == 2 * 2 * 4
+    own = KNOWN[(KNOWN["name"] == "b") & (KNOWN["measure"] == "nDCG@10")].sort_values("complexity")
+    rows = table[(table["name"] == "b") & (table["measure"] == "nDCG@10")].set_index("group")
+    assert list(rows.index) == ["all", "easy", "medium", "hard"] and rows["n"].tolist() == [36, 12, 12, 12]
+    for group, part in (("all", own), ("easy", own[:12]), ("medium", own[12:24]), ("hard", own[24:])):
+        found, values = rows.loc[group], part["value"].to_numpy()
+        expected = (values.mean(), values.std(), values.std() / values.mean())
+        assert (found["mean"], found["sd"], found["cv"]) == pytest.approx(expected)
+        assert found["complexity"] == pytest.approx(part["complexity"].mean())
+        assert found["mean_low"] < found["mean"] < found["mean_high"] and found["sd_low"] < found["sd"] < found["sd_high"]
+
+
+def test_wide_and_long_forms_say_the_same():
+    wide = LONG.pivot(index=["name", "qid"], columns="measure", values="value").reset_index().merge(TOPICS, on="qid")
+    expected = Disparity()(KNOWN)
+    for measures in (["nDCG@10", "RR@10"], [nDCG @ 10, RR @ 10]):
+        pd.testing.assert_frame_equal(Disparity(measures=measures)(wide), expected)
+    pd.testing.assert_frame_equal(Disparity()(wide), Disparity(measures=["RR@10", "nDCG@10"])(KNOWN))
+    one = Disparity(measures=["RR@10"]).evaluate(wide.drop(columns="name").drop_duplicates("qid"))
+    assert one.tests["name"].unique().tolist() == ["system"] and set(one.tests["measure"]) == {"RR@10"}
+    trec = wide.rename(columns={"nDCG@10": "ndcg_cut_10", "RR@10": "recip_rank"})
+    assert set(Disparity()(trec)["measure"]) == {"ndcg_cut_10", "recip_rank"}
+
+
+def test_from_experiment_directly():
+    corpus = pd.DataFrame({"docno": ["d0", "d1", "d2"], "text": "any"})
+    dataset = Collection("small", corpus=corpus, topics={"t": TOPICS.head(6)}, qrels={"t": QRELS[QRELS["qid"].isin(QIDS[:6])]})
+    rows = [(q, d, float(s)) for q in QIDS[:6] for s, d in enumerate(["d0", "d1", "d2"])]
+    run = pd.DataFrame(rows, columns=["qid", "docno", "score"])
+    systems = {"one": pt.Transformer.from_df(run), "two": pt.Transformer.from_df(run.assign(score=-run["score"]))}
+    topics = dataset.get_topics()
+    values = pt.Experiment(systems, topics, dataset.get_qrels(), [nDCG @ 10, "recip_rank"], perquery=True, verbose=False)
+    found = Disparity(**PROBE).evaluate(values, topics)
+    means = pt.Experiment(systems, topics, dataset.get_qrels(), [nDCG @ 10], verbose=False).set_index("name")["nDCG@10"]
+    rows = found.table[(found.table["group"] == "all") & (found.table["measure"] == "nDCG@10")].set_index("name")
+    assert rows["mean"].to_dict() == pytest.approx(means.to_dict())
+
+
+def test_tests_are_those_of_the_arrays(result):
+    own = LONG[(LONG["name"] == "b") & (LONG["measure"] == "nDCG@10")].sort_values("qid")["value"].to_numpy()
+    types = (TOPICS["type"].to_numpy()[:, None] == np.array(["what", "who", "where"])).astype(float)
+    controls = np.column_stack([types, np.log([(2 + i % 5 + 1) // 2 for i in range(36)])])
+    expected = partial_slope(own, TOPICS["complexity"].to_numpy(), controls, draws=499)
+    row = result.test("slope", "b", "nDCG@10")
+    assert (row["value"], row["low"], row["high"]) == pytest.approx(
+        (expected.per_sd.estimate, expected.per_sd.low, expected.per_sd.high)
+    )
+    assert row["p"] == expected.p == 0.002 and row["n"] == 36
+    assert "given type, relevant" in row["convention"]
+    share = result.test("share", "b", "nDCG@10")
+    assert (share["value"], share["noise_floor"]) == pytest.approx((expected.share, expected.share_floor))
+    assert result.test("rank correlation", "b")["value"] == pytest.approx(stats.spearmanr(own, TOPICS["complexity"]).statistic)
+    assert result.test("worst group", "b")["group"] == "hard"
+    assert result.test("slope", "a", "RR@10")["p"] > 0.05
+    influence = result.per_query.query("name == 'b' and measure == 'nDCG@10'")["influence"]
+    assert influence.mean() == pytest.approx(row["value"])
+    assert "b: " in repr(result)
+    with pytest.raises(InputError, match="no test"):
+        result.test("slope", "c")
+
+
+def test_single_indices(result):
+    assert set(result.indices["index"]) == {"MLS", "complexity"} and len(result.indices) == 8
+    rows = result.indices.query("name == 'b' and measure == 'nDCG@10'").set_index("index")
+    assert rows.loc["complexity", "slope"] == pytest.approx(result.test("slope", "b")["value"])
+    assert rows.loc["MLS", "p_corrected"] >= rows.loc["MLS", "p"] and rows.loc["complexity", "p_corrected"] == 0.004
+    own = LONG[(LONG["name"] == "b") & (LONG["measure"] == "nDCG@10")].sort_values("qid")["value"]
+    assert rows.loc["MLS", "rho"] == pytest.approx(stats.spearmanr(own, TOPICS["MLS"]).statistic)
+
+
+def test_collections_are_averaged_and_have_bins_of_their_own():
+    other = per_query("two").assign(value=lambda f: f["value"] / 2)
+    values = pd.concat([per_query("one"), other])
+    shifted = pd.concat([TOPICS.assign(dataset="one"), TOPICS.assign(dataset="two", complexity=TOPICS["complexity"] + 100)])
+    found = Disparity(**PROBE).evaluate(values, shifted)
+    rows = found.table.query("name == 'a' and measure == 'nDCG@10'").set_index(["dataset", "group"])
+    for statistic in ("mean", "sd", "cv"):
+        both = [rows.loc[(d, "all"), statistic] for d in ("one", "two")]
+        assert rows.loc[(TOGETHER, "all"), statistic] == pytest.approx(np.mean(both))
+    assert [rows.loc[(d, "easy"), "n"] for d in ("one", "two", TOGETHER)] == [12, 12, 24]
+    pooled = Disparity(cv_average="pooled")(values.merge(shifted, on=["dataset", "qid"]))
+    together = values.query("name == 'a' and measure == 'nDCG@10'")["value"]
+    row = pooled[(pooled["dataset"] == TOGETHER) & (pooled["group"] == "all")].iloc[0]
+    assert row["cv"] == pytest.approx(together.std(ddof=0) / together.mean())
+    # A shift of all complexities of a collection changes nothing: it has a level of its own.
+    same = Disparity(**PROBE).evaluate(values, TOPICS)
+    one, two = (r.test("slope", "b") for r in (found, same))
+    sd = [r.per_query["complexity"].std() for r in (found, same)]
+    assert one["value"] / sd[0] == pytest.approx(two["value"] / sd[1]) and one["p"] == two["p"]
+
+
+def test_rows_may_come_in_any_order():
+    shuffled = LONG.sample(frac=1, random_state=2)
+    one, two = (Disparity(**PROBE).evaluate(f, TOPICS.sample(frac=1, random_state=s)) for s, f in enumerate((LONG, shuffled)))
+    keys = ["name", "measure", "test"]
+    pd.testing.assert_frame_equal(
+        one.tests.sort_values(keys, ignore_index=True), two.tests.sort_values(keys, ignore_index=True), rtol=1e-9
+    )
+
+
+def test_complexity_by_a_stage():
+    length = pt.apply.generic(lambda topics: topics.assign(complexity=query_length(topics["query"])))
+    found = Disparity(length, bins=[3, 5], **PROBE).evaluate(LONG, TOPICS.drop(columns="complexity"))
+    assert found.per_query.groupby("group")["complexity"].agg(["min", "max"]).loc["hard"].tolist() == [5, 7]
+    named = Disparity("MLS", bins=4, **PROBE).evaluate(LONG, TOPICS)
+    assert named.table["group"].unique().tolist() == ["all", *(f"bin {i} of 4" for i in (1, 2, 3, 4))]
+    other = pt.apply.generic(lambda topics: topics)
+    with pytest.raises(InputError, match="added no column 'complexity'"):
+        with_complexity(TOPICS[["qid", "query"]], other)
+
+
+def test_linguistic_complexity_is_the_default():
+    found = Disparity(None, **PROBE).evaluate(LONG, TOPICS[["qid", "query"]])
+    assert found.per_query["complexity"].notna().all() and found.per_query["complexity"].nunique() > 3
+
+
+def test_what_is_missing_is_left_out_and_said():
+    topics = TOPICS.assign(complexity=TOPICS["complexity"].where(TOPICS.index > 2))
+    values = LONG.assign(value=LONG["value"].where(LONG["qid"] != "q10"))
+    found = Disparity(**PROBE).evaluate(values, topics)
+    assert found.notes == ("1 queries without a value are left out.", "3 queries without a complexity are left out.")
+    assert (found.tests[found.tests["test"] == "slope"]["n"] == 32).all()
+
+
+def test_controls_by_name():
+    found = Disparity(controls=["length"], **PROBE).evaluate(LONG, TOPICS)
+    assert found.per_query["length"].max() == 7
+    assert log_relevant(TOPICS.head(2), QRELS).tolist() == pytest.approx([0, np.log(2)])
+    assert log_relevant(pd.DataFrame({"qid": ["none"]}), QRELS).tolist() == [0]
+
+
+def test_figures(result):
+    curve = result.curve(points=9, draws=49)
+    assert curve.groupby("name").size().tolist() == [9, 9] and (curve["low"] <= curve["high"]).all()
+    for drawing in (result.plot_curve, result.plot_groups):
+        axes = plots.new_axes()
+        drawing(axes)
+        assert "36 queries" in axes.get_xlabel() and axes.get_ylabel() == "mean nDCG@10"
+        assert set(axes.get_legend_handles_labels()[1]) == {"a", "b"}
+        plots.close(axes.figure)
+    with pytest.raises(InputError, match="not analysed"):
+        result.curve("AP")
+
+
+def test_empty_in_empty_out():
+    empty = Disparity()(KNOWN.iloc[:0])
+    assert len(empty) == 0 and list(empty.columns) == TABLE_COLUMNS
+    assert (empty.dtypes == Disparity()(KNOWN).dtypes).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bins": "quartile"}, "bins="),
+        ({"cv_average": "mean"}, "cv_average="),
+        ({"controls": "type"}, "must be a list"),
+        ({"ddof": 2}, "ddof"),
+        ({"draws": 0}, "draws"),
+        ({"controls": ["mood"]}, "control 'mood'"),
+        ({"controls": ["relevant"]}, "qrels"),
+        ({"indices": ["XYZ"]}, "index 'XYZ'"),
+        ({"measures": ["AP"]}, "no values of 'AP'"),
+        ({"complexity": "hardness"}, "complexity 'hardness'"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(InputError, match=message):
+        Disparity(**options).evaluate(LONG, TOPICS)
+
+
+def test_bad_frames():
+    with pytest.raises(InputError, match="several values"):
+        Disparity()(pd.concat([KNOWN, KNOWN.assign(value=0.1)]))
+    with pytest.raises(InputError, match="disagree on complexity"):
+        Disparity()(KNOWN.assign(complexity=np.arange(len(KNOWN), dtype=float)))
+    with pytest.raises(InputError, match="no column is named like a measure"):
+        Disparity()(TOPICS[["qid", "complexity"]].assign(mood=1.0))
+    with pytest.raises(InputError, match="no query has both"):
+        Disparity().evaluate(LONG, TOPICS.assign(qid="x" + TOPICS["qid"]))
+    with pytest.raises(pt.validate.InputValidationError, match="complexity"):
+        Disparity()(LONG)

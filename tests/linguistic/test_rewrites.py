@@ -1,0 +1,109 @@
+"""The same need in other words: rules and the stage."""
+
+import pandas as pd
+import pyterrier as pt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyterrier_debias import InputError, PlantedCollection
+from pyterrier_debias.collections.planted_material import FUNCTION_WORDS as NOT_IN_PASSAGES
+from pyterrier_debias.linguistic.analysers import words_of
+from pyterrier_debias.linguistic.rewrites import (
+    REWRITES,
+    RewriteQueries,
+    keywords,
+    question_frame,
+    relative_clause,
+    rewrite_name,
+    rewritten,
+)
+from pyterrier_debias.text import regex_word
+
+TAGS = {"cheap": "JJ", "flights": "NNS", "paris": "NN", "ship": "NN", "ships": "NNS"}
+
+
+def tagger(texts):
+    return [[(word, TAGS.get(word.lower(), "IN")) for word in words_of(text)] for text in texts]
+
+
+QUERIES = {
+    "cheap flights to paris": {
+        "noun_phrases": "cheap flights cheap flights to paris paris",
+        "question_frame": "what is there on cheap flights to paris?",
+        "relative_clause": "cheap flights that i would ask about to paris",
+        "keywords": "cheap flights paris",
+    },
+    "Who built the ship?": {
+        "noun_phrases": "Who built the ship ship?",
+        "question_frame": "can you tell me who built the ship?",
+        "relative_clause": "Who built the ship that i would ask about?",
+        "keywords": "built ship",
+    },
+    "isn't it over ?": {
+        "question_frame": "can you tell me isn't it over?",
+        "relative_clause": "isn't it over that i would ask about ?",
+        "keywords": "not",  # a negation is content
+    },
+    "the": {"keywords": "the", "question_frame": "what is there on the?"},
+    "": {"noun_phrases": "", "question_frame": "", "relative_clause": "", "keywords": ""},
+}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_rules(query):
+    assert {rule: rewritten([query], rule, tagger=tagger)[0] for rule in QUERIES[query]} == QUERIES[query]
+
+
+@given(st.text(alphabet="abc tohe?.,'- ", max_size=30))
+def test_every_rule_keeps_the_words_that_count(query):
+    kept = set(keywords(query).split())
+    assert kept <= {"not", *words_of(query), *query.split()}
+    for rule in ("question_frame", "relative_clause"):
+        new = rewritten([query], rule, tagger=tagger)[0]
+        lowered = {word.lower() for word in words_of(query) if word.isalnum()}
+        assert lowered <= {word.lower() for word in words_of(new)} or not query.strip()
+    assert rewritten([query], "keywords") == rewritten(rewritten([query], "keywords"), "keywords")
+
+
+def test_frames_add_nothing_that_passages_of_the_planted_collection_hold():
+    held = set()
+    for text in PlantedCollection(0, topics=20).get_corpus()["text"]:
+        held |= set(regex_word(text))
+    for rule in (question_frame, relative_clause):
+        for query in ("who built it", "old boats"):
+            added = set(regex_word(rule(query, []))) - set(regex_word(query))
+            assert added and not (added - NOT_IN_PASSAGES) & held
+
+
+def test_words_that_the_tagger_changed():
+    """Where a token is no piece of the query, the clause goes to the end."""
+    tagged = [("cheapest", "JJ"), ("flights", "NNS")]
+    assert relative_clause("cheap flights now", tagged) == "cheap flights now that i would ask about"
+
+
+def test_the_stage():
+    topics = pd.DataFrame({"qid": ["1", "2"], "query": ["cheap flights", "cheap flights"], "other": [1, 2]})
+    out = RewriteQueries("keywords")(topics.assign(query=["the cheap flights", "flights"]))
+    assert out["query"].tolist() == ["cheap flights", "flights"] and out["query_0"].tolist() == ["the cheap flights", "flights"]
+    assert set(out.columns) == {"qid", "query", "query_0", "other"}
+    calls = []
+
+    def loud(query):
+        calls.append(query)
+        return query.upper()
+
+    assert RewriteQueries(loud)(topics)["query"].tolist() == ["CHEAP FLIGHTS"] * 2
+    assert calls == ["cheap flights"] and rewrite_name(loud) == "loud"
+    assert RewriteQueries("keywords") == RewriteQueries("keywords") != RewriteQueries()
+    assert pt.inspect.transformer_inputs(RewriteQueries()) == [["query"]]
+
+
+@pytest.mark.parametrize("rewrite", ["paraphrase", None, 3, lambda query: None])
+def test_bad_rewrites(rewrite):
+    with pytest.raises(InputError, match="rewrite"):
+        RewriteQueries(rewrite)(pd.DataFrame({"qid": ["1"], "query": ["tea"]}))
+
+
+def test_all_rules_have_names():
+    assert list(REWRITES) == ["noun_phrases", "question_frame", "relative_clause", "keywords"]

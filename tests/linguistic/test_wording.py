@@ -1,0 +1,157 @@
+"""The same needs in other words: a ranker that fails on complex wording, one that does not, and what cannot be asked again."""
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from ir_measures import nDCG
+from scipy import stats
+
+from pyterrier_debias import InputError, PlantedCollection, PlantedRanker, System
+from pyterrier_debias.collections.planted_rankers import wording_complexity
+from pyterrier_debias.linguistic.rewrites import rewritten
+from pyterrier_debias.linguistic.slope import within_slope
+from pyterrier_debias.linguistic.wording import COLUMNS, WordingSensitivity
+
+PLANTED = PlantedCollection(2, topics=30, passages=300, pooling=0.0, survivorship=0.0, linguistic=1.0)
+TOPICS, QRELS = PLANTED.get_topics(), PLANTED.get_qrels()
+RUN = PLANTED.get_runs()["bm25"].merge(TOPICS[["qid", "query"]], on="qid")
+CANDIDATES = PLANTED.text_loader()(RUN[RUN["rank"] < 20])
+COMPLEXITY = pt.apply.generic(lambda topics: topics.assign(complexity=topics["query"].map(wording_complexity)))
+OPTIONS = {"complexity": COMPLEXITY, "draws": 499, "measures": ["nDCG@10"]}
+
+
+def probe(strength, **options):
+    ranker = PlantedRanker("linguistic", strength=strength, seed=2)
+    return WordingSensitivity(ranker, **{**OPTIONS, **options}).evaluate(CANDIDATES, QRELS, topics=TOPICS)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return probe(1.0)
+
+
+def test_rankings_are_those_of_rewritten_queries(found):
+    texts = TOPICS["query"].tolist()
+    new = dict(zip(TOPICS["qid"], rewritten(texts, "keywords")))
+    ranker = PlantedRanker("linguistic", strength=1.0, seed=2)
+    expected = ranker(CANDIDATES.assign(query=CANDIDATES["qid"].map(new)))
+    own = found.rankings[found.rankings["arm"] == "keywords"]
+    merged = own.merge(expected, on=["qid", "docno"], suffixes=("", "_expected"))
+    assert len(merged) == len(CANDIDATES) and (merged["score"] == merged["score_expected"]).all()
+    assert list(found.rankings.columns) == COLUMNS
+    means = pt.Evaluate(expected, QRELS, [nDCG @ 10])["nDCG@10"]
+    row = found.table.set_index("comparison").loc["keywords - original"]
+    assert row["after"] == pytest.approx(means) and row["difference"] == pytest.approx(row["after"] - row["before"])
+
+
+def test_differences_are_paired(found):
+    own = found.per_query.set_index("qid")
+    for arm in ("noun_phrases", "question_frame", "relative_clause", "keywords"):
+        row = found.table.set_index("comparison").loc[f"{arm} - original"]
+        change = own[arm] - own["original"]
+        assert row["difference"] == pytest.approx(change.mean()) and row["low"] <= row["difference"] <= row["high"]
+        draws = {"permutation_type": "samples", "n_resamples": 1_999, "rng": np.random.default_rng(0)}
+        assert row["p"] == pytest.approx(stats.permutation_test((change,), np.mean, **draws).pvalue, abs=0.06)
+        texts = found.wordings.pivot(index="qid", columns="arm", values="query")
+        assert row["changed"] == (texts[arm] != texts["original"]).sum() and row["n"] == 30
+        x = found.wordings.pivot(index="qid", columns="arm", values="complexity")
+        assert row["complexity"] == pytest.approx((x[arm] - x["original"]).mean() / x["original"].std(ddof=0))
+    assert found.table.set_index("comparison").loc["keywords - original", "complexity"] < 0
+
+
+def test_the_slope_is_that_within_needs(found):
+    arms = ["original", "noun_phrases", "question_frame", "relative_clause", "keywords"]
+    y = found.per_query.set_index("qid").sort_index()[arms].to_numpy()
+    x = found.wordings.pivot(index="qid", columns="arm", values="complexity").sort_index()[arms].to_numpy()
+    expected = within_slope(y, x, draws=499)
+    slope = found.slopes["nDCG@10"]
+    assert (slope.slope, slope.p, slope.n) == (pytest.approx(expected.slope), expected.p, 30)
+    assert "nDCG@10 per sd" in repr(found)
+
+
+def test_a_ranker_that_fails_on_complex_wording_is_found_out(found):
+    assert found.slopes["nDCG@10"].p <= 0.01 and found.slopes["nDCG@10"].per_sd.high < 0
+    row = found.table.set_index("comparison").loc["keywords - original"]
+    assert row["difference"] > 0.1 and row["p"] <= 0.01
+
+
+def test_difficult_needs_in_complex_words_are_not_mistaken_for_it():
+    """In this collection difficult needs are asked in complex words: quality goes with complexity, and wording is not the cause."""
+    blind = probe(0.0)
+    y = blind.per_query.set_index("qid")["original"]
+    x = TOPICS.set_index("qid")["query"].map(wording_complexity)
+    assert stats.spearmanr(x, y[x.index]).pvalue < 0.001
+    assert blind.slopes["nDCG@10"].p > 0.05 and (blind.table["p"] > 0.05).all()
+
+
+def test_topics_are_enough_for_what_retrieves():
+    retriever = pt.apply.generic(lambda topics: PlantedRanker(strength=0.0)(CANDIDATES.drop(columns=["query"]).merge(topics[["qid", "query"]])))
+    retriever.transform_outputs = lambda columns: ["qid", "query", "docno", "score", "rank"]
+    system = System("retriever", retriever)
+    asked = WordingSensitivity(system, rewrites=["keywords", str.upper], **OPTIONS).evaluate(TOPICS, QRELS)
+    assert asked.table["comparison"].tolist() == ["keywords - original", "upper - original"]
+    ranker = WordingSensitivity(PlantedRanker(strength=0.0), rewrites=["keywords"], **OPTIONS).evaluate(CANDIDATES, QRELS)
+    pd.testing.assert_frame_equal(asked.table.iloc[:1], ranker.table)
+    with_ranker = System("both", pt.Transformer.from_df(RUN) >> PLANTED.text_loader(), PlantedRanker(strength=0.0))
+    deep = WordingSensitivity(with_ranker, rewrites=["keywords"], depth=20, **OPTIONS).evaluate(TOPICS, QRELS)
+    pd.testing.assert_frame_equal(deep.table, ranker.table)
+
+
+def test_rows_may_come_in_any_order(found):
+    ranker = PlantedRanker("linguistic", strength=1.0, seed=2)
+    again = WordingSensitivity(ranker, **OPTIONS).evaluate(CANDIDATES.sample(frac=1, random_state=0), QRELS, topics=TOPICS)
+    pd.testing.assert_frame_equal(again.table, found.table)
+    assert again.slopes["nDCG@10"].p == found.slopes["nDCG@10"].p
+
+
+def test_a_query_without_candidates_counts_nothing():
+    some = CANDIDATES[CANDIDATES["qid"] != TOPICS["qid"][0]]
+    ranker = PlantedRanker(strength=0.0)
+    found = WordingSensitivity(ranker, rewrites=["keywords"], **OPTIONS).evaluate(some, QRELS, topics=TOPICS)
+    row = found.per_query.set_index("qid").loc[TOPICS["qid"][0]]
+    assert (row["original"], row["keywords"]) == (0, 0) and (found.table["n"] == 30).all()
+
+
+def test_linguistic_complexity_is_the_default():
+    found = probe(0.0, complexity=None, rewrites=["keywords"])
+    assert found.wordings["complexity"].notna().all()
+
+
+def test_what_was_made_from_the_query_before_is_dropped():
+    seen = []
+
+    def ranker(frame):
+        seen.append(set(frame.columns))
+        return frame.assign(score=1.0)
+
+    stage = pt.apply.generic(ranker)
+    WordingSensitivity(stage, rewrites=["keywords"], **OPTIONS)(CANDIDATES.assign(query_vec=1.0, query_0="kept"))
+    assert all("query_vec" not in columns and "query_0" in columns for columns in seen) and len(seen) >= 2
+
+
+def test_empty_in_empty_out():
+    out = WordingSensitivity(PlantedRanker())(CANDIDATES.iloc[:0])
+    assert len(out) == 0 and list(out.columns) == COLUMNS
+
+
+def test_bad_input():
+    run = System("run", pt.Transformer.from_df(RUN))
+    with pytest.raises(InputError, match="cannot be asked again in other words"):
+        WordingSensitivity(run).evaluate(TOPICS, QRELS)
+    for options, message in (
+        ({"rewrites": []}, "rewrites="),
+        ({"rewrites": "keywords"}, "must be a list"),
+        ({"rewrites": ["paraphrase"]}, "'paraphrase'"),
+        ({"rewrites": ["keywords", "keywords"]}, "one name"),
+        ({"depth": 0}, "depth"),
+        ({"measures": ["nDGC@10"]}, "nDGC"),
+    ):
+        with pytest.raises(InputError, match=message):
+            WordingSensitivity(PlantedRanker(), **options)(CANDIDATES)
+    with pytest.raises(InputError, match="no judgements"):
+        WordingSensitivity(PlantedRanker()).evaluate(CANDIDATES)
+    with pytest.raises(InputError, match="give a ranker"):
+        WordingSensitivity("bm25")(CANDIDATES)
+    with pytest.raises(InputError, match="no qid is in both"):
+        WordingSensitivity(PlantedRanker()).evaluate(CANDIDATES, QRELS.assign(qid="other"))
