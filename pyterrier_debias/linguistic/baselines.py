@@ -82,9 +82,7 @@ def reverse_weights(complexity: np.ndarray) -> np.ndarray:
 class ReverseComplexity:
     """Example weights: the more complex a query, the less it counts ("LC as Rev Weight" of Cheng and Amiri).
 
-    The weights are those of :func:`reverse_weights` over the training queries. What a loss makes of them is its own affair:
-    losses of pairs multiply by them, ``'infonce'`` also takes them as multiplicities of the negatives. To weigh each query's
-    loss and nothing else use it with :func:`weighted_loss`.
+    The weights are those of :func:`reverse_weights` over the training queries; each is a factor of its query's loss.
 
     Args:
         column: The column of the candidates that holds the complexity of the query.
@@ -92,7 +90,7 @@ class ReverseComplexity:
     When not to use it: as a cure. It takes from complex queries what they could teach; the paper has it as a rival.
 
     Example:
-        ``Training(loss=weighted_loss, weights=ReverseComplexity())``, behind ``LinguisticComplexity()``.
+        ``Training(loss='infonce', weights=ReverseComplexity())``, behind ``LinguisticComplexity()``.
     """
 
     column: str = "complexity"
@@ -114,32 +112,6 @@ class ReverseComplexity:
         return {"column": self.column, "_known": []}
 
 
-def weighted_loss(
-    scores: torch.Tensor,
-    *,
-    labels: torch.Tensor | None = None,
-    mask: torch.Tensor | None = None,
-    weights: torch.Tensor | None = None,
-) -> torch.Tensor:
-    r"""Softmax over candidates, in which weights belong to queries: the mean of :math:`-w \log p(d^+)`.
-
-    Args:
-        scores: Shape [B, n], positive first.
-        labels: Not read.
-        mask: Shape [B, n], False where there is no document.
-        weights: Shape [B] or [B, n], of which the first column is read.
-
-    Returns:
-        A scalar.
-
-    Example:
-        >>> import torch
-        >>> round(float(weighted_loss(torch.zeros(1, 2), weights=torch.full((1, 2), 2.0))), 4)
-        1.3863
-    """
-    return info_nce(scores, mask=mask, weights=None if weights is None else weights.reshape(len(scores), -1)[:, 0])
-
-
 def weighted_probability(
     scores: torch.Tensor,
     *,
@@ -150,26 +122,26 @@ def weighted_probability(
     r"""The mean of :math:`-\log\,(w\, p(d^+))`: the weight on the probability, as the paper words its rival.
 
     **It trains as without weights:** :math:`-\log (w p) = -\log w - \log p`, and the first term has no gradient. It is here so
-    that this can be looked at; a weight that does something is that of :func:`weighted_loss`.
+    that this can be looked at; a weight that does something is one of the loss, as every other loss has it.
 
     Args:
         scores: Shape [B, n], positive first.
         labels: Not read.
         mask: Shape [B, n], False where there is no document.
-        weights: Shape [B] or [B, n], of which the first column is read; raised to 1e-6, as the most complex query has 0.
+        weights: Shape [B]; raised to 1e-6, as the most complex query has 0.
 
     Returns:
         A scalar.
 
     Example:
         >>> import torch
-        >>> round(float(weighted_probability(torch.zeros(1, 2), weights=torch.full((1, 2), 2.0))), 4)
+        >>> round(float(weighted_probability(torch.zeros(1, 2), weights=torch.full((1,), 2.0))), 4)
         0.0
     """
     plain = info_nce(scores, mask=mask)
     if weights is None:
         return plain
-    scores, mask, weights = prepared(scores, mask, weights.reshape(len(scores), -1)[:, 0])
+    scores, mask, weights = prepared(scores, mask, weights)
     return plain - mean_over(weights.clamp(min=1e-6).log(), mask[:, :1], weights.new_ones(()))
 
 

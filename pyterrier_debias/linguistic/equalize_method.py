@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +10,7 @@ import numpy as np
 import torch
 
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.training.examples import Example, Examples
+from pyterrier_debias.training.examples import Example, Examples, run_length
 from pyterrier_debias.training.groups import Groups
 from pyterrier_debias.training.method import Method, Ranking
 from pyterrier_debias.training.options import Training
@@ -160,9 +158,8 @@ def drawn_rows(groups: Groups, training: Training) -> np.ndarray:
     Returns:
         Rows of ``Groups.rows``, ascending.
     """
-    effective = training.batch_size * training.accumulation * int(os.environ.get("WORLD_SIZE", "1"))
     examples = Examples(groups, training, 0)
-    steps = training.max_steps or max(1, math.ceil(training.epochs * len(examples.units) / effective))
+    steps, effective = run_length(training, len(examples.units))
     drawn = np.zeros(len(groups.rows), dtype=bool)
     there = sum(len(group.positives) + len(group.pool) for group in groups.groups)
     for position in range(steps * effective):

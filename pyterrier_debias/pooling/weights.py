@@ -258,19 +258,21 @@ class Coupling:
             scores: Its scores, shape [B, n], positive first.
             weights: What each pair counts, shape [B, n-1].
             valid: Which places hold a pair, shape [B, n-1].
-            known: Weights that were given beforehand, shape [B, n]; the positive's counts for the listwise term as a whole.
+            known: Weights that were given beforehand: shape [B] for whole examples, or [B, n], of which the positive's counts for
+                the listwise term as a whole.
 
         Returns:
             A scalar.
         """
         import torch
 
-        own = torch.ones_like(_exact(scores)) if known is None else known
-        weights = weights * own[:, 1:]
+        known = torch.ones_like(_exact(scores[:, 0])) if known is None else known
+        whole, each = (known[:, None], 1.0) if known.ndim == 1 else (known[:, :1], known[:, 1:])
         if self.loss == "pairs":
-            return weighted_mean(pair_losses(scores), weights, valid, self.reduction)
+            each = whole if known.ndim == 1 else each
+            return weighted_mean(pair_losses(scores), weights * each, valid, self.reduction)
         mask = torch.cat([valid.any(dim=1, keepdim=True), valid], dim=1)
-        return info_nce(scores, mask=mask, weights=torch.cat([own[:, :1].to(weights.dtype), weights], dim=1))
+        return info_nce(scores, mask=mask, weights=torch.cat([whole.to(weights.dtype), weights * each], dim=1))
 
 
 def _exact(values: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,8 @@ the number of processes, or on what was drawn before. So a run that is resumed a
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +31,7 @@ class Example:
         docnos: n documents, positives first.
         texts: Their texts, augmented.
         labels: Their grades, shape [n]; 0 for what is not judged.
-        weights: Their weights, shape [n].
+        weights: Their weights, shape [n], or that of the whole example, shape [].
         rows: Their rows among ``Groups.rows``, shape [n].
         relevant: Docnos of all documents that are judged relevant for the query.
     """
@@ -44,6 +46,20 @@ class Example:
     weights: np.ndarray
     rows: np.ndarray
     relevant: frozenset[str]
+
+
+def run_length(training: Training, units: int) -> tuple[int, int]:
+    """How long a run is.
+
+    Args:
+        training: The options.
+        units: What an epoch shows; see :attr:`Examples.units`.
+
+    Returns:
+        Steps of the optimiser, and examples of a step over all processes (``WORLD_SIZE``).
+    """
+    effective = training.batch_size * training.accumulation * int(os.environ.get("WORLD_SIZE", "1"))
+    return training.max_steps or max(1, math.ceil(training.epochs * units / effective)), effective
 
 
 class Examples:

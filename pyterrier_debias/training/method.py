@@ -93,7 +93,8 @@ class Candidates:
         mask: Which places of the batch hold a document, shape [B, n]; with ``in_batch`` n is the number of distinct documents, a
             row's own first.
         grades: Grades, shape [B, n].
-        weights: Weights, shape [B, n]; other examples' documents take the weight of the row's positive.
+        weights: Weights, shape [B] where examples are weighed as a whole, else [B, n], in which other examples' documents take
+            the weight of the row's positive.
         docs: The distinct documents.
         columns: Which of ``docs`` stands at each place, shape [B, n].
     """
@@ -109,17 +110,20 @@ class Candidates:
         self.columns = np.zeros(shape, dtype=np.int64)
         self.mask = np.zeros(shape, dtype=bool)
         self.grades = np.zeros(shape, dtype=np.float32)
-        self.weights = np.zeros(shape, dtype=np.float32)
+        whole = all(example.weights.ndim == 0 for example in examples)
+        self.weights = np.array([e.weights for e in examples]) if whole else np.zeros(shape, dtype=np.float32)
         for row, (example, mine) in enumerate(zip(examples, own)):
             end = len(mine)
             self.columns[row, :end], self.mask[row, :end] = mine, True
-            self.grades[row, :end], self.weights[row, :end] = example.labels, example.weights
+            self.grades[row, :end] = example.labels
+            if not whole:
+                self.weights[row] = example.weights.flat[0]
+                self.weights[row, :end] = example.weights
             if in_batch:
                 seen, known = set(mine), {*example.docnos, *example.relevant}
                 others = [at for at in range(width) if at not in seen]
                 self.columns[row, end:] = others
                 self.mask[row, end:] = [docnos[at] not in known for at in others]
-                self.weights[row, end:] = example.weights[0]
 
     def pairs(self) -> tuple[list[str], list[str]]:
         """Queries and documents of all places that hold one, row by row."""
@@ -148,7 +152,7 @@ class Ranking(Method):
         return {"ranker": self.network}
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-        """Tokenised texts (``text_...``), ``mask``, ``grades`` and ``weights`` of shape [B, n]."""
+        """Tokenised texts (``text_...``), ``mask`` and ``grades`` of shape [B, n], ``weights`` of that shape or [B]."""
         found = Candidates(examples, in_batch=self.in_batch)
         batch = {name: torch.from_numpy(getattr(found, name)) for name in ("mask", "grades", "weights")}
         if self.in_batch and hasattr(self.ranker, "forward_matrix"):

@@ -28,7 +28,7 @@ from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.files import write_whole
-from pyterrier_debias.training.examples import Example, Examples
+from pyterrier_debias.training.examples import Example, Examples, run_length
 from pyterrier_debias.training.groups import Groups
 from pyterrier_debias.training.method import Method
 from pyterrier_debias.training.options import Training
@@ -66,9 +66,8 @@ def train(
     _check(ranker, method, training)
     started, started_from = time.monotonic(), ranker.fingerprint()
     world = int(os.environ.get("WORLD_SIZE", "1"))
-    effective = training.batch_size * training.accumulation * world
     per_epoch = Examples(groups, training, 0).units
-    steps = training.max_steps or max(1, math.ceil(training.epochs * len(per_epoch) / effective))
+    steps, effective = run_length(training, len(per_epoch))
     examples = Examples(groups, training, steps * effective)
     record = {
         "data": groups.fingerprint,
@@ -398,7 +397,12 @@ class _Trainer(transformers.Trainer):
                 "query": example.query,
                 "documents": [
                     {"docno": docno, "label": float(label), "weight": float(weight), "text": text}
-                    for docno, label, weight, text in zip(example.docnos, example.labels, example.weights, example.texts)
+                    for docno, label, weight, text in zip(
+                        example.docnos,
+                        example.labels,
+                        np.broadcast_to(example.weights, len(example.docnos)),
+                        example.texts,
+                    )
                 ],
                 "scores": None if scores is None else [float(score) for score in scores[row].detach().float().cpu()],
             }

@@ -29,7 +29,7 @@ class ExampleWeights(Protocol):
             rows: The example's rows, its positive first.
 
         Returns:
-            One finite weight of at least 0 for the whole example, or one for each row; see
+            One finite weight of at least 0 for the whole example, or one for each row, and always the same of the two; see
             :mod:`pyterrier_debias.training.losses` for what each loss makes of them.
         """
 
@@ -72,20 +72,21 @@ def weights_of(weights: ExampleWeights | None, groups: Groups, group: Group, row
         rows: The example's rows.
 
     Returns:
-        float32, one a row.
+        float32, of shape [] for the whole example, or one a row.
 
     Raises:
         InputError: Where a weight is negative, missing or infinite.
     """
     if weights is None:
-        return np.ones(len(rows), dtype=np.float32)
+        return np.ones((), dtype=np.float32)
     try:
-        found = np.broadcast_to(np.asarray(weights.weigh(groups, group, rows), dtype=np.float32), (len(rows),))
+        found = np.asarray(weights.weigh(groups, group, rows), dtype=np.float32)
+        np.broadcast_to(found, (len(rows),))
     except (TypeError, ValueError) as error:
         raise InputError(f"training: {weights!r} gives query {group.qid!r} weights that are no numbers ({error})") from error
     if not (np.isfinite(found) & (found >= 0)).all():
         raise InputError(
-            f"training: {weights!r} gives query {group.qid!r} the weight {found[~(np.isfinite(found) & (found >= 0))][0]}; "
+            f"training: {weights!r} gives query {group.qid!r} the weight {found[~(np.isfinite(found) & (found >= 0))].flat[0]}; "
             f"weights must be finite and at least 0"
         )
     return found

@@ -8,7 +8,7 @@ from pyterrier_debias import TK, BiEncoder, ColumnWeights, CrossEncoder, MultiVe
 from pyterrier_debias.pooling.cet import CETReranker
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import LOSSES
-from tests.training.worlds import candidates, qrels, training
+from tests.training.worlds import candidates, no_dropout, qrels, training
 
 RANKERS = {
     "CrossEncoder": lambda tiny: CrossEncoder(tiny()),
@@ -65,6 +65,17 @@ def test_every_loss_and_weight_trains_every_ranker(name, hook, tiny):
         found[weights] = losses_of(ranker)[0]
     assert found["none"] != found["query"]
     assert found["none"] != found["document"] or hook == "hinge"
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_weight_of_a_query_is_a_factor_of_its_loss(hook, tiny):
+    """Weights of 1/2 for every query halve the loss, whatever it makes of documents' weights."""
+    losses = []
+    for ease in (1.0, 0.5):
+        ranker = no_dropout(BiEncoder(tiny("build_sentence_transformer")))
+        ranker.training = small(max_steps=1, weights=ColumnWeights("ease"), **HOOKS[hook])
+        losses += losses_of(ranker.fit(candidates().assign(ease=ease), qrels()))
+    assert losses[1] == pytest.approx(losses[0] / 2, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", RANKERS)

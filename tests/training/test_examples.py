@@ -35,7 +35,7 @@ def test_each_positive_is_shown_once_an_epoch_with_negatives_from_its_pool():
         assert set(example.docnos[1:]) < {f"d{number}-{place}" for place in range(4)}
         assert example.labels.tolist() == [int(example.docnos[0][-1]) - 3, 0, 0, 0]
         assert example.relevant == {f"d{number}-4", f"d{number}-5"}
-        assert example.weights.tolist() == [1, 1, 1, 1]
+        assert example.weights.tolist() == 1
 
 
 def test_nothing_depends_on_the_order_of_rows_or_of_access():
@@ -129,7 +129,7 @@ def test_weights_from_columns():
     frame = candidates().assign(ease=lambda f: f["qid"].str[1:].astype(float), trust=lambda f: f["rank"] / 10)
     assert isinstance(ColumnWeights("ease"), ExampleWeights)
     example = examples(frame, weights=ColumnWeights("ease"))[0]
-    assert example.weights.tolist() == [float(example.qid[1:])] * 2
+    assert example.weights.tolist() == float(example.qid[1:])
     example = examples(frame, weights=ColumnWeights("trust", per="document"))[0]
     assert np.allclose(example.weights, [int(docno[-1]) / 10 for docno in example.docnos])
 
