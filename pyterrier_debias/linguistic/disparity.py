@@ -623,6 +623,5 @@ def _test(test: str, found: Interval, **more: Any) -> dict[str, Any]:
 def _frame(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
     """Rows as a frame whose columns have one type, whether there are rows or not."""
     words = {"name", "measure", "dataset", "group", "test", "index", "convention"}
-    frame = pd.DataFrame(list(rows), columns=list(columns))
-    frame = frame.assign(**{c: frame[c].fillna("") for c in columns if c in words and c in ("group", "convention")})
+    frame = pd.DataFrame([{**dict.fromkeys(words & set(columns), ""), **row} for row in rows], columns=list(columns))
     return frame.astype({c: "str" if c in words else "int64" if c == "n" else "float64" for c in columns})

@@ -1,0 +1,218 @@
+"""The linguistic room: what it says, over which values, and how often it is wrong."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyterrier as pt
+import pytest
+
+from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, open_dataset, plots
+from pyterrier_debias.collections.planted_rankers import wording_complexity
+from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, findings_frame
+from pyterrier_debias.linguistic import audit as room
+from pyterrier_debias.linguistic.audit import ROOM, prepared_topics
+from pyterrier_debias.linguistic.slope import design, partial_slope
+from pyterrier_debias.linguistic.wording import WordingSensitivity
+from pyterrier_debias.statistics import binomial_interval
+from pyterrier_debias.systems import Context
+
+PLANTED = PlantedCollection(4, topics=40, passages=400, linguistic=0.0, pooling=0.0, survivorship=0.0)
+TOPICS = PLANTED.get_topics().assign(complexity=lambda topics: topics["query"].map(wording_complexity))
+QRELS = PLANTED.get_qrels()
+BM25 = pt.Transformer.from_df(PLANTED.get_runs()["bm25"])
+SYSTEMS = [
+    System("run", BM25),
+    System("blind", BM25 >> PLANTED.text_loader(), PlantedRanker("linguistic", strength=0.0)),
+    System("biased", BM25 >> PLANTED.text_loader(), PlantedRanker("linguistic", strength=1.0)),
+]
+REWORDED = ["noun_phrases - original", "question_frame - original", "relative_clause - original", "keywords - original"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_draws():
+    whole, room._RESAMPLES = room._RESAMPLES, 999
+    yield
+    room._RESAMPLES = whole
+
+
+@pytest.fixture(scope="module")
+def context():
+    return Context(SYSTEMS, PLANTED, TOPICS, QRELS, depth=20, seed=1)
+
+
+@pytest.fixture(scope="module")
+def result(context, few_draws):
+    return ROOM.run(context)
+
+
+@pytest.fixture(scope="module")
+def findings(result):
+    return findings_frame(result.findings)
+
+
+def test_needs_words():
+    assert ROOM.name == "linguistic" and ROOM.needs(SYSTEMS[0], PLANTED) is None and ROOM.needs(SYSTEMS[0], object()) is None
+    wordless = Collection("w", corpus=PLANTED.corpus, topics={"t": TOPICS[["qid", "query"]]}, qrels={"t": QRELS})
+    wordless.get_topics = lambda: TOPICS[["qid"]]
+    assert "'query'" in ROOM.needs(SYSTEMS[0], wordless)
+    wordless.get_topics = lambda: TOPICS[["qid", "complexity"]]
+    assert ROOM.needs(SYSTEMS[0], wordless) is None
+
+
+def test_one_primary_test_a_system(findings):
+    primary = findings[findings["primary"]].set_index("system")
+    assert list(primary.index) == ["run", "blind", "biased"]
+    assert (primary["measure"] == "slope of nDCG@10").all() and (primary["group"] == "complexity").all()
+    assert primary.loc["biased", "value"] < -0.05 and primary.loc["biased", "p"] <= 0.01
+    assert primary.loc["blind", "p"] > 0.05
+    row = primary.loc["biased"]
+    assert f"falls by {-row['value']:.3f}" in row["text"] and f"[{row['low']:+.3f}, {row['high']:+.3f}]" in row["text"]
+    assert "given the number of relevant documents (logarithm) and the type of the query" in row["text"]
+
+
+def test_the_primary_figure_is_the_partial_slope(findings, context):
+    values = per_query(context.results(SYSTEMS[2]), QRELS, ["nDCG@10"], sorted(TOPICS["qid"]))["nDCG@10"]
+    topics = TOPICS.set_index("qid").loc[values.index].reset_index()
+    counts = QRELS[QRELS["label"] > 0].groupby("qid").size()
+    topics = topics.assign(relevant=np.log(topics["qid"].map(counts)))
+    expected = partial_slope(values, topics["complexity"], design(topics, ["relevant", "type"]), draws=999, seed=1)
+    row = findings[findings["primary"] & (findings["system"] == "biased")].iloc[0]
+    found = expected.per_sd
+    assert (row["value"], row["low"], row["high"]) == pytest.approx((found.estimate, found.low, found.high))
+    assert row["p"] == expected.p and row["n"] == 40
+
+
+def test_what_is_said_of_each_system(findings):
+    own = findings[findings["system"] == "biased"].set_index(["measure", "group"])
+    figures = [
+        ("nDCG@10", "all queries"), ("sigma of nDCG@10", "all queries"), ("c_v of nDCG@10", "all queries"),
+        ("slope of nDCG@10", "complexity"), ("share of nDCG@10", "complexity"), ("slope of nDCG@10", "beyond length"),
+        ("rho of nDCG@10", "complexity"), ("nDCG@10", "easy"), ("nDCG@10", "medium"), ("nDCG@10", "hard"),
+        ("gap of nDCG@10", "best - worst"), *(("nDCG@10", group) for group in REWORDED), ("slope of nDCG@10", "within needs"),
+    ]  # fmt: skip
+    assert list(own.index) == figures
+    assert own.loc[figures[2], "value"] == pytest.approx(own.loc[figures[1], "value"] / own.loc[figures[0], "value"])
+    assert own.loc[figures[7], "value"] > own.loc[figures[9], "value"]
+    assert own.loc[("gap of nDCG@10", "best - worst"), "value"] > own.loc[("gap of nDCG@10", "best - worst"), "noise_floor"]
+    assert "whatever its cause" in own.loc[figures[1], "convention"] and "whatever its cause" in own.loc[figures[1], "text"]
+    assert own.loc[("nDCG@10", "keywords - original"), "value"] > 0.05
+    # A run cannot be asked again.
+    assert not set(findings.loc[findings["system"] == "run", "group"]) & {*REWORDED, "within needs"}
+
+
+def test_rewrites_are_those_of_the_probe(findings, context):
+    probe = WordingSensitivity(SYSTEMS[2].ranker, measures=["nDCG@10"], draws=999, seed=1)
+    found = probe.evaluate(context.candidates(SYSTEMS[2]), QRELS, topics=TOPICS)
+    own = findings[(findings["system"] == "biased") & findings["group"].isin(REWORDED)]
+    for ours, theirs in (("value", "difference"), ("low", "low"), ("high", "high"), ("p", "p")):
+        if ours in ("low", "high"):
+            assert own[ours].to_numpy() == pytest.approx(found.table[theirs].to_numpy(), abs=0.01)
+        else:
+            assert own[ours].to_numpy() == pytest.approx(found.table[theirs].to_numpy())
+
+
+def test_values_stand_behind_findings(result, findings):
+    values = result.per_query
+    assert list(values.columns) == PER_QUERY_COLUMNS
+    assert not values.duplicated(["system", "measure", "group", "qid"]).any()
+    means = values.groupby(["system", "measure", "group"])["value"].agg(["mean", "size"])
+    compared = 0
+    for row in findings.itertuples():
+        if (row.system, row.measure, row.group) in means.index:
+            assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.group), "mean"])
+            assert row.n == means.loc[(row.system, row.measure, row.group), "size"]
+            compared += 1
+    assert compared == 3 * 6 + 2 * 5
+
+
+def test_every_finding_says_what_it_is(findings):
+    assert (findings["bias"] == "linguistic").all()
+    assert findings["text"].str.fullmatch(r"(run|blind|biased): .*\.", flags=16).all()
+    assert (findings.loc[findings["group"] != "all queries", "convention"] != "").all()
+
+
+def test_figures_show_every_system(result):
+    assert [figure.name for figure in result.figures] == ["curve", "thirds", "rewrites"]
+    for figure in result.figures:
+        axes = plots.new_axes()
+        figure.draw(axes)
+        assert "40 queries" in axes.get_xlabel() and "40" in figure.caption
+        assert {"blind", "biased"} <= set(axes.get_legend_handles_labels()[1])
+        plots.close(axes.figure)
+
+
+def test_the_whole_audit():
+    systems = {system.name: system for system in SYSTEMS}
+    found = audit(systems, PLANTED, topics=TOPICS, rooms=[ROOM], baseline="blind", depth=20, seed=1)
+    assert not len(found.failed) and not len(found.skipped)
+    against = found.findings.query("group == 'complexity, vs blind'").set_index("system")
+    assert against.loc["biased", "value"] < -0.05 and against.loc["biased", "p"] < 0.01 and against.loc["run", "p"] > 0.01
+    assert type(found).from_json(found.to_json()).findings.equals(found.findings)
+    assert "standard deviation" in found.to_html()
+
+
+def test_complexity_is_computed_where_topics_have_none(context):
+    topics, controls, how = prepared_topics(TOPICS.drop(columns="complexity"), QRELS)
+    assert topics["complexity"].notna().all() and "LinguisticComplexity" in how and controls == ["relevant", "type"]
+    alone = ROOM.run(replace(context, systems=SYSTEMS[:1], topics=TOPICS.drop(columns="complexity")))
+    assert [f.n for f in alone.findings if f.primary] == [40] and len(alone.figures) == 2
+
+
+def test_topics_of_one_complexity(context):
+    same = ROOM.run(replace(context, systems=SYSTEMS[:1], topics=TOPICS.assign(complexity=1.0)))
+    assert not any(f.primary for f in same.findings)
+    assert any("nothing can be said of complexity" in f.text for f in same.findings)
+
+
+def test_topics_without_words(context):
+    bare = ROOM.run(replace(context, systems=SYSTEMS[:1], topics=TOPICS[["qid", "complexity"]], _ranked={}, _retrieved=[]))
+    groups = {finding.group for finding in bare.findings}
+    assert "complexity" in groups and "beyond length" not in groups
+
+
+def test_what_the_ranker_may_have_read_before(context):
+    derived = BM25 >> PLANTED.text_loader() >> pt.apply.generic(lambda frame: frame.assign(query_vec=0.0))
+    found = ROOM.run(replace(context, systems=[System("vectors", derived, PlantedRanker(strength=0.0))]))
+    assert any(f.primary for f in found.findings) and not {f.group for f in found.findings} & set(REWORDED)
+
+
+def test_no_systems():
+    nothing = ROOM.run(Context([], PLANTED, TOPICS, QRELS))
+    assert (list(nothing.findings), len(nothing.per_query), list(nothing.figures)) == ([], 0, [])
+
+
+def test_trec_deep_learning(shared_data):
+    """A real collection: the figures add up, and a run is not asked again."""
+    dataset = open_dataset(shared_data / "msmarco_trec_dl", split="dl19")
+    found = audit({"bm25": dataset.get_runs()["bm25"]}, dataset, rooms=[ROOM])
+    own = found.findings.set_index(["measure", "group"])
+    assert own.loc[("nDCG@10", "all queries"), "value"] == pytest.approx(0.5058, abs=5e-5)
+    assert own.loc[("c_v of nDCG@10", "all queries"), "value"] == pytest.approx(0.53, abs=0.1)  # .25 / .48 in the paper
+    assert not len(found.failed) and own["primary"].sum() == 1
+
+
+def p_values(strength, seeds, topics):
+    """p of the primary test over planted worlds; `benchmarks/linguistic_calibration.py` does more."""
+    found = []
+    for seed in seeds:
+        planted = PlantedCollection(seed, topics=topics, passages=10 * topics, linguistic=0.0, pooling=0.0, survivorship=0.0)
+        asked = planted.get_topics().assign(complexity=lambda topics: topics["query"].map(wording_complexity))
+        qrels = planted.get_qrels().query("label > 0")
+        run = planted.get_runs()["bm25"].query("rank < 20").merge(asked[["qid", "query"]], on="qid")
+        results = PlantedRanker("linguistic", strength=strength, seed=seed)(planted.text_loader()(run))
+        known, controls, _ = prepared_topics(asked, qrels)
+        values = per_query(results, qrels, ["nDCG@10"], list(known["qid"]))["nDCG@10"]
+        found.append(partial_slope(values, known["complexity"], design(known, controls), draws=199, seed=seed).p)
+    return np.array(found)
+
+
+def test_false_alarms_are_as_rare_as_they_claim():
+    p = p_values(0.0, range(20), 24)
+    interval = binomial_interval(int((p <= 0.05).sum()), len(p))
+    assert interval.low <= 0.05 <= interval.high
+    assert 0.3 < p.mean() < 0.7
+
+
+def test_a_planted_bias_is_found():
+    assert (p_values(1.0, range(3), 80) <= 0.05).all()
