@@ -1,7 +1,7 @@
 """Indices of linguistic complexity on real queries: how fast, how many of them say anything, and how far taggers agree.
 
     NLTK_DATA=nltk_data python benchmarks/complexity.py --queries "MS MARCO dev=queries.dev.small.tsv.gz" \\
-        --queries NFCorpus=nfcorpus/queries.jsonl.gz --queries SQuAD=squad_dev_v1.1.json.gz [--out complexity_backends.inc]
+        --queries NFCorpus=nfcorpus/queries.jsonl.gz --queries SQuAD=squad_dev_v1.1.json.gz [--out pyterrier_debias/pt_docs]
 
 A collection is a file of lines ``qid<TAB>query`` (.tsv), of JSON objects with ``_id`` and ``text`` (.jsonl), or SQuAD's JSON;
 gzipped or not. Taggers that are not installed are left out. Rates are queries per CPU second of this process, one core, the best
@@ -46,14 +46,15 @@ def rate(call, queries: int, rounds: int) -> float:
     return queries / best
 
 
-def table(rows: list[dict]) -> str:
+def table(caption: str, rows: list[dict]) -> str:
     """A table in reStructuredText."""
     heads = list(rows[0])
     cells = [heads] + [[str(row[head]) for head in heads] for row in rows]
     widths = [max(len(line[i]) for line in cells) for i in range(len(heads))]
     rule = "  ".join("=" * width for width in widths)
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
-    return "\n".join([rule, lines[0], rule, *lines[1:], rule]) + "\n"
+    body = "\n".join(f"   {line}" for line in [rule, lines[0], rule, *lines[1:], rule])
+    return f".. table:: {caption}\n\n{body}\n"
 
 
 def share(value: float) -> str:
@@ -108,7 +109,7 @@ def by_tagger(name: str, topics: pd.DataFrame, taggers: list[str]) -> tuple[list
             f"same tag as {first}": f"{(tags(tagger) == tags(first)).mean():.3f}",
             "same kind": f"{np.mean([a[0] == b[0] for a, b in zip(tags(tagger), tags(first))]):.3f}",
             "no verb": share(verbless(tagger)),
-            "complexity, rank correlation": rank_correlation(scored[tagger]["complexity"], scored[first]["complexity"]),
+            "rank correlation of complexity": rank_correlation(scored[tagger]["complexity"], scored[first]["complexity"]),
         }
         for tagger in taggers
     ]
@@ -116,10 +117,10 @@ def by_tagger(name: str, topics: pd.DataFrame, taggers: list[str]) -> tuple[list
     for index in TAGGED:
         row = {"collection": name, "index": index}
         for tagger in taggers:
-            row[f"{tagger}: mean"] = f"{scored[tagger][index].mean():.3f}"
-            row[f"{tagger}: defined"] = share(reports[tagger].loc[index, "defined"])
+            row[f"mean, {tagger}"] = f"{scored[tagger][index].mean():.3f}"
+            row[f"defined, {tagger}"] = share(reports[tagger].loc[index, "defined"])
         for tagger in taggers[1:]:
-            row[f"rank correlation {first}, {tagger}"] = rank_correlation(scored[first][index], scored[tagger][index])
+            row[f"rank correlation, {tagger}"] = rank_correlation(scored[first][index], scored[tagger][index])
         indices.append(row)
     return agreement, indices
 
@@ -158,7 +159,7 @@ def by_choice(name: str, topics: pd.DataFrame, tagger: str) -> list[dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", action="append", required=True, metavar="NAME=PATH")
-    parser.add_argument("--out", type=Path, help="write the tables to a file")
+    parser.add_argument("--out", type=Path, help="write the tables to this folder, as complexity_*.inc")
     options = parser.parse_args()
     collections = {name: read_queries(path) for name, path in (pair.split("=", 1) for pair in options.queries)}
     taggers = []
@@ -171,17 +172,25 @@ def main() -> None:
     LinguisticComplexity(["LD"])(pd.DataFrame({"qid": ["1"], "query": ["studies warmed up"]}))
 
     words = [of_words(name, topics) for name, topics in collections.items()]
+    choices = [row for name, topics in collections.items() for row in by_choice(name, topics, taggers[0])]
     found = [by_tagger(name, topics, taggers) for name, topics in collections.items()]
-    tables = [
-        words,
-        [row for name, topics in collections.items() for row in by_choice(name, topics, taggers[0])],
-        [row for agreement, _ in found for row in agreement],
-        [row for _, indices in found for row in indices],
-    ]
-    text = "\n".join(map(table, tables))
-    print(text)
-    if options.out is not None:
-        write_whole(options.out, text)
+    agreement, indices = ([row for pair in found for row in pair[i]] for i in (0, 1))
+    command = "``python benchmarks/complexity.py``"
+    files = {
+        "complexity_choices.inc": [
+            table(f"Ten indices of words on real queries; queries per CPU second of one core; {command}", words),
+            table(f"What complexity follows under each choice, tags by {taggers[0]}, no parser; {command}", choices),
+        ],
+        "complexity_backends.inc": [
+            table(f"Tags of the same tokens, without signs; {command}", agreement),
+            table(f"Single indices by {' and '.join(taggers)}; {command}", indices),
+        ],
+    }
+    for name, tables in files.items():
+        text = "\n".join(tables)
+        print(text)
+        if options.out is not None:
+            write_whole(options.out / name, text)
 
 
 if __name__ == "__main__":
