@@ -35,6 +35,17 @@ _PUBLIC = {
     "leave_one_out": "pooling.unjudged",
     "debiased_contrastive": "pooling.losses",
     "dynamic_pairwise": "pooling.losses",
+    # linguistic
+    "LinguisticComplexity": "linguistic.complexity",
+    "RepeatNounPhrases": "linguistic.noun_phrases",
+    "EqualizeReranker": "linguistic.equalize",
+    "WeakerModel": "linguistic.biased",
+    "LessData": "linguistic.biased",
+    "FewerSteps": "linguistic.biased",
+    "BiasedData": "linguistic.biased",
+    "FocalReranker": "linguistic.baselines",
+    "GroupDROReranker": "linguistic.baselines",
+    "ReverseComplexity": "linguistic.baselines",
     # rankers
     "CrossEncoder": "rankers.cross_encoder",
     "BiEncoder": "rankers.bi_encoder",
@@ -84,6 +95,11 @@ if TYPE_CHECKING:
     from pyterrier_debias.collections.readers import read_corpus, read_qrels, read_run, read_topics
     from pyterrier_debias.errors import InputError
     from pyterrier_debias.findings import Finding, Room
+    from pyterrier_debias.linguistic.baselines import FocalReranker, GroupDROReranker, ReverseComplexity
+    from pyterrier_debias.linguistic.biased import BiasedData, FewerSteps, LessData, WeakerModel
+    from pyterrier_debias.linguistic.complexity import LinguisticComplexity
+    from pyterrier_debias.linguistic.equalize import EqualizeReranker
+    from pyterrier_debias.linguistic.noun_phrases import RepeatNounPhrases
     from pyterrier_debias.pooling.cet import CETReranker
     from pyterrier_debias.pooling.evidence import PoolEvidence
     from pyterrier_debias.pooling.hidden import HiddenJudgements

@@ -18,11 +18,16 @@ from pyterrier_debias import (
     CETReranker,
     Collection,
     CrossEncoder,
+    EqualizeReranker,
+    FocalReranker,
+    GroupDROReranker,
+    LinguisticComplexity,
     MATSProbe,
     MultiVector,
     OnlyJudged,
     PlantedRanker,
     PositionSensitivity,
+    RepeatNounPhrases,
     RotatePassages,
     T5Reranker,
     TextLoader,
@@ -83,13 +88,22 @@ def ranker(make: type, builder: str, **options) -> Case:
 
 
 @cache
-def coupled() -> str:
-    """A CETReranker that was fitted for one step, as a folder."""
-    path = Path(tempfile.mkdtemp()) / "cet"
-    stage = CETReranker(CrossEncoder(folder("build")), training=Training(max_steps=1, batch_size=2))
+def fitted(make: type) -> str:
+    """A stage that trains a copy of a ranker, fitted for one step, as a folder."""
+    path = Path(tempfile.mkdtemp()) / make.__name__
+    stage = make(CrossEncoder(folder("build")), training=Training(max_steps=1, batch_size=2))
     qrels = pd.DataFrame({"qid": ["q1", "q2"], "docno": ["d0", "d5"], "label": 1})
-    stage.fit(texts(), qrels).save(path)
+    stage.fit(texts().assign(complexity=lambda f: f["qid"].str[1:].astype(float)), qrels).save(path)
     return str(path)
+
+
+def trained(make: type, **other) -> Case:
+    """A case of such a stage."""
+    return Case(make.__name__, lambda: make.load(fitted(make)), texts, lambda: make.load(fitted(make), **other))
+
+
+def topics() -> pd.DataFrame:
+    return RESULTS[["qid", "query"]].drop_duplicates(ignore_index=True)
 
 
 def blind(documents: list[str]) -> list[tuple[list[str], np.ndarray]]:
@@ -144,13 +158,35 @@ CASES = [
     ranker(MultiVector, "build_multi_vector"),
     ranker(T5Reranker, "build_t5"),
     ranker(TK, "build_tk"),
-    Case("CETReranker", lambda: CETReranker.load(coupled()), texts, lambda: CETReranker.load(coupled(), tau=2.0)),
+    trained(CETReranker, tau=2.0),
+    trained(EqualizeReranker, alpha=0.2),
+    trained(FocalReranker, gamma=1.0),
+    trained(GroupDROReranker, bins=2),
+    Case(
+        "RepeatNounPhrases",
+        lambda: RepeatNounPhrases(tagger="textblob"),
+        topics,
+        lambda: RepeatNounPhrases(tagger="textblob", times=2),
+    ),
+    Case(
+        "LinguisticComplexity",  # normalised over the frame that it is given
+        LinguisticComplexity,
+        topics,
+        lambda: LinguisticComplexity(undefined="zero"),
+        rowwise=False,
+    ),
+    Case(
+        "LinguisticComplexity(fitted)",
+        lambda: LinguisticComplexity(keep_indices=True).fit(topics()),
+        lambda: RESULTS,
+        lambda: LinguisticComplexity(keep_indices=True),
+    ),
     Case("MATSProbe", lambda: MATSProbe(blind), lambda: CORPUS, lambda: MATSProbe(blind, pair_scope="all"), rowwise=False),
     Case("PlantedRanker", PlantedRanker, texts, lambda: PlantedRanker(strength=0.0)),
     Case(
         "BiEncoder.query_encoder",
         lambda: BiEncoder(folder("build_sentence_transformer")).query_encoder(),
-        lambda: RESULTS[["qid", "query"]].drop_duplicates(),
+        topics,
         lambda: BiEncoder(folder("build_sentence_transformer"), max_length=16).query_encoder(),
     ),
     Case(

@@ -31,6 +31,7 @@ def modules_after(statement: str) -> set[str]:
         "import pyterrier_debias",
         "from pyterrier_debias import RotatePassages, PositionSensitivity, AnswerPositions",
         "from pyterrier_debias import CETReranker, HiddenJudgements, RelabelReranker, RankWindow, OnlyJudged; CETReranker('a')",
+        "from pyterrier_debias import LinguisticComplexity, EqualizeReranker, RepeatNounPhrases; EqualizeReranker('a')",
         "from pyterrier_debias import PlantedCollection, PlantedRanker, open_dataset, audit, System",
         "from pyterrier_debias import TK, BiEncoder, CrossEncoder, MultiVector, T5Reranker; CrossEncoder('a'); BiEncoder('b')",
         "from pyterrier_debias import TK, AddJudged, ColumnWeights, Training, UniformNegatives; TK('a', training=Training())",
