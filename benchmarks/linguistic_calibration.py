@@ -39,8 +39,7 @@ from scipy import stats
 
 from pyterrier_debias import PlantedCollection, PlantedRanker, plots
 from pyterrier_debias.collections.planted_rankers import wording_complexity
-from pyterrier_debias.linguistic.audit import prepared_topics
-from pyterrier_debias.linguistic.complexity import LinguisticComplexity
+from pyterrier_debias.linguistic.audit import prepared_topics, room_complexity
 from pyterrier_debias.linguistic.slope import design, partial_slope
 from pyterrier_debias.linguistic.spread import bin_numbers, inner_edges, permutation_tests
 from pyterrier_debias.linguistic.wording import ORIGINAL, WordingSensitivity
@@ -70,11 +69,11 @@ def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any
         run = collection.get_runs()["bm25"].merge(asked[["qid", "query"]], on="qid")
         candidates = collection.text_loader()(run[run["rank"] < depth])
         ranker = PlantedRanker("linguistic", strength=strength, seed=seed)
-        probe = WordingSensitivity(ranker, measures=[MEASURE], draws=draws, seed=seed)
+        probe = WordingSensitivity(ranker, complexity=room_complexity(), measures=[MEASURE], draws=draws, seed=seed)
         found = probe.evaluate(candidates, qrels, topics=asked)
         planted = asked.assign(complexity=asked["query"].map(wording_complexity))
         values = found.per_query.set_index("qid")[ORIGINAL]
-        measured = {"planted": planted, "measured": LinguisticComplexity()(asked)}
+        measured = {"planted": planted, "measured": room_complexity()(asked)}
         for how, complexity in measured.items():
             prepared, controls, _ = prepared_topics(complexity, qrels)
             prepared = prepared.sort_values("qid")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.evaluation import judged_qids, per_query
@@ -36,6 +37,8 @@ _SLOPE, _SHARE, _RHO, _GAP = (f"{what} of {_MAIN}" for what in ("slope", "share"
 #: A topic's column that the audit takes for the complexity of its wording, where it is there.
 COMPLEXITY = "complexity"
 _RESAMPLES = 9_999
+#: How the room measures complexity: all of Lu's indices, which follow planted wording closer than those of words alone.
+INDEX_SET = "lu"
 _EVERY_CAUSE = "every spread between queries, whatever its cause"
 
 
@@ -60,7 +63,7 @@ def run(context: Context) -> RoomResult:
 
     Args:
         context: Systems, collection, topics and judgements. Topics that have a column ``complexity`` are taken at their word;
-            otherwise it is computed by ``LinguisticComplexity()``.
+            otherwise it is computed by ``LinguisticComplexity('lu')``.
 
     Returns:
         Findings, the values behind them, and figures.
@@ -71,6 +74,13 @@ def run(context: Context) -> RoomResult:
 
 
 ROOM = Room(name=_BIAS, needs=needs, run=run)
+
+
+def room_complexity() -> pt.Transformer:
+    """The stage that measures complexity for the room."""
+    from pyterrier_debias.linguistic.complexity import LinguisticComplexity
+
+    return LinguisticComplexity(INDEX_SET)
 
 
 def prepared_topics(topics: pd.DataFrame, qrels: pd.DataFrame) -> tuple[pd.DataFrame, list[str], str]:
@@ -88,8 +98,8 @@ def prepared_topics(topics: pd.DataFrame, qrels: pd.DataFrame) -> tuple[pd.DataF
     topics = topics[topics["qid"].isin(judged_qids(topics, qrels))]
     how = "complexity as the topics have it"
     if COMPLEXITY not in topics.columns:
-        topics = with_complexity(topics)
-        how = "complexity by LinguisticComplexity(), normalised over these queries"
+        topics = with_complexity(topics, room_complexity())
+        how = f"complexity by LinguisticComplexity({INDEX_SET!r}), normalised over these queries"
     topics = topics.assign(**{RELEVANT: log_relevant(topics, qrels)})
     if "query" in topics.columns:
         topics = topics.assign(**{LENGTH: query_length(topics["query"])})
@@ -149,8 +159,9 @@ class _Examined:
     @staticmethod
     def _reword(system: System, context: Context, topics: pd.DataFrame) -> WordingResult:
         probe = WordingSensitivity(
-            system, measures=[_MAIN], depth=context.depth, draws=_RESAMPLES, seed=context.seed, verbose=context.verbose
-        )
+            system, complexity=room_complexity(), measures=[_MAIN], depth=context.depth, draws=_RESAMPLES, seed=context.seed,
+            verbose=context.verbose,
+        )  # fmt: skip
         inp = topics if system.ranker is None else context.candidates(system)
         return probe.evaluate(inp, context.qrels, topics=topics)
 

@@ -228,7 +228,7 @@ class Disparity(Stage):
     be the difficult ones. For that, ask the same need in several wordings: ``WordingSensitivity``.
     """
 
-    schematic = {"label": "Disparity", "help_url": None}  # noqa: RUF012
+    schematic = {"label": "Disparity", "help_url": None, "inner_pipelines_mode": "linked"}  # noqa: RUF012
 
     def __init__(
         self,
@@ -347,7 +347,7 @@ class Disparity(Stage):
         also += ["query"] if not isinstance(self.complexity, str) and complexity else []
         with pt.validate.any(inp, context=self) as v:
             v.columns(includes=["qid", "measure", "value", *also], mode="long")
-            v.columns(includes=["qid", *also], excludes=["value"], mode="wide")
+            v.columns(includes=["qid", *also], excludes=["measure", "value"], mode="wide")
         return v.mode
 
     def _check_options(self) -> None:
