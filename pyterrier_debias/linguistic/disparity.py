@@ -247,8 +247,8 @@ class Disparity(Stage):
     ):
         """
         Args:
-            complexity: The column that holds the complexity of each query; or a stage that adds a column of that kind to topics
-                (``qid``, ``query``), such as ``LinguisticComplexity()``; None means ``LinguisticComplexity()``.
+            complexity: The column that holds the complexity of each query; or a stage that adds such a column to the topics of
+                a dataset (``qid``, ``query``), such as ``LinguisticComplexity()``; None means ``LinguisticComplexity()``.
             measures: Which measures, ir_measures objects or names; None means all that the frame has.
             bins: ``'tertile'``; a number of bins of equal size; ``'equal_width'`` (ten); or the edges between bins.
             cv_average: How datasets are put together: ``'macro'`` (the mean of their statistics), ``'pooled'`` (all queries as
@@ -459,7 +459,9 @@ class Disparity(Stage):
         if "query" not in known.columns:
             raise InputError("Disparity: complexity is computed from queries; give evaluate(values, topics) topics with 'query'")
         topics = known.drop(columns=["complexity", *self.indices], errors="ignore")
-        return with_complexity(topics, self.complexity)
+        # Each dataset by itself: a stage that was not fitted normalises over what it is given.
+        parts = [with_complexity(own, self.complexity) for _, own in topics.groupby("dataset", sort=False)]
+        return pd.concat(parts, ignore_index=True)
 
     def _control(self, name: str, known: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.Series:
         if name == LENGTH and "query" in known.columns:

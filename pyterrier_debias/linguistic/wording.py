@@ -174,6 +174,8 @@ class WordingSensitivity(Stage):
         pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=self)
         inp, qrels = with_string_ids(inp), with_string_ids(qrels)
         topics = inp if topics is None else with_string_ids(topics)
+        pt.validate.columns(topics, includes=["qid", "query"], context=self)
+        check_text(topics, "query", self)
         check_overlap(topics, qrels, self)
         # By their names, so that permutations do not depend on the order of rows.
         qids = sorted(judged_qids(topics, qrels))

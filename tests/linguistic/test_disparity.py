@@ -165,6 +165,18 @@ def test_complexity_by_a_stage():
         with_complexity(TOPICS[["qid", "query"]], other)
 
 
+def test_a_stage_sees_one_collection_at_a_time():
+    """What it normalises over is the collection, as where it is given alone."""
+
+    def normalised(topics):
+        length = query_length(topics["query"])
+        return topics.assign(complexity=length - length.mean())
+
+    values = pd.concat([per_query("one"), per_query("two").query("qid < 'q10'")])
+    found = Disparity(pt.apply.generic(normalised), **PROBE).evaluate(values, TOPICS.drop(columns="complexity")).per_query
+    assert found.groupby("dataset")["complexity"].mean().abs().max() < 1e-12
+
+
 def test_linguistic_complexity_is_the_default():
     found = Disparity(None, **PROBE).evaluate(LONG, TOPICS[["qid", "query"]])
     assert found.per_query["complexity"].notna().all() and found.per_query["complexity"].nunique() > 3
