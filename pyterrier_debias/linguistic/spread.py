@@ -362,7 +362,7 @@ def smooth(
     """The mean of effectiveness as a smooth function of complexity, with a bootstrap band.
 
     Local lines (Cleveland's lowess without its robust steps): at each point a line is fitted to the nearest ``span`` of the
-    queries, weighted by (1 - |d|^3)^3 of their distance; where these share one complexity it is their mean. Queries are drawn
+    queries, weighted by (1 - d^3)^3 with d their distance; where these share one complexity it is their mean. Queries are drawn
     with replacement for the band, while the neighbourhoods stay; the band covers each point, not the whole curve at once.
 
     Args:

@@ -62,10 +62,10 @@ class WordingSensitivity(Stage):
 
     Input: candidates (``qid``, ``query``, ``docno`` and what the ranker reads), which the ranker orders under each wording; or,
     for a pipeline that begins with a retriever, topics (``qid``, ``query``). Where a stage adds ``text``, what follows it is
-    the ranker and gets the same candidates under each wording, so that nothing but the ranker is examined. Output: the rankings
-    under each
-    wording: ``qid``, ``docno``, ``score``, ``rank``, ``arm`` (``original``, and the names of the rewrites). :meth:`evaluate`
-        compares.
+    the ranker and gets the same candidates under each wording, so that nothing but the ranker is examined.
+
+    Output: the rankings under each wording: ``qid``, ``docno``, ``score``, ``rank``, ``arm`` (``original``, and the names of the
+    rewrites). :meth:`evaluate` compares.
 
     A need is compared with itself, so that what makes it difficult plays no part; that is what a slope over different queries
     (:class:`~pyterrier_debias.linguistic.disparity.Disparity`) cannot promise. What remains open is whether the rewritten queries
