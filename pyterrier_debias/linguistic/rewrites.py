@@ -38,7 +38,8 @@ FUNCTION_WORDS = (
         anybody anyone anything there here of in on at by for from to into onto upon with within about above across after
         against along among around as before behind below beneath beside between beyond during over past since through
         throughout toward towards under until up via and or but nor so yet if unless whether because although though while
-        than then such some any each every either neither both all also just only very too quite please 's 're 'm 've 'd 'll""".split()
+        than then such some any each every either neither both all also just only very too quite please
+        's 're 'm 've 'd 'll""".split()
     )
 )
 _FRAME_OF_QUESTION, _FRAME_OF_WORDS, _CLAUSE = "can you tell me {}?", "what is there on {}?", "that i would ask about"
