@@ -69,7 +69,7 @@ def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any
         run = collection.get_runs()["bm25"].merge(asked[["qid", "query"]], on="qid")
         candidates = collection.text_loader()(run[run["rank"] < depth])
         ranker = PlantedRanker("linguistic", strength=strength, seed=seed)
-        probe = WordingSensitivity(ranker, complexity=room_complexity(), measures=[MEASURE], draws=draws, seed=seed)
+        probe = WordingSensitivity(ranker, measures=[MEASURE], draws=draws, seed=seed)
         found = probe.evaluate(candidates, qrels, topics=asked)
         planted = asked.assign(complexity=asked["query"].map(wording_complexity))
         values = found.per_query.set_index("qid")[ORIGINAL]
@@ -87,7 +87,7 @@ def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any
             rows.append({**about, "complexity": "", "test": row["comparison"], "value": row["difference"], "p": row["p"]})
         within = found.slopes[MEASURE]
         value = within.per_sd.estimate
-        rows.append({**about, "complexity": "measured", "test": "slope within needs", "value": value, "p": within.p})
+        rows.append({**about, "complexity": "words", "test": "slope within needs", "value": value, "p": within.p})
     return rows
 
 
@@ -156,10 +156,10 @@ def write_table(table: pd.DataFrame, topics: int, path: Path) -> None:
         "   * - Test",
         *(f"     - {world}" for world in worlds),
     ]
-    words = {"planted": ", complexity as planted", "measured": ", complexity as measured", "": ""}
+    words = {"planted": ", complexity as planted", "measured": ", complexity as measured", "words": ", complexity of words"}
     cells = table.set_index(["complexity", "test", "world"])
     for how, test in dict.fromkeys(zip(table["complexity"], table["test"])):
-        lines.append(f"   * - {test}{words[how]}" + (" (primary)" if test == PRIMARY else ""))
+        lines.append(f"   * - {test}{words.get(how, '')}" + (" (primary)" if test == PRIMARY else ""))
         for world in worlds:
             if (how, test, world) not in cells.index:
                 lines.append("     -")

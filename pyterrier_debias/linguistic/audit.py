@@ -159,9 +159,8 @@ class _Examined:
     @staticmethod
     def _reword(system: System, context: Context, topics: pd.DataFrame) -> WordingResult:
         probe = WordingSensitivity(
-            system, complexity=room_complexity(), measures=[_MAIN], depth=context.depth, draws=_RESAMPLES, seed=context.seed,
-            verbose=context.verbose,
-        )  # fmt: skip
+            system, measures=[_MAIN], depth=context.depth, draws=_RESAMPLES, seed=context.seed, verbose=context.verbose
+        )
         inp = topics if system.ranker is None else context.candidates(system)
         return probe.evaluate(inp, context.qrels, topics=topics)
 
@@ -277,26 +276,13 @@ class _Examined:
                 text = (
                     f"{_MAIN} changes from {row['before']:.3f} to {row['after']:.3f} when the same needs are asked {what}: "
                     f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}] over {row['n']} queries, "
-                    f"{row['changed']} of them reworded (p = {p_text(row['p'])}); complexity changes by {row['complexity']:+.2f} "
-                    f"standard deviations."
+                    f"{row['changed']} of them reworded, by {row['words']:+.1f} words on average (p = {p_text(row['p'])})."
                 )
             else:
                 text = f"{_MAIN} does not change in any query when the same needs are asked {what}."
             ends = {"low": row["low"], "high": row["high"], "p": row["p"], "n": row["n"]}
             convention = f"paired by query; p by randomisation; {result.convention}"
             yield self._finding(name, _MAIN, row["comparison"], row["difference"], text, convention=convention, **ends), change
-        slope = result.slopes[_MAIN]
-        if np.isnan(slope.slope):
-            return
-        found = slope.per_sd
-        text = (
-            f"within needs, {_MAIN} changes by {found.estimate:+.3f} [{found.low:+.3f}, {found.high:+.3f}] for each standard "
-            f"deviation of complexity of their wordings (p = {p_text(slope.p)})."
-        )
-        convention = f"original and rewritten queries, needs compared with themselves; p by permutation; {result.convention}"
-        ends = {"low": found.low, "high": found.high, "p": slope.p, "n": found.n}
-        values = pd.Series(slope.influence * slope.sd, index=sorted(own.index)) if found.n == len(own) else None
-        yield self._finding(name, _SLOPE, "within needs", found.estimate, text, convention=convention, **ends), values
 
     # ------------------------------------------------------------------------------------------- figures
 

@@ -151,7 +151,8 @@ class DisparityResult:
                 axes.plot(rows["complexity"], rows["value"], color=plots.colour(number), label=name)
                 band = {"color": plots.colour(number), "alpha": 0.15, "linewidth": 0}
                 axes.fill_between(rows["complexity"], rows["low"], rows["high"], **band)
-            axes.legend()
+            if axes.lines:
+                axes.legend()
             n = values[["dataset", "qid"]].drop_duplicates().shape[0]
             plots.label_axes(axes, x="complexity of the query", y=f"mean {self._name(measure)}", n=n)
 

@@ -14,7 +14,7 @@ from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids, parse_measures, per_query
 from pyterrier_debias.frames import check_overlap, check_pairs, check_text, ranked, with_string_ids
 from pyterrier_debias.linguistic.analysers import Tagger
-from pyterrier_debias.linguistic.disparity import with_complexity
+from pyterrier_debias.linguistic.disparity import query_length, with_complexity
 from pyterrier_debias.linguistic.rewrites import REWRITES, check_rewrite, rewrite_name, rewritten
 from pyterrier_debias.linguistic.slope import Slope, within_slope
 from pyterrier_debias.stage import Stage, flatten
@@ -24,7 +24,7 @@ from pyterrier_debias.systems import System, check_run
 ORIGINAL = "original"
 #: The columns of rankings under each wording.
 COLUMNS = ["qid", "docno", "score", "rank", "arm"]
-_TABLE = ["comparison", "measure", "before", "after", "difference", "low", "high", "p", "n", "changed", "complexity"]
+_TABLE = ["comparison", "measure", "before", "after", "difference", "low", "high", "p", "n", "changed", "words", "complexity"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,8 +34,9 @@ class WordingResult:
     Attributes:
         table: One row a rewrite and measure: ``comparison`` (such as ``keywords - original``), ``measure``, ``before`` and
             ``after`` (means over queries), ``difference`` with its bootstrap interval ``low`` and ``high``, ``p`` (paired
-            randomisation), ``n`` queries, ``changed`` (queries whose wording the rewrite changed), and ``complexity``: the mean
-            change of complexity, in standard deviations of the original queries' complexity.
+            randomisation), ``n`` queries, ``changed`` (queries whose wording the rewrite changed), ``words`` (the mean change of
+            the number of words), and ``complexity``: the mean change of complexity, in standard deviations of the original
+            queries' complexity.
         slopes: Measure to the :class:`~pyterrier_debias.linguistic.slope.Slope` of effectiveness on complexity *within* needs,
             over all wordings.
         per_query: One row a query and measure: ``qid``, ``measure``, and one column a wording, the original first.
@@ -112,8 +113,9 @@ class WordingSensitivity(Stage):
         Args:
             pipeline: A ranker, a pipeline that begins with a retriever, or a :class:`pyterrier_debias.System`.
             rewrites: Names of :data:`~pyterrier_debias.linguistic.rewrites.REWRITES`, or functions from a query to a query.
-            complexity: A stage that adds ``complexity`` to topics; None means ``LinguisticComplexity()``. All wordings are
-                given to it together, so that they share one scale.
+            complexity: A stage that adds ``complexity`` to topics; None means ``LinguisticComplexity()``, of words alone. All
+                wordings are given to it together, so that they share one scale. Look at what it makes of the rewrites before you
+                read a slope: the mean of all of Lu's indices takes keywords for *more* complex, since each of them has content.
             dataset: Where judgements come from, if they are not given, and candidates for a ranker that stands alone.
             measures: ir_measures objects or names.
             tagger: What finds noun phrases; see :class:`~pyterrier_debias.linguistic.rewrites.RewriteQueries`.
@@ -313,6 +315,7 @@ class WordingSensitivity(Stage):
             "p": randomisation_test(before, after, draws=self.draws, seed=self.seed).p,
             "n": len(own),
             "changed": int((texts[arm] != texts[ORIGINAL]).sum()),
+            "words": float((query_length(texts[arm]) - query_length(texts[ORIGINAL])).mean()),
             "complexity": float(moved),
         }
 

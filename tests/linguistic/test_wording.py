@@ -57,7 +57,9 @@ def test_differences_are_paired(found):
         assert row["changed"] == (texts[arm] != texts["original"]).sum() and row["n"] == 30
         x = found.wordings.pivot(index="qid", columns="arm", values="complexity")
         assert row["complexity"] == pytest.approx((x[arm] - x["original"]).mean() / x["original"].std(ddof=0))
-    assert found.table.set_index("comparison").loc["keywords - original", "complexity"] < 0
+    changes = found.table.set_index("comparison")
+    assert changes.loc["keywords - original", "complexity"] < 0 and changes.loc["keywords - original", "words"] < 0
+    assert changes.loc["relative_clause - original", "words"] == 5
 
 
 def test_the_slope_is_that_within_needs(found):
