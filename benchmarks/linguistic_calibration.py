@@ -143,14 +143,14 @@ def draw(found: pd.DataFrame, path: Path) -> None:
     plots.save(axes.figure, path)
 
 
-def write_table(table: pd.DataFrame, topics: int, path: Path) -> None:
+def write_table(table: pd.DataFrame, topics: int, draws: int, path: Path) -> None:
     """The rates as a reStructuredText table: one row a test, one column a world."""
     worlds = list(dict.fromkeys(table["world"]))
     worlds.sort(key=lambda world: [NULL, UNEVEN, CONFOUNDED].index(world) if world in (NULL, UNEVEN, CONFOUNDED) else 9)
     seeds = table["seeds"].max()
     lines = [
         f".. list-table:: Share of seeds with p at or below {LEVEL} [99 % interval]; {seeds} seeds, {topics} topics; "
-        f"``python benchmarks/linguistic_calibration.py --seeds {seeds} --topics {topics}``",
+        f"``python benchmarks/linguistic_calibration.py --seeds {seeds} --topics {topics} --draws {draws}``",
         "   :header-rows: 1",
         "",
         "   * - Test",
@@ -190,7 +190,7 @@ def main() -> None:
     found.to_csv(options.out / "p_values.csv", index=False)
     table.to_csv(options.out / "rates.csv", index=False)
     draw(found, options.out / "calibration.png")
-    write_table(table, options.topics, options.out / "linguistic_calibration.inc")
+    write_table(table, options.topics, options.draws, options.out / "linguistic_calibration.inc")
 
     print(f"{len(tasks)} seeds of {options.topics} topics, depth {options.depth}, in {time.perf_counter() - started:.0f} s")
     print(table.round(4).to_string(index=False))
