@@ -18,6 +18,8 @@ PAGES = HERE.parent / "pyterrier_debias" / "pt_docs"
 #: Title of an API page, to the modules (below pyterrier_debias) whose public names it shows.
 API = {
     "Position": ["position"],
+    "Linguistic": ["linguistic"],
+    "Pooling": ["pooling"],
     "Rankers": ["rankers"],
     "Training": ["training"],
     "Collections": ["collections"],

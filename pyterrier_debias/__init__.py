@@ -37,6 +37,10 @@ _PUBLIC = {
     "dynamic_pairwise": "pooling.losses",
     # linguistic
     "LinguisticComplexity": "linguistic.complexity",
+    "Disparity": "linguistic.disparity",
+    "OverQueries": "linguistic.over_queries",
+    "WordingSensitivity": "linguistic.wording",
+    "RewriteQueries": "linguistic.rewrites",
     "RepeatNounPhrases": "linguistic.noun_phrases",
     "EqualizeReranker": "linguistic.equalize",
     "WeakerModel": "linguistic.biased",
@@ -98,8 +102,12 @@ if TYPE_CHECKING:
     from pyterrier_debias.linguistic.baselines import FocalReranker, GroupDROReranker, ReverseComplexity
     from pyterrier_debias.linguistic.biased import BiasedData, FewerSteps, LessData, WeakerModel
     from pyterrier_debias.linguistic.complexity import LinguisticComplexity
+    from pyterrier_debias.linguistic.disparity import Disparity
     from pyterrier_debias.linguistic.equalize import EqualizeReranker
     from pyterrier_debias.linguistic.noun_phrases import RepeatNounPhrases
+    from pyterrier_debias.linguistic.over_queries import OverQueries
+    from pyterrier_debias.linguistic.rewrites import RewriteQueries
+    from pyterrier_debias.linguistic.wording import WordingSensitivity
     from pyterrier_debias.pooling.cet import CETReranker
     from pyterrier_debias.pooling.evidence import PoolEvidence
     from pyterrier_debias.pooling.hidden import HiddenJudgements

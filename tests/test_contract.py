@@ -18,6 +18,7 @@ from pyterrier_debias import (
     CETReranker,
     Collection,
     CrossEncoder,
+    Disparity,
     EqualizeReranker,
     FocalReranker,
     GroupDROReranker,
@@ -28,10 +29,12 @@ from pyterrier_debias import (
     PlantedRanker,
     PositionSensitivity,
     RepeatNounPhrases,
+    RewriteQueries,
     RotatePassages,
     T5Reranker,
     TextLoader,
     Training,
+    WordingSensitivity,
 )
 from tests import tiny_models
 from tests.contract import CHECKS, Case
@@ -106,6 +109,12 @@ def topics() -> pd.DataFrame:
     return RESULTS[["qid", "query"]].drop_duplicates(ignore_index=True)
 
 
+def values() -> pd.DataFrame:
+    """A measure of each query, and the complexity of its wording."""
+    frame = pd.DataFrame({"qid": [f"q{i}" for i in range(4)], "value": [0.1, 0.7, 0.4, 0.9], "complexity": [1.0, 3.0, 2.0, 0.0]})
+    return frame.assign(name="one", measure="nDCG@10")
+
+
 def blind(documents: list[str]) -> list[tuple[list[str], np.ndarray]]:
     """Words with vectors that know nothing but the word's length."""
     return [(words, np.array([[len(w), 1.0] for w in words]).reshape(-1, 2)) for words in map(str.split, documents)]
@@ -167,6 +176,16 @@ CASES = [
         lambda: RepeatNounPhrases(tagger="textblob"),
         topics,
         lambda: RepeatNounPhrases(tagger="textblob", times=2),
+    ),
+    Case("RewriteQueries", RewriteQueries, topics, lambda: RewriteQueries("keywords")),
+    Case("RewriteQueries(results)", lambda: RewriteQueries("keywords"), texts, RewriteQueries),
+    Case("Disparity", Disparity, values, lambda: Disparity(bins=2), rowwise=False),
+    Case(
+        "WordingSensitivity",
+        lambda: WordingSensitivity(PlantedRanker()),
+        texts,
+        lambda: WordingSensitivity(PlantedRanker(), rewrites=["keywords"]),
+        rowwise=False,
     ),
     Case(
         "LinguisticComplexity",  # normalised over the frame that it is given

@@ -6,6 +6,7 @@ where it is known, its type: partial slope, with permutations.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,11 @@ def needs(system: System, dataset: Any) -> str | None:
     topics = provided(dataset, "get_topics")
     if topics is not None and "query" not in topics.columns and COMPLEXITY not in topics.columns:
         return "the topics have no column 'query', so that nothing is known of their wording"
+    if importlib.util.find_spec("wordfreq") is None and (topics is None or COMPLEXITY not in topics.columns):
+        return (
+            "complexity needs a list of frequent words: pip install 'pyterrier-debias[linguistic]', or give the topics a column "
+            "'complexity'"
+        )
     return None
 
 
