@@ -222,7 +222,7 @@ def main() -> None:
     evaluated = by_evaluation(rows, settings.draws)
     tables = {
         "table_1": sizes,
-        "tables_3_4": in_paper_layout(evaluated),
+        "effectiveness": in_paper_layout(evaluated),
         "by_evaluation": evaluated,
         "by_training": by_training(rows, settings.draws),
         "gap_closed": gap_closed(rows, settings.draws),
