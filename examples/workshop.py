@@ -408,20 +408,23 @@ def corrected(table: pd.DataFrame) -> pd.DataFrame:
 # Results
 
 
-def cell(column: str, value: Any) -> str:
-    """A value to read: numbers with three digits, p values with two significant ones."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    if isinstance(value, float):
-        return f"{value:.2g}" if column in ("p", "p_corrected") else f"{value:.3f}"
-    return str(value)
+def cells(column: str, values: pd.Series) -> list[str]:
+    """Values to read: numbers with three digits, or four in a column of small ones; p values with two significant ones."""
+    small = pd.api.types.is_float_dtype(values) and values.abs().max() < 0.1
+    shape = ".2g" if column in ("p", "p_corrected") else ".4f" if small else ".3f"
+
+    def shown(value: Any) -> str:
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return ""
+        return format(value, shape) if isinstance(value, float) else str(value)
+
+    return [shown(value) for value in values.astype(object)]
 
 
 def markdown(table: pd.DataFrame) -> str:
     """A table in Markdown."""
     columns = [str(column) for column in table.columns]
-    lines = [columns, ["---"] * len(columns)]
-    lines += [[cell(c, v) for c, v in zip(columns, row)] for row in table.astype(object).itertuples(index=False)]
+    lines = [columns, ["---"] * len(columns), *zip(*(cells(str(column), table[column]) for column in table.columns))]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -430,7 +433,7 @@ def restructured(table: pd.DataFrame, caption: str) -> str:
 
     Limits of an interval stand in brackets behind their figure; what is the same in all rows stands in the caption.
     """
-    columns = {str(name): [cell(str(name), v) for v in table[name].astype(object)] for name in table.columns}
+    columns = {str(name): cells(str(name), table[name]) for name in table.columns}
     for low in [name for name in columns if name == "low" or name.endswith("_low")]:
         values = list(columns)[list(columns).index(low) - 1]
         limits = zip(columns[values], columns.pop(low), columns.pop(f"{low.removesuffix('low')}high"))

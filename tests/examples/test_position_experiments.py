@@ -369,6 +369,7 @@ def test_table_2(squad, small, tmp_path, monkeypatch, capsys):
         assert row.difference == pytest.approx(expected)
     assert len(own_change) == 2
     assert len(pd.read_csv(out / "effectiveness.csv")) == 2 * 3 * 3
+    assert len(pd.read_csv(out / "mats_across_passages.csv")) == 2 * 3 * 2
 
 
 def test_markdown_table(workshop):
