@@ -93,7 +93,8 @@ def draw_figure_2(arms: Sequence[Arm], workshop: Workshop) -> None:
         for arm in arms:
             about = arm.labels
             if about["collection"] == collection and about["seed"] == 0 and about["trained"] in VIEWS:
-                name = f"{about['arm']}, {about['positional']}, trained on {about['trained']}"
+                name = f"trained on {about['trained']}" + ", no positions" * (about["positional"] == "none")
+                name = name if about["arm"] == "natural" else f"{about['arm']}, {name}"
                 results[name] = pd.read_pickle(workshop.folder(arm) / "ats.pkl").under(term_average="paired")
         plot_ats(results, std="none", path=workshop.out / f"figure_2_{collection.replace(' ', '_')}.png")
 
