@@ -443,7 +443,8 @@ def restructured(table: pd.DataFrame, caption: str) -> str:
     lines = [f".. list-table:: {caption}", "   :header-rows: 1", ""]
     for row in [[name.replace("_", " ") for name in columns], *zip(*columns.values())]:
         lines += [f"   {'* -' if at == 0 else '  -'} {value}".rstrip() for at, value in enumerate(row)]
-    return "\n".join(lines) + "\n"
+    # nDCG@10 is no address.
+    return "\n".join(lines).replace("@", "\\@") + "\n"
 
 
 def write_results(out: Path, title: str, settings: Any, tables: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:

@@ -324,6 +324,12 @@ def table_1(material: Material, settings: Settings) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def size_tables(sizes: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """:func:`table_1` in two: the sizes, and how each collection was split."""
+    splits = sizes[["collection", "split"]].drop_duplicates().reset_index(drop=True)
+    return {"table_1": sizes.drop(columns="split"), "splits": splits}
+
+
 class Candidates:
     """BM25's candidates over a collection, kept on disk, with their texts.
 

@@ -27,6 +27,7 @@ from experiment import (
     open_material,
     parser,
     reads,
+    size_tables,
     table_1,
 )
 from figure2 import some_passages
@@ -157,7 +158,7 @@ def main() -> None:
     mats = pd.concat([pd.read_csv(workshop.folder(arm) / "mats.csv") for _, arm in arms], ignore_index=True)
     draw_figure_2([arm for _, arm in arms], workshop)
     tables = {
-        "table_1": sizes,
+        **size_tables(sizes),
         "mats_across_passages": across_passages(mats_table(mats)),
         "mats_change_across_passages": across_passages(mats_change(mats)),
         "mats": mats_table(mats),

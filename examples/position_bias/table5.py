@@ -27,6 +27,7 @@ from experiment import (
     open_material,
     parser,
     reads,
+    size_tables,
     table_1,
 )
 from workshop import Arm, Workshop, compare, corrected, draw, encoder_of, matrix, minutes, program, read_settings, write_results
@@ -138,7 +139,7 @@ def main() -> None:
         return
     measured = workshop.carry_out(order, seconds)
     rows = measured[measured["arm"] != "source"]
-    tables = {"table_1": sizes, "by_start": by_start(rows, settings.draws), "pairwise": pairwise(rows, settings.draws)}
+    tables = {**size_tables(sizes), "by_start": by_start(rows, settings.draws), "pairwise": pairwise(rows, settings.draws)}
     write_results(options.out, f"Table 5: from {source.name} to {target.name}", settings, tables, NOTES)
 
 

@@ -35,6 +35,7 @@ from experiment import (
     parser,
     plain_delta,
     reads,
+    size_tables,
     table_1,
 )
 from workshop import Arm, Workshop, compare, corrected, draw, encoder_of, matrix, minutes, program, read_settings, write_results
@@ -221,7 +222,7 @@ def main() -> None:
     rows = pd.concat(parts, ignore_index=True)
     evaluated = by_evaluation(rows, settings.draws)
     tables = {
-        "table_1": sizes,
+        **size_tables(sizes),
         "effectiveness": in_paper_layout(evaluated),
         "by_evaluation": evaluated,
         "by_training": by_training(rows, settings.draws),
