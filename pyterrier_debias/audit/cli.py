@@ -128,7 +128,7 @@ def audit(
     Examples:
       pyterrier-debias audit
       pyterrier-debias audit --out audit-results
-      pyterrier-debias audit --dataset ../shared/data/msmarco_trec_dl --split dl20
+      pyterrier-debias audit --dataset msmarco_trec_dl --split dl20
       pyterrier-debias audit --dataset irds:beir/nfcorpus/test --model cross-encoder/ms-marco-MiniLM-L6-v2
       pyterrier-debias audit --dataset my-folder --run mine=mine.trec --model bi:./my-model --baseline mine
 
