@@ -24,7 +24,7 @@ from pyterrier_debias.text import TOKENISERS, Tokeniser
 logger = logging.getLogger(__name__)
 
 #: How many characters are looked at in one go: enough to make Python's share small, few enough to stay in the cache.
-_CHARACTERS = 1 << 20
+_CHARACTERS = 1 << 17
 _BLANK = 32
 _BREAK = "\n"
 
@@ -265,28 +265,30 @@ class _Scanner:
         self.split = get_gender_tokeniser(tokeniser)
         encoded = [word.encode("utf-8", "surrogatepass") for word in wordlist.words]
         self.longest = max(map(len, encoded))
-        # Where a word of a length that the list has may start, by its first byte.
-        self.possible = np.zeros((self.longest + 1, 256), dtype=bool)
-        for word in encoded:
-            self.possible[len(word), word[0]] = True
-        # Words of one length, as numbers of eight bytes each; sorted by the first.
-        self.by_length = {}
-        for length in sorted({len(word) for word in encoded}):
-            own = [number for number, word in enumerate(encoded) if len(word) == length]
-            padded = b"".join(encoded[number].ljust(-(-length // 8) * 8, b"\0") for number in own)
-            keys = np.frombuffer(padded, dtype="<u8").reshape(len(own), -1)
-            order = np.argsort(keys[:, 0], kind="stable")
-            self.by_length[length] = keys[order], np.array(own)[order]
+        self.eights = -(-self.longest // 8)
+        # Words as numbers of eight bytes each, sorted by their marks.
+        padded = b"".join(word.ljust(8 * self.eights, b"\0") for word in encoded)
+        keys = np.frombuffer(padded, dtype="<u8").reshape(len(encoded), self.eights)
+        lengths = np.array([len(word) for word in encoded])
+        marks = _marks(keys[:, 0], lengths)
+        self.order = np.argsort(marks, kind="stable")
+        self.marks, self.keys, self.lengths = marks[self.order], keys[self.order], lengths[self.order]
+        # Whether any word has a mark that begins so: most words of a text are dismissed by one look.
+        self.bits = max(12, 4 + int(np.ceil(np.log2(len(encoded)))))
+        self.known = np.zeros(1 << self.bits, dtype=bool)
+        self.known[self.marks >> np.uint64(64 - self.bits)] = True
+        # How the bytes behind a word of this length are blanked out, in each of its eights.
+        inside = np.clip(np.arange(self.longest + 1)[:, None] - 8 * np.arange(self.eights), 0, 8)
+        self.masks = np.array([[(1 << 8 * int(n)) - 1 for n in row] for row in inside], dtype="<u8")
 
     def counts(self, texts: list[str]) -> WordCounts:
         """Count the words of all texts."""
         parts = []
+        sizes = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
         start = 0
         while start < len(texts):
-            end, size = start, 0
-            while end < len(texts) and size < _CHARACTERS:
-                size += len(texts[end]) + 1
-                end += 1
+            before = sizes[start - 1] if start else 0
+            end = max(start + 1, int(np.searchsorted(sizes, before + _CHARACTERS, side="right")))
             parts.append(self._batch(texts[start:end]))
             start = end
         if not parts:
@@ -334,58 +336,38 @@ class _Scanner:
 
     def _scan(self, buffer: bytes, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Every occurrence: the number of its text and of its word."""
-        # Eight bytes can be read from the start of any word.
-        padding = -(-self.longest // 8) * 8
-        padded = np.frombuffer(b" " + buffer + b" " * padding, dtype=np.uint8)
-        inside = padded[: len(buffer) + 2] != _BLANK
-        edges = np.flatnonzero(inside[1:] != inside[:-1])
-        starts, stops = edges[::2], edges[1::2]
-        lengths = stops - starts
-        text = padded[1:]
+        # From the start of any word as many bytes can be read as the longest has.
+        text = np.frombuffer(b"".join((b" ", buffer, b" " * (8 * self.eights + 1))), dtype=np.uint8)
+        blank = text[: len(buffer) + 2] == _BLANK
+        edges = np.flatnonzero(blank[1:] != blank[:-1]) + 1
+        lengths = edges[1::2] - edges[::2]
         short = np.flatnonzero(lengths <= self.longest)
-        starts, lengths = starts[short], lengths[short]
-        likely = self.possible[lengths, text[starts]]
-        starts, lengths = starts[likely], lengths[likely]
+        starts, lengths = edges[::2][short], lengths[short]
         eights = np.ndarray(len(text) - 7, dtype="<u8", buffer=text, strides=(1,))
-        found_at, found = [], []
-        for length, (keys, numbers) in self.by_length.items():
-            at = starts[lengths == length]
-            if not len(at):
-                continue
-            hit, entry = self._match(eights, at, length, keys)
-            found_at.append(at[hit])
-            found.append(numbers[entry])
-        if not found:
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        at = np.concatenate(found_at)
-        return np.searchsorted(ends, at, side="right"), np.concatenate(found)
-
-    @staticmethod
-    def _match(eights: np.ndarray, at: np.ndarray, length: int, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which places hold a word of this length, and which."""
-        columns = keys.shape[1]
-        rest = length - 8 * (columns - 1)
-        mask = np.uint64((1 << 8 * rest) - 1)
-        first = eights[at] & mask if columns == 1 else eights[at]
-        low = np.searchsorted(keys[:, 0], first, side="left")
-        high = np.searchsorted(keys[:, 0], first, side="right")
-        if columns == 1:
-            hit = np.flatnonzero(high > low)
-            return hit, low[hit]
-        hits, entries = [], []
-        # Long words that agree in their first eight bytes stand side by side.
+        marks = _marks(eights[starts] & self.masks[lengths, 0], lengths)
+        likely = np.flatnonzero(self.known[marks >> np.uint64(64 - self.bits)])
+        starts, lengths, marks = starts[likely], lengths[likely], marks[likely]
+        low, high = (np.searchsorted(self.marks, marks, side=side) for side in ("left", "right"))
+        places, entries = [], []
+        # Words of one mark stand side by side: those that agree in their first eight bytes and their length.
         for step in range(int((high - low).max(initial=0))):
             place = np.flatnonzero(low + step < high)
             entry = low[place] + step
-            same = np.ones(len(place), dtype=bool)
-            for column in range(1, columns):
-                value = eights[at[place] + 8 * column]
-                same &= (value & mask if column == columns - 1 else value) == keys[entry, column]
-            hits.append(place[same])
+            same = lengths[place] == self.lengths[entry]
+            for column in range(self.eights):
+                value = eights[starts[place] + 8 * column] & self.masks[lengths[place], column]
+                same &= value == self.keys[entry, column]
+            places.append(place[same])
             entries.append(entry[same])
-        if not hits:
+        if not places:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        return np.concatenate(hits), np.concatenate(entries)
+        place, entry = np.concatenate(places), np.concatenate(entries)
+        return np.searchsorted(ends, starts[place] - 1, side="right"), self.order[entry]
+
+
+def _marks(first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """A number that words of other first bytes or another length rarely share; what shares it is compared in full."""
+    return (first ^ lengths.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
 
 
 # ------------------------------------------------------------------------------------------------- each document once
