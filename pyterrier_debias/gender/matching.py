@@ -143,7 +143,8 @@ def _checked(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndar
             raise InputError(f"matching: row {bad[0]} of the {name} group's profiles is no finite number; fill or drop it")
         matrices.append(matrix)
     if matrices[0].shape[1] != matrices[1].shape[1]:
-        raise InputError(f"matching: profiles have {matrices[0].shape[1]} and {matrices[1].shape[1]} categories; use the same ones")
+        one, other = (matrix.shape[1] for matrix in matrices)
+        raise InputError(f"matching: profiles have {one} and {other} categories; use the same ones")
     return matrices[0], matrices[1]
 
 
