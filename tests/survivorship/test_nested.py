@@ -1,0 +1,137 @@
+"""Means over nested subsets: the identity, the published figures, intervals and the trend test."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pyterrier_debias import InputError
+from pyterrier_debias.statistics import binomial_interval
+from pyterrier_debias.survivorship.nested import nested_means, strata_means, strata_of_nested, trend, zero_filled
+from tests.survivorship import published
+
+NEVER = float("inf")
+VALUES = st.lists(st.tuples(st.floats(0, 1), st.sampled_from([1.0, 2.0, 3.0, 7.0, NEVER])), min_size=1, max_size=30)
+
+
+@given(VALUES)
+def test_the_identity(pairs):
+    """Zero-filled mean = mean over survivors * share of survivors, for every k and any values."""
+    v, r = (np.array(column, dtype=float) for column in zip(*pairs))
+    for item in nested_means(v, r, [1, 2, 3, 10, NEVER]):
+        assert item.total == len(v) and item.share == item.n / len(v)
+        if item.n:
+            assert item.zero_filled.estimate == pytest.approx(item.mean.estimate * item.share, abs=1e-12)
+            assert item.mean.estimate == pytest.approx(v[(r <= item.k) & (r < NEVER)].mean())
+        else:
+            assert item.zero_filled.estimate == 0 and np.isnan(item.mean.estimate)
+
+
+@pytest.mark.parametrize("ranker", list(published.MRR))
+def test_the_published_spike_is_the_identity(ranker):
+    """What falls from the mean over answered to the mean over all queries is the share of answered ones: 55,568 of 101,093."""
+    found = zero_filled(published.MRR[ranker][0], published.SIZES[-1], published.TOTAL)
+    assert found == pytest.approx(published.MRR_ALL[ranker], abs=5e-5)
+
+
+def test_strata_from_the_published_subsets():
+    """MonoT5: (15543 * .34951 - 8197 * .34806) / 7346 = .35113; the mean of rank 1 is that of k = 1."""
+    found = strata_of_nested(published.SIZES, published.MRR["MonoT5"][::-1])
+    assert found[[0, 1, 5]] == pytest.approx([0.348, 0.351, 0.378], abs=5e-4)
+    assert found[1] == pytest.approx((15543 * 0.34951 - 8197 * 0.34806) / 7346)
+    # Queries that were answered early are harder, for the three neural rankers at least.
+    for ranker in ("MonoT5", "ANCE", "ColBERT"):
+        strata = strata_of_nested(published.SIZES, published.MRR[ranker][::-1])
+        assert strata[0] == strata.min()
+
+
+def test_published_order_of_rankers_holds_everywhere():
+    table = np.array([published.MRR[name] for name in ("MonoT5", "ColBERT", "ANCE", "BM25")])
+    assert (np.diff(table, axis=0) < 0).all()
+
+
+def test_strata_are_those_of_the_nested_means():
+    rng = np.random.default_rng(1)
+    v, r = rng.random(200), rng.integers(1, 6, 200).astype(float)
+    nested = nested_means(v, r, range(1, 6))
+    from_sums = strata_of_nested([item.n for item in nested], [item.mean.estimate for item in nested])
+    direct = [interval.estimate for _, interval in strata_means(v, r, 5)]
+    np.testing.assert_allclose(from_sums, direct)
+    np.testing.assert_allclose(direct, [v[r == rank].mean() for rank in range(1, 6)])
+    assert np.isnan(strata_of_nested([2, 2, 3], [1.0, 1.0, 1.0])).tolist() == [False, True, False]
+
+
+def test_input_that_cannot_be_used():
+    with pytest.raises(InputError, match="must not fall"):
+        strata_of_nested([3, 2], [0.1, 0.2])
+    with pytest.raises(InputError, match="cannot be answered"):
+        zero_filled(0.5, 11, 10)
+    with pytest.raises(InputError, match="one length"):
+        nested_means([1.0], [1.0, 2.0], [1])
+    with pytest.raises(InputError, match="NaN"):
+        trend([1.0, float("nan")], [1.0, 2.0])
+
+
+def test_change_against_a_bootstrap():
+    """The interval of m_k - m_any over the same queries, against resampled queries."""
+    rng = np.random.default_rng(3)
+    v = rng.random(400)
+    r = np.where(rng.random(400) < 0.4, NEVER, rng.integers(1, 11, 400))
+    found = nested_means(v, r, [2])[0].change
+    draws = rng.integers(0, 400, (4000, 400))
+    drawn_v, drawn_r = v[draws], r[draws]
+
+    def mean(chosen):
+        return (drawn_v * chosen).sum(axis=1) / chosen.sum(axis=1)
+
+    low, high = np.quantile(mean(drawn_r <= 2) - mean(np.isfinite(drawn_r)), [0.025, 0.975])
+    assert found.estimate == pytest.approx(v[r <= 2].mean() - v[np.isfinite(r)].mean())
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.008)
+    assert nested_means(v, r, [NEVER])[0].change.high == 0
+
+
+def test_trend_against_scipy():
+    rng = np.random.default_rng(5)
+    r = rng.integers(1, 11, 80).astype(float)
+    v = np.round(rng.random(80) + 0.04 * r, 1)
+    peer = stats.spearmanr(r, v)
+    found = trend(np.append(v, 0.0), np.append(r, NEVER), draws=4999)
+    assert found.rho == pytest.approx(peer.statistic) and found.n == 80
+    options = {"permutation_type": "pairings", "n_resamples": 4999, "rng": 1}
+    exact = stats.permutation_test((r,), lambda x: stats.spearmanr(x, v).statistic, **options)
+    assert found.p == pytest.approx(exact.pvalue, abs=0.01)
+    assert found.slope == pytest.approx(np.polyfit(r, v, 1)[0])
+    assert found.low < found.rho < found.high
+    # E|rho| is about sqrt(2 / pi (n - 1)) under the null hypothesis.
+    assert found.noise_floor == pytest.approx(np.sqrt(2 / np.pi / 79), rel=0.05)
+
+
+FLAT = [([], []), ([1.0, 0.5], [1, 2]), ([1.0] * 5, [1, 2, 3, 4, 5]), ([0.1, 0.2, 0.3], [2] * 3)]
+
+
+@pytest.mark.parametrize("values, ranks", FLAT)
+def test_a_trend_that_is_not_there_to_be_had(values, ranks):
+    found = trend(values, ranks)
+    assert np.isnan([found.rho, found.p, found.low, found.slope]).all() and found.n == len(values)
+
+
+def test_false_alarms_of_the_trend_are_as_rare_as_they_claim():
+    """Values with many ties, as RR has them."""
+    rng = np.random.default_rng(0)
+    p = [
+        trend(rng.choice([0, 0.5, 1.0], 40), rng.integers(1, 11, 40).astype(float), draws=199, seed=s).p for s in range(300)
+    ]
+    interval = binomial_interval(int((np.array(p) <= 0.05).sum()), len(p))
+    assert interval.low <= 0.05 <= interval.high
+
+
+def test_the_interval_of_the_trend_covers():
+    rng = np.random.default_rng(2)
+    truth, covered = 6 / np.pi * np.arcsin(0.5 / 2), 0  # Spearman's rho of a normal pair with correlation .5
+    for seed in range(300):
+        x, e = rng.normal(size=(2, 80))
+        found = trend(0.5 * x + np.sqrt(0.75) * e, stats.rankdata(x), draws=1, seed=seed)
+        covered += found.low <= truth <= found.high
+    interval = binomial_interval(covered, 300)
+    assert interval.low <= 0.95 <= interval.high
