@@ -9,12 +9,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pyterrier_debias._version import __version__
 from pyterrier_debias.errors import InputError
+
+if TYPE_CHECKING:
+    from pyterrier_debias.audit.request import Request
+    from pyterrier_debias.audit.result import AuditResult
 
 app = typer.Typer(
     add_completion=False,
@@ -39,7 +43,7 @@ def _root(
 ) -> None:
     """Find and measure bias in rankers.
 
-    'pyterrier-debias audit --help' is the manual.
+    'pyterrier-debias audit --help' is the manual; 'check' holds an audit against budgets.
     """
 
 
@@ -109,6 +113,10 @@ def audit(
         typer.Option(metavar="FOLDER", help="Write findings.csv, per_query.csv, audit.json, index.html and figures (PNG) there."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier audit in the --out folder.")] = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep the results of finished rooms there; the same command goes on from them."),
+    ] = None,
     device: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Where models compute: cpu, cuda, cuda:1, mps.  [default: the fastest there is]"),
@@ -152,70 +160,95 @@ def audit(
       1   one bias could not be examined because of a defect; the others are reported
       2   the input is at fault; one line says what and how to mend it, and nothing is written
     """
-    with _one_line_errors():
-        _audit(
-            dataset, split, model or [], model_kind, run or [], rooms, baseline, depth, draws, topics, seed, correction, out,
-            overwrite, device, dtype, verbose,
-        )  # fmt: skip
-
-
-def _audit(
-    dataset: str,
-    split: str | None,
-    models: list[str],
-    model_kind: str | None,
-    runs: list[str],
-    rooms: str,
-    baseline: str | None,
-    depth: int,
-    draws: int | None,
-    topics: int | None,
-    seed: int,
-    correction: str,
-    out: Path | None,
-    overwrite: bool,
-    device: str | None,
-    dtype: str,
-    verbose: bool,
-) -> None:
-    """What can be checked cheaply is checked first, then the audit runs, then its files appear."""
     import shutil
-    import tempfile
-    from contextlib import ExitStack
 
-    from pyterrier_debias.audit import options
-    from pyterrier_debias.audit.defaults import default_systems
-    from pyterrier_debias.audit.run import audit, check_baseline, check_settings, check_target, find_rooms
-    from pyterrier_debias.collections.opening import open_dataset
-    from pyterrier_debias.files import whole_folder
+    with _one_line_errors():
+        from pyterrier_debias.audit.request import Request
 
-    with ExitStack() as stack:
-        if out is not None:
-            check_target(out, overwrite=overwrite)
-        chosen = find_rooms("all" if rooms == "all" else [name.strip() for name in rooms.split(",")])
-        check_settings(correction=correction, depth=depth, draws=draws, topics=topics)
-        ranker_options = options.ranker_options(device, dtype, verbose)
-        found = options.find_models(models, model_kind)
-        collection = open_dataset(dataset, split=split)
-        frames = options.read_runs(runs, collection)
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyterrier-debias-"))
-        systems = default_systems(collection, Path(folder), models=found, runs=frames, depth=depth, **ranker_options)
-        check_baseline(baseline, systems)
-        options.load_models(systems)
-        results = None if out is None else stack.enter_context(whole_folder(out, overwrite=overwrite))
-        if verbose or sys.stderr.isatty():
-            typer.echo(f"auditing {', '.join(s.name for s in systems)} on {getattr(collection, 'name', dataset)} ...", err=True)
-        result = audit(
-            systems, collection, rooms=chosen, baseline=baseline, split=split, topics=topics, depth=depth, draws=draws,
-            correction=correction, seed=seed, verbose=verbose,
+        request = Request(
+            dataset=dataset, split=split, model=model or [], model_kind=model_kind, run=run or [],
+            rooms=[name.strip() for name in rooms.split(",")], baseline=baseline, depth=depth, draws=draws, topics=topics,
+            seed=seed, correction=correction, out=out, overwrite=overwrite, checkpoint=checkpoint, device=device, dtype=dtype,
+            verbose=verbose,
         )  # fmt: skip
-        if results is not None:
-            result.write_files(results)
+        result = _perform(request)
     width = min(max(shutil.get_terminal_size((110, 24)).columns, 80), 120)
     typer.echo(result.to_text(width))
     if out is not None:
         typer.echo(f"\nWritten to {out}: open {out / 'index.html'}")
+    _report_defects(result)
+
+
+def _perform(request: Request) -> AuditResult:
+    from pyterrier_debias.audit.request import perform
+
+    return perform(request, lambda line: typer.echo(line, err=True))
+
+
+def _report_defects(result: AuditResult) -> None:
+    """Where a room broke off: the traceback, and exit code 1."""
     if len(result.failed):
         for trace in result.failed["traceback"]:
             sys.stderr.write(trace)
+        raise typer.Exit(1)
+
+
+@app.command(short_help="Hold an audit against budgets: a gate for continuous integration.")
+def check(
+    budgets: Annotated[Path, typer.Argument(metavar="BUDGET.TOML", help="The budgets, and what is audited.")],
+    audit: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A saved audit (audit.json, or its folder) in place of what the file says."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the audit's files there, whatever the outcome.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier audit in the --out folder.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show progress, and figures that keep their budgets.")] = False,
+) -> None:
+    """Say whether the figures of an audit keep their budgets: one line for each that does not.
+
+    A budget is kept when the whole interval of a figure keeps it. Too few queries show nothing, and the gate stays shut.
+
+    \b
+    Example of a file:
+      [audit]                                  # options as of 'pyterrier-debias audit', or file = "audit.json"
+      dataset = "planted"
+      rooms = ["position"]
+      [[budget]]                               # any number
+      bias = "position"                        # without measure and group: the primary figure
+      at_least = -0.05                         # the lower end of its interval may not be below
+      [[budget]]
+      bias = "position"
+      measure = "PSI"
+      group = "answers placed"
+      system = "BM25 >> all-MiniLM-L6-v2"      # without it: every system
+      at_most = 0.2                            # the upper end of its interval may not be above
+
+    \b
+    Exit codes:
+      0   every budget is kept
+      1   a budget is crossed, or the room that it speaks of broke off
+      2   the input is at fault: unknown keys, figures that the audit does not have
+    """
+    with _one_line_errors():
+        from dataclasses import replace
+
+        from pyterrier_debias.audit.gate import check_budgets, read_audit, read_gate
+
+        gate = read_gate(budgets)
+        file = gate.file if audit is None else audit
+        if file is not None and out is not None:
+            raise InputError("--out writes an audit that is run here; a saved one has its files already")
+        if file is not None:
+            result = read_audit(file)
+        else:
+            changed = {"verbose": verbose or gate.request.verbose, "overwrite": overwrite or gate.request.overwrite}
+            result = _perform(replace(gate.request, **changed, **({} if out is None else {"out": out})))
+        verdicts = check_budgets(result, gate.budgets)
+    crossed = [verdict for verdict in verdicts if verdict.crossed]
+    for verdict in verdicts if verbose else crossed:
+        typer.echo(verdict.text)
+    typer.echo(f"{len(crossed)} of {len(verdicts)} limits crossed", err=True)
+    if crossed:
         raise typer.Exit(1)

@@ -14,7 +14,7 @@ import pandas as pd
 from pyterrier_debias.findings import Figure
 
 if TYPE_CHECKING:
-    from pyterrier_debias.audit.run import AuditResult
+    from pyterrier_debias.audit.result import AuditResult
 
 #: Below this corrected p a finding is called significant.
 ALPHA = 0.05
@@ -185,7 +185,11 @@ def picture(figure: Figure, kind: str) -> bytes:
     Returns:
         The content of a file.
     """
+    from pyterrier_debias.audit.checkpoint import DrawnFigure
     from pyterrier_debias.plots import house_style, new_axes, rendered
+
+    if isinstance(figure, DrawnFigure):
+        return figure.pictures[kind]
 
     with house_style():
         axes = new_axes()

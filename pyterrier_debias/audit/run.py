@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import json
-import math
 import tempfile
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,12 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint
 from pyterrier_debias.audit.comparing import against_baseline
+from pyterrier_debias.audit.result import FAILED_COLUMNS, SKIPPED_COLUMNS, AuditResult
 from pyterrier_debias.collections.opening import open_dataset
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids
-from pyterrier_debias.files import whole_folder, write_whole
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, findings_frame
 from pyterrier_debias.frames import check_overlap, check_text, with_string_ids
 from pyterrier_debias.stage import flatten
@@ -37,210 +36,9 @@ ROOMS = {
 
 CORRECTIONS = ("holm", "bonferroni", "fdr_bh")
 
-#: Raised with every change of the JSON form that old readers would misread.
-SCHEMA_VERSION = 1
-
-#: What ``overwrite`` looks for before it replaces a folder.
-RESULT_FILE = "audit.json"
-
-_SKIPPED_COLUMNS = ["bias", "system", "reason"]
-_FAILED_COLUMNS = ["bias", "error", "traceback"]
 _PACKAGES = (
     "pyterrier-debias", "pyterrier", "ir-measures", "numpy", "pandas", "torch", "transformers", "sentence-transformers",
 )  # fmt: skip
-
-
-@dataclass(eq=False, repr=False)
-class AuditResult:
-    """What an audit found, with everything needed to judge it.
-
-    Printing it shows the table and plain sentences; notebooks show the HTML report.
-
-    Attributes:
-        findings: One row a finding; the columns are the attributes of :class:`pyterrier_debias.findings.Finding`.
-        per_query: The values behind the findings: ``system``, ``bias``, ``measure``, ``group``, ``qid``, ``value``.
-        skipped: What was not examined: ``bias``, ``system``, ``reason``.
-        failed: Rooms that broke off: ``bias``, ``error``, ``traceback``.
-        settings: What was audited and how: dataset, split, systems, sizes, seed, correction, notes, versions.
-        figures: Pairs of bias and :class:`pyterrier_debias.findings.Figure`; they are drawn when somebody looks.
-
-    Example:
-        ::
-
-            result = audit()                  # BM25 and a bi-encoder on the embedded collection
-            print(result)
-            result.save("audit-results")      # CSV, JSON, PNG and index.html
-    """
-
-    findings: pd.DataFrame
-    per_query: pd.DataFrame
-    skipped: pd.DataFrame
-    failed: pd.DataFrame
-    settings: dict[str, Any]
-    figures: tuple[tuple[str, Figure], ...] = ()
-
-    def __repr__(self) -> str:
-        """Sizes in one line; ``print`` shows the report."""
-        return (
-            f"<AuditResult of {self.settings['dataset']}: {len(self.settings['systems'])} systems, "
-            f"{len(self.findings)} findings, {len(self.skipped)} skipped, {len(self.failed)} failed>"
-        )
-
-    def __str__(self) -> str:
-        """The report as text."""
-        return self.to_text()
-
-    def _repr_html_(self) -> str:
-        """The report for notebooks, in a frame of its own so that its style stays inside."""
-        from pyterrier_debias.audit.report import as_frame
-
-        return as_frame(self)
-
-    def to_frame(self) -> pd.DataFrame:
-        """The findings as a frame of their own, to sort, filter and join."""
-        return self.findings.copy()
-
-    def to_text(self, width: int = 110) -> str:
-        """The report as plain text.
-
-        Args:
-            width: Characters in a line.
-
-        Returns:
-            Tables by bias, sentences beneath, and what was skipped.
-        """
-        from pyterrier_debias.audit.report import as_text
-
-        return as_text(self, width)
-
-    def to_html(self) -> str:
-        """The report as one self-contained page: no network, figures inside, readable on a phone and in print.
-
-        Returns:
-            An HTML document.
-        """
-        from pyterrier_debias.audit.report import as_html
-
-        return as_html(self)
-
-    def to_json(self) -> str:
-        """Everything but the figures as JSON; ``audit/result.schema.json`` in the package describes it.
-
-        Returns:
-            JSON text; numbers that are not defined are null.
-        """
-        content = {
-            "schema": "pyterrier_debias.audit",
-            "schema_version": SCHEMA_VERSION,
-            "settings": self.settings,
-            "findings": _records(self.findings),
-            "per_query": _records(self.per_query),
-            "skipped": _records(self.skipped),
-            "failed": _records(self.failed),
-        }
-        return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> AuditResult:
-        """Read what :meth:`to_json` wrote. The result has no figures.
-
-        Args:
-            text: JSON text.
-
-        Returns:
-            The result.
-
-        Raises:
-            InputError: Where the text is no JSON, no audit, or of a newer schema.
-        """
-        try:
-            content = json.loads(text)
-        except ValueError as error:
-            raise InputError(f"this is no audit in JSON ({error}); give the content of {RESULT_FILE}") from error
-        if not isinstance(content, dict) or content.get("schema") != "pyterrier_debias.audit":
-            raise InputError(f"this JSON is no audit: its 'schema' is not 'pyterrier_debias.audit'; give {RESULT_FILE}")
-        if content.get("schema_version") != SCHEMA_VERSION:
-            raise InputError(
-                f"this audit has schema version {content.get('schema_version')}, this package reads {SCHEMA_VERSION}; "
-                f"run the audit again, or read it with the version of pyterrier-debias that wrote it"
-            )
-        missing = [k for k in ("settings", "findings", "per_query", "skipped", "failed") if k not in content]
-        if missing:
-            raise InputError(f"this audit lacks {missing[0]!r}; the file is damaged: run the audit again")
-        kinds = {f.name: f.type for f in fields(Finding)}
-        findings = pd.DataFrame(content["findings"], columns=list(kinds)).astype(
-            {name: {"float": "float64", "int": "int64", "bool": "bool", "str": "str"}[kind] for name, kind in kinds.items()}
-        )
-        per_query = pd.DataFrame(content["per_query"], columns=PER_QUERY_COLUMNS).astype({"value": "float64"})
-        skipped = pd.DataFrame(content["skipped"], columns=_SKIPPED_COLUMNS)
-        failed = pd.DataFrame(content["failed"], columns=_FAILED_COLUMNS)
-        return cls(findings, per_query, skipped, failed, content["settings"])
-
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the audit to a folder: whole, or not at all.
-
-        ``findings.csv`` and ``per_query.csv``, ``audit.json``, ``index.html``, and the figures as PNG.
-
-        Args:
-            folder: A folder that does not exist yet, or is empty.
-            overwrite: Whether an earlier audit there may be replaced.
-
-        Returns:
-            The folder.
-
-        Raises:
-            InputError: Where the folder holds anything already, or cannot be written.
-        """
-        check_target(folder, overwrite=overwrite)
-        with whole_folder(folder, overwrite=overwrite) as scratch:
-            self.write_files(scratch)
-        return Path(folder)
-
-    def write_files(self, folder: Path) -> None:
-        """Write the files of :meth:`save` into a folder that is there.
-
-        Args:
-            folder: An existing folder.
-        """
-        from pyterrier_debias.audit.report import picture
-
-        write_whole(folder / "findings.csv", self.findings.to_csv(index=False))
-        write_whole(folder / "per_query.csv", self.per_query.to_csv(index=False))
-        write_whole(folder / RESULT_FILE, self.to_json())
-        write_whole(folder / "index.html", self.to_html())
-        for bias, figure in self.figures:
-            write_whole(folder / f"{bias}-{figure.name}.png", picture(figure, "png"))
-
-
-def check_target(folder: str | Path, *, overwrite: bool = False) -> None:
-    """Refuse a folder that results may not be written to.
-
-    Args:
-        folder: The folder.
-        overwrite: Whether an earlier audit there may be replaced. Anything else is never replaced.
-
-    Raises:
-        InputError: Where something stands there already.
-    """
-    folder = Path(folder)
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
-    if not (folder / RESULT_FILE).is_file():
-        raise InputError(f"{folder} exists already and holds no audit; name a folder that does not exist yet")
-    if not overwrite:
-        raise InputError(f"{folder} holds an audit already; name another folder, or allow it to be replaced (--overwrite)")
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as dictionaries that JSON can hold."""
-
-    def plain(value: Any) -> Any:
-        if hasattr(value, "item"):
-            value = value.item()
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    columns = list(frame.columns)
-    return [{c: plain(v) for c, v in zip(columns, row)} for row in frame.itertuples(index=False, name=None)]
 
 
 def audit(
@@ -256,6 +54,7 @@ def audit(
     draws: int | None = None,
     correction: str = "holm",
     seed: int = 0,
+    checkpoint: str | Path | None = None,
     verbose: bool = False,
 ) -> AuditResult:
     """Examine systems for bias.
@@ -278,6 +77,10 @@ def audit(
         draws: How many random variants of each text rooms draw; None leaves it to the room.
         correction: How p values are corrected over the whole table: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
         seed: Seed of everything random.
+        checkpoint: A folder in which the results of finished rooms are kept. The same call with the same folder goes on where
+            the last one was interrupted: rooms that had finished are read, those that had not or broke off run. Rooms may be
+            added; anything else that differs (systems, their scores, topics, judgements, depth, draws, seed) is refused. None
+            keeps nothing. The folder is never removed.
         verbose: Whether to show progress.
 
     Returns:
@@ -300,6 +103,7 @@ def audit(
     started = time.perf_counter()
     chosen = find_rooms(rooms)
     check_settings(correction=correction, depth=depth, draws=draws, topics=topics)
+    kept = None if checkpoint is None else Checkpoint(checkpoint)
     collection = open_dataset(dataset, split=split)
     all_topics, all_qrels = topics_and_qrels(collection, topics, qrels)
     with tempfile.TemporaryDirectory(prefix="pyterrier-debias-") as folder:
@@ -313,7 +117,9 @@ def audit(
         context = Context(
             examined, collection, all_topics, all_qrels, depth=depth, seed=seed, draws=draws, verbose=verbose
         )
-        findings, per_query, figures, skipped, failed = _visit(chosen, context, verbose)
+        if kept is not None:
+            kept.claim(fingerprint(context, dataset=_dataset_name(dataset, collection), split=split))
+        findings, per_query, figures, skipped, failed = _visit(chosen, context, verbose, kept)
     if not findings and not failed:
         reasons = "; ".join(dict.fromkeys(f"{s['bias']}: {s['reason']}" for s in skipped))
         raise InputError(f"no room can examine any of the systems on this collection ({reasons})")
@@ -339,23 +145,32 @@ def audit(
     return AuditResult(
         findings_frame(findings, correction),
         per_query,
-        pd.DataFrame(skipped, columns=_SKIPPED_COLUMNS),
-        pd.DataFrame(failed, columns=_FAILED_COLUMNS),
+        pd.DataFrame(skipped, columns=SKIPPED_COLUMNS),
+        pd.DataFrame(failed, columns=FAILED_COLUMNS),
         settings,
         tuple(figures),
+        _words(all_topics, per_query),
     )
 
 
+def _words(topics: pd.DataFrame, per_query: pd.DataFrame) -> dict[str, str]:
+    """The words of the queries that have a value."""
+    named = set(per_query["qid"])
+    return {qid: query for qid, query in zip(topics["qid"], topics["query"]) if qid in named}
+
+
 def _visit(
-    rooms: Sequence[Room], context: Context, verbose: bool
+    rooms: Sequence[Room], context: Context, verbose: bool, checkpoint: Checkpoint | None = None
 ) -> tuple[list[Finding], pd.DataFrame, list[tuple[str, Figure]], list[dict[str, str]], list[dict[str, str]]]:
-    """Run the rooms, each on the systems it can examine."""
+    """Run the rooms, each on the systems it can examine; what a checkpoint has kept is read instead."""
     findings: list[Finding] = []
     per_query: list[pd.DataFrame] = []
     figures: list[tuple[str, Figure]] = []
     skipped: list[dict[str, str]] = []
     failed: list[dict[str, str]] = []
-    for room in pt.tqdm(rooms, desc="rooms", disable=not verbose):
+    progress = pt.tqdm(rooms, desc="rooms", unit="room", disable=not verbose)
+    for room in progress:
+        progress.set_postfix_str(room.name)
         able = []
         try:
             for system in context.systems:
@@ -366,7 +181,11 @@ def _visit(
                     skipped.append({"bias": room.name, "system": system.name, "reason": reason})
             if not able:
                 continue
-            result = room.run(replace(context, systems=able))
+            result = None if checkpoint is None else checkpoint.kept(room.name)
+            if result is None:
+                result = room.run(replace(context, systems=able))
+                if checkpoint is not None:
+                    result = checkpoint.keep(room.name, result)
         except InputError:
             raise
         except pt.validate.InputValidationError as error:

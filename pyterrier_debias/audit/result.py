@@ -1,0 +1,248 @@
+"""What an audit found: tables, the forms they are shown and kept in. Floor 4."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding
+
+#: Raised with every change of the JSON form that old readers would misread.
+SCHEMA_VERSION = 1
+
+#: What ``overwrite`` looks for before it replaces a folder.
+RESULT_FILE = "audit.json"
+
+SKIPPED_COLUMNS = ["bias", "system", "reason"]
+FAILED_COLUMNS = ["bias", "error", "traceback"]
+
+
+@dataclass(eq=False, repr=False)
+class AuditResult:
+    """What an audit found, with everything needed to judge it.
+
+    Printing it shows the table and plain sentences; notebooks show the HTML report.
+
+    Attributes:
+        findings: One row a finding; the columns are the attributes of :class:`pyterrier_debias.findings.Finding`.
+        per_query: The values behind the findings: ``system``, ``bias``, ``measure``, ``group``, ``qid``, ``value``.
+        skipped: What was not examined: ``bias``, ``system``, ``reason``.
+        failed: Rooms that broke off: ``bias``, ``error``, ``traceback``.
+        settings: What was audited and how: dataset, split, systems, sizes, seed, correction, notes, versions.
+        figures: Pairs of bias and :class:`pyterrier_debias.findings.Figure`; they are drawn when somebody looks.
+        queries: The words of the queries of ``per_query``, by qid.
+
+    Example:
+        ::
+
+            result = audit()                  # BM25 and a bi-encoder on the embedded collection
+            print(result)
+            result.save("audit-results")      # CSV, JSON, PNG and index.html
+    """
+
+    findings: pd.DataFrame
+    per_query: pd.DataFrame
+    skipped: pd.DataFrame
+    failed: pd.DataFrame
+    settings: dict[str, Any]
+    figures: tuple[tuple[str, Figure], ...] = ()
+    queries: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Sizes in one line; ``print`` shows the report."""
+        return (
+            f"<AuditResult of {self.settings['dataset']}: {len(self.settings['systems'])} systems, "
+            f"{len(self.findings)} findings, {len(self.skipped)} skipped, {len(self.failed)} failed>"
+        )
+
+    def __str__(self) -> str:
+        """The report as text."""
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        """The report for notebooks, in a frame of its own so that its style stays inside."""
+        from pyterrier_debias.audit.report import as_frame
+
+        return as_frame(self)
+
+    def to_frame(self) -> pd.DataFrame:
+        """The findings as a frame of their own, to sort, filter and join."""
+        return self.findings.copy()
+
+    def worst(self, n: int = 10, *, bias: str | None = None, system: str | None = None) -> pd.DataFrame:
+        """The queries that contribute most to each primary figure, exactly: all contributions sum to the figure.
+
+        Args:
+            n: How many queries of each figure.
+            bias: Of this bias only.
+            system: Of this system only.
+
+        Returns:
+            See :func:`pyterrier_debias.audit.offenders.worst_queries`: ``system``, ``bias``, ``measure``, ``group``, ``qid``,
+            ``query``, ``value``, ``contribution``, ``share``; empty where no primary figure is a mean over queries.
+
+        Raises:
+            InputError: For a bias or system that was not audited, or ``n`` below 1.
+        """
+        from pyterrier_debias.audit.offenders import worst_queries
+
+        if n < 1:
+            raise InputError(f"worst: n is {n}; it must be 1 or more")
+        findings = self.findings
+        for name, wanted in (("bias", bias), ("system", system)):
+            if wanted is not None:
+                known = list(dict.fromkeys(self.findings[name]))
+                if wanted not in known:
+                    raise InputError(f"worst: {name} {wanted!r} is not in this audit; there are {', '.join(known)}")
+                findings = findings[findings[name] == wanted]
+        return worst_queries(findings, self.per_query, n, self.queries)
+
+    def to_text(self, width: int = 110) -> str:
+        """The report as plain text.
+
+        Args:
+            width: Characters in a line.
+
+        Returns:
+            Tables by bias, sentences beneath, and what was skipped.
+        """
+        from pyterrier_debias.audit.report import as_text
+
+        return as_text(self, width)
+
+    def to_html(self) -> str:
+        """The report as one self-contained page: no network, figures inside, readable on a phone and in print.
+
+        Returns:
+            An HTML document.
+        """
+        from pyterrier_debias.audit.report import as_html
+
+        return as_html(self)
+
+    def to_json(self) -> str:
+        """Everything but the figures as JSON; ``audit/result.schema.json`` in the package describes it.
+
+        Returns:
+            JSON text; numbers that are not defined are null.
+        """
+        content = {
+            "schema": "pyterrier_debias.audit",
+            "schema_version": SCHEMA_VERSION,
+            "settings": self.settings,
+            "findings": _records(self.findings),
+            "per_query": _records(self.per_query),
+            "skipped": _records(self.skipped),
+            "failed": _records(self.failed),
+            "queries": self.queries,
+        }
+        return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> AuditResult:
+        """Read what :meth:`to_json` wrote. The result has no figures.
+
+        Args:
+            text: JSON text.
+
+        Returns:
+            The result.
+
+        Raises:
+            InputError: Where the text is no JSON, no audit, or of a newer schema.
+        """
+        try:
+            content = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"this is no audit in JSON ({error}); give the content of {RESULT_FILE}") from error
+        if not isinstance(content, dict) or content.get("schema") != "pyterrier_debias.audit":
+            raise InputError(f"this JSON is no audit: its 'schema' is not 'pyterrier_debias.audit'; give {RESULT_FILE}")
+        if content.get("schema_version") != SCHEMA_VERSION:
+            raise InputError(
+                f"this audit has schema version {content.get('schema_version')}, this package reads {SCHEMA_VERSION}; "
+                f"run the audit again, or read it with the version of pyterrier-debias that wrote it"
+            )
+        missing = [k for k in ("settings", "findings", "per_query", "skipped", "failed") if k not in content]
+        if missing:
+            raise InputError(f"this audit lacks {missing[0]!r}; the file is damaged: run the audit again")
+        kinds = {f.name: f.type for f in fields(Finding)}
+        findings = pd.DataFrame(content["findings"], columns=list(kinds)).astype(
+            {name: {"float": "float64", "int": "int64", "bool": "bool", "str": "str"}[kind] for name, kind in kinds.items()}
+        )
+        per_query = pd.DataFrame(content["per_query"], columns=PER_QUERY_COLUMNS).astype({"value": "float64"})
+        skipped = pd.DataFrame(content["skipped"], columns=SKIPPED_COLUMNS)
+        failed = pd.DataFrame(content["failed"], columns=FAILED_COLUMNS)
+        return cls(findings, per_query, skipped, failed, content["settings"], queries=content.get("queries", {}))
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the audit to a folder: whole, or not at all.
+
+        ``findings.csv`` and ``per_query.csv``, ``audit.json``, ``index.html``, and the figures as PNG.
+
+        Args:
+            folder: A folder that does not exist yet, or is empty.
+            overwrite: Whether an earlier audit there may be replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            InputError: Where the folder holds anything already, or cannot be written.
+        """
+        check_target(folder, overwrite=overwrite)
+        with whole_folder(folder, overwrite=overwrite) as scratch:
+            self.write_files(scratch)
+        return Path(folder)
+
+    def write_files(self, folder: Path) -> None:
+        """Write the files of :meth:`save` into a folder that is there.
+
+        Args:
+            folder: An existing folder.
+        """
+        from pyterrier_debias.audit.report import picture
+
+        write_whole(folder / "findings.csv", self.findings.to_csv(index=False))
+        write_whole(folder / "per_query.csv", self.per_query.to_csv(index=False))
+        write_whole(folder / RESULT_FILE, self.to_json())
+        write_whole(folder / "index.html", self.to_html())
+        for bias, figure in self.figures:
+            write_whole(folder / f"{bias}-{figure.name}.png", picture(figure, "png"))
+
+
+def check_target(folder: str | Path, *, overwrite: bool = False) -> None:
+    """Refuse a folder that results may not be written to.
+
+    Args:
+        folder: The folder.
+        overwrite: Whether an earlier audit there may be replaced. Anything else is never replaced.
+
+    Raises:
+        InputError: Where something stands there already.
+    """
+    folder = Path(folder)
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not (folder / RESULT_FILE).is_file():
+        raise InputError(f"{folder} exists already and holds no audit; name a folder that does not exist yet")
+    if not overwrite:
+        raise InputError(f"{folder} holds an audit already; name another folder, or allow it to be replaced (--overwrite)")
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as dictionaries that JSON can hold."""
+
+    def plain(value: Any) -> Any:
+        if hasattr(value, "item"):
+            value = value.item()
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    columns = list(frame.columns)
+    return [{c: plain(v) for c, v in zip(columns, row)} for row in frame.itertuples(index=False, name=None)]
