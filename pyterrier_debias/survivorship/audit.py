@@ -1,0 +1,369 @@
+"""The survivorship room: which queries survived labelling, and does quality go with how early they were answered? Floor 3.
+
+Primary test: among answered queries, quality does not depend on the rank at which labellers first met the answer: Spearman's
+correlation of RR@10 with the first relevant rank, with permutations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.collections.base import provided
+from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
+from pyterrier_debias.frames import with_string_ids
+from pyterrier_debias.statistics import Interval, binomial_interval, t_interval
+from pyterrier_debias.survivorship.curve import SurvivorshipResult, curve_of_values
+from pyterrier_debias.survivorship.nested import Trend, nested_means, rank_influence, trend
+from pyterrier_debias.survivorship.ranks import NEVER, first_relevant_ranks, with_ranks
+from pyterrier_debias.systems import Context, System
+
+_BIAS = "survivorship"
+_DRAWS = 9_999
+#: Findings that speak of the collection, not of a system.
+_ALL = "all systems"
+_RANKS = 10
+#: Nobody reads longer lists: what is longer are candidates for a reranker.
+LONGEST = 100
+#: Which share of a list must be judged, where judgements say what was found not relevant.
+LEAST_JUDGED = 0.5
+#: Bins of the first relevant rank: first and last.
+BINS = ((1, 3), (4, 6), (7, None))
+
+
+def needs(system: System, dataset: Any) -> str | None:
+    """Why a system cannot be examined; None where it can.
+
+    Args:
+        system: The system.
+        dataset: The collection.
+
+    Returns:
+        One sentence, or None.
+    """
+    return unshown_reason(provided(dataset, "get_candidates"), provided(dataset, "get_qrels"))
+
+
+def unshown_reason(shown: pd.DataFrame | None, qrels: pd.DataFrame | None) -> str | None:
+    """Why a collection does not tell where its labellers met answers; None where it does.
+
+    Args:
+        shown: What it gives as the lists shown; None for nothing.
+        qrels: Its judgements; None where they are not known yet.
+
+    Returns:
+        One sentence, or None.
+    """
+    if shown is None or not len(shown):
+        return "the collection does not say what its labellers were shown (get_candidates)"
+    lists = shown.groupby("qid").size()
+    if lists.median() > LONGEST:
+        return (
+            f"the candidates that the collection gives ({int(lists.median())} documents of a query) are no lists that labellers "
+            f"read, but a run"
+        )
+    if qrels is None:
+        return None
+    labels = with_string_ids(qrels)
+    judged = with_string_ids(shown)[["qid", "docno"]].merge(labels[["qid", "docno", "label"]], on=["qid", "docno"])
+    if not (judged["label"] > 0).any():
+        return "no document that labellers were shown is judged relevant"
+    ours = shown["qid"].astype(str).isin(set(labels["qid"])).sum()
+    share = len(judged.drop_duplicates(["qid", "docno"])) / ours
+    if (labels["label"] <= 0).any() and share < LEAST_JUDGED:
+        return (
+            f"only {share:.0%} of the candidates that the collection gives are judged, so that they are no lists that labellers "
+            f"were shown, but a run"
+        )
+    return None
+
+
+def run(context: Context) -> RoomResult:
+    """Examine the systems of an audit.
+
+    Args:
+        context: Systems, collection, topics and judgements.
+
+    Returns:
+        Findings, the values behind them, and figures.
+    """
+    if not context.systems:
+        return RoomResult([], pd.DataFrame(columns=PER_QUERY_COLUMNS))
+    return _Examined.of(context).result()
+
+
+ROOM = Room(name=_BIAS, needs=needs, run=run)
+
+
+def answer_grade(dataset: Any, qrels: pd.DataFrame) -> int:
+    """The lowest label of documents that answer, where the collection has answers; 1 elsewhere.
+
+    Labellers were asked for an answer. On graded judgements a document may be on topic and answer nothing.
+
+    Args:
+        dataset: The collection.
+        qrels: Its judgements.
+
+    Returns:
+        The label from which on a document counts as relevant for this room.
+    """
+    answers = provided(dataset, "get_answers")
+    if answers is None or not len(answers):
+        return 1
+    pairs = with_string_ids(answers)[["qid", "docno"]].drop_duplicates()
+    labels = pairs.merge(qrels[["qid", "docno", "label"]], on=["qid", "docno"])["label"]
+    return int(labels[labels > 0].min()) if (labels > 0).any() else 1
+
+
+def measure_name(grade: int) -> str:
+    """RR@10, with the grade where it is not 1."""
+    return "RR@10" if grade == 1 else f"RR(rel={grade})@10"
+
+
+def shown_queries(context: Context, grade: int) -> tuple[pd.DataFrame, list[str]]:
+    """The queries that labellers were shown something for, and when they met an answer.
+
+    Where the audited topics are all of a split and the collection has a split ``full`` beside it, unanswered queries of ``full``
+    that were shown belong to them: they are what did not survive.
+
+    Args:
+        context: The audit.
+        grade: See :func:`answer_grade`.
+
+    Returns:
+        Topics with ``first_relevant_rank`` and ``asked`` (whether systems were asked), sorted by qid; and notes.
+    """
+    dataset, notes = context.dataset, []
+    ranks = first_relevant_ranks(dataset.get_candidates(), context.qrels, min_rel=grade, stage=f"{_BIAS} room")
+    shown = set(ranks["qid"])
+    topics = with_string_ids(context.topics)
+    seen = topics[topics["qid"].isin(shown)]
+    if len(seen) < len(topics):
+        notes.append(f"{len(topics) - len(seen)} queries for which nobody was shown anything are left out.")
+    seen = seen.assign(asked=True)
+    own, full = provided(dataset, "get_topics"), provided(dataset, "get_topics", "full")
+    if full is not None and own is not None and set(with_string_ids(own)["qid"]) == set(topics["qid"]):
+        lost = with_string_ids(full)
+        answered = set(ranks.loc[ranks["first_relevant_rank"] < NEVER, "qid"])
+        lost = lost[lost["qid"].isin(shown - answered - set(topics["qid"]))]
+        if len(lost):
+            notes.append(f"{len(lost)} queries that were shown and never answered are missing from the topics; they count as 0.")
+            seen = pd.concat([seen, lost.assign(asked=False)], ignore_index=True)
+    return with_ranks(seen, ranks).sort_values("qid").reset_index(drop=True), notes
+
+
+@dataclass(frozen=True, eq=False)
+class _Examined:
+    """All systems of an audit.
+
+    Attributes:
+        context: The audit.
+        topics: See :func:`shown_queries`.
+        values: System to its values, in the order of the topics.
+        measure: The measure's name.
+        grade: See :func:`answer_grade`.
+        notes: What a reader should know.
+        curve: Means over nested subsets, for the figures.
+    """
+
+    context: Context
+    topics: pd.DataFrame
+    values: dict[str, np.ndarray]
+    measure: str
+    grade: int
+    notes: list[str]
+    curve: SurvivorshipResult
+
+    @classmethod
+    def of(cls, context: Context) -> _Examined:
+        grade = answer_grade(context.dataset, context.qrels)
+        topics, notes = shown_queries(context, grade)
+        name = measure_name(grade)
+        asked = topics.loc[topics["asked"], "qid"].tolist()
+        values, frames = {}, []
+        for system in context.systems:
+            found = per_query(context.results(system), context.qrels, [name], asked)[name]
+            # A query that nobody answered has no relevant document; so has one that is missing from the topics.
+            values[system.name] = found.reindex(topics["qid"]).fillna(0.0).to_numpy()
+            frames.append(topics.assign(name=system.name, measure=name, value=values[system.name]))
+        together = pd.concat(frames, ignore_index=True)
+        if "type" in together.columns:
+            together = together.assign(type=together["type"].fillna("").astype(str))
+        curve = curve_of_values(together, ranks=_RANKS, draws=1, seed=context.seed)
+        return cls(context, topics, values, name, grade, notes, curve)
+
+    @property
+    def ranks(self) -> np.ndarray:
+        """First relevant ranks, in the order of the topics."""
+        return self.topics["first_relevant_rank"].to_numpy(dtype=float)
+
+    @property
+    def answered(self) -> np.ndarray:
+        """Which queries are answered."""
+        return np.isfinite(self.ranks)
+
+    def result(self) -> RoomResult:
+        """Findings, the values behind them, and figures."""
+        findings, frames = [], []
+        parts: list[Iterator[tuple[Finding, np.ndarray | None, np.ndarray | None]]] = [self._survival()]
+        for system in self.context.systems:
+            parts += [self._means(system.name), self._trend(system.name), self._groups(system.name)]
+        for part in parts:
+            for finding, chosen, values in part:
+                findings.append(finding)
+                if values is not None:
+                    about = {name: getattr(finding, name) for name in ("system", "bias", "measure", "group")}
+                    frames.append(per_query_values(**about, qids=self.topics["qid"].to_numpy()[chosen], values=values))
+        return RoomResult(findings, pd.concat(frames, ignore_index=True), self._figures())
+
+    # ------------------------------------------------------------------------------------------- findings
+
+    def _finding(self, name: str, measure: str, group: str, found: Interval, text: str, **more: Any) -> Finding:
+        ends = {"low": found.low, "high": found.high, "n": found.n, "text": f"{name}: {text}"}
+        return Finding(name, _BIAS, measure, group, found.estimate, **{**ends, **more})
+
+    def _survival(self) -> Iterator[tuple[Finding, np.ndarray | None, np.ndarray | None]]:
+        answered, everyone = self.answered, np.ones(len(self.topics), dtype=bool)
+        if not len(answered):
+            return
+        convention = f"a document with a label of at least {self.grade} was among those shown; exact binomial interval"
+        share = binomial_interval(int(answered.sum()), len(answered), level=0.95)
+        notes = "".join(f" {note}" for note in self.notes)
+        text = (
+            f"labellers met an answer to {int(answered.sum())} of {len(answered)} queries ({share.estimate:.1%} "
+            f"[{share.low:.1%}, {share.high:.1%}]); a mean over all of them is the mean over the answered ones times this "
+            f"share, whatever the ranker.{notes}"
+        )
+        values = answered.astype(float)
+        yield self._finding(_ALL, "answered", "all queries", share, text, convention=convention), everyone, values
+        kinds = self._kinds()
+        for kind in kinds:
+            own = (self.topics["type"] == kind).to_numpy()
+            share = binomial_interval(int(answered[own].sum()), int(own.sum()), level=0.95)
+            text = f"of the {int(own.sum())} queries of type {kind}, {share.estimate:.1%} were answered."
+            yield self._finding(_ALL, "answered", f"type {kind}", share, text, convention=convention), own, values[own]
+
+    def _kinds(self) -> list[str]:
+        if "type" not in self.topics.columns:
+            return []
+        kinds = sorted(kind for kind in set(self.topics["type"].dropna().astype(str)) if kind)
+        return kinds if len(kinds) > 1 else []
+
+    def _means(self, name: str) -> Iterator[tuple[Finding, np.ndarray | None, np.ndarray | None]]:
+        values, answered = self.values[name], self.answered
+        found = nested_means(values, self.ranks, [1, NEVER])
+        last = found[1]
+        if not last.n:
+            return
+        text = (
+            f"{self.measure} is {last.mean.estimate:.3f} over the {last.n} answered queries and {last.zero_filled.estimate:.3f} "
+            f"over all {last.total}: {last.mean.estimate:.3f} times the share answered, {last.share:.3f}."
+        )
+        how = "mean over answered queries; Student's interval"
+        mean = _in_range(last.mean)
+        yield self._finding(name, self.measure, "answered", mean, text, convention=how), answered, values[answered]
+        how = "mean over all queries shown to labellers, unanswered ones as 0; Student's interval"
+        everyone, filled = np.ones(len(values), dtype=bool), np.where(answered, values, 0.0)
+        zero = _in_range(last.zero_filled)
+        yield self._finding(name, self.measure, "zero-filled", zero, text, convention=how), everyone, filled
+
+    def _trend(self, name: str) -> Iterator[tuple[Finding, np.ndarray | None, np.ndarray | None]]:
+        values, answered, seed = self.values[name], self.answered, self.context.seed
+        measure = f"rho of {self.measure}"
+        found = trend(values, self.ranks, draws=_DRAWS, seed=seed)
+        how = "Spearman's rank correlation over answered queries; Bonett and Wright's interval; p by permutation"
+        if np.isnan(found.rho):
+            what = "there are fewer than three answered queries" if found.n < 3 else f"{self.measure} or the rank does not vary"
+            none = Interval(float("nan"), float("nan"), float("nan"), 0.95, found.n)
+            text = f"nothing can be said of how early queries were answered: {what}."
+            yield self._finding(name, measure, "first relevant rank", none, text, convention=how), None, None
+            return
+        direction = "lower" if found.rho < 0 else "higher"
+        text = (
+            f"the later labellers met the answer, the {direction} is {self.measure}: rank correlation {found.rho:+.2f} "
+            f"[{found.low:+.2f}, {found.high:+.2f}] over {found.n} answered queries, chance alone {found.noise_floor:.2f} "
+            f"(p = {p_text(found.p)})."
+        )
+        more = {"p": found.p, "noise_floor": found.noise_floor, "convention": how}
+        influence = rank_influence(values[answered], self.ranks[answered])
+        yield self._correlated(name, measure, "first relevant rank", found, text, primary=True, **more), answered, influence
+        if not self._kinds():
+            return
+        within = trend(values, self.ranks, strata=self.topics["type"].astype(str), draws=_DRAWS, seed=seed)
+        if np.isfinite(within.rho):
+            text = (
+                f"within types of queries the correlation is {within.rho:+.2f} [{within.low:+.2f}, {within.high:+.2f}] "
+                f"(p = {p_text(within.p)})."
+            )
+            how = f"{how}; ranks centred and permuted within types"
+            more = {"p": within.p, "noise_floor": within.noise_floor, "convention": how}
+            yield self._correlated(name, measure, "first relevant rank, within types", within, text, **more), None, None
+
+    def _correlated(self, name: str, measure: str, group: str, found: Trend, text: str, **more: Any) -> Finding:
+        return self._finding(name, measure, group, Interval(found.rho, found.low, found.high, 0.95, found.n), text, **more)
+
+    def _groups(self, name: str) -> Iterator[tuple[Finding, np.ndarray | None, np.ndarray | None]]:
+        values, ranks = self.values[name], self.ranks
+        how = "strata that share no query; Student's interval, cut to [0, 1]; not tested"
+        rows = []
+        for first, last in BINS:
+            own = np.isfinite(ranks) & (ranks >= first) & (ranks <= (last or NEVER))
+            label = f"first met at {first} to {last}" if last else f"first met at {first} or later"
+            rows.append((label, own, _in_range(t_interval(values[own]))))
+        rows = [row for row in rows if row[1].any()]
+        text = f"{self.measure} is {', '.join(f'{found.estimate:.3f} ({label})' for label, _, found in rows)}."
+        for label, own, found in rows:
+            yield self._finding(name, self.measure, label, found, text, convention=how), own, values[own]
+        for kind in self._kinds():
+            own = self.answered & (self.topics["type"] == kind).to_numpy()
+            if own.any():
+                found = _in_range(t_interval(values[own]))
+                text = f"{self.measure} is {found.estimate:.3f} over the {found.n} answered queries of type {kind}."
+                yield self._finding(name, self.measure, f"answered, type {kind}", found, text, convention=how), own, values[own]
+
+    # ------------------------------------------------------------------------------------------- figures
+
+    def _figures(self) -> Sequence[Figure]:
+        n, answered = len(self.topics), int(self.answered.sum())
+        if not answered:
+            return []
+        return [
+            Figure(
+                "curve",
+                f"Mean {self.measure} over queries answered within the first k documents shown (solid, with 95 % intervals), and "
+                f"with all other queries as 0 (dashed), of {n} queries. The dashed fall is the share answered, not the rankers'.",
+                lambda axes: self.curve.plot(axes),
+            ),
+            Figure(
+                "strata",
+                f"Mean {self.measure} by the rank at which labellers first met an answer, with 95 % intervals, over {answered} "
+                f"answered queries.",
+                lambda axes: self.curve.plot_strata(axes),
+            ),
+            Figure(
+                "first-ranks",
+                f"How many of {n} queries were first answered at each rank of the list shown; {n - answered} never.",
+                self._draw_ranks,
+            ),
+        ]
+
+    def _draw_ranks(self, axes: Any) -> None:
+        from pyterrier_debias import plots
+
+        ranks = self.ranks[self.answered].astype(int)
+        counts = np.bincount(ranks)[1:]
+        with plots.house_style():
+            axes.bar(range(1, len(counts) + 1), counts, color=plots.colour(0))
+            axes.bar([len(counts) + 1.5], [len(self.topics) - len(ranks)], color=plots.GREY)
+            axes.set_xticks([*range(1, len(counts) + 1), len(counts) + 1.5], [*map(str, range(1, len(counts) + 1)), "never"])
+            plots.label_axes(axes, x="rank at which labellers first met an answer", y="queries", n=len(self.topics))
+
+
+def _in_range(found: Interval) -> Interval:
+    """An interval of a mean reciprocal rank, which lies in [0, 1]."""
+    return replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0)) if found.n > 1 else found
