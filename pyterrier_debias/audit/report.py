@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 #: Below this corrected p a finding is called significant.
 ALPHA = 0.05
 
+#: How many queries the page names for each primary figure.
+_WORST = 5
+
 #: The column of the text table that gives way where the line is too long.
 _OF = 2
 
@@ -206,17 +209,7 @@ def as_html(result: AuditResult) -> str:
     Returns:
         An HTML document.
     """
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pyterrier_debias.audit", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters.update(number=_signed, interval=lambda f: _signed_interval(f["low"], f["high"]), probability=probability)
-    return environment.get_template("report.html").render(
+    return environment().get_template("report.html").render(
         title=f"Bias audit: {result.settings['dataset']}",
         settings=result.settings,
         tests=correction_made(result),
@@ -229,6 +222,27 @@ def as_html(result: AuditResult) -> str:
     )
 
 
+def environment() -> Any:
+    """The templates of pages: everything that is put into them is escaped.
+
+    Returns:
+        A jinja2 environment.
+    """
+    import jinja2
+
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("pyterrier_debias.audit", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    found.filters.update(
+        number=_signed, percent=_percent, probability=probability, interval=lambda f: _signed_interval(f["low"], f["high"])
+    )
+    return found
+
+
 def as_frame(result: AuditResult) -> str:
     """The report in an inline frame, for notebooks: its style and script stay apart from the notebook's.
 
@@ -238,13 +252,31 @@ def as_frame(result: AuditResult) -> str:
     Returns:
         An ``iframe`` element.
     """
-    page = html.escape(as_html(result), quote=True)
-    return f'<iframe srcdoc="{page}" style="width:100%;height:42em;border:0" title="Bias audit"></iframe>'
+    return framed(as_html(result), "Bias audit")
+
+
+def framed(page: str, title: str) -> str:
+    """A page in an inline frame.
+
+    Args:
+        page: An HTML document.
+        title: What the frame shows.
+
+    Returns:
+        An ``iframe`` element.
+    """
+    page = html.escape(page, quote=True)
+    return f'<iframe srcdoc="{page}" style="width:100%;height:42em;border:0" title="{html.escape(title)}"></iframe>'
 
 
 def _signed(value: float, digits: int = 3) -> str:
     """A figure with a typographic minus sign."""
     return number(value, digits).replace("-", "\N{MINUS SIGN}")
+
+
+def _percent(share: float) -> str:
+    """A share in per cent; blank where it is not defined or says nothing."""
+    return "" if not abs(share) < 10 else f"{share:.0%}".replace("-", "\N{MINUS SIGN}")
 
 
 def _signed_interval(low: float, high: float) -> str:
@@ -280,10 +312,14 @@ def _strip(findings: pd.DataFrame) -> list[dict[str, Any]]:
 def _sections(result: AuditResult) -> list[dict[str, Any]]:
     """What the page shows of each bias, in the order of the findings."""
     biases = dict.fromkeys([*result.findings["bias"], *(bias for bias, _ in result.figures)])
-    return [_section(bias, result.findings[result.findings["bias"] == bias], result.figures) for bias in biases]
+    worst = result.worst(_WORST)
+    return [
+        _section(bias, result.findings[result.findings["bias"] == bias], result.figures, worst[worst["bias"] == bias])
+        for bias in biases
+    ]
 
 
-def _section(bias: str, rows: pd.DataFrame, figures: Iterable[tuple[str, Figure]]) -> dict[str, Any]:
+def _section(bias: str, rows: pd.DataFrame, figures: Iterable[tuple[str, Figure]], worst: pd.DataFrame) -> dict[str, Any]:
     marks = convention_marks(rows["convention"])
     # The primary findings' sentences stand at the top of the page already.
     told = {"", *rows.loc[rows["primary"].astype(bool), "text"]}
@@ -296,6 +332,10 @@ def _section(bias: str, rows: pd.DataFrame, figures: Iterable[tuple[str, Figure]
             {"caption": figure.caption, "data": base64.b64encode(picture(figure, "svg")).decode()}
             for owner, figure in figures
             if owner == bias
+        ],
+        "worst": [
+            {"system": system, "measure": measure, "group": group, "queries": own.to_dict("records")}
+            for (system, measure, group), own in worst.groupby(["system", "measure", "group"], sort=False)
         ],
     }
 

@@ -6,13 +6,16 @@ import json
 import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.files import whole_folder, write_whole
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding
+
+if TYPE_CHECKING:
+    from pyterrier_debias.audit.comparison import Comparison
 
 #: Raised with every change of the JSON form that old readers would misread.
 SCHEMA_VERSION = 1
@@ -103,6 +106,58 @@ class AuditResult:
                     raise InputError(f"worst: {name} {wanted!r} is not in this audit; there are {', '.join(known)}")
                 findings = findings[findings[name] == wanted]
         return worst_queries(findings, self.per_query, n, self.queries)
+
+    def compare(self, after: AuditResult | None = None, **options: Any) -> Comparison:
+        """What another audit's system gained over this one's, and what it cost; see
+        :func:`pyterrier_debias.audit.comparison.compare`.
+
+        Args:
+            after: The later audit; None compares two systems of this one.
+            options: ``systems``, ``margin``, ``effectiveness``, ``draws``, ``seed``.
+
+        Returns:
+            The comparison.
+
+        Raises:
+            InputError: See there.
+        """
+        from pyterrier_debias.audit.comparison import compare
+
+        return compare(self, after, **options)
+
+    def card(self, system: str | None = None) -> str:
+        """The audit as a Hugging Face model card: YAML metadata, table, sentences, and how it was made.
+
+        Args:
+            system: The system that the card is of; None shows all, and leaves figures out of the metadata unless there is one
+                only.
+
+        Returns:
+            Markdown.
+
+        Raises:
+            InputError: For a system that was not audited.
+        """
+        from pyterrier_debias.audit.card import card
+
+        return card(self, system)
+
+    def write_card(self, folder: str | Path, system: str | None = None) -> Path:
+        """Write the card into the README.md of a saved ranker; what an earlier audit wrote there is replaced, the rest stays.
+
+        Args:
+            folder: The folder that the ranker's ``save()`` wrote.
+            system: See :meth:`card`.
+
+        Returns:
+            The card's path.
+
+        Raises:
+            InputError: Where there is no such folder, or its card cannot be read or merged; nothing is changed then.
+        """
+        from pyterrier_debias.audit.card import write_card
+
+        return write_card(self, folder, system)
 
     def to_text(self, width: int = 110) -> str:
         """The report as plain text.

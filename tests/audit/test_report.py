@@ -118,7 +118,8 @@ def test_figures_are_inside_with_words_for_those_who_cannot_see_them(result, pag
 
 def test_the_page_shows_every_finding_and_why_others_are_missing(result, page):
     text = " ".join(" ".join(page.text).split())
-    assert [t for t, _ in page.tags].count("tr") == len(result.findings) + 2  # a head in each of two tables
+    # A row for each finding and each of five queries of five primary figures, and a head in each table.
+    assert [t for t, _ in page.tags].count("tr") == len(result.findings) + 2 + 5 * (5 + 1)
     for sentence in result.findings["text"]:
         assert sentence in text
     assert "it has no ranker to probe" in text and "the room fell down" in text

@@ -1,0 +1,347 @@
+"""Before and after: what a debiased ranker gained, and what it cost. Floor 4."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.audit.costs import change_interval, non_inferiority, size_interval
+from pyterrier_debias.audit.result import AuditResult
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.findings import p_text
+from pyterrier_debias.statistics import correct, equivalence_test, paired_t
+
+#: Groups under which rooms report plain effectiveness, the first one that is there counts.
+EFFECTIVENESS_GROUPS = ("original", "all queries", "as non-relevant")
+
+COLUMNS = [
+    "kind", "system", "bias", "measure", "group", "before", "after", "change", "low", "high", "size_change", "size_low",
+    "size_high", "p", "p_corrected", "p_equivalent", "n", "seeds", "verdict", "text",
+]  # fmt: skip
+_SMALLER, _LARGER, _OPEN = "smaller", "larger", "no change shown"
+_KEPT, _LOST, _UNCLEAR = "kept", "lost", "not ruled out"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """What :func:`compare` found.
+
+    Attributes:
+        table: One row a figure. ``kind`` is ``bias`` (the primary figures) or ``cost`` (effectiveness); ``system`` (such as
+            ``plain -> debiased``), ``bias``, ``measure``, ``group``; ``before`` and ``after``; ``change`` with its interval
+            ``low``, ``high``; of biases ``size_change`` with ``size_low`` and ``size_high``, the change of the figure's distance
+            from 0. ``p``: of biases the paired t-test of no change, of costs the non-inferiority test; ``p_corrected`` over the
+            rows of a kind (Holm); ``p_equivalent``: TOST with the same margin; all three with one training seed only. ``n``
+            queries, ``seeds``, ``verdict`` (biases: smaller, larger, no change shown; costs: kept, lost, not ruled out),
+            ``text``.
+        margin: The loss of effectiveness that does not matter.
+        dataset: What both were audited on.
+        notes: What differs between the audits.
+    """
+
+    table: pd.DataFrame
+    margin: float
+    dataset: str
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Verdicts in one line."""
+        counts = self.table["verdict"].value_counts()
+        return f"<Comparison on {self.dataset}: {', '.join(f'{n} {verdict}' for verdict, n in counts.items())}>"
+
+    def __str__(self) -> str:
+        """Table and sentences as text."""
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, for notebooks."""
+        from pyterrier_debias.audit.report import framed
+
+        return framed(self.to_html(), "What changed, and what it cost")
+
+    def to_frame(self) -> pd.DataFrame:
+        """The table as a frame of its own."""
+        return self.table.copy()
+
+    def to_text(self, width: int = 110) -> str:
+        """The comparison as plain text.
+
+        Args:
+            width: Characters in a line of the sentences.
+
+        Returns:
+            Sentences, biases first.
+        """
+        parts = []
+        for kind, title in (("bias", "WHAT WAS GAINED"), ("cost", "WHAT IT COST")):
+            texts = self.table.loc[self.table["kind"] == kind, "text"]
+            if len(texts):
+                bullets = [textwrap.fill(t, width, initial_indent="  - ", subsequent_indent="    ") for t in texts]
+                parts.append("\n".join([title, *bullets]))
+        parts.extend(textwrap.fill(note, width) for note in self.notes)
+        parts.append(textwrap.fill(self._margin_in_words, width))
+        return "\n\n".join(parts)
+
+    def to_html(self) -> str:
+        """The comparison as one self-contained page; what comes from data is escaped.
+
+        Returns:
+            An HTML document.
+        """
+        from pyterrier_debias.audit.report import environment
+
+        rows = self.table.to_dict("records")
+        return environment().get_template("comparison.html").render(
+            title=f"Before and after: {self.dataset}",
+            kinds=[(title, [r for r in rows if r["kind"] == kind]) for kind, title in _TITLES],
+            notes=[*self.notes, self._margin_in_words],
+        )
+
+    @property
+    def _margin_in_words(self) -> str:
+        return (
+            f"A loss of {self.margin:g} was set as the margin: kept means that a larger loss is ruled out at 95 % (one-sided), "
+            f"lost that a larger one is shown. Intervals are of 95 %; no verdict is corrected for the number of rows."
+        )
+
+
+_TITLES = (("bias", "What was gained"), ("cost", "What it cost"))
+
+
+def compare(
+    before: AuditResult | Sequence[AuditResult],
+    after: AuditResult | Sequence[AuditResult] | None = None,
+    *,
+    systems: tuple[str, str] | None = None,
+    margin: float = 0.01,
+    effectiveness: Sequence[str] = ("nDCG@10", "RR@10", "R@10"),
+    draws: int = 2000,
+    seed: int = 0,
+) -> Comparison:
+    """What a debiased ranker gained, and what it cost, over the queries that both audits have.
+
+    Args:
+        before: An audit; or several of rankers that were trained with different seeds, under one name.
+        after: The same of the debiased ranker; several are paired with those of ``before`` in their order. One on a side stands
+            for all seeds. None compares two systems of ``before``.
+        systems: The names of the system before and after. None means: the two systems of one audit; the system that each of two
+            audits has and the other has not; or else all that both have.
+        margin: The loss of effectiveness that does not matter, in the measures' unit. Choose it before looking.
+        effectiveness: Measures whose loss is a cost, as far as the audits have them.
+        draws: Bootstrap draws.
+        seed: Of the draws.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        InputError: For audits of different collections, systems that are not there or cannot be told, no figure in common, or a
+            margin that is not positive.
+
+    Example:
+        ::
+
+            compare(audit({'plain': plain}, dataset), audit({'debiased': debiased}, dataset))
+            compare(audit({'plain': plain, 'debiased': debiased}, dataset), systems=('plain', 'debiased'), margin=0.02)
+
+    When not to use it: to choose among many debiased rankers and report the best as if it were the only one.
+    """
+    if not margin > 0:
+        raise InputError(f"compare: margin is {margin}; it must be positive")
+    old = [before] if isinstance(before, AuditResult) else list(before)
+    new = old if after is None else [after] if isinstance(after, AuditResult) else list(after)
+    if not old or not new or (len(old) != len(new) and 1 not in (len(old), len(new))):
+        counts = f"{len(old)} audits before and {len(new)} after"
+        raise InputError(f"compare: {counts} cannot be paired; give as many, or one on a side")
+    notes = _check_alike([*old, *new])
+    pairs = _pairs(old, new, systems, one=after is None)
+    rows = []
+    for pair in pairs:
+        rows += _bias_rows(old, new, pair, draws, seed)
+        rows += _cost_rows(old, new, pair, effectiveness, margin, draws, seed)
+    if not rows:
+        raise InputError("compare: the audits have no figure in common; audit both with the same rooms")
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    for kind in ("bias", "cost"):
+        own = table["kind"] == kind
+        table.loc[own, "p_corrected"] = correct(table.loc[own, "p"].to_numpy(dtype=float))
+    return Comparison(table, margin, str(old[0].settings["dataset"]), notes)
+
+
+def _check_alike(results: Sequence[AuditResult]) -> tuple[str, ...]:
+    first = results[0].settings
+    notes: dict[str, None] = {}
+    for other in (r.settings for r in results[1:]):
+        for name in ("dataset", "split"):
+            if first[name] != other[name]:
+                raise InputError(f"compare: {name} is {first[name]!r} of one audit and {other[name]!r} of another")
+        for name in ("depth", "draws", "seed"):
+            if first[name] != other[name]:
+                notes[f"The audits differ in their {name}: {first[name]} and {other[name]}."] = None
+    return tuple(notes)
+
+
+def _pairs(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], systems: tuple[str, str] | None, *, one: bool
+) -> list[tuple[str, str]]:
+    """Names before and after."""
+    sides = [[n for n in side[0].settings["systems"] if all(n in r.settings["systems"] for r in side)] for side in (old, new)]
+    there = " and ".join(", ".join(side) or "none" for side in (sides[:1] if one else sides))
+    if systems is not None:
+        if isinstance(systems, str) or len(systems) != 2:
+            raise InputError(f"compare: systems is {systems!r}; give two names, before and after, of {there}")
+        for name, side in zip(systems, sides):
+            if name not in side:
+                raise InputError(f"compare: system {name!r} is not in the audit; there are {there}")
+        return [(systems[0], systems[1])]
+    if one:
+        if len(sides[0]) == 2:
+            return [(sides[0][0], sides[0][1])]
+        raise InputError(f"compare: which two systems? Give systems=(before, after) of {there}")
+    own = [[n for n in side if n not in other] for side, other in (sides, sides[::-1])]
+    if [len(side) for side in own] == [1, 1]:
+        return [(own[0][0], own[1][0])]
+    common = [name for name in sides[0] if name in sides[1]]
+    if not common:
+        raise InputError(f"compare: no system is in both audits; give systems=(before, after) of {there}")
+    return [(name, name) for name in common]
+
+
+def values_of(
+    results: Sequence[AuditResult], system: str, bias: str, measure: str, group: str
+) -> pd.DataFrame:
+    """The values of one figure in several audits, over the queries that all have.
+
+    Args:
+        results: Audits, one a training seed.
+        system: The system's name.
+        bias: The room.
+        measure: The measure.
+        group: The group.
+
+    Returns:
+        One row a query, one column an audit; empty where one of them lacks the figure.
+    """
+    columns = []
+    for result in results:
+        f = result.per_query
+        own = f[(f["system"] == system) & (f["bias"] == bias) & (f["measure"] == measure) & (f["group"] == group)]
+        columns.append(own.drop_duplicates("qid").set_index("qid")["value"])
+    return pd.concat(columns, axis=1, keys=range(len(columns)), join="inner").dropna()
+
+
+def effectiveness_of(result: AuditResult, system: str, measure: str) -> tuple[str, str] | None:
+    """Where an audit has the plain effectiveness of a system.
+
+    Args:
+        result: The audit.
+        system: The system's name.
+        measure: Such as ``'nDCG@10'``.
+
+    Returns:
+        Bias and group of the first room that reports it; None where none does.
+    """
+    f = result.per_query
+    own = f[(f["system"] == system) & (f["measure"] == measure)]
+    for group in EFFECTIVENESS_GROUPS:
+        rooms = own.loc[own["group"] == group, "bias"]
+        if len(rooms):
+            return str(rooms.iloc[0]), group
+    return None
+
+
+def _both(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], key: tuple[str, str, str]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Values [seeds, n] before and after, over the queries of all audits; None for fewer than two queries."""
+    before, after = values_of(old, pair[0], *key), values_of(new, pair[1], *key)
+    common = before.index.intersection(after.index)
+    if len(common) < 2:
+        return None
+    return before.loc[common].to_numpy(dtype=float).T, after.loc[common].to_numpy(dtype=float).T
+
+
+def _row(
+    kind: str, pair: tuple[str, str], key: tuple[str, str, str], before: np.ndarray, after: np.ndarray, **more: Any
+) -> dict[str, Any]:
+    name = pair[0] if pair[0] == pair[1] else f"{pair[0]} -> {pair[1]}"
+    row = dict.fromkeys(COLUMNS, float("nan"))
+    row.update(kind=kind, system=name, bias=key[0], measure=key[1], group=key[2], before=before.mean(), after=after.mean())
+    row.update(n=before.shape[1], seeds=max(len(before), len(after)), **more)
+    return row
+
+
+def _bias_rows(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], draws: int, seed: int
+) -> list[dict[str, Any]]:
+    found = old[0].findings
+    rows = []
+    for f in found[(found["system"] == pair[0]) & found["primary"].astype(bool)].to_dict("records"):
+        key = (f["bias"], f["measure"], f["group"])
+        both = _both(old, new, pair, key)
+        if both is None:
+            continue
+        change = change_interval(*both, draws=draws, seed=seed)
+        size = size_interval(*both, draws=draws, seed=seed)
+        p = paired_t(both[0][0], both[1][0]).p if max(map(len, both)) == 1 else float("nan")
+        verdict = _SMALLER if size.high < 0 else _LARGER if size.low > 0 else _OPEN
+        row = _row(
+            "bias", pair, key, *both, change=change.estimate, low=change.low, high=change.high, p=p, verdict=verdict,
+            size_change=size.estimate, size_low=size.low, size_high=size.high,
+        )  # fmt: skip
+        told = {
+            _SMALLER: f"the bias became smaller, by {-size.estimate:.3f} [{-size.high:.3f}, {-size.low:.3f}]",
+            _LARGER: f"the bias became larger, by {size.estimate:.3f} [{size.low:.3f}, {size.high:.3f}]",
+            _OPEN: f"no change in its size is shown ({size.estimate:+.3f} [{size.low:+.3f}, {size.high:+.3f}])",
+        }[verdict]
+        row["text"] = f"{_figure(row)}: {told}; {_over(row)}{'' if np.isnan(p) else f', change p = {p_text(p)}'}."
+        rows.append(row)
+    return rows
+
+
+def _cost_rows(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], measures: Sequence[str], margin: float,
+    draws: int, seed: int,
+) -> list[dict[str, Any]]:  # fmt: skip
+    rows = []
+    for measure in measures:
+        where = effectiveness_of(old[0], pair[0], measure)
+        both = None if where is None else _both(old, new, pair, (where[0], measure, where[1]))
+        if both is None:
+            continue
+        change = change_interval(*both, draws=draws, seed=seed)
+        # A one-sided test at 0.05 is the interval of 90 %.
+        sides = change_interval(*both, level=0.9, draws=draws, seed=seed)
+        verdict = _KEPT if sides.low > -margin else _LOST if sides.high < -margin else _UNCLEAR
+        row = _row(
+            "cost", pair, (where[0], measure, where[1]), *both, change=change.estimate, low=change.low, high=change.high,
+            verdict=verdict,
+        )  # fmt: skip
+        if row["seeds"] == 1:
+            row["p"] = non_inferiority(both[0][0], both[1][0], margin).p
+            row["p_equivalent"] = equivalence_test(both[0][0], both[1][0], margin).p
+        told = {
+            _KEPT: f"a loss of more than {margin:g} is ruled out",
+            _LOST: f"a loss of more than {margin:g} is shown",
+            _UNCLEAR: f"a loss of more than {margin:g} is neither shown nor ruled out",
+        }[verdict]
+        tested = "" if np.isnan(row["p"]) else f", non-inferiority p = {p_text(row['p'])}"
+        ends = f"{change.estimate:+.3f} [{change.low:+.3f}, {change.high:+.3f}]"
+        row["text"] = f"{_figure(row)}, a change of {ends}: {told}; {_over(row)}{tested}."
+        rows.append(row)
+    return rows
+
+
+def _figure(row: dict[str, Any]) -> str:
+    group = "" if row["kind"] == "cost" else f" ({row['group']})"
+    return f"{row['system']}: {row['measure']}{group} from {row['before']:.3f} to {row['after']:.3f}"
+
+
+def _over(row: dict[str, Any]) -> str:
+    seeds = f" and {row['seeds']} training seeds" if row["seeds"] > 1 else ""
+    return f"over {row['n']} queries{seeds}"

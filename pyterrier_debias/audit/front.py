@@ -1,0 +1,125 @@
+"""Bias against effectiveness, system by system, and which of them no other one beats in both. Floor 4."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.audit.comparison import effectiveness_of, values_of
+from pyterrier_debias.audit.costs import on_front
+from pyterrier_debias.audit.result import AuditResult
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.statistics import t_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLUMNS = [
+    "system", "bias", "measure", "group", "size", "size_low", "size_high", "effectiveness", "low", "high", "n", "on_front",
+]  # fmt: skip
+
+
+def front(
+    results: AuditResult | Sequence[AuditResult], bias: str, *, effectiveness: str = "nDCG@10",
+    measure: str | None = None, group: str | None = None,
+) -> pd.DataFrame:  # fmt: skip
+    """The front of one bias against effectiveness.
+
+    Args:
+        results: An audit of several systems, or several audits of the same collection; their systems must have distinct names.
+        bias: The room.
+        effectiveness: The measure.
+        measure: The figure of the bias; None (with ``group`` None) means the primary one.
+        group: The same.
+
+    Returns:
+        One row a system that has both: ``size`` (the figure's distance from 0) with the interval's ends likewise, the mean
+        ``effectiveness`` with Student's interval ``low`` and ``high``, ``n`` queries, ``on_front``: no other system is at most as
+        biased and at least as effective, and better in one of the two. Most effective first. The front knows nothing of
+        intervals: two systems whose intervals overlap may change places on other queries.
+
+    Raises:
+        InputError: For audits of different collections, names that occur twice, or where no system has both figures.
+
+    Example:
+        ::
+
+            plot_front(front(audit({'a': a, 'b': b, 'c': c}, dataset), 'position'))
+    """
+    audits = [results] if isinstance(results, AuditResult) else list(results)
+    if len({(a.settings["dataset"], a.settings["split"]) for a in audits}) > 1:
+        raise InputError("front: the audits are of different collections or splits")
+    rows = []
+    for one in audits:
+        f = one.findings[one.findings["bias"] == bias]
+        if measure is None and group is None:
+            f = f[f["primary"].astype(bool)]
+        f = f[(f["measure"] == measure) | (measure is None)]
+        f = f[(f["group"] == group) | (group is None)]
+        for found in f.drop_duplicates("system").to_dict("records"):
+            where = effectiveness_of(one, found["system"], effectiveness)
+            if where is None or np.isnan(found["value"]):
+                continue
+            interval = t_interval(values_of([one], found["system"], where[0], effectiveness, where[1])[0].to_numpy())
+            low, high = found["low"], found["high"]
+            ends = sorted((abs(low), abs(high)))
+            rows.append(
+                {
+                    **{name: found[name] for name in ("system", "bias", "measure", "group")},
+                    "size": abs(found["value"]),
+                    "size_low": 0.0 if low <= 0 <= high else ends[0],
+                    "size_high": ends[1],
+                    "effectiveness": interval.estimate,
+                    "low": interval.low,
+                    "high": interval.high,
+                    "n": interval.n,
+                }
+            )
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    if table.empty:
+        raise InputError(f"front: no system has both a figure of the bias {bias!r} and {effectiveness} in these audits")
+    if table["system"].duplicated().any():
+        name = table.loc[table["system"].duplicated(), "system"].iloc[0]
+        raise InputError(f"front: system {name!r} occurs twice; name systems apart")
+    table["on_front"] = on_front(table["size"], table["effectiveness"])
+    return table.sort_values("effectiveness", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def plot_front(table: pd.DataFrame, axes: Axes | None = None, *, effectiveness: str = "nDCG@10") -> Axes:
+    """Draw what :func:`front` returned: better is up and to the left; the front is joined, other systems are hollow.
+
+    Args:
+        table: The front.
+        axes: Matplotlib axes; None makes new ones.
+        effectiveness: What the vertical axis is called.
+
+    Returns:
+        The axes.
+    """
+    from pyterrier_debias import plots
+
+    axes = plots.new_axes() if axes is None else axes
+    with plots.house_style():
+        for number, row in enumerate(table.to_dict("records")):
+            colour = plots.colour(number)
+            x, y = row["size"], row["effectiveness"]
+            axes.errorbar(
+                x, y, xerr=_ends(x, row["size_low"], row["size_high"]), yerr=_ends(y, row["low"], row["high"]), fmt="o",
+                color=colour, markerfacecolor=colour if row["on_front"] else "white", elinewidth=1,
+            )  # fmt: skip
+            axes.annotate(row["system"], (x, y), xytext=(6, 6), textcoords="offset points", fontsize=9)
+        best = table[table["on_front"]].sort_values("size")
+        axes.plot(best["size"], best["effectiveness"], "--", color=plots.GREY, linewidth=1, zorder=0)
+        first = table.iloc[0]
+        plots.label_axes(
+            axes, x=f"size of {first['bias']} bias: |{first['measure']}, {first['group']}|", y=f"mean {effectiveness}",
+            n=int(table["n"].max()),
+        )  # fmt: skip
+    return axes
+
+
+def _ends(value: float, low: float, high: float) -> Any:
+    return np.nan_to_num(np.clip([[value - low], [high - value]], 0, None))

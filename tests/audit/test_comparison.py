@@ -1,0 +1,192 @@
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from pyterrier_debias import AuditResult, Finding, InputError
+from pyterrier_debias.audit.comparison import compare
+from pyterrier_debias.audit.front import front, plot_front
+from pyterrier_debias.findings import findings_frame, per_query_values
+from pyterrier_debias.plots import rendered
+from tests.audit.test_report import Page
+
+QIDS = [f"q{i:02d}" for i in range(40)]
+BIAS = "rotated - original"
+EVIL = "<script>alert('x')</script>"
+
+
+def made(systems, dataset="toy", depth=100, qids=QIDS):
+    """An audit of the position room: name to (values of the bias, values of nDCG@10)."""
+    findings, rows = [], []
+    for name, (bias, quality) in systems.items():
+        half = 1.96 * np.std(bias) / np.sqrt(len(bias))
+        ends = {"low": np.mean(bias) - half, "high": np.mean(bias) + half, "primary": True}
+        findings.append(Finding(name, "position", "nDCG@10", BIAS, float(np.mean(bias)), n=len(bias), **ends))
+        findings.append(Finding(name, "position", "nDCG@10", "original", float(np.mean(quality)), n=len(bias)))
+        for group, values in ((BIAS, bias), ("original", quality)):
+            about = {"system": name, "bias": "position", "measure": "nDCG@10", "group": group}
+            rows.append(per_query_values(**about, qids=qids, values=values))
+    settings = {
+        "dataset": dataset, "split": None, "systems": list(systems), "rooms": ["position"], "baseline": None, "topics": len(qids),
+        "judged_topics": len(qids), "depth": depth, "draws": None, "seed": 0, "correction": "holm", "notes": [],
+        "created": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "versions": {"pyterrier-debias": "0.0"},
+    }  # fmt: skip
+    empty = pd.DataFrame(columns=["bias", "system", "reason"]), pd.DataFrame(columns=["bias", "error", "traceback"])
+    return AuditResult(findings_frame(findings, "holm"), pd.concat(rows, ignore_index=True), *empty, settings)
+
+
+def values(bias, quality, seed=0, noise=0.02):
+    """The same queries before and after: their noise is shared but for a little."""
+    shared, own = np.random.default_rng(99), np.random.default_rng(seed)
+    return tuple(mean + shared.normal(0, 0.1, 40) + own.normal(0, noise, 40) for mean in (bias, quality))
+
+
+PLAIN = values(-0.20, 0.5, 1)
+DEBIASED = values(-0.02, 0.5, 2)
+BROKEN = values(-0.02, 0.3, 3)
+
+
+def by_kind(comparison, kind):
+    (row,) = comparison.table[comparison.table["kind"] == kind].to_dict("records")
+    return row
+
+
+def test_gain_and_cost_are_the_paired_tests():
+    found = compare(made({"plain": PLAIN}), made({"debiased": DEBIASED}), margin=0.03)
+    bias, cost = by_kind(found, "bias"), by_kind(found, "cost")
+    peer = stats.ttest_rel(DEBIASED[0], PLAIN[0])
+    assert bias["p"] == pytest.approx(peer.pvalue, abs=1e-12)
+    assert (bias["low"], bias["high"]) == pytest.approx(peer.confidence_interval(), abs=1e-12)
+    size = abs(DEBIASED[0].mean()) - abs(PLAIN[0].mean())
+    assert bias["size_change"] == pytest.approx(size) and bias["verdict"] == "smaller" and bias["system"] == "plain -> debiased"
+    loss = stats.ttest_1samp(DEBIASED[1] - PLAIN[1], -0.03, alternative="greater")
+    assert cost["p"] == pytest.approx(loss.pvalue, abs=1e-12) and cost["p_equivalent"] >= cost["p"]
+    assert cost["verdict"] == "kept"
+    assert f"nDCG@10 from {PLAIN[1].mean():.3f} to {DEBIASED[1].mean():.3f}" in cost["text"]
+
+
+@pytest.mark.parametrize(("after", "margin", "verdict"), [(BROKEN, 0.03, "lost"), (DEBIASED, 1e-4, "not ruled out")])
+def test_losses_are_shown_or_left_open(after, margin, verdict):
+    assert by_kind(compare(made({"plain": PLAIN}), made({"new": after}), margin=margin), "cost")["verdict"] == verdict
+
+
+def test_the_verdict_on_costs_is_that_of_the_test():
+    for margin in np.linspace(0.001, 0.02, 9):
+        cost = by_kind(compare(made({"plain": PLAIN}), made({"new": DEBIASED}), margin=margin), "cost")
+        assert (cost["p"] < 0.05) == (cost["verdict"] == "kept")
+
+
+def test_nothing_happened():
+    found = compare(made({"a": PLAIN}), made({"b": PLAIN}))
+    assert by_kind(found, "bias")["verdict"] == "no change shown" and by_kind(found, "bias")["p"] == 1
+    assert by_kind(found, "cost")["verdict"] == "kept"
+
+
+def test_two_systems_of_one_audit_and_common_ones_of_two():
+    both = made({"plain": PLAIN, "debiased": DEBIASED})
+    expected = compare(made({"plain": PLAIN}), made({"debiased": DEBIASED})).table
+    pd.testing.assert_frame_equal(compare(both).table, expected)
+    pd.testing.assert_frame_equal(both.compare(systems=("plain", "debiased")).table, expected)
+    back = compare(both, systems=("debiased", "plain"))
+    assert by_kind(back, "bias")["verdict"] == "larger"
+    # Each audit has one system that the other lacks: those are compared, not BM25 with itself.
+    found = compare(made({"BM25": BROKEN, "plain": PLAIN}), made({"BM25": BROKEN, "debiased": DEBIASED}))
+    assert found.table["system"].unique().tolist() == ["plain -> debiased"]
+    found = compare(made({"mine": PLAIN}), made({"mine": DEBIASED}))
+    assert found.table["system"].unique().tolist() == ["mine"]
+
+
+def test_queries_that_only_one_audit_has_are_left_out():
+    fewer = made({"b": tuple(v[:30] for v in DEBIASED)}, qids=QIDS[:30])
+    assert set(compare(made({"a": PLAIN}), fewer).table["n"]) == {30}
+
+
+def test_several_training_seeds():
+    plain = [made({"m": values(-0.2, 0.5, s)}) for s in range(3)]
+    after = [made({"m": values(-0.02 - 0.05 * s, 0.5, 10 + s)}) for s in range(3)]
+    found = compare(plain, after)
+    bias = by_kind(found, "bias")
+    assert bias["seeds"] == 3 and np.isnan(bias["p"]) and bias["verdict"] == "smaller"
+    assert "40 queries and 3 training seeds" in bias["text"]
+    one = by_kind(compare(plain[0], after[0]), "bias")
+    assert bias["high"] - bias["low"] > one["high"] - one["low"]
+    assert by_kind(compare(plain[0], after), "bias")["seeds"] == 3
+    with pytest.raises(InputError, match="2 audits before and 3 after"):
+        compare(plain[:2], after)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((made({"a": PLAIN}), made({"b": PLAIN}, dataset="other")), {}, "dataset is 'toy' of one audit and 'other'"),
+        ((made({"a": PLAIN}), made({"b": PLAIN})), {"margin": 0}, "margin is 0"),
+        ((made({"a": PLAIN}), made({"b": PLAIN})), {"systems": ("a", "c")}, "system 'c' is not in the audit; there are a and b"),
+        ((made({"a": PLAIN}),), {}, "which two systems"),
+        ((made({"a": PLAIN}), made({"b": PLAIN, "c": PLAIN})), {}, "no system is in both"),
+        ((made({"a": PLAIN}), made({"b": PLAIN})), {"systems": "ab"}, "give two names"),
+        (([], []), {}, "0 audits"),
+    ],
+)
+def test_what_cannot_be_compared(arguments, options, message):
+    with pytest.raises(InputError, match=message):
+        compare(*arguments, **options)
+
+
+def test_no_figure_in_common():
+    before, after = made({"a": PLAIN}), made({"b": PLAIN})
+    after.per_query = after.per_query.assign(bias="pooling", measure="other")
+    with pytest.raises(InputError, match="no figure in common"):
+        compare(before, after)
+
+
+def test_differences_of_settings_are_told():
+    found = compare(made({"a": PLAIN}), made({"b": DEBIASED}, depth=50))
+    assert found.notes == ("The audits differ in their depth: 100 and 50.",)
+    assert found.notes[0] in str(found)
+
+
+def test_it_can_be_read():
+    found = compare(made({EVIL: PLAIN}, dataset=EVIL), made({"new": DEBIASED}, dataset=EVIL), margin=0.03)
+    text = " ".join(str(found).split())
+    assert text.index("WHAT WAS GAINED") < text.index("the bias became smaller") < text.index("WHAT IT COST")
+    page = Page(found.to_html())
+    assert "script" not in [tag for tag, _ in page.tags] and any(EVIL in t for t in page.text)
+    assert "srcdoc=" in found._repr_html_() and "<script>" not in found._repr_html_()
+    assert repr(found).startswith("<Comparison on")
+    frame = found.to_frame()
+    frame["p"] = 9.0
+    assert (found.table["p"] != 9).all()
+
+
+def test_the_front_over_systems():
+    one = made({"plain": PLAIN, "debiased": DEBIASED, "broken": BROKEN})
+    table = front(one, "position")
+    best = dict(zip(table["system"], table["on_front"]))
+    assert not best["broken"] and any(best.values())
+    row = table.set_index("system").loc["plain"]
+    assert row["size"] == pytest.approx(abs(PLAIN[0].mean())) and row["effectiveness"] == pytest.approx(PLAIN[1].mean())
+    assert row["size_low"] <= row["size"] <= row["size_high"]
+    again = front([made({"plain": PLAIN}), made({"debiased": DEBIASED, "broken": BROKEN})], "position")
+    pd.testing.assert_frame_equal(table, again)
+    assert rendered(plot_front(table).figure).startswith(b"\x89PNG")
+
+
+def test_a_bias_around_zero_has_an_interval_from_zero():
+    table = front(made({"a": (PLAIN[0] - PLAIN[0].mean() + 0.001, PLAIN[1])}), "position")
+    assert table["size_low"].item() == 0 and table["size_high"].item() > table["size"].item()
+
+
+def test_fronts_that_cannot_be_drawn_up():
+    with pytest.raises(InputError, match="no system has both"):
+        front(made({"a": PLAIN}), "gender")
+    with pytest.raises(InputError, match="occurs twice"):
+        front([made({"a": PLAIN}), made({"a": PLAIN})], "position")
+    with pytest.raises(InputError, match="different collections"):
+        front([made({"a": PLAIN}), made({"b": PLAIN}, dataset="other")], "position")
+
+
+def test_the_comparison_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        compare(made({"a": PLAIN, "b": DEBIASED})).margin = 3
