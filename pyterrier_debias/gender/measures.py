@@ -1,0 +1,686 @@
+"""ARaB, RaB, FaiRR, NFaiRR and psychometric gaps as measures for ``pt.Experiment`` and ir_measures. Floor 3.
+
+They stand beside ``nDCG@10`` in one experiment. Judgements say only which queries count; texts come from the results' column
+``text`` or from a loader that the measure is given.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from ir_measures import Metric
+from ir_measures.measures import Measure, ParamInfo
+
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.frames import ranked, with_string_ids
+from pyterrier_debias.gender import arab
+from pyterrier_debias.gender.counting import document_numbers, get_gender_tokeniser
+from pyterrier_debias.gender.documents import Texts, counted, query_slices
+from pyterrier_debias.gender.profiles import Lexicon, category_counts, columns_of
+from pyterrier_debias.gender.words import WordList
+
+logger = logging.getLogger(__name__)
+
+UNDEFINED = ("mean", "nan", "zero")
+
+
+def _params(**own: str) -> dict[str, ParamInfo]:
+    shared = {
+        "tokeniser": "how texts are cut into words",
+        "unknown": "what is done with documents without text",
+        "undefined": "what a query without a value gets",
+        "name": "what tables call the measure",
+        "cutoff": "ranking cutoff threshold",
+    }
+    return {name: ParamInfo(required=False, default=None, desc=desc) for name, desc in {**own, **shared}.items()}
+
+
+class _OfTexts(Measure):
+    """What the measures of this room share: options, texts, queries without a value."""
+
+    QREL_INPUTS = ("query_id",)
+    DEFAULTS: Mapping[str, Any] = {"tokeniser": "regex_word", "unknown": "raise", "undefined": "mean"}
+
+    def __init__(self, *, texts: Any = None, text_field: str = "text", **params: Any):
+        unknown = params.keys() - self.SUPPORTED_PARAMS.keys()
+        if unknown:
+            known = ", ".join([*self.SUPPORTED_PARAMS, "texts", "text_field"])
+            raise InputError(f"{self.NAME} has no option {', '.join(sorted(unknown))}; it has {known}")
+        super().__init__(**{name: value for name, value in params.items() if value is not None})
+        if self.option("undefined") not in UNDEFINED:
+            known = ", ".join(map(repr, UNDEFINED))
+            raise InputError(f"{self.NAME}: undefined={self.option('undefined')!r} must be one of {known}")
+        get_gender_tokeniser(self.option("tokeniser"))
+        if "cutoff" in self.params:
+            arab.rank_weights(self.params["cutoff"])
+        self.text_field = text_field
+        self.texts = texts if isinstance(texts, Texts) else Texts(texts, text_field, self.option("unknown"))
+
+    @property
+    def RUN_INPUTS(self) -> list[str]:  # noqa: N802
+        """The columns that the results must have, for what an experiment validates."""
+        return ["query_id", "doc_id", "score", *([self.text_field] if self.texts.source is None else [])]
+
+    def option(self, name: str) -> Any:
+        """An option's value, or its default."""
+        return self.params.get(name, self.DEFAULTS.get(name))
+
+    def __call__(self, **params: Any) -> _OfTexts:
+        """The same measure with other options; texts that were loaded stay."""
+        if {"texts", "text_field", "unknown"} & params.keys():
+            kept = {"texts": self.texts.source, "text_field": self.text_field}
+        else:
+            kept = {"texts": self.texts, "text_field": self.text_field}
+        return type(self)(**{**kept, **self.params, **params})
+
+    def __repr__(self) -> str:
+        """The name, the options that are not the defaults, and the cut-off."""
+        name, cutoff = self.params.get("name"), self.params.get("cutoff")
+        if name is None:
+            parts = [
+                f"{key}={_brief(value)}"
+                for key, value in self.params.items()
+                if key not in ("cutoff", "background", "groups") and value != self.DEFAULTS.get(key)
+            ]
+            name = self.NAME + (f"({','.join(parts)})" if parts else "")
+        return name + (f"@{cutoff}" if cutoff else "")
+
+    def runtime_impl(self, qrels: pd.DataFrame, run: pd.DataFrame) -> Iterator[Metric]:
+        """What ir_measures calls.
+
+        Args:
+            qrels: ``query_id`` of the queries that count.
+            run: ``query_id``, ``doc_id``, ``score``, and the text where no loader was given.
+
+        Yields:
+            A value for each query that counts.
+        """
+        qids = sorted(set(qrels["query_id"].astype(str)))
+        run = with_string_ids(run.rename(columns={"query_id": "qid", "doc_id": "docno"}))
+        run = run[run["qid"].isin(set(qids))]
+        values = self.values(ranked(run, repr(self))) if len(run) else {}
+        known = {qid: value for qid, value in values.items() if not np.isnan(value)}
+        lacking = len(qids) - len(known)
+        fill = 0.0
+        if lacking and self.option("undefined") != "zero":
+            fill = float(np.mean(list(known.values()))) if known and self.option("undefined") == "mean" else float("nan")
+            logger.warning(
+                "%r: %d of %d queries have no value (no results, or an ideal of 0); they get %s",
+                self, lacking, len(qids), "the mean of the others" if fill == fill else "NaN",
+            )  # fmt: skip
+        for qid in qids:
+            yield Metric(qid, self, float(known.get(qid, fill)))
+
+    def values(self, run: pd.DataFrame) -> dict[str, float]:
+        """The value of each query of a run, sorted by query and rank."""
+        raise NotImplementedError
+
+    def _head(self, run: pd.DataFrame) -> pd.DataFrame:
+        cutoff = self.option("cutoff")
+        return run if cutoff is None else run[run["rank"] < cutoff].reset_index(drop=True)
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, (WordList, Lexicon)):
+        return f"{value.name}:{value.fingerprint}"
+    return getattr(value, "__name__", repr(value)) if callable(value) else repr(value)
+
+
+class _OfWords(_OfTexts):
+    """A measure of the words of a list."""
+
+    def __init__(self, *, wordlist: Any = None, **params: Any):
+        if wordlist is not None:
+            wordlist = WordList.of(wordlist)
+            params["wordlist"] = None if wordlist == WordList.of("debias") else wordlist
+        super().__init__(**params)
+
+    @property
+    def wordlist(self) -> WordList:
+        """The word list."""
+        return self.option("wordlist") or WordList.of("debias")
+
+
+class _Lean(_OfWords):
+    """ARaB and RaB."""
+
+    SUPPORTED_PARAMS = _params(
+        method="tf, bool or tc",
+        tf_form="log1p_total, sum_log or sum_log1p",
+        signed="whether the mean keeps its sign",
+        per_query_abs="whether each query's value loses its sign",
+        contrast="what is compared: two groups, or one with the mean of the others",
+        wordlist="words of groups",
+    )
+    DEFAULTS = {  # noqa: RUF012
+        **_OfTexts.DEFAULTS, "method": "tf", "tf_form": "log1p_total", "signed": True, "per_query_abs": False,
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        method: str | None = None,
+        tf_form: str | None = None,
+        signed: bool | None = None,
+        per_query_abs: bool | None = None,
+        contrast: str | tuple[str, str] | None = None,
+        wordlist: Any = None,
+        tokeniser: Any = None,
+        texts: Any = None,
+        text_field: str = "text",
+        unknown: str | None = None,
+        undefined: str | None = None,
+        name: str | None = None,
+        **params: Any,
+    ):
+        """
+        Args:
+            method: ``'tf'`` (default), ``'bool'`` or ``'tc'``: see :func:`~pyterrier_debias.gender.arab.magnitudes`.
+            tf_form: ``'log1p_total'`` (default, what the released code computes), ``'sum_log'`` (as printed) or ``'sum_log1p'``.
+            signed: True (default): male minus female, positive where rankings lean to men. False: without direction; every
+                query's value is multiplied by the sign of their mean, so that the mean over queries is its absolute value.
+            per_query_abs: Whether each query's value is made absolute before anything is averaged. Leans of queries cannot cancel
+                then; chance alone gives a value above 0.
+            contrast: What is compared where the list has other groups; see :meth:`WordList.contrast`.
+            wordlist: ``'debias'`` (default), a path or a mapping; see :meth:`WordList.of`.
+            tokeniser: ``'regex_word'`` (default), ``'whitespace'``, ``'blank'`` or a function.
+            texts: Where texts come from: None for the column; a text loader, a dataset, a frame or a mapping.
+            text_field: The column that holds the text.
+            unknown: Documents without text: ``'raise'`` (default), or ``'zero'``: they count as without words.
+            undefined: Queries without a value, such as those without results: ``'mean'`` (default) gives them the mean of the
+                others, which leaves the mean over queries as if they were not there; ``'zero'``; or ``'nan'``. An experiment with
+                ``batch_size`` knows one batch at a time: use ``'zero'`` there.
+            name: What tables call the measure.
+            params: ``cutoff``; commonly written ``ARaB() @ 10``.
+
+        Raises:
+            InputError: For an unknown option.
+        """
+        own = {"method": method, "tf_form": tf_form, "signed": signed, "per_query_abs": per_query_abs, "contrast": contrast}
+        shared = {"tokeniser": tokeniser, "unknown": unknown, "undefined": undefined, "name": name}
+        super().__init__(wordlist=wordlist, texts=texts, text_field=text_field, **own, **shared, **params)
+        arab.check_magnitude(self.option("method"), self.option("tf_form"))
+        self.wordlist.contrast(contrast)
+
+    def values(self, run: pd.DataFrame) -> dict[str, float]:
+        """The value of each query of a run, sorted by query and rank."""
+        run = self._head(run)
+        counts, own = counted(run, self.texts, self.wordlist, self.option("tokeniser"), repr(self))
+        magnitude = arab.magnitudes(counts, self.option("method"), self.option("tf_form"))
+        lean = arab.leans(magnitude, self.wordlist, self.option("contrast"))[own]
+        values = {}
+        for qid, rows in query_slices(run["qid"]).items():
+            values[qid] = self._value(lean[rows], self.option("cutoff") or rows.stop - rows.start)
+        if self.option("per_query_abs"):
+            return {qid: abs(value) for qid, value in values.items()}
+        if not self.option("signed"):
+            side = -1.0 if np.mean(list(values.values())) < 0 else 1.0
+            return {qid: side * value for qid, value in values.items()}
+        return values
+
+    def _value(self, lean: np.ndarray, cutoff: int) -> float:
+        raise NotImplementedError
+
+
+class ARaB(_Lean):
+    """Average rank bias: how far rankings lean to one group's words (Rekabsaz and Schedl, SIGIR 2020).
+
+    With b(d) the magnitude of the first group in document d minus that of the second, RaB_q@t is the mean of b over the first t
+    documents and ARaB_q@t the mean of RaB_q@1 to RaB_q@t. See :mod:`pyterrier_debias.gender.arab`. With the library's word list,
+    positive is male. ``ARaB(signed=False)`` and ``ARaB(per_query_abs=True)`` are the absolute variants.
+
+    Raises:
+        InputError: For an unknown option; while evaluating, where a document has no text.
+
+    When not to use it: over queries that themselves name a gender; give it neutral ones. And not alone: near 0 is also what a
+    system has that leans one way in half of the queries and the other way in the rest. What the candidates lean is a part of it
+    (:class:`~pyterrier_debias.gender.evaluator.ARaBEvaluator` sets the two apart).
+
+    Example:
+        >>> import pandas as pd
+        >>> import pyterrier as pt
+        >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "score": [2.0, 1.0], "text": ["he and his son", "she"]})
+        >>> judged = pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})
+        >>> measures = [ARaB(method="tc") @ 2, ARaB(method="bool") @ 2, ARaB() @ 1]
+        >>> found = pt.Evaluate(run, judged, measures)
+
+        Counts 3 and -1: RaB@1 = 3, RaB@2 = 1, and their mean is 2. Boolean 1 and -1: (1 + 0) / 2. ln(1 + 3) = 1.3863.
+
+        >>> [round(found[str(measure)], 4) for measure in measures]
+        [2.0, 0.5, 1.3863]
+    """
+
+    __name__ = "ARaB"
+    NAME = __name__
+    PRETTY_NAME = "Average rank bias"
+    SHORT_DESC = "How far rankings lean to one group's words, averaged over cut-offs."
+
+    def _value(self, lean: np.ndarray, cutoff: int) -> float:
+        return arab.arab(lean, cutoff)
+
+
+class RaB(_Lean):
+    """Rank bias: the mean over the first t documents of what :class:`ARaB` averages further; the options are the same.
+
+    When not to use it: see :class:`ARaB`.
+
+    Example:
+        >>> import pandas as pd
+        >>> import pyterrier as pt
+        >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "score": [2.0, 1.0], "text": ["he and his son", "she"]})
+        >>> judged = pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})
+        >>> pt.Evaluate(run, judged, [RaB(method="tc") @ 2])
+        {"RaB(method='tc')@2": 1.0}
+    """
+
+    __name__ = "RaB"
+    NAME = __name__
+    PRETTY_NAME = "Rank bias"
+    SHORT_DESC = "How far the documents above the cut-off lean to one group's words."
+
+    def _value(self, lean: np.ndarray, cutoff: int) -> float:
+        return arab.rab(lean, cutoff)
+
+
+class FaiRR(_OfWords):
+    """Fairness of a ranking: the discounted sum of its documents' neutrality (Rekabsaz, Kopeinik and Schedl, SIGIR 2021).
+
+    A document is neutral where the groups are spoken of in the wished portions, or hardly at all; see
+    :func:`~pyterrier_debias.gender.arab.neutrality`. The sum over ranks i of neutrality / log2(i + 1) is not normalised.
+
+    Raises:
+        InputError: For an unknown option; while evaluating, where a document has no text.
+
+    When not to use it: to compare queries or collections; a short list has little of it. That is what :class:`NFaiRR` is for.
+
+    Example:
+        >>> import pandas as pd
+        >>> import pyterrier as pt
+        >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "score": [2.0, 1.0], "text": ["he and his son", "rain"]})
+        >>> judged = pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})
+        >>> found = pt.Evaluate(run, judged, [FaiRR() @ 2, NFaiRR() @ 2])
+
+        Neutrality 0 and 1: 0 / log2(2) + 1 / log2(3), and the best order has 1 / log2(2).
+
+        >>> {name: round(value, 4) for name, value in found.items()}
+        {'FaiRR@2': 0.6309, 'NFaiRR@2': 0.6309}
+    """
+
+    __name__ = "FaiRR"
+    NAME = __name__
+    PRETTY_NAME = "Fairness of a ranking"
+    SHORT_DESC = "Discounted sum of the documents' neutrality."
+    SUPPORTED_PARAMS = _params(
+        threshold="how many words still count as none", portions="the wished portion of each group", wordlist="words of groups"
+    )
+    DEFAULTS = {**_OfTexts.DEFAULTS, "threshold": 1}  # noqa: RUF012
+
+    def __init__(
+        self,
+        *,
+        threshold: int | None = None,
+        portions: Mapping[str, float] | None = None,
+        wordlist: Any = None,
+        tokeniser: Any = None,
+        texts: Any = None,
+        text_field: str = "text",
+        unknown: str | None = None,
+        undefined: str | None = None,
+        name: str | None = None,
+        **params: Any,
+    ):
+        """
+        Args:
+            threshold: How many words of the list a document may have and still count as neutral; default 1, as released.
+            portions: Group to its wished portion; default equal ones.
+            wordlist: See :class:`ARaB`, as for the rest.
+            tokeniser: See there.
+            texts: See there.
+            text_field: See there.
+            unknown: See there.
+            undefined: See there.
+            name: See there.
+            params: ``cutoff``.
+
+        Raises:
+            InputError: For an unknown option.
+        """
+        own = {"threshold": threshold, "portions": portions}
+        shared = {"tokeniser": tokeniser, "unknown": unknown, "undefined": undefined, "name": name}
+        super().__init__(wordlist=wordlist, texts=texts, text_field=text_field, **own, **shared, **params)
+        arab.neutrality(np.zeros((0, len(self.wordlist.names))), self.wordlist.names, self.option("portions"))
+
+    def _neutral(self, run: pd.DataFrame, texts: Texts) -> np.ndarray:
+        counts, own = counted(run, texts, self.wordlist, self.option("tokeniser"), repr(self))
+        words = self.wordlist.names
+        return arab.neutrality(counts.total(), words, self.option("portions"), self.option("threshold"))[own]
+
+    def values(self, run: pd.DataFrame) -> dict[str, float]:
+        """The value of each query of a run, sorted by query and rank."""
+        run = self._head(run)
+        neutral = self._neutral(run, self.texts)
+        return {qid: arab.fairr(neutral[rows], len(neutral)) for qid, rows in query_slices(run["qid"]).items()}
+
+
+class NFaiRR(FaiRR):
+    """:class:`FaiRR` divided by the best that the background's documents allow: 1 is as neutral as can be.
+
+    The background is what could have been ranked, usually the first 200 results of the first stage; by default it is the
+    evaluated run itself, to the same depth. A query that the background lacks has no value, nor has one whose ideal is 0.
+
+    Raises:
+        InputError: For an unknown option; while evaluating, where a document has no text.
+
+    When not to use it: to find a *direction*; a ranking of men only and one of women only have the same value. Two systems with
+    backgrounds of their own cannot be compared: give both the same.
+
+    Example:
+        See :class:`FaiRR`.
+    """
+
+    __name__ = "NFaiRR"
+    NAME = __name__
+    PRETTY_NAME = "Normalised fairness of a ranking"
+    SHORT_DESC = "FaiRR by that of the most neutral order of the background."
+    SUPPORTED_PARAMS = {  # noqa: RUF012
+        **FaiRR.SUPPORTED_PARAMS,
+        "background": ParamInfo(required=False, default=None, desc="run whose documents could have been ranked"),
+        "depth": ParamInfo(required=False, default=None, desc="how many of the background's documents count"),
+    }
+    DEFAULTS = {**FaiRR.DEFAULTS, "depth": 200}  # noqa: RUF012
+
+    def __init__(self, *, background: pd.DataFrame | None = None, depth: int | None = None, **params: Any):
+        """
+        Args:
+            background: A result frame ``qid``, ``docno``, ``score`` (and the text, where no loader is given); None for the run.
+            depth: How many of its documents count for each query, from the top; default 200.
+            params: The options of :class:`FaiRR`.
+
+        Raises:
+            InputError: For an unknown option, or a background that lacks a column.
+        """
+        if background is not None:
+            lacking = [column for column in ("qid", "docno", "score") if column not in background.columns]
+            if lacking:
+                raise InputError(f"NFaiRR: the background lacks the column {lacking[0]!r}; give a result frame")
+        super().__init__(background=background, depth=depth, **params)
+
+    def values(self, run: pd.DataFrame) -> dict[str, float]:
+        """The value of each query of a run, sorted by query and rank."""
+        background = self.option("background")
+        if background is None:
+            whole = run
+        else:
+            whole = with_string_ids(background)
+            whole = ranked(whole[whole["qid"].isin(set(run["qid"]))], f"background of {self!r}")
+        whole = whole[whole["rank"] < self.option("depth")].reset_index(drop=True)
+        head = self._head(run)
+        neutral, others = self._neutral(head, self.texts), self._neutral(whole, self.texts)
+        slices, found = query_slices(whole["qid"]), {}
+        for qid, rows in query_slices(head["qid"]).items():
+            if qid in slices:
+                cutoff = self.option("cutoff") or rows.stop - rows.start
+                found[qid] = arab.nfairr(neutral[rows], others[slices[qid]], cutoff)
+        return found
+
+
+class LexiconGap(_OfTexts):
+    """Psychometric gap of a list: how far apart two categories' shares of words are (Bigdeli et al. 2023, Tables 3 and 4).
+
+    With s_c(d) the share of document d's words in category c, a query's value is abs(mean over the first k documents of
+    s_male - s_female). It is a share: the original scripts multiply by 100.
+
+    Raises:
+        InputError: For an unknown option or category; while evaluating, where a document has no text.
+
+    When not to use it: as if it had a direction. It is absolute query by query, so that chance alone gives a value above 0, the
+    larger the shorter the documents.
+
+    Example:
+        >>> import pandas as pd
+        >>> import pyterrier as pt
+        >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "score": [2.0, 1.0], "text": ["he saw her and him", "she"]})
+        >>> judged = pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})
+
+        d1: 2/5 - 1/5 = 0.2; d2: 0 - 1 = -1. The mean is -0.4.
+
+        >>> found = pt.Evaluate(run, judged, [LexiconGap() @ 2, LexiconGap(signed=True) @ 2])
+        >>> {name: round(value, 4) for name, value in found.items()}
+        {'LexiconGap@2': 0.4, 'LexiconGap(signed=True)@2': -0.4}
+    """
+
+    __name__ = "LexiconGap"
+    NAME = __name__
+    PRETTY_NAME = "Psychometric gap"
+    SHORT_DESC = "Difference of two categories' shares of words, absolute for each query."
+    SUPPORTED_PARAMS = _params(
+        lexicon="categories of words", contrast="the two categories", signed="whether a query's value keeps its sign"
+    )
+    DEFAULTS = {**_OfTexts.DEFAULTS, "signed": False}  # noqa: RUF012
+
+    def __init__(
+        self,
+        *,
+        lexicon: Any = None,
+        contrast: tuple[str, str] | None = None,
+        signed: bool | None = None,
+        tokeniser: Any = None,
+        texts: Any = None,
+        text_field: str = "text",
+        unknown: str | None = None,
+        undefined: str | None = None,
+        name: str | None = None,
+        **params: Any,
+    ):
+        """
+        Args:
+            lexicon: See :meth:`Lexicon.of`; default the library's word list.
+            contrast: The two categories; default ``male`` and ``female`` where the lexicon has them, ``m`` and ``f``, or the two
+                that there are.
+            signed: Whether a query's value keeps its sign; default False.
+            tokeniser: See :class:`ARaB`, as for the rest.
+            texts: See there.
+            text_field: See there.
+            unknown: See there.
+            undefined: See there.
+            name: See there.
+            params: ``cutoff``.
+
+        Raises:
+            InputError: For an unknown option or category.
+        """
+        own = {"lexicon": None if lexicon is None else Lexicon.of(lexicon), "contrast": contrast, "signed": signed}
+        shared = {"tokeniser": tokeniser, "unknown": unknown, "undefined": undefined, "name": name}
+        super().__init__(texts=texts, text_field=text_field, **own, **shared, **params)
+        self.contrasted = two_categories(self.lexicon, contrast)
+
+    @property
+    def lexicon(self) -> Lexicon:
+        """The lexicon."""
+        return self.option("lexicon") or Lexicon.of("debias")
+
+    def values(self, run: pd.DataFrame) -> dict[str, float]:
+        """The value of each query of a run, sorted by query and rank."""
+        run = self._head(run)
+        shares = _shares(run, self, self.contrasted)
+        gap = shares[:, 0] - shares[:, 1]
+        values = {qid: float(gap[rows].mean()) for qid, rows in query_slices(run["qid"]).items()}
+        return values if self.option("signed") else {qid: abs(value) for qid, value in values.items()}
+
+
+def two_categories(lexicon: Lexicon, contrast: tuple[str, str] | None = None) -> tuple[str, str]:
+    """Which two categories of a lexicon are compared.
+
+    Args:
+        lexicon: The lexicon.
+        contrast: Two names; None for ``male`` and ``female``, ``m`` and ``f``, or the two that there are.
+
+    Returns:
+        Two names.
+
+    Raises:
+        InputError: For a name that the lexicon lacks, or where none are given and it does not tell.
+    """
+    if contrast is None:
+        known = [pair for pair in (("male", "female"), ("m", "f")) if set(pair) <= set(lexicon.names)]
+        if known:
+            return known[0]
+        if len(lexicon.names) == 2:
+            return lexicon.names[0], lexicon.names[1]
+        raise InputError(f"lexicon {lexicon.name!r} has {len(lexicon.names)} categories; say which two, e.g. ('male', 'female')")
+    if isinstance(contrast, str) or len(contrast) != 2 or not set(contrast) <= set(lexicon.names):
+        some = ", ".join(lexicon.names[:8])
+        raise InputError(f"contrast {contrast!r} must be two categories of lexicon {lexicon.name!r}, which has {some}")
+    return contrast[0], contrast[1]
+
+
+def _shares(run: pd.DataFrame, measure: Any, columns: tuple[str, ...]) -> np.ndarray:
+    """Shares of words in categories, shape [rows, columns]; each document is read once."""
+    texts = measure.texts.of(run, repr(measure))
+    first, own = document_numbers(run["docno"].tolist(), texts)
+    counts, words = category_counts([texts[i] for i in first], measure.lexicon, measure.option("tokeniser"))
+    shares = counts / np.maximum(words, 1)[:, None]
+    return columns_of(shares, measure.lexicon.names, columns, f"lexicon {measure.lexicon.name!r}")[own]
+
+
+class QueryGroupGap(_OfTexts):
+    """How differently documents are worded for two groups of queries: the gap of Bigdeli et al. (2023), Table 2.
+
+    A query's share of a category is the mean over its first k documents. The gap is the difference between the mean shares of the
+    two groups' queries, absolute by default.
+
+    Evaluation averages the values of queries. So each query's value is its *influence value*: the gap plus what the query adds to
+    it, whose mean over the queries of both groups is the gap exactly; queries of no group get the gap itself. A paired test
+    against a baseline is then the delta method's; a single query's value has no meaning of its own.
+
+    Raises:
+        InputError: For an unknown option or category; while evaluating, where one of the groups has no query with results.
+
+    When not to use it: with ``batch_size``, which would make a gap of each batch; or to blame a ranker. Queries of two groups ask
+    for different things, and the paper's own table is of *judged* passages.
+
+    Example:
+        >>> import pandas as pd
+        >>> import pyterrier as pt
+        >>> lexicon = {"power": ["boss", "rule*"], "home": ["house"]}
+        >>> run = pd.DataFrame({
+        ...     "qid": ["1", "2", "3"], "docno": ["a", "b", "c"], "score": 1.0, "text": ["the boss rules", "a house", "the boss"],
+        ... })
+        >>> judged = run[["qid", "docno"]].assign(label=1)
+        >>> groups = pd.DataFrame({"qid": ["1", "2", "3"], "gender": ["male", "female", "female"]})
+
+        Male queries: 2/3. Female ones: (0 + 1/2) / 2 = 1/4. The gap is 5/12.
+
+        >>> found = pt.Evaluate(run, judged, [QueryGroupGap(lexicon=lexicon, category="power", groups=groups) @ 1])
+        >>> {name: round(value, 4) for name, value in found.items()}
+        {'QueryGroupGap(power)@1': 0.4167}
+    """
+
+    __name__ = "QueryGroupGap"
+    NAME = __name__
+    PRETTY_NAME = "Psychometric gap between groups of queries"
+    SHORT_DESC = "Difference between the mean shares of a category for two groups of queries."
+    SUPPORTED_PARAMS = _params(
+        lexicon="categories of words", category="which category", groups="frame qid, gender", between="the two groups",
+        signed="whether the gap keeps its sign",
+    )  # fmt: skip
+    DEFAULTS = {**_OfTexts.DEFAULTS, "signed": False}  # noqa: RUF012
+
+    def __init__(
+        self,
+        *,
+        lexicon: Any,
+        category: str,
+        groups: pd.DataFrame,
+        between: tuple[str, str] | None = None,
+        signed: bool | None = None,
+        tokeniser: Any = None,
+        texts: Any = None,
+        text_field: str = "text",
+        unknown: str | None = None,
+        name: str | None = None,
+        **params: Any,
+    ):
+        """
+        Args:
+            lexicon: See :meth:`Lexicon.of`.
+            category: A category of the lexicon, or ``persconc``; see :func:`~pyterrier_debias.gender.profiles.columns_of`.
+            groups: Frame ``qid``, ``gender``.
+            between: The two groups; default ``male`` and ``female``, ``m`` and ``f``, or the two that there are.
+            signed: Whether the gap keeps its sign (the first group minus the second); default False.
+            tokeniser: See :class:`ARaB`, as for the rest.
+            texts: See there.
+            text_field: See there.
+            unknown: See there.
+            name: What tables call the measure.
+            params: ``cutoff``.
+
+        Raises:
+            InputError: For an unknown option, category or group.
+        """
+        params.pop("undefined", None)
+        lexicon = Lexicon.of(lexicon)
+        own = {"lexicon": lexicon, "category": category, "groups": groups, "between": between, "signed": signed}
+        shared = {"tokeniser": tokeniser, "unknown": unknown, "name": name}
+        super().__init__(texts=texts, text_field=text_field, **own, **shared, **params)
+        columns_of(np.zeros((0, len(lexicon.names))), lexicon.names, [category], f"lexicon {lexicon.name!r}")
+        lacking = [column for column in ("qid", "gender") if column not in groups.columns]
+        if lacking:
+            raise InputError(f"QueryGroupGap: groups lack the column {lacking[0]!r}; give a frame qid, gender")
+        there = list(dict.fromkeys(groups["gender"].astype(str)))
+        self.between = two_categories(Lexicon({group: ["x"] for group in there}, "groups"), between)
+
+    def __repr__(self) -> str:
+        """The category and the cut-off."""
+        cutoff = self.params.get("cutoff")
+        name = self.params.get("name") or f"QueryGroupGap({self.params['category']}{',signed' if self.option('signed') else ''})"
+        return name + (f"@{cutoff}" if cutoff else "")
+
+    @property
+    def lexicon(self) -> Lexicon:
+        """The lexicon."""
+        return self.option("lexicon")
+
+    def values(self, run: pd.DataFrame) -> dict[str, float]:
+        """The influence value of each query of a run, sorted by query and rank."""
+        run = self._head(run)
+        shares = _shares(run, self, (self.option("category"),))[:, 0]
+        own = {qid: float(shares[rows].mean()) for qid, rows in query_slices(run["qid"]).items()}
+        groups = with_string_ids(self.option("groups")[["qid", "gender"]])
+        gender = dict(zip(groups["qid"], groups["gender"].astype(str)))
+        y = np.array(list(own.values()))
+        member = np.array([[gender.get(qid) == group for group in self.between] for qid in own])
+        return dict(zip(own, group_gap(y, member, signed=bool(self.option("signed"))).tolist()))
+
+
+def group_gap(values: np.ndarray, member: np.ndarray, *, signed: bool = False) -> np.ndarray:
+    """A value for each query whose mean over the queries of two groups is the gap between the groups' means.
+
+    Args:
+        values: Shape [n].
+        member: Shape [n, 2], true where a query belongs to a group.
+        signed: Whether the gap is the first group's mean minus the second's, or its absolute value.
+
+    Returns:
+        Shape [n]; the gap itself for queries of neither group.
+
+    Raises:
+        InputError: Where a group has no query.
+
+    Example:
+        >>> found = group_gap(np.array([1.0, 3.0, 0.0]), np.array([[1, 0], [1, 0], [0, 1]], dtype=bool))
+        >>> round(float(found.mean()), 6)
+        2.0
+    """
+    sizes = member.sum(axis=0)
+    if (sizes == 0).any():
+        raise InputError("QueryGroupGap: one of the two groups has no query with results; give topics of both groups")
+    means = values @ member / sizes
+    gap = means[0] - means[1]
+    side = 1.0 if signed or gap >= 0 else -1.0
+    weights = member * np.array([1.0, -1.0]) * sizes.sum() / sizes
+    return side * (gap + (weights * (values[:, None] - means)).sum(axis=1))

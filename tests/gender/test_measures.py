@@ -1,0 +1,273 @@
+"""The measures inside pt.Experiment, beside nDCG@10; every option; what has no value."""
+
+import logging
+import math
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from ir_measures import nDCG
+from scipy import stats
+
+from pyterrier_debias.collections.base import Collection
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.gender import documents
+from pyterrier_debias.gender.measures import ARaB, FaiRR, LexiconGap, NFaiRR, QueryGroupGap, RaB, group_gap
+
+TEXTS = {
+    "d1": "He gave him his word.",  # m 3
+    "d2": "She is a daughter.",  # f 2
+    "d3": "Rain falls.",
+    "d4": "His sister and her mother: he knew.",  # m 2, f 3
+    "d5": "her",  # f 1
+}
+CORPUS = pd.DataFrame({"docno": list(TEXTS), "text": list(TEXTS.values())})
+TOPICS = pd.DataFrame({"qid": ["1", "2", "3"], "query": ["one", "two", "three"]})
+QRELS = pd.DataFrame({"qid": ["1", "2", "3"], "docno": ["d1", "d3", "d5"], "label": 1})
+
+
+def frame(lists, texts=True):
+    rows = [(q, d, float(-i)) for q, docs in lists.items() for i, d in enumerate(docs)]
+    out = pd.DataFrame(rows, columns=["qid", "docno", "score"]).merge(TOPICS, on="qid")
+    out["rank"] = -out["score"].astype(int)
+    return out.merge(CORPUS, on="docno", how="left") if texts else out
+
+
+ONE = {"1": ["d1", "d2", "d3"], "2": ["d4", "d3"], "3": ["d5", "d1", "d4"]}
+TWO = {"1": ["d2", "d3", "d1"], "2": ["d3", "d4"], "3": ["d4", "d5", "d1"]}
+
+
+def per_query(measure, lists=None, run=None, **options):
+    run = frame(lists or ONE) if run is None else run
+    found = pt.Experiment([pt.Transformer.from_df(run)], TOPICS, QRELS, [measure], perquery=True, verbose=False, **options)
+    return found.set_index("qid").loc[["1", "2", "3"], "value"].tolist()
+
+
+def test_arab_by_hand():
+    # Query 1: leans 3, -2, 0. RaB@1 = 3, RaB@2 = 1/2, mean 7/4. Query 2: -1, 0: -1 and -1/2, mean -3/4.
+    # Query 3: -1, 3: -1 and 1, mean 0.
+    assert per_query(ARaB(method="tc") @ 2) == pytest.approx([7 / 4, -3 / 4, 0])
+    # Boolean: 1, -1 gives 1 and 0; 0, 0; -1, 1 gives -1 and 0.
+    assert per_query(ARaB(method="bool") @ 2) == pytest.approx([1 / 2, 0, -1 / 2])
+    # The first document alone: ln 4; ln 3 - ln 4; -ln 2.
+    assert per_query(ARaB() @ 1) == pytest.approx([math.log(4), math.log(3 / 4), -math.log(2)])
+    # Each word stands once, so that the sum of logarithms is 0 and that of ln(1 + 1) counts words.
+    assert per_query(ARaB(tf_form="sum_log") @ 1) == pytest.approx([0, 0, 0])
+    assert per_query(ARaB(tf_form="sum_log1p") @ 1) == pytest.approx([3 * math.log(2), -math.log(2), -math.log(2)])
+    assert per_query(RaB(method="tc") @ 2) == pytest.approx([1 / 2, -1 / 2, 1])
+    # Query 2 has two documents: at any deeper cut-off, and without one, it is as at 2.
+    assert per_query(ARaB(method="tc") @ 9)[1] == per_query(ARaB(method="tc"))[1] == pytest.approx(-3 / 4)
+
+
+def test_absolute_variants():
+    signed = per_query(ARaB(method="tc") @ 1)  # 3, -1, -1
+    assert per_query(ARaB(method="tc", per_query_abs=True) @ 1) == pytest.approx([3, 1, 1])
+    assert per_query(ARaB(method="tc", signed=False) @ 1) == pytest.approx(signed)
+    upside = ARaB(method="tc", contrast=("f", "m"))
+    assert per_query(upside @ 1) == pytest.approx([-v for v in signed])
+    # Their mean is negative, so that the measure without direction turns them all.
+    assert per_query(upside(signed=False) @ 1) == pytest.approx(signed)
+
+
+def test_tokenisers_and_lists():
+    # Split at blanks "word." and "daughter." are no words of the list, and neither is "mother:".
+    assert per_query(ARaB(method="tc", tokeniser="whitespace") @ 1) == pytest.approx([3, 0, -1])
+    weather = {"wet": ["rain"], "dry": ["word"], "other": ["daughter"]}
+    wet = RaB(method="tc", wordlist=weather, contrast="wet") @ 3
+    assert per_query(wet) == pytest.approx([(-1 / 2 - 1 / 2 + 1) / 3, 0.5, -1 / 6])
+
+
+def test_fairness_by_hand():
+    # Neutrality: d1 0, d2 0, d3 1, d4 1 - |2/5 - 1/2| - |3/5 - 1/2| = 4/5, d5 has one word and is neutral.
+    second, third = 1 / math.log2(3), 1 / 2
+    assert per_query(FaiRR() @ 3) == pytest.approx([third, 0.8 + second, 1 + 0.8 * third])
+    ideal = [1.0, 1 + 0.8 * second, 1 + 0.8 * second]
+    assert per_query(NFaiRR() @ 3) == pytest.approx(np.array([third, 0.8 + second, 1 + 0.8 * third]) / ideal)
+    background = frame({"1": ["d3", "d5"], "2": ["d4"], "3": ["d3"]})
+    assert per_query(NFaiRR(background=background) @ 1) == pytest.approx([0, 1, 1])
+    # Only the first document of the background counts; one that it lacks gives more than 1.
+    assert per_query(NFaiRR(background=background, depth=1) @ 2)[1] == pytest.approx((0.8 + second) / 0.8)
+    assert per_query(FaiRR(threshold=0) @ 1) == pytest.approx([0, 0.8, 0])
+    assert per_query(FaiRR(portions={"m": 0.4, "f": 0.6}) @ 1)[1] == pytest.approx(1)
+
+
+def test_psychometric_gap_by_hand():
+    # d1: 3 of 5 words; d2: 2 of 4; d4: 2 and 3 of 7; d5: 1 of 1.
+    assert per_query(LexiconGap(signed=True) @ 2) == pytest.approx([(3 / 5 - 2 / 4) / 2, -1 / 14, (3 / 5 - 1) / 2])
+    assert per_query(LexiconGap() @ 2) == pytest.approx([0.05, 1 / 14, 0.2])
+    lexicon = {"male": ["he", "h*"], "female": ["she"], "rest": ["x"]}
+    assert per_query(LexiconGap(lexicon=lexicon) @ 1) == pytest.approx([3 / 5, 3 / 7, 1])
+    assert per_query(LexiconGap(lexicon=lexicon, contrast=("rest", "female")) @ 1) == [0, 0, 0]
+
+
+def test_gap_between_groups_by_hand():
+    groups = pd.DataFrame({"qid": ["1", "2", "3"], "gender": ["m", "f", "f"]})
+    gap = QueryGroupGap(lexicon={"him": ["h*"]}, category="him", groups=groups)
+    # Shares at 1: 3/5 | 3/7, 1: 3/5 - 5/7.
+    assert np.mean(per_query(gap @ 1)) == pytest.approx(5 / 7 - 3 / 5)
+    assert np.mean(per_query(gap(signed=True) @ 1)) == pytest.approx(3 / 5 - 5 / 7)
+    # With a query of neither group the mean stays.
+    groups = groups.assign(gender=["m", "f", "n"])
+    assert np.mean(per_query(gap(groups=groups) @ 1)) == pytest.approx(3 / 5 - 3 / 7)
+    with pytest.raises(InputError, match="no query with results"):
+        group_gap(np.ones(2), np.array([[True, False], [True, False]]))
+
+
+def test_a_baselines_test_of_the_gap_is_the_delta_method():
+    generator = np.random.default_rng(0)
+    values, member = generator.normal(size=40), np.repeat(np.eye(2, dtype=bool), 20, axis=0)
+    found = group_gap(values, member, signed=True)
+    assert found.mean() == pytest.approx(values[:20].mean() - values[20:].mean())
+    # Two independent samples: the standard error is that of the difference of two means, with ddof 0.
+    expected = np.sqrt(values[:20].var() / 20 + values[20:].var() / 20)
+    assert found.std() / np.sqrt(40) == pytest.approx(expected)
+
+
+ALL = [nDCG @ 10, ARaB() @ 10, ARaB(method="bool") @ 5, RaB() @ 5, FaiRR() @ 5, NFaiRR() @ 5, LexiconGap() @ 5]
+ALL += [ARaB(per_query_abs=True) @ 10]
+
+
+def systems(loader=False):
+    run = {name: pt.Transformer.from_df(frame(lists, texts=not loader)) for name, lists in (("one", ONE), ("two", TWO))}
+    return run
+
+
+def test_in_an_experiment_with_a_baseline():
+    values = {name: pt.Experiment([s], TOPICS, QRELS, ALL, perquery=True, verbose=False) for name, s in systems().items()}
+    table = pt.Experiment(systems(), TOPICS, QRELS, ALL, baseline="one", correction="holm", verbose=False).set_index("name")
+    for measure in map(str, ALL):
+        one, two = (v[v["measure"] == measure].set_index("qid")["value"].loc[["1", "2", "3"]] for v in values.values())
+        assert table.loc["two", measure] == pytest.approx(two.mean())
+        if (one != two).any():
+            assert table.loc["two", f"{measure} p-value"] == pytest.approx(stats.ttest_rel(one, two).pvalue)
+            assert f"{measure} p-value corrected" in table.columns
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 1}, {"plan": "tree"}, {"filter_by_qrels": True}])
+def test_in_an_experiment_with_batches_and_trees(options):
+    usual = pt.Experiment(systems(), TOPICS, QRELS, ALL, verbose=False).set_index("name")
+    found = pt.Experiment(systems(), TOPICS, QRELS, ALL, verbose=False, **options).set_index("name")
+    for measure in map(str, ALL):
+        np.testing.assert_allclose(found[measure].astype(float), usual[measure].astype(float))
+
+
+def test_topics_without_judgements_do_no_harm():
+    judged = QRELS[QRELS["qid"] != "3"]
+    found = pt.Experiment(systems(), TOPICS, judged, ALL, verbose=False).set_index("name")
+    assert found.loc["one", "ARaB@10"] == pytest.approx(np.mean(per_query(ARaB() @ 10)[:2]))
+
+
+LOADERS = {
+    "mapping": TEXTS,
+    "frame": CORPUS,
+    "transformer": Collection("toy", corpus=CORPUS, topics={"t": TOPICS}, qrels={"t": QRELS}).text_loader(),
+    "dataset": Collection("toy", corpus=CORPUS, topics={"t": TOPICS}, qrels={"t": QRELS}),
+}
+
+
+@pytest.mark.parametrize("loader", list(LOADERS))
+def test_texts_from_a_loader(loader):
+    measures = [ARaB(texts=LOADERS[loader]) @ 2, NFaiRR(texts=LOADERS[loader]) @ 2, LexiconGap(texts=LOADERS[loader]) @ 2]
+    own = [ARaB() @ 2, NFaiRR() @ 2, LexiconGap() @ 2]
+    for with_loader, without in zip(measures, own):
+        assert with_loader == without
+        assert per_query(with_loader, run=frame(ONE, texts=False)) == per_query(without)
+
+
+def test_each_document_is_loaded_and_counted_once(monkeypatch):
+    asked, counted = [], []
+    loader = pt.apply.generic(lambda f: asked.append(f["docno"].tolist()) or f.merge(CORPUS, on="docno"))
+    original = documents.word_counts
+    monkeypatch.setattr(documents, "word_counts", lambda texts, *more: counted.append(len(texts)) or original(texts, *more))
+    measure = ARaB(texts=loader)
+    systems = [pt.Transformer.from_df(frame(lists, texts=False)) for lists in (ONE, TWO)]
+    pt.Experiment(systems, TOPICS, QRELS, [measure @ 3, measure @ 2], verbose=False)
+    assert sorted(docno for docnos in asked for docno in docnos) == sorted(TEXTS)
+    assert max(counted) == 5  # eight rows
+
+
+def test_what_is_validated_before_anything_runs():
+    assert ARaB().RUN_INPUTS == ["query_id", "doc_id", "score", "text"]
+    assert ARaB(text_field="body").RUN_INPUTS[-1] == "body"
+    assert ARaB(texts=TEXTS).RUN_INPUTS == ["query_id", "doc_id", "score"]
+    with pytest.raises(InputError, match="results have no column 'text'"):
+        per_query(ARaB() @ 2, run=frame(ONE, texts=False), validate="ignore")
+
+
+@pytest.mark.parametrize("source", [None, {k: v for k, v in TEXTS.items() if k != "d3"}, "loader"])
+def test_unknown_documents(source, caplog):
+    known = CORPUS[CORPUS["docno"] != "d3"]
+    if source == "loader":
+        source = Collection("toy", corpus=known, topics={"t": TOPICS}, qrels={"t": QRELS}).text_loader()
+    run = frame(ONE, texts=False) if source is not None else frame(ONE).assign(text=lambda f: f["text"].where(f["docno"] != "d3"))
+    with pytest.raises(InputError):
+        per_query(ARaB(texts=source) @ 3, run=run)
+    with caplog.at_level(logging.WARNING):
+        # d3 holds no word of the list anyhow.
+        assert per_query(ARaB(texts=source, unknown="zero") @ 3, run=run) == pytest.approx(per_query(ARaB() @ 3))
+    assert "1 of 5 documents have no text" in caplog.text
+
+
+def test_queries_without_results_and_without_gendered_words(caplog):
+    lists = {"1": ["d1"], "3": ["d3"]}
+    tc = ARaB(method="tc")
+    with caplog.at_level(logging.WARNING):
+        assert per_query(tc @ 2, lists) == [3, 1.5, 0]
+    assert "1 of 3 queries have no value" in caplog.text
+    assert per_query(tc(undefined="zero") @ 2, lists) == [3, 0, 0]
+    assert np.isnan(per_query(tc(undefined="nan") @ 2, lists)[1])
+
+
+def test_an_ideal_of_zero_has_no_value(caplog):
+    lists = {"1": ["d1", "d2"], "2": ["d3"], "3": ["d1", "d3"]}
+    # All of query 1's documents speak of one gender alone: 0 / 0. The others have 1 and 1 / log2(3) over 1.
+    with caplog.at_level(logging.WARNING):
+        found = per_query(NFaiRR() @ 2, lists)
+    assert found == pytest.approx([(1 + 1 / math.log2(3)) / 2, 1, 1 / math.log2(3)])
+    assert "ideal of 0" in caplog.text
+    assert np.isnan(per_query(NFaiRR(undefined="nan") @ 2, lists)[0])
+
+
+def test_an_empty_text_counts_nothing():
+    run = frame(ONE).assign(text="")
+    assert per_query(ARaB() @ 3, run=run) == [0, 0, 0]
+    assert per_query(NFaiRR() @ 3, run=run) == [1, 1, 1]
+    assert per_query(LexiconGap() @ 3, run=run) == [0, 0, 0]
+
+
+def test_names_say_what_is_not_the_default():
+    assert [str(m) for m in (ARaB() @ 10, ARaB(method="bool") @ 5, ARaB(method="tf", signed=True))] == [
+        "ARaB@10", "ARaB(method='bool')@5", "ARaB",
+    ]  # fmt: skip
+    words = {"a": ["x"], "b": ["y"]}
+    assert str(ARaB(wordlist=words) @ 1).startswith("ARaB(wordlist=words:")
+    assert str(ARaB(wordlist="debias") @ 1) == "ARaB@1"
+    assert str(ARaB(wordlist=words, name="XaB") @ 1) == "XaB@1"
+    assert ARaB(wordlist=words) != ARaB() and hash(ARaB(wordlist=words)) == hash(ARaB(wordlist=dict(words)))
+
+
+REFUSED = [
+    (lambda: ARaB(method="df"), "method 'df'"),
+    (lambda: ARaB(tf_form="x"), "tf_form 'x'"),
+    (lambda: ARaB(tokeniser="x"), "tokeniser 'x'"),
+    (lambda: ARaB(undefined="x"), "undefined='x'"),
+    (lambda: ARaB(unknown="x"), "unknown 'x'"),
+    (lambda: ARaB(wordlist={"a": ["x"], "b": ["y"], "c": ["z"]}), "say what is compared"),
+    (lambda: ARaB(metod="tf"), "has no option metod"),
+    (lambda: ARaB() @ 0, "whole number of 1 or more"),
+    (lambda: ARaB(texts=3), "not a int"),
+    (lambda: ARaB(texts=CORPUS.drop(columns="text")), "lacks the column 'text'"),
+    (lambda: FaiRR(portions={"m": 1}), "must name each"),
+    (lambda: NFaiRR(background=CORPUS), "lacks the column 'qid'"),
+    (lambda: LexiconGap(lexicon={"a": ["x"], "b": ["y"], "c": ["z"]}), "say which two"),
+    (lambda: LexiconGap(contrast=("a", "b")), "must be two categories"),
+    (lambda: QueryGroupGap(lexicon={"a": ["x"]}, category="b", groups=TOPICS.assign(gender="m")), "no category 'b'"),
+    (lambda: QueryGroupGap(lexicon={"a": ["x"]}, category="a", groups=TOPICS), "lack the column 'gender'"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), REFUSED)
+def test_what_is_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
