@@ -1,0 +1,234 @@
+"""ARaBEvaluator, AnnotateGender and sums over collections."""
+
+import logging
+import pickle
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from ir_measures import RR
+
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.gender import documents
+from pyterrier_debias.gender.evaluator import (
+    AnnotateGender,
+    ARaBEvaluator,
+    GenderCounts,
+    marked_words,
+    union_background,
+)
+from pyterrier_debias.gender.measures import ARaB, FaiRR, NFaiRR, RaB
+from pyterrier_debias.gender.result import against_zero, mean_floor
+from tests.gender.test_measures import CORPUS, ONE, QRELS, TEXTS, TOPICS, TWO, frame
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "bool"}, {"method": "tc", "tokeniser": "whitespace"}, {"tf_form": "sum_log1p"}])
+def test_the_evaluator_and_the_measures_agree(options):
+    found = ARaBEvaluator([1, 2, 9], **options)(frame(ONE)).set_index(["qid", "cutoff"])
+    fair = {name: value for name, value in options.items() if name == "tokeniser"}
+    for cutoff in (1, 2, 9):
+        measures = [ARaB(**options) @ cutoff, RaB(**options) @ cutoff, FaiRR(**fair) @ cutoff, NFaiRR(**fair) @ cutoff, RR @ 10]
+        rows = pt.Experiment([pt.Transformer.from_df(frame(ONE))], TOPICS, QRELS, measures, perquery=True, verbose=False)
+        for name, measure in zip(("ARaB", "RaB", "FaiRR", "NFaiRR"), measures):
+            expected = rows[rows["measure"] == str(measure)].set_index("qid")["value"]
+            assert found.xs(cutoff, level="cutoff")[name].to_dict() == pytest.approx(expected.to_dict())
+
+
+def test_what_an_evaluation_says():
+    found = ARaBEvaluator([2, 5], method="tc")(frame(ONE))
+    assert list(found.columns) == [
+        "qid", "query", "cutoff", "documents", "ARaB", "RaB", "FaiRR", "NFaiRR", "expected", "sd",
+    ]  # fmt: skip
+    assert found["documents"].tolist() == [2, 3, 2, 2, 2, 3]
+    # The documents of query 1 lean 3, -2 and 0: 1/3 on average in any order, at any cut-off.
+    assert found["expected"].tolist()[:2] == pytest.approx([1 / 3, 1 / 3])
+    # All orders of the two documents of query 2: -1 * 3/4 and -1 * 1/4.
+    assert found["sd"].tolist()[2] == pytest.approx(1 / 4)
+
+
+def test_order_is_by_rank_then_score_then_docno():
+    run = pd.DataFrame({"qid": "1", "docno": ["a", "b", "c"], "text": ["he", "she", "rain"]})
+    first = ARaBEvaluator([1], method="tc")
+    by_score = run.assign(score=[1.0, 2.0, 0.0])
+    assert first(by_score)["ARaB"].tolist() == [-1]
+    assert first(by_score.assign(rank=[0, 1, 2]))["ARaB"].tolist() == [1]
+    # Ties: trec_eval puts the last docno first.
+    assert first(run.assign(score=1.0))["ARaB"].tolist() == [0]
+    assert first(by_score.assign(rank=0))["ARaB"].tolist() == [-1]
+    with pytest.raises(InputError, match="'score' or 'rank'"):
+        first(run)
+
+
+def test_rows_may_come_in_any_order():
+    run = frame(ONE)
+    shuffled = run.sample(frac=1, random_state=3).sort_values("qid", kind="stable")
+    pd.testing.assert_frame_equal(ARaBEvaluator()(run), ARaBEvaluator()(shuffled))
+
+
+def test_an_empty_frame_has_the_columns(monkeypatch):
+    found = ARaBEvaluator()(frame(ONE).head(0))
+    assert len(found) == 0 and {"qid", "query", "cutoff", "ARaB"} <= set(found.columns)
+    assert found["ARaB"].dtype == "float64"
+    annotated = AnnotateGender()(frame(ONE).head(0))
+    assert {"count_m", "magnitude_f", "lean", "neutrality", "words"} <= set(annotated.columns)
+    assert pt.inspect.transformer_outputs(AnnotateGender(), ["qid", "docno", "text"])[-1] == "words"
+    assert "ARaB" in pt.inspect.transformer_outputs(ARaBEvaluator(), ["qid", "docno", "score", "text"])
+
+
+def test_queries_that_do_not_count_are_left_out(caplog):
+    evaluator = ARaBEvaluator([2], method="tc", query_filter=["1", "3"])
+    assert evaluator(frame(ONE))["qid"].tolist() == ["1", "3"]
+    with caplog.at_level(logging.WARNING):
+        found = evaluator.evaluate(frame({"1": ["d1"], "2": ["d4"]}), TOPICS)
+    assert found.table.iloc[0][["n", "missing"]].tolist() == [1, 1]
+    assert "left out: {'system': 1}" in caplog.text
+
+
+def test_background_and_loader():
+    run, background = frame(ONE, texts=False), frame({"1": ["d3", "d5"], "2": ["d4"]}, texts=False)
+    found = ARaBEvaluator([1], texts=CORPUS, background=background)(run)
+    assert found["NFaiRR"].tolist() == pytest.approx([0, 1, np.nan], nan_ok=True)
+    shallow = ARaBEvaluator([2], texts=TEXTS, background=background, depth=1)(run)
+    assert shallow["NFaiRR"][1] > 1
+    with pytest.raises(InputError, match="background lacks the column 'docno'"):
+        ARaBEvaluator(background=TOPICS)(frame(ONE))
+
+
+def test_union_background():
+    both = union_background([frame(ONE), frame(TWO)], depth=1)
+    assert both[["qid", "docno"]].values.tolist() == [["1", "d1"], ["2", "d4"], ["3", "d5"], ["1", "d2"], ["2", "d3"], ["3", "d4"]]
+
+
+def test_annotations_by_hand():
+    out = AnnotateGender(method="tc")(frame(ONE)).set_index(["qid", "docno"])
+    row = out.loc[("2", "d4")]
+    assert row[["count_m", "count_f", "magnitude_m", "magnitude_f", "lean"]].tolist() == [2, 3, 2, 3, -1]
+    assert row["neutrality"] == pytest.approx(0.8)
+    assert row["words"] == "he 1, his 1, her 1, mother 1, sister 1"
+    assert out.loc[("1", "d3"), "words"] == ""
+    alone = AnnotateGender(wordlist={"wet": ["rain"]})(frame(ONE))
+    assert alone["neutrality"].isna().all()
+    assert alone["lean"].max() == pytest.approx(np.log(2))
+
+
+def test_a_document_is_read_once(monkeypatch):
+    seen = []
+    original = documents.word_counts
+    monkeypatch.setattr(documents, "word_counts", lambda texts, *more: seen.append(len(texts)) or original(texts, *more))
+    AnnotateGender()(frame(ONE))
+    assert seen == [5]
+
+
+def test_contributions_sum_to_the_mean():
+    evaluator = ARaBEvaluator([2, 3], method="tc")
+    run = frame(ONE)
+    table = evaluator.contributions(run, top=None)
+    mean = evaluator.evaluate(run).table.set_index("cutoff").loc[3, "ARaB"]
+    assert table["part"].sum() == pytest.approx(mean)
+    assert table["share"].sum() == pytest.approx(1)
+    # d1 stands first for query 1 and second for query 3: (11/18 + 5/18) * 3 / 3.
+    top = table.iloc[0]
+    assert top["docno"] == "d1"
+    assert top["part"] == pytest.approx(16 / 18)
+    assert (top["queries"], top["qid"], top["words"]) == (2, "1", "he 1, him 1, his 1")
+    assert top["marked"] == "[[He]] gave [[him]] [[his]] word."
+    assert evaluator.contributions(run, cutoff=2, top=1)["docno"].tolist() == ["d1"]
+    assert len(evaluator.contributions(frame(ONE).assign(text=""))) == 0
+
+
+def test_marks():
+    assert marked_words("he.", ["he"], "whitespace") == "he."
+    assert marked_words("she he", ["he", "she"], "blank") == "[[she]] [[he]]"
+    assert marked_words("text", []) == "text"
+
+
+def test_tests_and_intervals():
+    runs = {"one": frame(ONE), "two": frame(TWO)}
+    result = ARaBEvaluator([1, 3], method="tc").evaluate(runs, TOPICS)
+    assert result.table[["system", "cutoff"]].values.tolist() == [["one", 1], ["one", 3], ["two", 1], ["two", 3]]
+    row = result.table.iloc[0]
+    values = result.per_query.query("system == 'one' and cutoff == 1")
+    assert values["ARaB"].tolist() == [3, -1, -1]
+    assert row["ARaB"] == pytest.approx(1 / 3) and row["magnitude"] == pytest.approx(5 / 3)
+    assert row[["first", "second", "neither"]].tolist() == [1, 2, 0]
+    assert row["added"] == pytest.approx(row["ARaB"] - row["expected"])
+    assert row["low"] <= row["ARaB"] <= row["high"]
+    # Eight patterns of signs; |3 - 1 - 1| = 1 is the least that any of them has.
+    assert row["p"] == 1
+    assert row["floor"] == pytest.approx(mean_floor(values["sd"].to_numpy()))
+    assert "tc; m minus f; words: debias" in result.convention and "tokeniser regex_word" in result.convention
+    pairs = result.compare("ARaB")
+    assert pairs["difference"].tolist()[0] == pytest.approx((-2 + 0 - 1) / 3 - 1 / 3)
+    assert pairs[["before", "after", "n"]].iloc[0].tolist() == ["one", "two", 3]
+    assert result.compare("abs(ARaB)")["difference"].tolist()[0] == pytest.approx(1 - 5 / 3)
+    assert len(result.compare("NFaiRR")) == 2
+    directions = result.directions(1)
+    assert directions.query("system == 'one'")["side"].tolist() == [1, -1, -1]
+    assert (directions["z"].abs() < 3).all()
+    with pytest.raises(InputError, match="measure 'x'"):
+        result.compare("x")
+    assert against_zero(np.ones(6)).p == pytest.approx(2 / 64)
+
+
+@pytest.mark.parametrize("measure", ["ARaB", "added", "NFaiRR"])
+def test_plot(measure):
+    from pyterrier_debias import plots
+
+    result = ARaBEvaluator([1, 3]).evaluate({"one": frame(ONE), "two": frame(TWO)})
+    axes = result.plot(measure)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", "two"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "3"]
+    plots.close(axes.figure)
+    with pytest.raises(InputError, match="cannot be drawn"):
+        result.plot("RaB")
+
+
+def test_sums_merge_in_any_order():
+    texts = list(TEXTS.values()) * 3
+    whole = GenderCounts.of("debias").update(texts)
+    shards = [GenderCounts.of("debias").update(texts[i::4]) for i in range(4)]
+    merged = shards[2].merge(shards[0]).merge(shards[3].merge(shards[1]))
+    assert (merged.documents, merged.words.tolist(), merged.spoken.tolist()) == (15, whole.words.tolist(), whole.spoken.tolist())
+    for name, sums in whole.sums.items():
+        np.testing.assert_allclose(merged.sums[name], sums)
+    found = whole.result().set_index("group")
+    assert found.loc["m", ["documents", "words"]].tolist() == [6, 15]
+    assert found.loc["f", "share"] == pytest.approx(9 / 15)
+    assert found.loc["f", "most"].startswith("her 6")
+    read = GenderCounts.of("debias").read(CORPUS, rows=2)
+    assert read.words.tolist() == (whole.words // 3).tolist()
+    with pytest.raises(InputError, match="cannot be added"):
+        whole.merge(GenderCounts.of({"a": ["x"], "b": ["y"]}))
+
+
+def test_equality_and_pickling():
+    assert ARaBEvaluator([5], wordlist={"a": ["x"], "b": ["y"]}) == ARaBEvaluator([5], wordlist={"a": ["x"], "b": ["y"]})
+    assert ARaBEvaluator([5]) != ARaBEvaluator([10])
+    assert AnnotateGender() == AnnotateGender(verbose=True)
+    for stage in (ARaBEvaluator([1], query_filter=["1"]), AnnotateGender(method="bool")):
+        again = pickle.loads(pickle.dumps(stage))
+        assert again == stage
+        pd.testing.assert_frame_equal(again(frame(ONE)), stage(frame(ONE)))
+
+
+REFUSED = [
+    (AnnotateGender(method="x"), "method 'x'"),
+    (AnnotateGender(wordlist="nowhere"), "neither 'debias'"),
+    (AnnotateGender(portions={"m": 1}), "must name each"),
+    (AnnotateGender(unknown="x"), "unknown 'x'"),
+    (ARaBEvaluator([0]), "whole number of 1 or more"),
+    (ARaBEvaluator(tokeniser="x"), "tokeniser 'x'"),
+]
+
+
+@pytest.mark.parametrize(("stage", "message"), REFUSED)
+def test_what_is_refused(stage, message):
+    with pytest.raises(InputError, match=message):
+        stage(frame(ONE))
+    with pytest.raises(InputError, match="is missing at row 2"):
+        ARaBEvaluator()(frame(ONE).assign(text=lambda f: f["text"].where(f.index != 2)))
+    with pytest.raises(InputError, match="more than once"):
+        ARaBEvaluator()(pd.concat([frame(ONE)] * 2))
+    with pytest.raises(InputError, match="no results for any query"):
+        ARaBEvaluator(query_filter=["9"]).evaluate(frame(ONE))
