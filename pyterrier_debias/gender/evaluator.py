@@ -85,8 +85,9 @@ class AnnotateGender(_OfWords):
 
     Example:
         >>> frame = pd.DataFrame({"docno": ["d1"], "text": ["He told her that he knew."]})
-        >>> AnnotateGender(method="tc")(frame).iloc[0, 2:].tolist()
-        [2, 1, 2.0, 1.0, 1.0, 0.6666666666666667, 'he 2, her 1']
+        >>> found = AnnotateGender(method="tc")(frame)
+        >>> found[["count_m", "count_f", "lean"]].values.tolist(), found["words"].tolist()
+        ([[2.0, 1.0, 1.0]], ['he 2, her 1'])
     """
 
     schematic = {"label": "AnnotateGender", "help_url": None}  # noqa: RUF012

@@ -89,8 +89,12 @@ class BiasResult:
 
     @classmethod
     def of(
-        cls, evaluator: ARaBEvaluator, results: Mapping[str, pd.DataFrame] | pd.DataFrame, topics: pd.DataFrame | None, *, seed:
-        int
+        cls,
+        evaluator: ARaBEvaluator,
+        results: Mapping[str, pd.DataFrame] | pd.DataFrame,
+        topics: pd.DataFrame | None,
+        *,
+        seed: int,
     ) -> BiasResult:
         """Evaluate; see :meth:`ARaBEvaluator.evaluate`."""
         runs = dict(results) if isinstance(results, Mapping) else {"system": results}
@@ -103,11 +107,12 @@ class BiasResult:
             asked = {qid for frame in found.values() for qid in frame["qid"]}
         if evaluator.query_filter is not None:
             asked &= {str(qid) for qid in evaluator.query_filter}
-        found = {name: frame[frame["qid"].isin(asked)].assign(added=lambda f: f["ARaB"] - f["expected"]) for name, frame in
-        found.items()} empty = [name for name, frame in found.items() if len(frame) == 0]
+        found = {name: frame[frame["qid"].isin(asked)] for name, frame in found.items()}
+        found = {name: frame.assign(added=frame["ARaB"] - frame["expected"]) for name, frame in found.items()}
+        empty = [name for name, frame in found.items() if len(frame) == 0]
         if empty:
             raise InputError(
-                f"ARaBEvaluator: system {empty[0]!r} has no results for any query that counts; check qids, topics and query_filter"
+                f"ARaBEvaluator: system {empty[0]!r} has no results for any query that counts; check qids, topics, query_filter"
             )
         rows = []
         for name, frame in found.items():
