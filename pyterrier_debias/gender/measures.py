@@ -7,7 +7,7 @@ They stand beside ``nDCG@10`` in one experiment. Judgements say only which queri
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ from pyterrier_debias.gender.words import WordList
 logger = logging.getLogger(__name__)
 
 UNDEFINED = ("mean", "nan", "zero")
+#: Options that are too long for the name of a column. Two measures that differ in nothing else need names of their own.
+_NOT_IN_NAMES = ("cutoff", "background", "groups", "query_filter", "name")
 
 
 def _params(**own: str) -> dict[str, ParamInfo]:
@@ -33,6 +35,7 @@ def _params(**own: str) -> dict[str, ParamInfo]:
         "tokeniser": "how texts are cut into words",
         "unknown": "what is done with documents without text",
         "undefined": "what a query without a value gets",
+        "query_filter": "qids that count",
         "name": "what tables call the measure",
         "cutoff": "ranking cutoff threshold",
     }
@@ -84,7 +87,7 @@ class _OfTexts(Measure):
             parts = [
                 f"{key}={_brief(value)}"
                 for key, value in self.params.items()
-                if key not in ("cutoff", "background", "groups") and value != self.DEFAULTS.get(key)
+                if key not in _NOT_IN_NAMES and value != self.DEFAULTS.get(key)
             ]
             name = self.NAME + (f"({','.join(parts)})" if parts else "")
         return name + (f"@{cutoff}" if cutoff else "")
@@ -101,16 +104,20 @@ class _OfTexts(Measure):
         """
         qids = sorted(set(qrels["query_id"].astype(str)))
         run = with_string_ids(run.rename(columns={"query_id": "qid", "doc_id": "docno"}))
-        run = run[run["qid"].isin(set(qids))]
+        asked = set(qids)
+        if self.option("query_filter") is not None:
+            asked &= {str(qid) for qid in self.option("query_filter")}
+        run = run[run["qid"].isin(asked)]
         values = self.values(ranked(run, repr(self))) if len(run) else {}
         known = {qid: value for qid, value in values.items() if not np.isnan(value)}
-        lacking = len(qids) - len(known)
         fill = 0.0
-        if lacking and self.option("undefined") != "zero":
+        if self.option("undefined") != "zero":
             fill = float(np.mean(list(known.values()))) if known and self.option("undefined") == "mean" else float("nan")
+        lacking = len(asked - known.keys())
+        if lacking and self.option("undefined") != "zero":
             logger.warning(
                 "%r: %d of %d queries have no value (no results, or an ideal of 0); they get %s",
-                self, lacking, len(qids), "the mean of the others" if fill == fill else "NaN",
+                self, lacking, len(asked), "the mean of the others" if fill == fill else "NaN",
             )  # fmt: skip
         for qid in qids:
             yield Metric(qid, self, float(known.get(qid, fill)))
@@ -174,6 +181,7 @@ class _Lean(_OfWords):
         text_field: str = "text",
         unknown: str | None = None,
         undefined: str | None = None,
+        query_filter: Collection[str] | None = None,
         name: str | None = None,
         **params: Any,
     ):
@@ -194,14 +202,16 @@ class _Lean(_OfWords):
             undefined: Queries without a value, such as those without results: ``'mean'`` (default) gives them the mean of the
                 others, which leaves the mean over queries as if they were not there; ``'zero'``; or ``'nan'``. An experiment with
                 ``batch_size`` knows one batch at a time: use ``'zero'`` there.
-            name: What tables call the measure.
+            query_filter: The qids that count, such as the neutral ones; None for all. The others are treated as ``undefined``
+                says, so that by default the mean over queries is that of those that count.
+            name: What tables call the measure; its columns tell nothing of ``query_filter``, ``texts`` and a background.
             params: ``cutoff``; commonly written ``ARaB() @ 10``.
 
         Raises:
             InputError: For an unknown option.
         """
         own = {"method": method, "tf_form": tf_form, "signed": signed, "per_query_abs": per_query_abs, "contrast": contrast}
-        shared = {"tokeniser": tokeniser, "unknown": unknown, "undefined": undefined, "name": name}
+        shared = {"tokeniser": tokeniser, "unknown": unknown, "undefined": undefined, "query_filter": query_filter, "name": name}
         super().__init__(wordlist=wordlist, texts=texts, text_field=text_field, **own, **shared, **params)
         arab.check_magnitude(self.option("method"), self.option("tf_form"))
         self.wordlist.contrast(contrast)
@@ -330,6 +340,7 @@ class FaiRR(_OfWords):
         text_field: str = "text",
         unknown: str | None = None,
         undefined: str | None = None,
+        query_filter: Collection[str] | None = None,
         name: str | None = None,
         **params: Any,
     ):
@@ -343,6 +354,7 @@ class FaiRR(_OfWords):
             text_field: See there.
             unknown: See there.
             undefined: See there.
+            query_filter: See there.
             name: See there.
             params: ``cutoff``.
 
@@ -350,7 +362,7 @@ class FaiRR(_OfWords):
             InputError: For an unknown option.
         """
         own = {"threshold": threshold, "portions": portions}
-        shared = {"tokeniser": tokeniser, "unknown": unknown, "undefined": undefined, "name": name}
+        shared = {"tokeniser": tokeniser, "unknown": unknown, "undefined": undefined, "query_filter": query_filter, "name": name}
         super().__init__(wordlist=wordlist, texts=texts, text_field=text_field, **own, **shared, **params)
         arab.neutrality(np.zeros((0, len(self.wordlist.names))), self.wordlist.names, self.option("portions"))
 
@@ -473,6 +485,7 @@ class LexiconGap(_OfTexts):
         text_field: str = "text",
         unknown: str | None = None,
         undefined: str | None = None,
+        query_filter: Collection[str] | None = None,
         name: str | None = None,
         **params: Any,
     ):
@@ -487,6 +500,7 @@ class LexiconGap(_OfTexts):
             text_field: See there.
             unknown: See there.
             undefined: See there.
+            query_filter: See there.
             name: See there.
             params: ``cutoff``.
 
@@ -494,7 +508,7 @@ class LexiconGap(_OfTexts):
             InputError: For an unknown option or category.
         """
         own = {"lexicon": None if lexicon is None else Lexicon.of(lexicon), "contrast": contrast, "signed": signed}
-        shared = {"tokeniser": tokeniser, "unknown": unknown, "undefined": undefined, "name": name}
+        shared = {"tokeniser": tokeniser, "unknown": unknown, "undefined": undefined, "query_filter": query_filter, "name": name}
         super().__init__(texts=texts, text_field=text_field, **own, **shared, **params)
         self.contrasted = two_categories(self.lexicon, contrast)
 

@@ -219,6 +219,14 @@ def test_queries_without_results_and_without_gendered_words(caplog):
     assert np.isnan(per_query(tc(undefined="nan") @ 2, lists)[1])
 
 
+def test_queries_that_count():
+    tc = ARaB(method="tc", query_filter={"1", "2"})
+    # 3 and -1, and for the one that does not count their mean.
+    assert per_query(tc @ 1) == [3, -1, 1]
+    assert per_query(tc(undefined="zero") @ 1) == [3, -1, 0]
+    assert str(tc @ 1) == "ARaB(method='tc')@1"
+
+
 def test_an_ideal_of_zero_has_no_value(caplog):
     lists = {"1": ["d1", "d2"], "2": ["d3"], "3": ["d1", "d3"]}
     # All of query 1's documents speak of one gender alone: 0 / 0. The others have 1 and 1 / log2(3) over 1.

@@ -1,0 +1,439 @@
+"""The gender room: do rankings for neutral queries lean to one gender's words? Floor 3.
+
+Primary test: over neutral queries, the ranker's ARaB@10 equals that of a random order of the same candidates, which is known in
+closed form (their mean lean): mean signed difference, signs flipped at random query by query. So what the candidates themselves
+lean is not laid at the ranker's door; it is reported beside it. :func:`word_list_room` makes the same room for any other
+attribute that words tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.collections.base import provided
+from pyterrier_debias.evaluation import judged_qids
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
+from pyterrier_debias.frames import with_string_ids
+from pyterrier_debias.gender.counting import count_words
+from pyterrier_debias.gender.documents import Texts
+from pyterrier_debias.gender.evaluator import ARaBEvaluator, union_background
+from pyterrier_debias.gender.result import BiasResult
+from pyterrier_debias.gender.words import WordList
+from pyterrier_debias.statistics import Interval, bootstrap_interval, randomisation_test
+from pyterrier_debias.systems import Context, System
+from pyterrier_debias.text import regex_word
+
+_BIAS = "gender"
+_CUTOFF = 10
+_CUTOFFS = (5, 10, 20)
+_ARAB, _ABS, _NFAIRR = f"ARaB@{_CUTOFF}", f"abs(ARaB@{_CUTOFF})", f"NFaiRR@{_CUTOFF}"
+_NEUTRAL = "neutral queries"
+_ORDER = "order - random order"
+_ADDED = "ranker - candidates"
+#: What topics call a query that names no gender.
+_NEUTRAL_LABELS = frozenset({"neutral", "n", "none"})
+#: Frequent English words; a collection in which they are rare is not read by English word lists.
+_ENGLISH = frozenset("the of and to in a is that for it as was with be by on are this from or".split())
+_FEWEST_ENGLISH = 0.08
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """What a room of this kind looks at.
+
+    Attributes:
+        name: The bias' name, as findings carry it.
+        wordlist: The groups' words.
+        contrast: What is compared; see :meth:`WordList.contrast`.
+        topics_column: The topics' column that says which queries are neutral, where it is there.
+    """
+
+    name: str = _BIAS
+    wordlist: WordList = field(default_factory=lambda: WordList.of("debias"))
+    contrast: str | tuple[str, str] | None = None
+    topics_column: str | None = "gender"
+
+    def sides(self) -> tuple[str, str]:
+        """The groups on the positive and on the negative side, in words."""
+        names = {"m": "male", "f": "female"}
+        weights = self.wordlist.contrast(self.contrast)
+        sides = [[names.get(g, g) for g, w in weights.items() if w * side > 0] for side in (1, -1)]
+        return " and ".join(sides[0]), " and ".join(sides[1]) or "none"
+
+
+GENDER = Attribute()
+
+
+def needs(system: System, dataset: Any) -> str | None:
+    """Why a system cannot be examined; None where it can.
+
+    Args:
+        system: The system.
+        dataset: The collection.
+
+    Returns:
+        One sentence, or None.
+    """
+    return _needs(GENDER, system, dataset)
+
+
+def run(context: Context) -> RoomResult:
+    """Examine the systems of an audit.
+
+    Args:
+        context: Systems, collection, topics and judgements. Where the topics have a column ``gender``, the neutral queries are
+            those that it says; otherwise those without a word of the list.
+
+    Returns:
+        Findings, the values behind them, and figures.
+    """
+    return _run(GENDER, context)
+
+
+ROOM = Room(name=_BIAS, needs=needs, run=run)
+
+
+def word_list_room(wordlist: Any, name: str | None = None, *, contrast: str | tuple[str, str] | None = None) -> Room:
+    """The same room for another attribute that words tell, such as age, religion or nationality.
+
+    Neutral queries are those without a word of the list.
+
+    Args:
+        wordlist: What :meth:`WordList.of` takes.
+        name: What findings call the bias; default the list's name.
+        contrast: What is compared where there are more than two groups; see :meth:`WordList.contrast`.
+
+    Returns:
+        A room for ``audit(..., rooms=[...])``.
+
+    Raises:
+        InputError: For what is no word list, or a contrast of groups that there are not.
+
+    Example:
+        >>> ages = WordList({"young": ["teen", "youth"], "old": ["elderly", "senior"]}, "age")
+        >>> word_list_room(ages).name
+        'age'
+
+    When not to use it: with words that the topic of a query decides ("church" for a query about weddings); then every ranker that
+    works has what this calls a bias.
+    """
+    words = WordList.of(wordlist)
+    words.contrast(contrast)
+    attribute = Attribute(name or words.name, words, contrast, None)
+    return Room(attribute.name, partial(_needs, attribute), partial(_run, attribute))
+
+
+def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
+    """What this room measures query by query on one ranking, for ``pt.Experiment``.
+
+    Args:
+        context: Collection, topics and judgements.
+
+    Returns:
+        Measures over the neutral queries, and where the other figures can be had.
+    """
+    from pyterrier_debias.gender.measures import ARaB, NFaiRR
+
+    reason = _needs(GENDER, None, context.dataset)
+    if reason is not None:
+        return [], {_ARAB: reason}
+    qids = sorted(neutral_qids(context.topics, GENDER))
+    texts = Texts(context.dataset)
+    own = {"query_filter": qids, "texts": texts}
+    found = [ARaB(**own) @ _CUTOFF, ARaB(per_query_abs=True, **own) @ _CUTOFF, NFaiRR(**own) @ _CUTOFF]
+    second = {f"{_ARAB}, {_ORDER}": "ARaBEvaluator(...).evaluate(results).table, column 'added'"}
+    return found, second
+
+
+def neutral_qids(topics: pd.DataFrame, attribute: Attribute = GENDER) -> list[str]:
+    """The queries that name no group.
+
+    Args:
+        topics: ``qid`` and ``query``, or the attribute's own column.
+        attribute: Whose groups.
+
+    Returns:
+        Their qids, in the topics' order.
+
+    Example:
+        >>> neutral_qids(pd.DataFrame({"qid": ["1", "2"], "query": ["who was his mother", "how do bees fly"]}))
+        ['2']
+    """
+    topics = with_string_ids(topics).drop_duplicates("qid")
+    if attribute.topics_column is not None and attribute.topics_column in topics.columns:
+        keep = topics[attribute.topics_column].astype(str).str.lower().isin(_NEUTRAL_LABELS).to_numpy()
+    else:
+        keep = count_words(topics["query"], attribute.wordlist).sum(axis=1) == 0
+    return topics["qid"][keep].tolist()
+
+
+def _needs(attribute: Attribute, system: System | None, dataset: Any) -> str | None:
+    if getattr(dataset, "text_loader", None) is None:
+        return "the collection gives no text of documents (text_loader)"
+    topics = provided(dataset, "get_topics")
+    if topics is not None and "query" not in topics.columns and attribute.topics_column not in topics.columns:
+        return "the topics have no column 'query', so that nothing is known of which of them are neutral"
+    if topics is not None and len(topics) and not neutral_qids(topics, attribute):
+        return f"no topic is neutral: each names a group of {attribute.wordlist.name!r}"
+    share = _english(dataset)
+    if attribute.wordlist == WordList.of("debias") and share is not None and share < _FEWEST_ENGLISH:
+        return f"the word list is English, the collection is not: only {share:.1%} of its words are frequent English ones"
+    return None
+
+
+def _english(dataset: Any) -> float | None:
+    """Which share of a collection's words are frequent English ones, by its first documents."""
+    corpus = provided(dataset, "get_corpus_iter")
+    if corpus is None:
+        return None
+    words = [word for document in islice(corpus, 50) for word in regex_word(str(document.get("text", "")))[:100]]
+    return sum(word in _ENGLISH for word in words) / len(words) if words else None
+
+
+def _run(attribute: Attribute, context: Context) -> RoomResult:
+    if not context.systems:
+        return RoomResult([], pd.DataFrame(columns=PER_QUERY_COLUMNS))
+    return _Examined.of(attribute, context).result()
+
+
+@dataclass(frozen=True, eq=False)
+class _Examined:
+    """All systems of an audit.
+
+    Attributes:
+        attribute: What is looked at.
+        context: The audit.
+        evaluator: How.
+        found: The systems' rankings, evaluated; None where no query is neutral.
+        candidates: For those with a ranker, the same values of their candidates in the order in which they came.
+        runs: System to its results for the neutral queries.
+    """
+
+    attribute: Attribute
+    context: Context
+    evaluator: ARaBEvaluator | None
+    found: BiasResult | None
+    candidates: dict[str, pd.DataFrame]
+    runs: dict[str, pd.DataFrame]
+
+    @classmethod
+    def of(cls, attribute: Attribute, context: Context) -> _Examined:
+        judged = set(judged_qids(context.topics, context.qrels))
+        qids = [qid for qid in neutral_qids(context.topics, attribute) if qid in judged]
+
+        def neutral(frame: pd.DataFrame) -> pd.DataFrame:
+            frame = frame[frame["qid"].isin(set(qids)) & (frame["rank"] < context.depth)]
+            return frame.reset_index(drop=True)
+
+        runs = {system.name: neutral(context.results(system)) for system in context.systems}
+        runs = {name: frame for name, frame in runs.items() if len(frame)}
+        if not runs:
+            return cls(attribute, context, None, None, {}, {})
+        first = {s.name: neutral(context.candidates(s)) for s in context.systems if s.ranker is not None and s.name in runs}
+        docnos = pd.concat([frame[["docno"]] for frame in (*runs.values(), *first.values())]).drop_duplicates("docno")
+        texts = dict(zip(docnos["docno"], Texts(context.dataset).of(docnos.reset_index(drop=True), f"{attribute.name} room")))
+        evaluator = ARaBEvaluator(
+            _CUTOFFS, wordlist=attribute.wordlist, contrast=attribute.contrast, texts=texts, depth=10 * context.depth,
+            background=union_background([frame[["qid", "docno", "score"]] for frame in runs.values()], context.depth),
+        )  # fmt: skip
+        topics = pd.DataFrame({"qid": qids})
+        found = evaluator.evaluate(runs, topics, seed=context.seed)
+        candidates = {name: evaluator(frame) for name, frame in first.items() if len(frame)}
+        return cls(attribute, context, evaluator, found, candidates, runs)
+
+    # ------------------------------------------------------------------------------------------- findings
+
+    def result(self) -> RoomResult:
+        """Findings, the values behind them, and figures."""
+        findings, frames = [], []
+        for system in self.context.systems:
+            for finding, values in self._of_system(system.name):
+                findings.append(finding)
+                if values is not None:
+                    about = {name: getattr(finding, name) for name in ("system", "bias", "measure", "group")}
+                    frames.append(per_query_values(**about, qids=values.index, values=values))
+        per_query = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=PER_QUERY_COLUMNS)
+        return RoomResult(findings, per_query, self._figures())
+
+    def _of_system(self, name: str) -> Iterator[tuple[Finding, pd.Series | None]]:
+        if name not in self.runs:
+            text = "no judged query is neutral and has results, so that nothing can be said."
+            yield self._finding(name, _ARAB, _ORDER, self._nothing(), text), None
+            return
+        yield from self._lean(name)
+        yield from self._fair(name)
+        if name in self.candidates:
+            yield from self._against_candidates(name)
+        yield self._passages(name), None
+
+    def _finding(self, name: str, measure: str, group: str, found: Interval, text: str, **more: Any) -> Finding:
+        ends = {"low": found.low, "high": found.high, "n": found.n, "text": f"{name}: {text}"}
+        return Finding(name, self.attribute.name, measure, group, float(found.estimate), **{**ends, **more})
+
+    @staticmethod
+    def _nothing() -> Interval:
+        return Interval(np.nan, np.nan, np.nan, 0.95, 0)
+
+    def _own(self, name: str) -> pd.DataFrame:
+        own = self.found.per_query
+        return own[(own["system"] == name) & (own["cutoff"] == _CUTOFF)].set_index("qid")
+
+    def _interval(self, values: Any) -> Interval:
+        values = np.asarray(values, dtype=np.float64)
+        return bootstrap_interval(values, seed=self.context.seed) if len(values) else self._nothing()
+
+    def _lean(self, name: str) -> Iterator[tuple[Finding, pd.Series]]:
+        own = self._own(name)
+        table = self.found.table
+        row = table[(table["system"] == name) & (table["cutoff"] == _CUTOFF)].iloc[0]
+        first, second = self.attribute.sides()
+        how = self.found.convention
+        low, high = row["low"], row["high"]
+        text = (
+            f"over {len(own)} neutral queries {_ARAB} is {row['ARaB']:+.3f} [{low:+.3f}, {high:+.3f}] (positive: {first}; "
+            f"p = {p_text(row['p'])}); {row['first']} queries lean to {first}, {row['second']} to {second} words, "
+            f"{row['neither']} to neither."
+        )
+        mean = Interval(row["ARaB"], low, high, 0.95, len(own))
+        convention = f"{how}; p by flipping signs"
+        yield self._finding(name, _ARAB, _NEUTRAL, mean, text, p=row["p"], convention=convention), own["ARaB"]
+        added = Interval(row["added"], row["added_low"], row["added_high"], 0.95, len(own))
+        if (own["added"] == 0).all():
+            text = f"the order of its results has nothing to do with {first} and {second} words in any query."
+        else:
+            side = first if added.estimate > 0 else second
+            text = (
+                f"{_ARAB} is {added.estimate:+.3f} [{added.low:+.3f}, {added.high:+.3f}] away from that of a random order of the "
+                f"same documents ({row['expected']:+.3f}), towards {side} words; by chance alone {row['floor']:.3f}; over "
+                f"{len(own)} neutral queries (p = {p_text(row['added_p'])})."
+            )
+        yield (
+            self._finding(
+                name, _ARAB, _ORDER, added, text, p=row["added_p"], noise_floor=row["floor"], primary=True,
+                convention=f"{how}; expectation over all orders in closed form; p by flipping signs",
+            ),
+            own["added"],
+        )  # fmt: skip
+        absolute = own["ARaB"].abs()
+        interval = self._interval(absolute)
+        floor = float(folded_mean(own["expected"].to_numpy(), own["sd"].to_numpy()).mean())
+        text = (
+            f"without direction, {_ARAB} of a neutral query is {interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}] "
+            f"on average; a random order of the same documents has {floor:.3f}."
+        )
+        yield self._finding(name, _ABS, _NEUTRAL, interval, text, convention=how, noise_floor=floor), absolute
+
+    def _fair(self, name: str) -> Iterator[tuple[Finding, pd.Series]]:
+        if len(self.attribute.wordlist.names) < 2:
+            return
+        own = self._own(name)["NFaiRR"].dropna()
+        interval = self._interval(own)
+        text = (
+            f"{_NFAIRR} is {interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}] over {interval.n} neutral queries "
+            f"(1: as neutral as its documents allow)."
+        )
+        convention = f"{self.found.convention}; background: the documents of all systems; threshold 1, equal portions"
+        yield self._finding(name, _NFAIRR, _NEUTRAL, interval, text, convention=convention), own
+
+    def _against_candidates(self, name: str) -> Iterator[tuple[Finding, pd.Series]]:
+        before, after = self.candidates[name], self._own(name)
+        before = before[before["cutoff"] == _CUTOFF].set_index("qid")
+        for measure, column in ((_ARAB, "ARaB"), (_NFAIRR, "NFaiRR")):
+            both = pd.concat([before[column], after[column]], axis=1, keys=["before", "after"], join="inner").dropna()
+            if not len(both):
+                continue
+            change = both["after"] - both["before"]
+            interval = self._interval(change)
+            test = randomisation_test(both["before"].to_numpy(), both["after"].to_numpy(), seed=self.context.seed)
+            text = (
+                f"its ranker changes {measure} of its candidates from {both['before'].mean():.3f} to {both['after'].mean():.3f}: "
+                f"{interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}] over {interval.n} neutral queries "
+                f"(p = {p_text(test.p)})."
+            )
+            convention = f"{self.found.convention}; paired by query; p by randomisation"
+            yield self._finding(name, measure, _ADDED, interval, text, p=test.p, convention=convention), change
+
+    def _passages(self, name: str) -> Finding:
+        table = self.evaluator.contributions(self.runs[name], _CUTOFF, top=None)
+        top = table.head(3)
+        share = float(table["share"].head(10).sum())
+        if len(top):
+            words = "; ".join(f"{r['docno']} ({r['words']}) {r['part']:+.3f}" for r in top.to_dict("records"))
+            text = f"ten documents make {share:.0%} of what its {_ARAB} is made of; the first: {words}."
+        else:
+            text = f"no document above rank {_CUTOFF} has a word of the list."
+        found = Interval(share, np.nan, np.nan, 0.95, len(table))
+        convention = f"{self.found.convention}; share of the sum of absolute parts; n: documents with a part"
+        return self._finding(name, _ARAB, "ten documents", found, text, convention=convention)
+
+    # ------------------------------------------------------------------------------------------- figures
+
+    def _figures(self) -> list[Figure]:
+        if self.found is None:
+            return []
+        n = int(self.found.table["n"].max())
+        first, _ = self.attribute.sides()
+        figures = [
+            Figure(
+                f"{self.attribute.name.replace(' ', '_')}_cutoffs",
+                f"ARaB@k (positive: {first}), mean over {n} neutral queries, with 95 % bootstrap intervals.",
+                lambda axes: self.found.plot("ARaB", axes),
+            ),
+            Figure(
+                f"{self.attribute.name.replace(' ', '_')}_order",
+                f"ARaB@k less that of a random order of the same documents, mean over {n} neutral queries, with 95 % bootstrap "
+                f"intervals.",
+                lambda axes: self.found.plot("added", axes),
+            ),
+            Figure(
+                f"{self.attribute.name.replace(' ', '_')}_passages",
+                f"The documents that add most to the mean {_ARAB} of {next(iter(self.runs))}, with the words found, over {n} "
+                f"neutral queries.",
+                self._draw_passages,
+            ),
+        ]
+        return figures
+
+    def _draw_passages(self, axes: Any) -> None:
+        from pyterrier_debias import plots
+
+        name = next(iter(self.runs))
+        table = self.evaluator.contributions(self.runs[name], _CUTOFF, top=10).iloc[::-1]
+        with plots.house_style():
+            colours = [plots.colour(0) if part > 0 else plots.colour(1) for part in table["part"]]
+            axes.barh(range(len(table)), table["part"], color=colours)
+            short = [f"{d}: {w if len(w) <= 40 else w[:37] + '...'}" for d, w in zip(table["docno"], table["words"])]
+            axes.set_yticks(range(len(table)), short)
+            axes.axvline(0, color=plots.GREY, linewidth=1)
+            axes.grid(visible=False)
+            n = int(self.found.table["n"].max())
+            plots.label_axes(axes, x=f"part of the mean {_ARAB}", y="", title=name, n=n)
+
+
+def folded_mean(mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
+    """Mean of the absolute value of normal variables.
+
+    Args:
+        mean: Shape [n].
+        sd: Shape [n]; where it is 0 the value is the absolute mean.
+
+    Returns:
+        Shape [n].
+
+    Example:
+        >>> folded_mean(np.array([0.0, -2.0]), np.array([1.0, 0.0])).round(4).tolist()
+        [0.7979, 2.0]
+    """
+    from scipy.special import erf
+
+    mean, sd = np.asarray(mean, dtype=np.float64), np.asarray(sd, dtype=np.float64)
+    z = np.where(sd > 0, mean / np.where(sd > 0, sd, 1.0), 0.0)
+    spread = sd * np.sqrt(2 / np.pi) * np.exp(-(z**2) / 2)
+    return np.where(sd > 0, spread + mean * erf(z / np.sqrt(2)), np.abs(mean))

@@ -1,0 +1,172 @@
+"""The gender room: what it says, over which values, for which queries."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+
+from pyterrier_debias import Collection, InputError, PlantedCollection, PlantedRanker, System, audit, plots
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, findings_frame
+from pyterrier_debias.gender import audit as room
+from pyterrier_debias.gender.arab import arab
+from pyterrier_debias.gender.audit import ROOM, folded_mean, measures, neutral_qids, word_list_room
+from pyterrier_debias.gender.counting import count_words
+from pyterrier_debias.systems import Context
+
+PLANTED = PlantedCollection(4, topics=30, passages=300, linguistic=0.0, pooling=0.0, survivorship=0.0, gender=1.0)
+TOPICS, QRELS = PLANTED.get_topics(), PLANTED.get_qrels()
+BM25 = pt.Transformer.from_df(PLANTED.get_runs()["bm25"])
+SYSTEMS = [
+    System("run", BM25),
+    System("blind", BM25 >> PLANTED.text_loader(), PlantedRanker("gender", strength=0.0)),
+    System("biased", BM25 >> PLANTED.text_loader(), PlantedRanker("gender", strength=1.0)),
+]
+
+
+@pytest.fixture(scope="module")
+def context():
+    return Context(SYSTEMS, PLANTED, TOPICS, QRELS, depth=20, seed=1)
+
+
+@pytest.fixture(scope="module")
+def result(context):
+    return ROOM.run(context)
+
+
+@pytest.fixture(scope="module")
+def findings(result):
+    return findings_frame(result.findings)
+
+
+def test_one_primary_test_a_system(findings):
+    primary = findings[findings["primary"]].set_index("system")
+    assert list(primary.index) == ["run", "blind", "biased"]
+    assert (primary["measure"] == "ARaB@10").all() and (primary["group"] == "order - random order").all()
+    # The planted ranker loves female words.
+    assert primary.loc["biased", "value"] < -0.3 and primary.loc["biased", "p"] < 0.001
+    assert primary.loc["blind", "p"] > 0.05
+    assert (primary["noise_floor"] > 0).all()
+    assert "towards female words" in primary.loc["biased", "text"]
+
+
+def test_the_primary_figure_by_plain_loops(findings, context):
+    """Leans by splitting and counting, a random order by shuffling."""
+    neutral = set(TOPICS.loc[TOPICS["gender"] == "neutral", "qid"])
+    results = PLANTED.text_loader()(context.results(SYSTEMS[2]))
+    results = results[results["qid"].isin(neutral)]
+    generator, differences = np.random.default_rng(0), []
+    for _, rows in results.groupby("qid"):
+        counts = count_words(rows.sort_values("rank")["text"])
+        lean = np.log1p(counts[:, 0]) - np.log1p(counts[:, 1])
+        shuffled = np.mean([arab(generator.permutation(lean), 10) for _ in range(2000)])
+        differences.append(arab(lean, 10) - shuffled)
+    row = findings[findings["primary"] & (findings["system"] == "biased")].iloc[0]
+    assert row["value"] == pytest.approx(np.mean(differences), abs=0.005)
+    assert row["n"] == len(differences) == len(neutral)
+
+
+def test_what_is_said_of_each_system(findings):
+    said = [
+        ("ARaB@10", "neutral queries"), ("ARaB@10", "order - random order"), ("abs(ARaB@10)", "neutral queries"),
+        ("NFaiRR@10", "neutral queries"), ("ARaB@10", "ranker - candidates"), ("NFaiRR@10", "ranker - candidates"),
+        ("ARaB@10", "ten documents"),
+    ]  # fmt: skip
+    own = findings[findings["system"] == "biased"].set_index(["measure", "group"])
+    assert list(own.index) == said
+    alone = findings[findings["system"] == "run"].set_index(["measure", "group"])
+    assert list(alone.index) == [*said[:4], said[-1]]
+    added = own.loc[said[4], "value"]
+    assert added == pytest.approx(own.loc[said[0], "value"] - alone.loc[said[0], "value"])
+    assert own.loc[said[2], "value"] >= abs(own.loc[said[0], "value"])
+    assert "her" in own.loc[said[-1], "text"] or "she" in own.loc[said[-1], "text"]
+    assert own["convention"].str.contains("words: debias").all() and own["convention"].str.contains("tokeniser regex_word").all()
+
+
+def test_values_stand_behind_findings(result, findings):
+    values = result.per_query
+    assert list(values.columns) == PER_QUERY_COLUMNS
+    assert not values.duplicated(["system", "measure", "group", "qid"]).any()
+    means = values.groupby(["system", "measure", "group"])["value"].agg(["mean", "size"])
+    for row in findings[findings["group"] != "ten documents"].itertuples():
+        assert means.loc[(row.system, row.measure, row.group), "mean"] == pytest.approx(row.value)
+        assert means.loc[(row.system, row.measure, row.group), "size"] == row.n
+
+
+def test_figures_can_be_drawn(result):
+    assert [figure.name for figure in result.figures] == ["gender_cutoffs", "gender_order", "gender_passages"]
+    for figure in result.figures:
+        axes = plots.new_axes()
+        figure.draw(axes)
+        assert "neutral queries" in figure.caption
+        plots.close(axes.figure)
+
+
+def test_neutral_queries():
+    topics = pd.DataFrame({"qid": ["1", "2", "3"], "query": ["his house", "a house", "a boat"]})
+    assert neutral_qids(topics) == ["2", "3"]
+    assert neutral_qids(topics.assign(gender=["neutral", "f", "N"])) == ["1", "3"]
+    boats = room.Attribute("boats", room.WordList({"boats": ["boat"], "houses": ["his"]}), None, None)
+    assert neutral_qids(topics.assign(gender="neutral"), boats) == ["2"]
+
+
+def test_needs():
+    assert ROOM.name == "gender" and ROOM.needs(SYSTEMS[0], PLANTED) is None
+    assert "no text" in ROOM.needs(SYSTEMS[0], object())
+
+    def collection(text="the cat and the dog of the house", query="a house", **more):
+        topics = pd.DataFrame({"qid": ["1"], "query": [query], **more})
+        qrels = pd.DataFrame({"qid": ["1"], "docno": ["d"], "label": 1})
+        return Collection("c", corpus=pd.DataFrame({"docno": ["d"], "text": [text]}), topics={"t": topics}, qrels={"t": qrels})
+
+    assert ROOM.needs(SYSTEMS[0], collection()) is None
+    assert "no topic is neutral" in ROOM.needs(SYSTEMS[0], collection(query="his house"))
+    assert "no topic is neutral" in ROOM.needs(SYSTEMS[0], collection(gender="female"))
+    assert "is not: only 0.0%" in ROOM.needs(SYSTEMS[0], collection(text="der Hund und die Katze"))
+    wordless = collection()
+    wordless.get_topics = lambda: pd.DataFrame({"qid": ["1"]})
+    assert "no column 'query'" in ROOM.needs(SYSTEMS[0], wordless)
+
+
+def test_another_attribute(context):
+    ages = word_list_room({"young": ["young", "new"], "old": ["old", "ancient"], "middle": ["adult"]}, "age", contrast="old")
+    found = ages.run(Context(SYSTEMS[:1], PLANTED, TOPICS, QRELS, depth=20))
+    table = findings_frame(found.findings)
+    assert set(table["bias"]) == {"age"} and table["primary"].sum() == 1
+    assert "positive: old" in table["text"].iloc[0] and found.figures[0].name == "age_cutoffs"
+    with pytest.raises(InputError, match="say what is compared"):
+        word_list_room({"a": ["x"], "b": ["y"], "c": ["z"]})
+    assert ages.needs(SYSTEMS[0], PLANTED) is None
+    assert pickle.loads(pickle.dumps(ages)).name == "age"
+
+
+def test_nothing_to_say():
+    topics = TOPICS.assign(gender="female")
+    found = ROOM.run(Context(SYSTEMS[:1], PLANTED, topics, QRELS, depth=20))
+    assert [f.n for f in found.findings] == [0] and "nothing can be said" in found.findings[0].text
+    assert list(found.per_query.columns) == PER_QUERY_COLUMNS and not found.figures
+    assert ROOM.run(Context([], PLANTED, topics, QRELS)).findings == []
+
+
+def test_measures_for_an_experiment(context):
+    found, second = measures(context)
+    assert [str(m) for m in found] == ["ARaB@10", "ARaB(per_query_abs=True)@10", "NFaiRR@10"]
+    assert any("random order" in name for name in second)
+    table = pt.Experiment([BM25 % 20], TOPICS, QRELS, found, verbose=False)
+    ours = findings_frame(ROOM.run(Context(SYSTEMS[:1], PLANTED, TOPICS, QRELS, depth=20)).findings)
+    assert table["ARaB@10"].iloc[0] == pytest.approx(ours["value"].iloc[0])
+    reason = measures(Context([], object(), TOPICS, QRELS))
+    assert reason[0] == [] and "no text" in reason[1]["ARaB@10"]
+
+
+def test_in_an_audit():
+    found = audit(SYSTEMS[:1], PLANTED, rooms=[ROOM], topics=12, depth=20)
+    assert found.findings["primary"].sum() == 1
+    assert not len(found.failed) and not len(found.skipped)
+
+
+def test_mean_of_absolute_normal_values():
+    generator = np.random.default_rng(0)
+    drawn = np.abs(0.7 + 1.3 * generator.standard_normal(200_000)).mean()
+    assert folded_mean(np.array([0.7]), np.array([1.3]))[0] == pytest.approx(drawn, abs=0.01)
