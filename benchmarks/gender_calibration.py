@@ -6,8 +6,8 @@ For each seed planted collections are made, and planted rankers rerank their BM2
 - stereotyped: passages' genders follow their topics' stereotypes (gender strength 1 of the collection), the ranker is blind: the
   candidates of a query lean together, which no ranker is to be blamed for: still a null of the primary test;
 - lopsided: of the passages that lean to female words half are left out, whichever, and the ranker is blind: candidates lean to
-  men as a whole, and the mean ARaB is not 0. A null of the primary test, and one that a test of the plain mean against 0 takes for
-  a bias of the ranker;
+  men as a whole, and the mean ARaB is not 0. A null of the primary test, and one that a test of the plain mean against 0 takes
+  for a bias of the ranker;
 - biased: the ranker loves female words, at several strengths: what should be found.
 
 The primary test must raise between 3 and 7 % of false alarms (the 99 % binomial interval must meet that range) in the null
