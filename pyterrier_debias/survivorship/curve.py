@@ -335,9 +335,9 @@ class SurvivorshipCurve(Stage):
         )
 
     def _check(self) -> None:
-        parse_measures(self.measures)
         if isinstance(self.measures, str):
             raise InputError(f"SurvivorshipCurve: measures={self.measures!r} must be a list, such as [{self.measures!r}]")
+        parse_measures(self.measures)
         whole = isinstance(self.ranks, (int, np.integer)) and not isinstance(self.ranks, bool)
         if not whole or self.ranks < 1:
             raise InputError(f"SurvivorshipCurve: ranks={self.ranks!r} must be a whole number from 1")

@@ -1,0 +1,164 @@
+"""Answerability: figures of forecasts, cross-fitting, and shares with intervals that cover."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import metrics
+
+from pyterrier_debias import InputError, plots
+from pyterrier_debias.statistics import binomial_interval
+from pyterrier_debias.survivorship.answerability import (
+    Answerability,
+    bins_of,
+    brier,
+    calibration_error,
+    predicted_share,
+    reliability,
+)
+from tests.contract import CHECKS, Case
+
+WORDS = "who wrote the book when was a town founded how does rain form why do people sing what is the best feeling".split()
+
+
+def world(n, seed, prefix="q"):
+    """Queries whose chance of an answer depends on their words: factual ones .85, vague ones .25."""
+    rng = np.random.default_rng(seed)
+    factual = rng.random(n) < 0.5
+    starts = np.where(factual, "when was founded", "why do feel about")
+    query = [f"{start} {' '.join(rng.choice(WORDS, 3))} {rng.integers(1000)}" for start in starts]
+    answered = rng.random(n) < np.where(factual, 0.85, 0.25)
+    return pd.DataFrame({"qid": [f"{prefix}{i}" for i in range(n)], "query": query, "answered": answered}), factual
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return Answerability(draws=199).fit(world(600, 1)[0])
+
+
+def test_figures_of_forecasts_against_scikit_learn():
+    rng = np.random.default_rng(0)
+    p, y = rng.random(200), rng.integers(0, 2, 200)
+    assert brier(p, y) == pytest.approx(metrics.brier_score_loss(y, p))
+    assert np.isnan(brier([], [])) and np.isnan(calibration_error([], []))
+    # |.2 - .5| * 2/3 + |.9 - 1| * 1/3 = .2333
+    assert calibration_error([0.2, 0.2, 0.9], [0, 1, 1], bins=2) == pytest.approx(0.7 / 3)
+    assert bins_of([0.0, 0.1, 0.99, 1.0], 10).tolist() == [0, 1, 9, 9]
+    table = reliability(p, y, bins=5)
+    assert table["n"].sum() == 200 and (table["observed_low"] <= table["observed"]).all()
+    error = (table["n"] / 200 * (table["predicted"] - table["observed"]).abs()).sum()
+    assert calibration_error(p, y, bins=5) == pytest.approx(error)
+
+
+def test_it_finds_what_can_be_found_and_is_calibrated(fitted):
+    test, factual = world(500, 2)
+    found = fitted.evaluate(test)
+    p = found.per_query.set_index("qid").loc[test["qid"], "p_answered"].to_numpy()
+    assert p[factual].mean() == pytest.approx(0.85, abs=0.08) and p[~factual].mean() == pytest.approx(0.25, abs=0.08)
+    # The best there can be: .85 * .15 and .25 * .75 in even shares, .1575.
+    assert 0.13 < found.figure("Brier") < 0.19 < found.figure("Brier, share alone")
+    assert found.figure("skill") == pytest.approx(1 - found.figure("Brier") / found.figure("Brier, share alone"))
+    assert found.figure("ECE") < 0.1
+    ordered = found.per_query
+    assert found.figure("AUC") == pytest.approx(metrics.roc_auc_score(ordered["answered"], ordered["p_answered"]))
+    assert found.figure("answered, observed") == test["answered"].mean()
+    rows = found.table.set_index("figure")
+    assert rows.loc["answered, predicted", "low"] < test["answered"].mean() < rows.loc["answered, predicted", "high"]
+    axes = plots.new_axes()
+    found.plot(axes)
+    plots.close(axes.figure)
+    with pytest.raises(InputError, match="no figure 'F1'"):
+        found.figure("F1")
+
+
+def test_nothing_can_be_learned_from_coin_flips():
+    rng = np.random.default_rng(3)
+    topics = world(400, 3)[0].assign(answered=rng.random(400) < 0.5)
+    found = Answerability(draws=99).fit(topics.head(300)).evaluate(topics.tail(100))
+    assert abs(found.figure("skill")) < 0.1 and found.per_query["p_answered"].between(0.2, 0.8).all()
+
+
+def test_the_share_of_a_split_without_labels(fitted):
+    """Another mix of queries: the share follows it."""
+    topics, factual = world(800, 5)
+    for chosen, share in ((factual, 0.85), (~factual, 0.25)):
+        found = fitted.share(topics.loc[chosen, ["qid", "query"]])
+        assert found.estimate == pytest.approx(share, abs=0.07) and found.n == chosen.sum()
+    nothing = fitted.share(topics.iloc[:0])
+    assert np.isnan(nothing.estimate) and nothing.n == 0
+
+
+def test_the_interval_of_the_share_covers():
+    rng = np.random.default_rng(7)
+    covered = 0
+    for _ in range(400):
+        held, new = rng.beta(2, 2, 150), rng.beta(2, 2, 100)
+        held_y, new_y = rng.random(150) < held, rng.random(100) < new
+        found = predicted_share(new, held, held_y)
+        covered += found.low <= new_y.mean() <= found.high
+    interval = binomial_interval(covered, 400)
+    assert interval.low <= 0.95 <= interval.high
+
+
+def test_a_query_is_predicted_by_models_that_have_not_seen_its_text():
+    texts = [f"a{i % 12}" for i in range(60)]
+    stage = Answerability(folds=3)
+    fold = stage._folds(texts, np.array([float(i % 2) for i in range(60)]))
+    assert all(len({f for f, t in zip(fold, texts) if t == text}) == 1 for text in set(texts))
+    assert set(fold) == {0, 1, 2}
+
+
+def test_answered_within_some_rank():
+    ranks = [1.0, 2.0, 5.0, 9.0, np.inf, np.inf] * 4
+    topics = pd.DataFrame({"qid": [str(i) for i in range(24)], "query": [f"query {i}" for i in range(24)]})
+    topics = topics.assign(first_relevant_rank=ranks)
+    assert Answerability(folds=2).fit(topics)._fitted["share"] == pytest.approx(16 / 24)
+    assert Answerability(folds=2, rank=2).fit(topics)._fitted["share"] == pytest.approx(8 / 24)
+
+
+def test_features_of_ones_own(fitted):
+    topics, _ = world(200, 8)
+
+    def encode(texts):
+        return np.array([[float("founded" in text), float("feel" in text), 1.0] for text in texts])
+
+    assert Answerability(encode, draws=9).fit(topics).evaluate(world(200, 9)[0]).figure("AUC") > 0.7
+    assert Answerability("characters", draws=9).fit(topics).evaluate(world(200, 9)[0]).figure("AUC") > 0.7
+
+
+def test_what_it_refuses(fitted):
+    topics, _ = world(20, 1)
+    with pytest.raises(InputError, match=r"fit\(\) must be called first"):
+        Answerability()(topics)
+    assert Answerability()(topics.iloc[:0]).columns.tolist() == [*topics.columns, "p_answered"]
+    with pytest.raises(InputError, match="are not answered"):
+        Answerability().fit(topics.assign(answered=True))
+    with pytest.raises(InputError, match="neither 'answered' nor 'first_relevant_rank'"):
+        Answerability().fit(topics.drop(columns="answered"))
+    with pytest.raises(InputError, match="features='tree' is not known"):
+        Answerability("tree", folds=2).fit(world(60, 1)[0])
+    with pytest.raises(InputError, match="no queries to test on"):
+        fitted.evaluate(topics.iloc[:0])
+
+
+def test_fitting_changes_identity_and_survives_pickling(fitted):
+    again = Answerability(draws=199).fit(world(600, 1)[0].sample(frac=1, random_state=0))
+    assert again == fitted and again != Answerability(draws=199) and again != Answerability(draws=199).fit(world(600, 2)[0])
+    topics, _ = world(20, 4)
+    np.testing.assert_allclose(again(topics)["p_answered"], fitted(topics)["p_answered"], atol=1e-9)
+    copy = pickle.loads(pickle.dumps(fitted))
+    assert copy == fitted and copy(topics).equals(fitted(topics))
+
+
+def ready(**options):
+    return Answerability(**options).fit(world(60, 1)[0])
+
+
+CASE = Case("answerability", ready, lambda: world(4, 2)[0][["qid", "query"]], lambda: ready(strength=2.0))
+
+
+@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+def test_contract(check, monkeypatch):
+    arguments = [monkeypatch] if "monkeypatch" in check.__code__.co_varnames[: check.__code__.co_argcount] else []
+    check(CASE, *arguments)

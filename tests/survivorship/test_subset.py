@@ -1,0 +1,264 @@
+"""SurvivorshipSubset and SurvivorshipCurve: what they keep, say and refuse; and the contract of every stage."""
+
+import logging
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+
+from pyterrier_debias import Collection, InputError, PlantedCollection, plots
+from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.survivorship.curve import SurvivorshipCurve, curve_of_values
+from pyterrier_debias.survivorship.subset import SurvivorshipSubset
+from pyterrier_debias.survivorship.training import DRAWN, FILTERED, training_subsets
+from tests.contract import CHECKS, Case
+from tests.survivorship import published
+
+PLANTED = PlantedCollection(5, topics=30, passages=300, survivorship=1.0)
+TOPICS = PLANTED.get_topics("full")
+QRELS = PLANTED.get_qrels()
+RUN = PLANTED.get_runs()["bm25"]
+FIRST = PLANTED.truth["topics"].set_index("qid")["first_shown"]
+
+SHOWN = pd.DataFrame(
+    {"qid": ["q1"] * 3 + ["q2"] * 2 + ["q3"], "docno": ["a", "b", "c", "d", "e", "f"], "rank": [0, 1, 2, 0, 1, 0]}
+)
+LABELS = pd.DataFrame({"qid": ["q1", "q2"], "docno": ["c", "d"], "label": [1, 2]})
+ASKED = pd.DataFrame({"qid": ["q1", "q2", "q3", "q4"], "query": ["w", "x", "y", "z"], "type": ["A", "A", "B", "B"]})
+RESULTS = pd.DataFrame({"qid": ["q1", "q1", "q2"], "docno": ["b", "c", "d"], "score": [2.0, 1.0, 1.0], "rank": [0, 1, 0]})
+
+
+# ----------------------------------------------------------------------------------------------------- subset
+
+
+@pytest.mark.parametrize("k", [1, 4, 10, None])
+def test_it_keeps_the_queries_answered_in_time(k):
+    kept = SurvivorshipSubset(PLANTED, QRELS, rank=k)(TOPICS)
+    expected = FIRST[(FIRST > 0) & (FIRST <= (k or 99))]
+    assert dict(zip(kept["qid"], kept["first_relevant_rank"])) == expected.to_dict()
+    assert kept["qid"].tolist() == [qid for qid in TOPICS["qid"] if qid in expected.index]
+    assert (kept["first_relevant_in"] == "shown").all() and set(TOPICS.columns) < set(kept.columns)
+
+
+def test_it_composes_before_retrieval_and_filters_results_alike():
+    subset, bm25 = SurvivorshipSubset(PLANTED, QRELS, rank=5), pt.Transformer.from_df(RUN)
+    asked = (subset >> bm25)(TOPICS)
+    filtered = (bm25 >> subset)(TOPICS)
+    assert 0 < asked["qid"].nunique() < len(TOPICS)
+    pd.testing.assert_frame_equal(
+        asked[["qid", "docno", "score", "rank"]].reset_index(drop=True), filtered[["qid", "docno", "score", "rank"]]
+    )
+    compiled = ((bm25 >> subset) % 3).compile()
+    pd.testing.assert_frame_equal(compiled(TOPICS), ((bm25 >> subset) % 3)(TOPICS))
+
+
+def test_options():
+    assert SurvivorshipSubset(SHOWN, LABELS, rank=2)(ASKED)["qid"].tolist() == ["q2"]
+    assert SurvivorshipSubset(SHOWN, LABELS, rank=3)(ASKED)["qid"].tolist() == ["q1", "q2"]
+    assert SurvivorshipSubset(SHOWN, LABELS, min_rel=2)(ASKED)["qid"].tolist() == ["q2"]
+    assert SurvivorshipSubset(SHOWN, LABELS, exact=True)(ASKED)["qid"].tolist() == ["q1"]
+    answers = pd.DataFrame({"qid": ["q1", "q3"], "answer": ["yes", "no"]})
+    assert SurvivorshipSubset(SHOWN, LABELS, answered_by="answers", answers=answers)(ASKED)["qid"].tolist() == ["q1"]
+    assert SurvivorshipSubset(PLANTED, answered_by="answers")(TOPICS)["qid"].nunique() == (FIRST > 0).sum()
+
+
+def test_a_run_is_called_a_proxy():
+    blind = Collection("blind", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels=PLANTED.qrels, runs=PLANTED.get_runs())
+    assert set(SurvivorshipSubset(blind)(TOPICS)["first_relevant_in"]) == {"proxy: bm25"}
+    assert set(SurvivorshipSubset(RUN, QRELS, proxy="my run")(TOPICS)["first_relevant_in"]) == {"proxy: my run"}
+
+
+def test_nobody_survives(caplog):
+    with caplog.at_level(logging.WARNING, logger="pyterrier_debias"):
+        kept = SurvivorshipSubset(SHOWN, LABELS, rank=1)(ASKED[ASKED["qid"] != "q2"])
+    assert len(kept) == 0 and "none of 3 queries was answered within the first 1 documents" in caplog.text
+    assert kept["first_relevant_rank"].dtype == "int64"
+
+
+def test_options_that_make_no_sense():
+    with pytest.raises(InputError, match="rank=0"):
+        SurvivorshipSubset(SHOWN, LABELS, rank=0)(ASKED)
+    with pytest.raises(InputError, match="answered_by='me'"):
+        SurvivorshipSubset(SHOWN, LABELS, answered_by="me")(ASKED)
+    with pytest.raises(InputError, match="no judgements"):
+        SurvivorshipSubset(SHOWN)(ASKED)
+    with pytest.raises(InputError, match="needs answers"):
+        SurvivorshipSubset(SHOWN, LABELS, answered_by="answers")(ASKED)
+
+
+def test_a_changed_option_is_looked_up_again():
+    stage = SurvivorshipSubset(SHOWN, LABELS)
+    assert len(stage(ASKED)) == 2
+    stage.min_rel = 2
+    assert len(stage(ASKED)) == 1
+
+
+CASES = [
+    Case(
+        "subset, results", lambda: SurvivorshipSubset(SHOWN, LABELS), lambda: RESULTS,
+        lambda: SurvivorshipSubset(SHOWN, LABELS, rank=1),
+    ),
+    Case(
+        "subset, queries", lambda: SurvivorshipSubset(SHOWN, LABELS), lambda: ASKED.head(2),
+        lambda: SurvivorshipSubset(SHOWN, LABELS, exact=True),
+    ),
+    Case(
+        "curve", lambda: SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=3), lambda: ASKED,
+        lambda: SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=2), rowwise=False,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_contract(case, check, monkeypatch):
+    arguments = [monkeypatch] if "monkeypatch" in check.__code__.co_varnames[: check.__code__.co_argcount] else []
+    check(case, *arguments)
+
+
+# ----------------------------------------------------------------------------------------------------- curve
+
+
+@pytest.fixture(scope="module")
+def result():
+    worse = RUN.assign(score=-RUN["score"])
+    systems, measures = {"bm25": RUN, "upside down": worse}, ["RR(rel=2)@10", "nDCG@10"]
+    curve = SurvivorshipCurve(systems, PLANTED, QRELS, measures=measures, baseline="upside down", draws=199)
+    return curve.evaluate(TOPICS)
+
+
+def test_the_table_is_that_of_ordinary_evaluation(result):
+    values = per_query(RUN, QRELS, ["nDCG@10"], TOPICS["qid"].tolist())["nDCG@10"]
+    first = FIRST[TOPICS["qid"]]
+    rows = result.table.query("name == 'bm25' and measure == 'nDCG@10' and type == 'all types'").set_index("subset")
+    assert list(rows.index) == [*map(str, range(1, 11)), "answered", "all"]
+    for k in (2, 5, 10):
+        within = first[(first > 0) & (first <= k)].index
+        row = rows.loc[str(k)]
+        assert (row["n"], row["total"]) == (len(within), len(TOPICS))
+        assert row["mean"] == pytest.approx(values[within].mean())
+        assert row["zero_filled"] == pytest.approx(values[within].sum() / len(TOPICS))
+        assert row["mean_low"] <= row["mean"] <= row["mean_high"]
+    assert rows.loc["all", "mean"] == pytest.approx(rows.loc["answered", "zero_filled"])  # the unanswered are worth 0
+
+
+def test_the_identity_holds_in_every_system(result):
+    found = result.identity()
+    assert len(found) == 4
+    np.testing.assert_allclose(found["all"], found["product"])
+    assert (found["share"] == (FIRST > 0).mean()).all()
+
+
+def test_fuller_judgements_tell_what_unanswered_queries_are_worth():
+    """Zeros are what was not judged: with every passage judged, the mean over all queries is above the zero-filled one."""
+    full = PLANTED.get_qrels("full")
+    values = per_query(RUN, full, ["nDCG@10"], sorted(TOPICS["qid"]))["nDCG@10"].reset_index()
+    ranks = SurvivorshipSubset(PLANTED, QRELS).ranks().set_index("qid")["first_relevant_rank"]
+    frame = values.rename(columns={"nDCG@10": "value"}).assign(name="bm25", measure="nDCG@10")
+    found = curve_of_values(frame.assign(first_relevant_rank=frame["qid"].map(ranks)), draws=99)
+    rows = found.table.set_index("subset")
+    assert rows.loc["all", "mean"] > rows.loc["all", "zero_filled"] == rows.loc["answered", "zero_filled"]
+
+
+def test_the_layout_of_the_appendix(result):
+    table = result.appendix("nDCG@10")
+    assert table["k"].tolist() == ["All", *map(str, range(10, 0, -1))]
+    assert list(table.columns) == ["k", "n", "bm25", "upside down"]
+    own = result.table.query("name == 'bm25' and measure == 'nDCG@10' and type == 'all types'").set_index("subset")
+    assert table["bm25"].iloc[0] == own.loc["answered", "zero_filled"] and table["n"].iloc[0] == len(TOPICS)
+    assert table["bm25"].iloc[1:].tolist() == own.loc[table["k"].iloc[1:], "mean"].tolist()
+    zero = result.appendix("nDCG@10", unanswered="zero_fill")
+    assert zero["bm25"].iloc[1:].is_monotonic_decreasing and zero["bm25"].iloc[1] == pytest.approx(table["bm25"].iloc[0])
+    with pytest.raises(InputError, match="unanswered='mean'"):
+        result.appendix(unanswered="mean")
+    with pytest.raises(InputError, match="there is no type 'X'"):
+        result.appendix(kind="X")
+
+
+def test_the_published_appendix_comes_out_of_its_own_sums():
+    """Values with the published stratum sums give back the published table, row All included."""
+    ranker, sizes, means = "ANCE", published.SIZES, published.MRR["ANCE"][::-1]
+    sums = np.diff(np.array(sizes) * means, prepend=0)
+    counts = np.diff(sizes, prepend=0)
+    ranks = np.repeat(np.arange(1, 11, dtype=float), counts)
+    value = np.repeat(sums / counts, counts)
+    unanswered = published.TOTAL - sizes[-1]
+    ranks, value = (np.append(a, np.full(unanswered, fill)) for a, fill in ((ranks, np.inf), (value, 0.0)))
+    frame = pd.DataFrame({"qid": np.arange(len(ranks)).astype(str), "first_relevant_rank": ranks, "value": value})
+    found = curve_of_values(frame.assign(name=ranker, measure="RR@10"), draws=1)
+    table = found.appendix()
+    assert table["n"].tolist() == [published.TOTAL, *sizes[::-1]]
+    np.testing.assert_allclose(table[ranker].iloc[1:], published.MRR[ranker], atol=1e-9)
+    assert table[ranker].iloc[0] == pytest.approx(published.MRR_ALL[ranker], abs=5e-5)
+    assert found.trend["rho"].iloc[0] > 0
+
+
+def test_strata_types_and_differences(result):
+    strata = result.strata.query("name == 'bm25' and measure == 'nDCG@10' and type == 'all types'")
+    assert strata["n"].sum() == (FIRST > 0).sum() and strata["first_relevant_rank"].tolist() == list(range(1, 11))
+    by_type = result.table.query("name == 'bm25' and measure == 'nDCG@10' and subset == 'all' and type != 'all types'")
+    assert by_type.set_index("type")["n"].to_dict() == TOPICS["type"].value_counts().to_dict()
+    rows = result.differences.query("measure == 'nDCG@10'").set_index("subset")
+    table = result.table.query("measure == 'nDCG@10' and type == 'all types'").set_index(["name", "subset"])["mean"]
+    for k in ("3", "10", "answered"):
+        assert rows.loc[k, "difference"] == pytest.approx(table["bm25", k] - table["upside down", k])
+    assert (result.differences["p_corrected"] >= result.differences["p"] - 1e-15).all()
+
+
+def test_a_planted_trend_is_found(result):
+    row = result.trend.query("name == 'bm25' and measure == 'nDCG@10' and type == 'all types'").iloc[0]
+    assert row["rho"] < -0.3 and row["p"] < 0.05 and row["low"] < row["rho"] < row["high"]
+    assert "nDCG@10" in repr(result) or "RR(rel=2)@10" in repr(result)
+
+
+def test_figures(result):
+    for draw in (result.plot, result.plot_strata):
+        axes = plots.new_axes()
+        draw(axes, "nDCG@10")
+        assert "n =" in axes.get_xlabel() and {"bm25", "upside down"} <= set(axes.get_legend_handles_labels()[1])
+        plots.close(axes.figure)
+
+
+def test_queries_that_nobody_was_shown(caplog):
+    found = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=3, draws=9).evaluate(ASKED)
+    assert found.notes == ("1 of 4 queries are not among the candidates and count as unanswered.",)
+    assert found.table.query("type == 'all types'").set_index("subset").loc["3", ["n", "total"]].tolist() == [2, 4]
+    proxied = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=3, draws=9, proxy="a run").evaluate(ASKED)
+    assert any("proxy: a run" in note for note in proxied.notes) and "proxy: a run" in proxied.convention
+
+
+def test_nothing_is_answered(caplog):
+    nothing = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS.assign(label=0), ranks=2, draws=9).evaluate(ASKED)
+    rows = nothing.table.query("type == 'all types'").set_index("subset")
+    assert rows.loc["answered", "n"] == 0 and np.isnan(rows.loc["answered", "mean"]) and rows.loc["answered", "zero_filled"] == 0
+    assert np.isnan(nothing.trend["rho"]).all() and "conditional means are NaN" in caplog.text
+
+
+def test_what_a_curve_refuses():
+    with pytest.raises(InputError, match="baseline 'x' is no system; there are mine"):
+        SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, baseline="x")(ASKED)
+    with pytest.raises(InputError, match="'system 1' is a int"):
+        SurvivorshipCurve(3, SHOWN, LABELS)(ASKED)
+    with pytest.raises(InputError, match=r"must be a list, such as \['RR@10'\]"):
+        SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, measures="RR@10")(ASKED)
+    with pytest.raises(InputError, match="ranks=0"):
+        SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=0)(ASKED)
+    with pytest.raises(InputError, match="there are no topics"):
+        SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS).evaluate(ASKED.iloc[:0])
+
+
+# ----------------------------------------------------------------------------------------------------- training sets
+
+
+def test_training_sets_come_with_one_of_equal_size():
+    subset = SurvivorshipSubset(PLANTED, QRELS)
+    found = list(training_subsets(RUN, subset, [2, 6, None], seed=3))
+    assert [(s.k, s.kind) for s in found] == [(2, FILTERED), (2, DRAWN), (6, FILTERED), (6, DRAWN), (np.inf, FILTERED)]
+    two, two_drawn, six, six_drawn, every = (set(s.frame["qid"]) for s in found)
+    assert two == set(FIRST[(FIRST > 0) & (FIRST <= 2)].index) and len(two_drawn) == len(two) == found[0].queries
+    assert two <= six <= every and two_drawn <= six_drawn <= every and two_drawn != two
+    again = list(training_subsets(RUN.sample(frac=1, random_state=0), subset, [2], seed=3))
+    assert set(again[1].frame["qid"]) == two_drawn
+    with pytest.raises(InputError, match="no query of the frame was answered"):
+        list(training_subsets(ASKED, subset, [1]))

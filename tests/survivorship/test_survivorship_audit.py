@@ -1,0 +1,228 @@
+"""The survivorship room: what it says, over which values, and how often it is wrong."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from scipy import stats
+
+from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, open_dataset, plots
+from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, findings_frame
+from pyterrier_debias.statistics import binomial_interval
+from pyterrier_debias.survivorship import audit as room
+from pyterrier_debias.survivorship.audit import ROOM, answer_grade
+from pyterrier_debias.survivorship.nested import rank_influence, trend
+from pyterrier_debias.survivorship.ranks import first_relevant_ranks
+from pyterrier_debias.systems import Context
+
+PLANTED = PlantedCollection(4, topics=40, passages=400, survivorship=1.0)
+TOPICS, QRELS = PLANTED.get_topics(), PLANTED.get_qrels()
+BM25 = pt.Transformer.from_df(PLANTED.get_runs()["bm25"])
+SYSTEMS = [System("run", BM25), System("blind", BM25 >> PLANTED.text_loader(), PlantedRanker(strength=0.0))]
+MEASURE = "RR(rel=2)@10"
+PARTS = {"corpus": PLANTED.corpus, "topics": {"test": TOPICS}, "qrels": {"test": QRELS}}
+SHOWN = PLANTED.get_candidates()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_draws():
+    whole, room._DRAWS = room._DRAWS, 999
+    yield
+    room._DRAWS = whole
+
+
+@pytest.fixture(scope="module")
+def context():
+    return Context(SYSTEMS, PLANTED, TOPICS, QRELS, depth=50, seed=1)
+
+
+@pytest.fixture(scope="module")
+def result(context, few_draws):
+    return ROOM.run(context)
+
+
+@pytest.fixture(scope="module")
+def findings(result):
+    return findings_frame(result.findings)
+
+
+def test_needs_what_labellers_were_shown():
+    assert ROOM.name == "survivorship" and ROOM.needs(SYSTEMS[0], PLANTED) is None
+    assert "get_candidates" in ROOM.needs(SYSTEMS[0], Collection("blind", **PARTS))
+    assert "get_candidates" in ROOM.needs(SYSTEMS[0], object())
+    unanswered = Collection("none", **{**PARTS, "qrels": {"test": QRELS.assign(label=0)}}, candidates=SHOWN)
+    assert "no document that labellers were shown is judged relevant" in ROOM.needs(SYSTEMS[0], unanswered)
+
+
+def test_a_run_is_not_taken_for_what_was_shown():
+    """As ir_datasets gives candidates for reranking: long lists, or lists that hardly anybody judged."""
+    docnos = [f"x{i}" for i in range(101)]
+    long = pd.DataFrame({"qid": np.repeat(TOPICS["qid"], 101), "docno": docnos * len(TOPICS), "score": 0.0})
+    reason = ROOM.needs(SYSTEMS[0], Collection("long", **PARTS, candidates=long.assign(rank=0)))
+    assert "101 documents of a query" in reason and "a run" in reason
+    sparse = QRELS[QRELS["qid"].map(lambda qid: qid == TOPICS["qid"].iloc[0]) | ~QRELS["docno"].isin(SHOWN["docno"])]
+    some = pd.concat([sparse, QRELS[~QRELS.index.isin(sparse.index)].iloc[::50]])
+    reason = ROOM.needs(SYSTEMS[0], Collection("sparse", **{**PARTS, "qrels": {"test": some}}, candidates=SHOWN))
+    assert "are judged, so that they are no lists that labellers were shown" in reason
+
+
+def test_an_answer_has_the_label_of_documents_that_answer():
+    assert answer_grade(PLANTED, QRELS) == 2
+    assert answer_grade(Collection("no answers", **PARTS), QRELS) == 1
+
+
+def test_one_primary_test_a_system(findings):
+    primary = findings[findings["primary"]].set_index("system")
+    assert list(primary.index) == ["run", "blind"]
+    assert (primary["measure"] == f"rho of {MEASURE}").all() and (primary["group"] == "first relevant rank").all()
+    assert (primary["value"] < -0.3).all() and (primary["p"] < 0.05).all()
+    assert "lower" in primary.loc["run", "text"] and "chance alone" in primary.loc["run", "text"]
+
+
+def test_the_primary_figure_is_the_rank_correlation(findings, context):
+    qids = sorted(TOPICS["qid"])
+    values = per_query(context.results(SYSTEMS[1]), QRELS, [MEASURE], qids)[MEASURE].to_numpy()
+    first = PLANTED.truth["topics"].set_index("qid")["first_shown"].loc[qids].to_numpy(dtype=float)
+    row = findings[findings["primary"] & (findings["system"] == "blind")].iloc[0]
+    assert row["value"] == pytest.approx(stats.spearmanr(first, values).statistic)
+    # Unanswered queries come in between by their qid, but are left out of the test.
+    assert row["p"] == trend(values, first, draws=999, seed=1).p and row["n"] == len(TOPICS) == 30
+
+
+def test_what_did_not_survive_is_counted(findings):
+    own = findings[findings["system"] == "all systems"].set_index("group")
+    assert own.loc["all queries", "value"] == 0.75 and own.loc["all queries", "n"] == 40
+    assert "10 queries that were shown and never answered are missing from the topics" in own.loc["all queries", "text"]
+    truth = PLANTED.truth["topics"]
+    person = truth[truth["type"] == "PERSON"]
+    assert own.loc["type PERSON", "value"] == pytest.approx(person["survived"].mean())
+
+
+def test_both_means_and_their_identity(findings):
+    for name in ("run", "blind"):
+        own = findings[(findings["system"] == name) & (findings["measure"] == MEASURE)].set_index("group")
+        assert own.loc["zero-filled", "value"] == pytest.approx(own.loc["answered", "value"] * 0.75)
+        assert (own.loc["zero-filled", "n"], own.loc["answered", "n"]) == (40, 30)
+        bins = own.loc[[group for group in own.index if group.startswith("first met")]]
+        assert len(bins) == 3 and bins["n"].sum() == 30
+        assert (bins["value"] * bins["n"]).sum() / 30 == pytest.approx(own.loc["answered", "value"])
+        assert (own["low"].dropna() >= 0).all() and (own["high"].dropna() <= 1).all()
+        types = own.loc[[group for group in own.index if group.startswith("answered, type")]]
+        assert types["n"].sum() == 30
+
+
+def test_values_stand_behind_findings(result, findings):
+    values = result.per_query
+    assert list(values.columns) == PER_QUERY_COLUMNS
+    assert not values.duplicated(["system", "measure", "group", "qid"]).any()
+    means = values.groupby(["system", "measure", "group"])["value"].agg(["mean", "size"])
+    compared = 0
+    for row in findings.itertuples():
+        if (row.system, row.measure, row.group) in means.index:
+            assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.group), "mean"])
+            assert row.n == means.loc[(row.system, row.measure, row.group), "size"]
+            compared += 1
+    assert compared == len(findings) - 2  # all but the correlations within types
+
+
+def test_influence_is_the_jackknife():
+    rng = np.random.default_rng(0)
+    v, r = rng.choice([0, 0.5, 1.0], 25), rng.integers(1, 5, 25).astype(float)
+    rho = stats.spearmanr(v, r).statistic
+    without = np.array([stats.spearmanr(np.delete(v, i), np.delete(r, i)).statistic for i in range(25)])
+    np.testing.assert_allclose(rank_influence(v, r), rho + 24 * (without.mean() - without))
+    approximate = rank_influence(v, r, most=10)
+    assert approximate.mean() == pytest.approx(rho) and np.corrcoef(approximate, rank_influence(v, r))[0, 1] > 0.95
+    assert np.isnan(rank_influence(v, np.ones(25))).all()
+
+
+def test_types_can_explain_a_trend():
+    """Easy questions of one type were answered early: the trend is there, and none within types."""
+    rng = np.random.default_rng(1)
+    kind = np.repeat(["easy", "hard"], 60)
+    v = rng.random(120) + (kind == "easy")
+    r = np.where(kind == "easy", rng.integers(1, 4, 120), rng.integers(4, 8, 120)).astype(float)
+    assert trend(v, r, draws=499).p < 0.01 < trend(v, r, strata=kind, draws=499).p
+    assert trend(v, r, strata=["same"] * 120, draws=499, seed=2) == trend(v, r, draws=499, seed=2)
+
+
+def test_figures_show_every_system(result):
+    assert [figure.name for figure in result.figures] == ["curve", "strata", "first-ranks"]
+    for figure in result.figures:
+        axes = plots.new_axes()
+        figure.draw(axes)
+        assert "n = " in axes.get_xlabel()
+        plots.close(axes.figure)
+
+
+def test_the_whole_audit():
+    found = audit({system.name: system for system in SYSTEMS}, PLANTED, rooms=[ROOM], baseline="run", depth=50, seed=1)
+    assert not len(found.failed) and not len(found.skipped)
+    against = found.findings.query("group == 'first relevant rank, vs run'")
+    assert against["system"].tolist() == ["blind"] and against["n"].tolist() == [30]
+    assert type(found).from_json(found.to_json()).findings.equals(found.findings)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_few_topics(context, n):
+    few = ROOM.run(replace(context, topics=TOPICS.head(n), _ranked={}, _retrieved=[]))
+    found = findings_frame(few.findings)
+    assert found.loc[found["measure"] == "answered", "n"].iloc[0] == n  # not all of the split: nothing is added from 'full'
+    assert n > 2 or any("nothing can be said" in f.text for f in few.findings)
+    for figure in few.figures:
+        axes = plots.new_axes()
+        figure.draw(axes)
+        plots.close(axes.figure)
+
+
+def test_topics_that_nobody_was_shown(context):
+    shown = SHOWN[SHOWN["qid"].isin(set(TOPICS["qid"].head(20)))]
+    some = Collection("some", **PARTS, candidates=shown)
+    found = ROOM.run(replace(context, dataset=some, _ranked={}, _retrieved=[]))
+    assert "10 queries for which nobody was shown anything are left out" in found.findings[0].text
+    assert found.findings[0].n == 20
+
+
+def test_no_systems(context):
+    nothing = ROOM.run(replace(context, systems=[]))
+    assert (list(nothing.findings), len(nothing.per_query), list(nothing.figures)) == ([], 0, [])
+
+
+def test_ms_marco_qna(shared_data):
+    """Real lists and labels: the order in which passages were shown, as a system of its own."""
+    dataset = open_dataset(shared_data / "msmarco_qna", split="qna")
+    found = audit({"as shown": dataset.get_candidates()}, dataset, rooms=[ROOM])
+    own = found.findings.set_index(["measure", "group"])
+    assert own.loc[("answered", "all queries"), ["value", "n"]].tolist() == [0.51, 100]
+    # Its reciprocal rank is that of the first relevant rank itself, so the correlation is perfect.
+    ranks = first_relevant_ranks(dataset.get_candidates(), dataset.get_qrels())["first_relevant_rank"]
+    assert own.loc[("RR@10", "zero-filled"), "value"] == pytest.approx((1 / ranks).mean())
+    assert own.loc[("rho of RR@10", "first relevant rank"), "value"] == pytest.approx(-1)
+    assert not len(found.failed)
+
+
+def p_values(strength, seeds):
+    """p of the primary test over planted worlds; `benchmarks/survivorship_calibration.py` does more."""
+    found = []
+    for seed in seeds:
+        planted = PlantedCollection(seed, topics=40, passages=400, survivorship=strength)
+        qrels, run = planted.get_qrels().query("label > 0"), planted.get_runs()["bm25"].query("rank < 10")
+        qids = sorted(planted.get_topics()["qid"])
+        values = per_query(run, qrels, [MEASURE], qids)[MEASURE].to_numpy()
+        ranks = first_relevant_ranks(planted.get_candidates(), qrels, min_rel=2).set_index("qid")["first_relevant_rank"]
+        found.append(trend(values, ranks.loc[qids].to_numpy(), draws=199, seed=seed).p)
+    return np.array(found)
+
+
+def test_false_alarms_are_as_rare_as_they_claim():
+    p = p_values(0.0, range(20))
+    interval = binomial_interval(int((p <= 0.05).sum()), len(p))
+    assert interval.low <= 0.05 <= interval.high
+    assert 0.25 < p.mean() < 0.75
+
+
+def test_a_planted_bias_is_found():
+    assert (p_values(1.0, range(20, 25)) <= 0.05).sum() >= 4
