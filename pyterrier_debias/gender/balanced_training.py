@@ -35,8 +35,8 @@ def augment_balanced(
 
     With n relevant pairs of query and document in the original data, ``ratio`` times n are added, rounded to whole matches: half
     of them of each group. Whole matches are drawn, by seed and names, and a larger ratio adds to what a smaller one drew.
-    Negatives of the new queries are drawn as those of all others are, by the sampler of the training, from what the first stage finds for
-    them.
+    Negatives of the new queries are drawn as those of all others are, by the sampler of the training, from what the first stage
+    finds for them.
 
     Args:
         topics: ``qid``, ``query`` and any others.
@@ -77,7 +77,7 @@ def augment_balanced(
     relevant = int((judged["label"].gt(0) & judged["qid"].isin(set(topics["qid"]))).sum())
     sizes = pairs.groupby("match").size()
     if not sizes.eq(2).all():
-        raise InputError(f"{name}: match {sizes.index[sizes != 2][0]!r} has {sizes[sizes != 2].iloc[0]} rows; each has two")
+        raise InputError(f"{name}: match {sizes.index[sizes != 2][0]} has {sizes[sizes != 2].iloc[0]} rows; each has two")
     wanted = round(ratio * relevant / 2)
     if wanted > len(sizes):
         raise InputError(
@@ -181,8 +181,8 @@ def choose_ratio(
     """How many balanced pairs a ranker stands: the paper's rule, and a sounder one beside it.
 
     The paper raises the ratio until a two-tailed paired t-test shows a loss of effectiveness, and takes the last ratio before.
-    With few queries that test finds nothing, and the rule chooses a ratio that may cost a lot: no evidence of a loss is no evidence
-    that there is none. The non-inferiority test asks the other way round: is it shown that the loss is below ``margin``?
+    With few queries that test finds nothing, and the rule chooses a ratio that may cost a lot: no evidence of a loss is no
+    evidence that there is none. The non-inferiority test asks the other way round: is it shown that the loss is below ``margin``?
 
     Args:
         effectiveness: For each ratio the values of the same queries in the same order (or Series by qid); 0 is the original data.

@@ -122,8 +122,11 @@ class BiasAwareReranker(_FairReranker):
     Raises:
         InputError: For options that are not known or out of range; from scoring: before ``fit``.
 
-    When not to use it: with rankers whose scores are bounded (cosine), unless ``margin`` and ``strength`` are small; on training
-    queries that ask about a gender.
+    While all pairs are within the margin, as at the start from a fresh head, psi changes the loss and no gradient: what it does,
+    it does to pairs that are ranked right by about the margin.
+
+    When not to use it: with rankers whose scores are bounded (cosine), unless ``margin`` and ``strength`` are small; for few steps
+    from a fresh head; on training queries that ask about a gender.
 
     Example:
         >>> BiasAwareReranker("distilbert-base-uncased", strength=0.5)

@@ -373,7 +373,7 @@ class QueryGender(Stage):
                 raise InputError("QueryGender: the function must return probabilities, of at least 0 and with rows that sum to 1")
             return table
         if table.shape != (len(texts),):
-            raise InputError(f"QueryGender: the function returned shape {table.shape} for {len(texts)} texts; give one label each")
+            raise InputError(f"QueryGender: the function returned shape {table.shape} for {len(texts)} texts, not a label each")
         labels = [str(label).lower() for label in table.tolist()]
         unknown = sorted(set(labels) - set(_SAME))
         if unknown:

@@ -1,0 +1,542 @@
+"""Tables 1 to 4 of Bigdeli et al. (ECIR 2023) in small: balanced pairs against rivals, effectiveness and bias side by side.
+
+    python examples/gender_bias/tables.py --data FOLDER --out tables
+
+trains rankers (three layers of all-MiniLM-L6-v2 as a cross-encoder) on MS MARCO queries: on the original pairs; with 5, 15, 25
+and 35 % balanced female and male pairs added (Table 1); with bias-aware negatives, a bias-aware loss, an adversary, and with half
+of the passages swapped; and re-ranks the first one's lists by its score and the passages' neutrality, which needs no training.
+All are tested on the same queries: RR@10 and nDCG@10 of all of them, and ARaB (TF, Boolean), NFaiRR and the share of gendered
+words of those that are neutral (Tables 3 and 4).
+
+FOLDER holds what is freely there of MS MARCO: `msmarco_dev_small` (queries with one relevant passage), `msmarco_dev600` and
+`msmarco_trec_dl` (further passages to rank), `gender` (3,750 annotated queries) and `lexicons` (Empath's categories). In place of
+generated queries it takes the real ones of passages that are not trained on otherwise: a classifier that was fitted on the
+annotated queries labels them, and passages are matched by their Empath profiles. With all of MS MARCO:
+
+    python examples/gender_bias/tables.py --dataset irds:msmarco-passage/train irds:msmarco-passage/dev/small --pairs pairs.tsv
+        --annotated queries_gender_annotated.csv --lexicon LIWC.dic --config msmarco.json --out full
+
+where pairs.tsv has the columns qid, query, docno of generated queries (`pyterrier_doc2query`), and msmarco.json beside this
+program the paper's numbers. Indexing and training then need a large machine.
+
+A run that was stopped goes on with the same command; `--arms` takes some of the arms, `--estimate` says how long it takes.
+
+What it cannot tell: what a ranker that is trained to the end would do. All arms take the same number of steps, so that more data
+is no more training; the adversary starts from the untrained ranker as all others do, while the paper's starts from a trained one.
+"""
+
+import gzip
+import io
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias import AddJudged, Collection, CrossEncoder, InputError, Training, open_dataset, plots
+from pyterrier_debias.audit.first_stage import first_stage
+from pyterrier_debias.audit.models import find_model
+from pyterrier_debias.collections.readers import read_qrels
+from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.files import write_whole
+from pyterrier_debias.gender.arab import arab, fairr, ifairr, neutrality
+from pyterrier_debias.gender.balanced_pairs import BalancedPairs, plot_balance
+from pyterrier_debias.gender.balanced_training import augment_balanced, choose_ratio
+from pyterrier_debias.gender.counting import count_words
+from pyterrier_debias.gender.fair_rerankers import AdversarialReranker, BiasAwareReranker
+from pyterrier_debias.gender.leaning import lean_of_texts
+from pyterrier_debias.gender.negatives import BiasAwareNegatives
+from pyterrier_debias.gender.neutral_reranker import NeutralReranker
+from pyterrier_debias.gender.profiles import LexiconProfiles
+from pyterrier_debias.gender.query_gender import GenderClassifier, QueryGender, read_gender_queries
+from pyterrier_debias.gender.swap import SwapGender
+from pyterrier_debias.statistics import two_level_interval
+from pyterrier_debias.text import keyed_hash, regex_word
+
+# What programs share lies one folder up.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from workshop import (
+    Arm,
+    Shared,
+    Workshop,
+    answerable,
+    base_parser,
+    compare,
+    corrected,
+    draw,
+    encoder_of,
+    held,
+    matrix,
+    minutes,
+    pace,
+    program,
+    read_settings,
+    write_results,
+)
+
+EFFECTIVENESS = ("RR@10", "nDCG@10")
+BIASES = ("ARaB_tf@10", "ARaB_bool@10", "abs_ARaB_tf@10", "NFaiRR@10", "gap@10")
+
+NOTES = [
+    "low, high: 95 %, bootstrap over seeds and queries. difference: from the original training; p: Wilcoxon's signed-rank test "
+    "over queries, each query's mean over seeds; p_corrected: Holm, over the table.",
+    "ARaB is signed, male minus female, over queries that are labelled neutral and hold no gendered word; abs_ARaB is the mean "
+    "of the queries' absolute values; gap: absolute difference of the shares of male and female words in the first ten passages, "
+    "per query, in per cent. Closer to 0 is less biased; NFaiRR closer to 1.",
+    "reduction: how much closer to 0 (NFaiRR: to 1) the mean is than the original training's, in per cent; it may swing wildly "
+    "where the original is near 0.",
+    "All arms are trained by the pairwise hinge and for the same number of steps.",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Shared):
+    """The numbers of a run; ``depth`` counts BM25's candidates of a training query, ``queries`` test queries.
+
+    Attributes:
+        ratios: Of balanced pairs.
+        train_queries: Original training queries of a seed.
+        test_depth: Candidates that are ranked anew in the test.
+        head: Where a fresh head reads: ``'mean'`` or ``'cls'``.
+        learning_rate: Peak rate; falls linearly.
+        max_length: Longest pair in tokens.
+        negatives_per_positive: Negatives of a positive.
+        labeller: ``'classifier'``, fitted on the annotated queries, or ``'words'``.
+        replacement: Whether matching is with replacement, as in the paper.
+        min_similarity: Of matches.
+        share: Of the most biased candidates among the bias-aware negatives.
+        reversal: Of the adversary's gradient.
+        strength: Of the trade at query time.
+        margin: The loss of RR@10 that does not matter, for the non-inferiority test.
+    """
+
+    dropout: float | None = 0.0
+    head_std: float | None = 0.1
+    triples: int = 1600
+    depth: int = 30
+    queries: int = 300
+    ratios: tuple[float, ...] = (0.05, 0.15, 0.25, 0.35)
+    train_queries: int = 800
+    test_depth: int = 50
+    head: str = "mean"
+    learning_rate: float = 1.5e-4
+    max_length: int = 128
+    negatives_per_positive: int = 1
+    labeller: str = "classifier"
+    replacement: bool = False
+    min_similarity: float | None = None
+    share: float = 0.6
+    reversal: float = 1.0
+    strength: float = 0.25
+    margin: float = 0.02
+
+    POSITIVE = (*Shared.POSITIVE, "train_queries", "test_depth", "max_length", "negatives_per_positive")
+
+
+# Collections
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is trained and tested on.
+
+    Attributes:
+        name: What results call it.
+        train: Dataset of the training queries, whose corpus is ranked.
+        train_topics: ``qid``, ``query``.
+        train_qrels: Their judgements.
+        test_topics: ``qid``, ``query``.
+        test_qrels: Their judgements.
+        pairs: ``qid``, ``query``, ``docno`` to be labelled and matched; None: training queries that are not trained on.
+        annotated: Queries with a gender; None where words label.
+        lexicon: What profiles are made with.
+    """
+
+    name: str
+    train: Any
+    train_topics: pd.DataFrame
+    train_qrels: pd.DataFrame
+    test_topics: pd.DataFrame
+    test_qrels: pd.DataFrame
+    pairs: pd.DataFrame | None
+    annotated: pd.DataFrame | None
+    lexicon: Any
+
+
+def in_small(folder: Path, settings: Settings) -> Material:
+    """MS MARCO as far as it is freely there; queries of dev/small, of which some are set aside for the test."""
+    try:
+        lines = gzip.decompress((folder / "msmarco_dev_small" / "positives_text.jsonl.gz").read_bytes()).decode().splitlines()
+    except OSError as error:
+        raise InputError(f"--data {folder} lacks msmarco_dev_small/positives_text.jsonl.gz ({error})") from error
+    rows = pd.DataFrame(map(json.loads, lines)).astype({"qid": str})
+    qrels = read_qrels(folder / "msmarco_dev_small" / "qrels.dev.small.txt.gz")
+    # The text is that of one relevant passage of each query; which one, where there are several, is not told.
+    single = qrels[~qrels["qid"].duplicated(keep=False)].merge(rows, on="qid")
+    others = [open_dataset(folder / name).corpus[["docno", "text"]] for name in ("msmarco_dev600", "msmarco_trec_dl")]
+    own = single[["docno", "positive"]].rename(columns={"positive": "text"})
+    corpus = pd.concat([*others, own]).drop_duplicates("docno").reset_index(drop=True)
+    topics = single[["qid", "query"]].drop_duplicates("qid").reset_index(drop=True)
+    qrels = single[["qid", "docno", "label"]]
+    test = draw(topics, settings.queries, 0, "test")
+    train = topics[~topics["qid"].isin(set(test["qid"]))].reset_index(drop=True)
+    dataset = Collection("MS MARCO in small", corpus=corpus, topics={"train": train}, qrels={"train": qrels})
+    annotated = None
+    if settings.labeller == "classifier":
+        annotated = read_gender_queries(folder / "gender" / "rekabsaz_schedl_2020" / "queries_gender_annotated.csv")
+    lexicon = folder / "lexicons" / "empath_categories.tsv"
+    return Material(dataset.name, dataset, train, qrels, test, qrels, None, annotated, lexicon)
+
+
+def from_datasets(options: Any, settings: Settings) -> Material:
+    """Any two datasets over one corpus, with pairs from a file."""
+    train, test = open_dataset(options.dataset[0]), open_dataset(options.dataset[-1])
+    qrels = held(train.get_qrels(), train), held(test.get_qrels(), test)
+    topics = [answerable(dataset.get_topics(), own) for dataset, own in zip((train, test), qrels)]
+    if len(options.dataset) == 1:
+        # One collection: some of its queries are set aside.
+        topics[1] = draw(topics[0], settings.queries, 0, "test")
+        topics[0] = topics[0][~topics[0]["qid"].isin(set(topics[1]["qid"]))].reset_index(drop=True)
+    pairs = None
+    if options.pairs is not None:
+        pairs = pd.read_csv(options.pairs, sep="\t", dtype=str)
+        missing = [column for column in ("qid", "query", "docno") if column not in pairs.columns]
+        if missing:
+            raise InputError(f"--pairs {options.pairs} lacks the column {missing[0]!r}")
+    if options.lexicon is None or (settings.labeller == "classifier" and options.annotated is None):
+        raise InputError("--dataset needs --lexicon, and --annotated unless the setting labeller is 'words'")
+    annotated = read_gender_queries(options.annotated) if settings.labeller == "classifier" else None
+    test_topics = draw(topics[1], settings.queries, 0, "test")
+    return Material(train.name, train, topics[0], qrels[0], test_topics, qrels[1], pairs, annotated, options.lexicon)
+
+
+class World:
+    """The material with its candidates and labels, which are kept on disk.
+
+    Args:
+        material: What is trained and tested on.
+        settings: How.
+        out: Where files are kept.
+    """
+
+    def __init__(self, material: Material, settings: Settings, out: Path):
+        self.material, self.settings, self.out = material, settings, out
+        self.texts = material.train.text_loader()
+
+    @cached_property
+    def _retriever(self) -> Any:
+        print(f"{self.material.name}: indexing", flush=True)
+        self._scratch = tempfile.TemporaryDirectory(prefix="gender-bias-")
+        depth = max(self.settings.depth, self.settings.test_depth)
+        return first_stage(self.material.train, Path(self._scratch.name), depth=depth, complete=True).retriever
+
+    def candidates(self, topics: pd.DataFrame, depth: int) -> pd.DataFrame:
+        """BM25's candidates with ``qid``, ``query``, ``docno``, ``score``, ``rank``; without texts."""
+        key = keyed_hash(depth, *(f"{qid}\0{query}" for qid, query in zip(topics["qid"], topics["query"])))
+        path = self.out / "candidates" / f"{key:016x}.csv.gz"
+        if not path.is_file():
+            found = self._retriever(topics[["qid", "query"]])
+            found = found.loc[found["rank"] < depth, ["qid", "query", "docno", "score", "rank"]]
+            write_whole(path, gzip.compress(found.to_csv(index=False).encode(), mtime=0))
+        content = gzip.decompress(path.read_bytes()).decode()
+        return pd.read_csv(io.StringIO(content), dtype={"qid": str, "docno": str, "query": str}, keep_default_na=False)
+
+    @cached_property
+    def test(self) -> pd.DataFrame:
+        """The test's candidates with texts."""
+        return self.texts(self.candidates(self.material.test_topics, self.settings.test_depth))
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """Gender of each query by its text, as the labeller sees it."""
+        path = self.out / "labels.csv"
+        if not path.is_file():
+            frames = [self.material.train_topics, self.material.test_topics]
+            frames += [] if self.material.pairs is None else [self.material.pairs]
+            queries = pd.concat([frame[["query"]] for frame in frames]).drop_duplicates()
+            labeller: Any = "words"
+            if self.material.annotated is not None:
+                print("labelling queries", flush=True)
+                head = GenderClassifier(find_model("minilm", "bi").source)
+                labeller = head.fit(self.material.annotated["query"], self.material.annotated["gender"])
+            labelled = QueryGender(labeller)(queries.reset_index(drop=True))
+            write_whole(path, labelled[["query", "gender"]].to_csv(index=False))
+        read = pd.read_csv(path, dtype=str, keep_default_na=False)
+        return dict(zip(read["query"], read["gender"]))
+
+    @cached_property
+    def neutral(self) -> list[str]:
+        """Test queries that are labelled neutral and hold no gendered word."""
+        topics = self.material.test_topics
+        plain = count_words(topics["query"].tolist()).sum(axis=1) == 0
+        neutral = topics["query"].map(self.labels).eq("neutral").to_numpy() & plain
+        found = topics.loc[neutral, "qid"].tolist()
+        if not found:
+            raise InputError("no test query is neutral; take more of them (--queries)")
+        return found
+
+    def original(self, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Topics and judgements of a seed's original training data."""
+        topics = draw(self.material.train_topics, self.settings.train_queries, seed, "train")
+        qrels = self.material.train_qrels
+        return topics, qrels[qrels["qid"].isin(set(topics["qid"]))].reset_index(drop=True)
+
+    def pairs(self, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """What is matched for a seed, labelled and profiled, and the matches."""
+        material = self.material
+        if material.pairs is None:
+            taken = set(self.original(seed)[0]["qid"])
+            rest = material.train_topics[~material.train_topics["qid"].isin(taken)]
+            relevant = material.train_qrels[material.train_qrels["label"] > 0]
+            frame = rest.merge(relevant[["qid", "docno"]], on="qid").drop_duplicates("docno")
+        else:
+            frame = material.pairs
+        frame = frame.assign(gender=frame["query"].map(self.labels))
+        frame = self.texts(frame[frame["gender"].isin(("female", "male"))].reset_index(drop=True))
+        profiled = LexiconProfiles(material.lexicon)(frame)
+        matched = self.stage()(profiled)
+        return profiled, matched
+
+    def stage(self) -> BalancedPairs:
+        """How pairs are matched."""
+        return BalancedPairs(replacement=self.settings.replacement, min_similarity=self.settings.min_similarity)
+
+    def training_data(self, seed: int, ratio: float) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Candidates with texts, and judgements."""
+        topics, qrels = self.original(seed)
+        if ratio:
+            topics, qrels = augment_balanced(topics, qrels, self.pairs(seed)[1], ratio, seed=seed)
+        found = self.candidates(topics, self.settings.depth)
+        return (AddJudged(qrels) >> self.texts)(found), qrels
+
+    def training(self, seed: int, **options: Any) -> Training:
+        """How every arm is trained."""
+        settings = self.settings
+        given = {
+            "loss": "hinge", "max_steps": settings.optimiser_steps(), "batch_size": settings.batch_size,
+            "negatives_per_positive": settings.negatives_per_positive, "learning_rate": settings.learning_rate,
+            "warmup": 0.05, "precision": settings.precision, "seed": seed,
+        }  # fmt: skip
+        return Training(**{**given, **options})
+
+    def ranker(self, seed: int, **options: Any) -> CrossEncoder:
+        """An untrained ranker; options are those of its training."""
+        settings = self.settings
+        return CrossEncoder(
+            encoder_of(settings, self.out),
+            head=settings.head,
+            seed=seed,
+            max_length=settings.max_length,
+            training=self.training(seed, **options),
+        )
+
+    # Measures
+
+    def measured(self, run: pd.DataFrame) -> pd.DataFrame:
+        """One row a test query: effectiveness, and the biases of neutral ones (missing for others)."""
+        qids = self.material.test_topics["qid"].tolist()
+        found = per_query(run, self.material.test_qrels, list(EFFECTIVENESS), qids)
+        return found.join(pd.DataFrame(self._biases(run), index=list(BIASES)).T).rename_axis("qid").reset_index()
+
+    def _biases(self, run: pd.DataFrame) -> dict[str, list[float]]:
+        lists = dict(list(run.sort_values("rank").groupby("qid")["text"]))
+        out = {}
+        for qid in self.neutral:
+            texts = lists.get(qid, pd.Series(dtype=object)).tolist()
+            if not texts:
+                continue
+            tf, boolean = (lean_of_texts(texts, method=method) for method in ("tf", "bool"))
+            counts = count_words(texts)
+            neutral = neutrality(counts, ("m", "f"))
+            ideal = ifairr(neutral, 10)
+            shares = counts[:10] / np.maximum(1, [len(regex_word(text)) for text in texts[:10]])[:, None]
+            gap = 100 * abs(float((shares[:, 0] - shares[:, 1]).mean()))
+            value = arab(tf, 10)
+            out[qid] = [value, arab(boolean, 10), abs(value), fairr(neutral, 10) / ideal if ideal else np.nan, gap]
+        return out
+
+
+# Arms
+
+Make = Callable[[World, int], Any]
+
+#: Rivals by name: what is fitted on the original data.
+RIVALS: dict[str, Make] = {
+    "bias-aware negatives": lambda world, seed: world.ranker(seed, negatives=BiasAwareNegatives(world.settings.share)),
+    "bias-aware loss": lambda world, seed: BiasAwareReranker(world.ranker(seed)),
+    "adversarial": lambda world, seed: AdversarialReranker(world.ranker(seed), reversal=world.settings.reversal),
+    "swapped": lambda world, seed: world.ranker(seed, augment=SwapGender(share=0.5, seed=seed)),
+}
+
+ORIGINAL, TRADED = "original", "neutral re-ranking"
+
+
+def ratio_name(ratio: float) -> str:
+    """What tables call an arm with balanced pairs."""
+    return f"balanced {ratio:g}"
+
+
+def names_of(settings: Settings) -> list[str]:
+    """All arms."""
+    return [ORIGINAL, *map(ratio_name, settings.ratios), *RIVALS, TRADED]
+
+
+def arm_of(world: World, workshop: Workshop, name: str, seed: int) -> Arm:
+    """One arm of one seed."""
+    ratios = {ratio_name(ratio): ratio for ratio in world.settings.ratios}
+
+    def train(folder: Path, checkpoints: Path) -> pd.DataFrame:
+        candidates, qrels = world.training_data(seed, ratios.get(name, 0.0))
+        fitted = RIVALS[name](world, seed) if name in RIVALS else world.ranker(seed)
+        fitted.fit(candidates, qrels)
+        run = fitted(world.test)
+        content = run[["qid", "docno", "score", "rank"]].to_csv(index=False)
+        write_whole(folder / "run.csv.gz", gzip.compress(content.encode(), mtime=0))
+        history = pd.DataFrame(fitted.training_report.history)
+        history.to_csv(folder / "history.csv", index=False)
+        return world.measured(run)
+
+    def trade(folder: Path, checkpoints: Path) -> pd.DataFrame:
+        path = workshop.folder(arm_of(world, workshop, ORIGINAL, seed)) / "run.csv.gz"
+        run = pd.read_csv(path, dtype={"qid": str, "docno": str}).merge(world.test[["qid", "docno", "text"]])
+        return world.measured(NeutralReranker(world.settings.strength)(run))
+
+    free = name == TRADED
+    steps = 0 if free else world.settings.optimiser_steps()
+    labels = {"arm": name, "seed": seed}
+    return Arm(labels, trade if free else train, "cross", steps, 0 if free else len(world.test))
+
+
+# Tables
+
+
+def of_measure(rows: pd.DataFrame, measure: str, arms: Sequence[str], draws: int) -> pd.DataFrame:
+    """A table of one measure: each arm's mean, and its difference from the original training."""
+    names, values = matrix(rows[rows[measure].notna()], measure, ["arm"])
+    columns = {name[0]: values[:, :, i] for i, name in enumerate(names)}
+    table = []
+    for arm in arms:
+        own = two_level_interval(columns[arm][..., None], lambda means: means[..., 0], draws=draws)
+        row: dict[str, Any] = {"arm": arm, "measure": measure, "mean": own.estimate, "mean_low": own.low, "mean_high": own.high}
+        if arm != ORIGINAL:
+            row |= compare(columns[ORIGINAL], columns[arm], draws)
+            ideal = 1.0 if measure.startswith("NFaiRR") else 0.0
+            before, after = abs(ideal - columns[ORIGINAL].mean()), abs(ideal - columns[arm].mean())
+            row["reduction"] = float("nan") if measure in EFFECTIVENESS or not before else 100 * (before - after) / before
+        table.append(row)
+    return pd.DataFrame(table)
+
+
+def tables_of(rows: pd.DataFrame, world: World, arms: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """What is written."""
+    draws = world.settings.draws
+    parts = {measure: of_measure(rows, measure, arms, draws) for measure in (*EFFECTIVENESS, *BIASES)}
+    wide = pd.DataFrame({"arm": list(arms), **{name: table["mean"].to_numpy() for name, table in parts.items()}})
+    compared = pd.concat([table[table["arm"] != ORIGINAL] for table in parts.values()], ignore_index=True)
+    tables = {"summary": wide}
+    if len(compared):
+        columns = ["arm", "measure", "difference", "low", "high", "p", "reduction", "seeds", "queries"]
+        tables["differences"] = corrected(compared[columns])
+    tables["means"] = pd.concat(parts.values(), ignore_index=True)[["arm", "measure", "mean", "mean_low", "mean_high"]]
+    return tables
+
+
+def ratio_table(rows: pd.DataFrame, settings: Settings, done: Sequence[str]) -> Any:
+    """Table 1: the curve over the ratio, from queries' means over seeds."""
+    ratios = {0.0: ORIGINAL, **{ratio: ratio_name(ratio) for ratio in settings.ratios if ratio_name(ratio) in done}}
+    by = rows.groupby(["arm", "qid"])[[EFFECTIVENESS[0], *BIASES]].mean()
+    values = {ratio: by.loc[name, EFFECTIVENESS[0]] for ratio, name in ratios.items()}
+    bias = {ratio: by.loc[name, list(BIASES[:3])].mean().to_dict() for ratio, name in ratios.items()}
+    return choose_ratio(values, bias, margin=settings.margin)
+
+
+def sizes_of(world: World) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What is matched and how well (Section 3 of the paper), over seeds; and the balance of the first seed."""
+    rows, first = [], None
+    for seed in range(1, world.settings.seeds + 1):
+        profiled, matched = world.pairs(seed)
+        balance = world.stage().balance(profiled, matched)
+        first = balance if first is None else first
+        counts = matched.attrs["matching"]
+        rows.append(
+            {
+                "seed": seed, "female": counts["female"], "male": counts["male"], "matches": counts["matches"],
+                "mean similarity": matched["similarity"].mean(),
+                "largest difference before": balance["before"].abs().max(), "after": balance["after"].abs().max(),
+                "mean difference before": balance["before"].abs().mean(), "mean after": balance["after"].abs().mean(),
+                "neutral test queries": len(world.neutral),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows), first
+
+
+def expected(world: World, arms: Sequence[Arm]) -> dict[str, float]:
+    """Seconds of each arm, from a few steps of training and some scored passages."""
+    topics, qrels = world.original(1)
+    some = draw(topics, 4 * world.settings.batch_size, 0, "rehearsal")
+    frame = (AddJudged(qrels) >> world.texts)(world.candidates(some, world.settings.depth))
+    ranker = world.ranker(1)
+    step, base = pace(ranker, frame, qrels, ranker.training)
+    started = time.perf_counter()
+    ranker(world.test.head(200))
+    text = (time.perf_counter() - started) / min(200, len(world.test))
+    print(f"{step:.2f} s a step, {1 / text:.0f} texts a second, {base:.0f} s to begin", flush=True)
+    return {arm.name: 1.0 if not arm.steps else base + arm.steps * step + arm.reads * text for arm in arms}
+
+
+def material_of(options: Any, settings: Settings) -> Material:
+    """What the options name."""
+    if (options.data is None) == (options.dataset is None):
+        raise InputError("give --data FOLDER, or --dataset TRAIN [TEST]")
+    return in_small(options.data, settings) if options.data is not None else from_datasets(options, settings)
+
+
+def main() -> None:
+    parser = base_parser(__doc__, Settings())
+    parser.add_argument("--data", type=Path, help="folder with what is freely there of MS MARCO, of annotations and lexicons")
+    parser.add_argument("--dataset", nargs="+", help="training and test collection over one corpus, or one that is cut in two")
+    parser.add_argument("--pairs", type=Path, help="table qid, query, docno of generated queries, tab-separated")
+    parser.add_argument("--annotated", type=Path, help="queries with a gender, lines qid,query,label")
+    parser.add_argument("--lexicon", type=Path, help="a .dic file, or Empath's categories")
+    parser.add_argument("--arms", nargs="+", help="which (default: all; the original is always among them)")
+    options = parser.parse_args()
+    settings = read_settings(options, Settings())
+    settings = replace(settings, ratios=tuple(settings.ratios))  # a list, where a configuration gave them
+    known = names_of(settings)
+    unknown = sorted(set(options.arms or ()) - set(known))
+    if unknown:
+        raise InputError(f"--arms: {unknown[0]!r} is not known; use one of {', '.join(known)}")
+    names = [name for name in known if options.arms is None or name in {ORIGINAL, *options.arms}]
+    options.out.mkdir(parents=True, exist_ok=True)
+    material = material_of(options, settings)
+    world, workshop = World(material, settings, options.out), Workshop(options.out, "gender tables", settings, [material])
+    arms = [arm_of(world, workshop, name, seed) for seed in range(1, settings.seeds + 1) for name in names]
+    left = workshop.open(arms)
+    seconds = expected(world, left) if left else {}
+    if options.estimate:
+        print(f"about {minutes(sum(seconds.values()))} for {len(left)} arms on this machine")
+        return
+    rows = workshop.carry_out(arms, seconds)
+    tables = tables_of(rows, world, names)
+    if any(name.startswith("balanced") for name in names):
+        choice = ratio_table(rows, settings, names)
+        sizes, balance = sizes_of(world)
+        tables |= {"table_1": choice.table, "matching": sizes, "balance": balance}
+        plots.save(choice.plot(measure=EFFECTIVENESS[0]).figure, options.out / "table_1.png")
+        plots.save(plot_balance(balance.head(30)).figure, options.out / "balance.png")
+        said = f"Ratio by the paper's rule: {choice.chosen:g}; shown not to lose {settings.margin:g}: {choice.noninferior:g}."
+        notes = [*NOTES, said]
+    else:
+        notes = NOTES
+    write_results(options.out, f"Balanced pairs and rivals: {material.name}", settings, tables, notes)
+
+
+if __name__ == "__main__":
+    sys.exit(program(main))

@@ -1,0 +1,248 @@
+"""Balanced pairs, training data with them, the choice of a ratio, and the trade at query time."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.gender.balanced_pairs import BalancedPairs, plot_balance, save_pairs
+from pyterrier_debias.gender.balanced_training import augment_balanced, choose_ratio
+from pyterrier_debias.gender.neutral_reranker import NeutralReranker, normalised
+from pyterrier_debias.gender.profiles import LexiconProfiles
+from pyterrier_debias.gender.query_gender import QueryGender
+
+LEXICON = {"work": ["job", "office", "pay"], "home": ["house", "garden", "bed"], "money": ["pay", "bank"]}
+
+
+def documents(n=60, seed=0):
+    """Women's documents speak of homes, men's of work, as in the stereotype."""
+    generator = np.random.default_rng(seed)
+    words, rows = ["job", "office", "pay", "house", "garden", "bed", "bank", "sea"], []
+    for i in range(n):
+        who = ("she", "he", "it")[i % 3]
+        lean = {"she": [1, 1, 1, 4, 4, 4, 1, 1], "he": [4, 4, 4, 1, 1, 1, 2, 1], "it": [1] * 8}[who]
+        text = " ".join(generator.choice(words, size=12, p=np.array(lean) / sum(lean)))
+        rows.append((f"q{i}", f"d{i}", f"what does {who} do", text))
+    return pd.DataFrame(rows, columns=["qid", "docno", "query", "text"])
+
+
+def labelled(frame=None):
+    return (QueryGender() >> LexiconProfiles(LEXICON))(documents() if frame is None else frame)
+
+
+# Pairs
+
+
+def test_pairs_from_documents_to_matches():
+    frame, stage = labelled(), BalancedPairs()
+    out = stage(frame)
+    assert len(out) == 40 and out["match"].tolist() == np.repeat(np.arange(20), 2).tolist()
+    assert out["gender"].tolist() == ["female", "male"] * 20
+    assert out["similarity"].is_monotonic_decreasing
+    assert out["docno"].is_unique
+    assert out.attrs["matching"]["matches"] == 20
+    table = frame.set_index("docno")[["profile.work", "profile.home", "profile.money"]].to_numpy()
+    places = {docno: i for i, docno in enumerate(frame["docno"])}
+    for _, own in out.groupby("match"):
+        a, b = (table[places[docno]] for docno in own["docno"])
+        assert own["similarity"].iloc[0] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=1e-8)
+    assert "text" in out.columns
+    shuffled = stage(frame.sample(frac=1, random_state=1))
+    pd.testing.assert_frame_equal(out, shuffled)
+
+
+def test_matching_balances():
+    frame = labelled(documents(900))
+    women = frame[frame["gender"] == "female"].head(60)
+    frame = pd.concat([women, frame[frame["gender"] != "female"]])
+    stage = BalancedPairs(replacement=True)
+    balance = stage.balance(frame, stage(frame)).set_index("category")
+    assert (balance.loc[["work", "home"], "before"].abs() > 1).all()
+    assert (balance["after"].abs() < balance["before"].abs()).all()
+    tables = [frame.loc[frame["gender"] == g, "profile.work"] for g in ("female", "male")]
+    expected = (tables[0].mean() - tables[1].mean()) / np.sqrt((tables[0].var() + tables[1].var()) / 2)
+    assert balance.loc["work", "before"] == pytest.approx(expected, rel=1e-9)
+    axes = plot_balance(balance.reset_index())
+    assert [label.get_text() for label in axes.get_yticklabels()][-1] in ("work", "home")
+    plt.close(axes.figure)
+
+
+def test_all_zero_profiles_and_other_groups_are_left_out_and_counted():
+    frame = labelled()
+    frame.loc[frame["docno"] == "d0", [c for c in frame if c.startswith("profile.")]] = 0.0
+    out = BalancedPairs(min_similarity=0.99)(frame)
+    about = out.attrs["matching"]
+    assert about["female without a profile"] == 1 and about["female"] == 20
+    assert "d0" not in set(out["docno"]) and (out["similarity"] >= 0.99).all()
+    assert about["matches"] + about["below the least similarity or without a partner"] == 19
+
+
+def test_an_empty_frame_and_one_group():
+    frame = labelled()
+    empty = BalancedPairs()(frame.iloc[:0])
+    assert len(empty) == 0 and list(empty.columns) == list(BalancedPairs()(frame).columns)
+    alone = BalancedPairs()(frame[frame["gender"] == "female"])
+    assert len(alone) == 0 and alone.attrs["matching"]["matches"] == 0
+
+
+def test_what_cannot_be_matched():
+    frame = labelled()
+    with pytest.raises(InputError, match="LexiconProfiles"):
+        BalancedPairs()(documents().assign(gender="female"))
+    with pytest.raises(InputError, match="method='best'"):
+        BalancedPairs(method="best")(frame)
+    with pytest.raises(InputError, match="two different groups"):
+        BalancedPairs(groups=("a", "a"))(frame)
+    with pytest.raises(InputError, match="occurs twice"):
+        BalancedPairs()(pd.concat([frame, frame]))
+    with pytest.raises(InputError, match="no number"):
+        BalancedPairs(columns=["text"])(frame)
+
+
+def test_saved_pairs_tell_no_gender_unless_asked(tmp_path):
+    out = BalancedPairs()(labelled())
+    save_pairs(out, tmp_path / "pairs.tsv")
+    read = pd.read_csv(tmp_path / "pairs.tsv", sep="\t")
+    assert not [c for c in read if c.startswith(("gender", "profile"))]
+    assert sorted(read["docno"]) == sorted(out["docno"])
+    first = dict(zip(out["docno"], out["gender"]))
+    share = np.mean([first[docno] == "female" for docno in read["docno"][::2]])
+    assert 0.2 < share < 0.8  # the order does not tell it either
+    save_pairs(out, tmp_path / "labelled.tsv", keep_labels=True)
+    assert pd.read_csv(tmp_path / "labelled.tsv", sep="\t")["gender"].tolist() == out["gender"].tolist()
+    with pytest.raises(InputError, match="tab or line break"):
+        save_pairs(out.assign(text="a\tb"), tmp_path / "bad.tsv")
+
+
+# Training data
+
+
+def original(n=40):
+    topics = pd.DataFrame({"qid": [str(i) for i in range(n)], "query": [f"query {i}" for i in range(n)]})
+    return topics, pd.DataFrame({"qid": topics["qid"], "docno": [f"d{i}" for i in range(n)], "label": 1})
+
+
+@pytest.mark.parametrize("ratio", [0, 0.05, 0.25, 0.5, 1.0])
+def test_half_of_what_is_added_is_of_each_group(ratio):
+    pairs = BalancedPairs()(labelled())
+    topics, qrels = augment_balanced(*original(), pairs, ratio)
+    added = topics.iloc[40:]
+    assert len(added) == 2 * round(ratio * 40 / 2) == len(qrels) - 40
+    gender = dict(zip(pairs["qid"], pairs["gender"]))
+    genders = added["qid"].str.removeprefix("balanced-").map(gender)
+    assert (genders == "female").sum() == (genders == "male").sum() == len(added) / 2
+    assert set(qrels["qid"]) == set(topics["qid"]) and (qrels["label"] == 1).all()
+    assert list(topics.columns) == ["qid", "query"]
+    labelled_topics, _ = augment_balanced(*original(), pairs, ratio, keep_labels=True)
+    assert ratio == 0 or labelled_topics["gender"].iloc[40:].notna().all()
+
+
+def test_larger_ratios_add_to_smaller_ones_and_order_does_not_matter():
+    pairs = BalancedPairs()(labelled())
+    few, many = (set(augment_balanced(*original(), pairs, r)[0]["qid"]) for r in (0.25, 0.75))
+    assert few < many
+    assert set(augment_balanced(*original(), pairs.iloc[::-1], 0.25)[0]["qid"]) == few
+    assert set(augment_balanced(*original(), pairs, 0.25, seed=1)[0]["qid"]) != few
+
+
+def test_what_cannot_be_added():
+    pairs = BalancedPairs()(labelled())
+    for given, ratio, words in (
+        (pairs, -1, "ratio=-1"),
+        (pairs, 1.1, "at most 1,"),
+        (pairs.iloc[1:], 0.5, "match 0 has 1 rows"),
+    ):
+        with pytest.raises(InputError, match=words):
+            augment_balanced(*original(), given, ratio)
+    with pytest.raises(InputError, match="among the topics already"):
+        augment_balanced(*original(), pairs.assign(qid=[str(i) for i in range(40)]), 1.0, prefix="")
+
+
+# The choice of a ratio
+
+
+def test_the_papers_rule_and_the_other_one():
+    generator = np.random.default_rng(3)
+    base = generator.random(200)
+    values = {0: base, 0.15: base + generator.normal(0, 0.02, 200), 0.35: base - 0.03 + generator.normal(0, 0.02, 200)}
+    values[0.05] = base + generator.normal(0, 0.3, 200)  # so noisy that nothing is shown, a loss neither
+    choice = choose_ratio(values, {0: {"ARaB@10": 0.07}, 0.35: {"ARaB@10": 0.05}}, margin=0.01)
+    table = choice.table.set_index("ratio")
+    assert choice.table["ratio"].tolist() == [0, 0.05, 0.15, 0.35]
+    assert choice.chosen == 0.15 and choice.noninferior == 0.0
+    for ratio in (0.05, 0.15, 0.35):
+        test = stats.ttest_rel(values[ratio], base)
+        assert table.loc[ratio, "t"] == pytest.approx(test.statistic) and table.loc[ratio, "p"] == pytest.approx(test.pvalue)
+        one_sided = stats.ttest_1samp(values[ratio] - base, -0.01, alternative="greater").pvalue
+        assert table.loc[ratio, "p_noninferior"] == pytest.approx(one_sided)
+        other = stats.ttest_1samp(values[ratio] - base, 0.01, alternative="less").pvalue
+        assert table.loc[ratio, "p_equivalent"] == pytest.approx(max(one_sided, other))
+    assert table["loss"].tolist() == [False, False, False, True]
+    assert table["ARaB@10"].tolist()[0] == 0.07 and np.isnan(table["ARaB@10"].tolist()[1])
+    axes = choice.plot(measure="MRR@10")
+    assert len(axes.figure.axes) == 2
+    plt.close(axes.figure)
+    quiet = choose_ratio({ratio: values[ratio] for ratio in (0, 0.15)})
+    assert quiet.noninferior == 0.15
+    plt.close(quiet.plot().figure)
+
+
+def test_a_gain_is_no_loss():
+    base = np.linspace(0, 1, 50)
+    assert choose_ratio({0: base, 0.1: base + 0.1}).chosen == 0.1
+    assert choose_ratio({0: base, 0.1: base - 0.1}).chosen == 0.0
+
+
+def test_values_of_other_queries_are_refused():
+    with pytest.raises(InputError, match="ratio 0"):
+        choose_ratio({0.1: [1.0, 2.0]})
+    with pytest.raises(InputError, match="each of the original's 2"):
+        choose_ratio({0: [1.0, 2.0], 0.1: [1.0]})
+    one, other = pd.Series([0.1, 0.2, 0.4], index=["a", "b", "c"]), pd.Series([0.4, 0.2, 0.1], index=["c", "b", "a"])
+    assert choose_ratio({0: one, 0.1: other}).table["difference"].tolist() == [0, 0]
+    with pytest.raises(InputError, match="same queries"):
+        choose_ratio({0: one, 0.1: other.rename({"a": "z"})})
+    for options, words in (({"margin": 0}, "margin"), ({"level": 2}, "level")):
+        with pytest.raises(InputError, match=words):
+            choose_ratio({0: one}, **options)
+
+
+# The trade at query time
+
+
+def run():
+    texts = ["he and his son", "people", "a sea", "her sister", "tea"]
+    frame = pd.DataFrame({"qid": ["1", "1", "1", "2", "2"], "docno": list("abcde"), "text": texts})
+    return frame.assign(score=[3.0, 2.5, 1.0, 0.2, 0.1], query="x")
+
+
+def test_the_trade_in_numbers():
+    out = NeutralReranker(0.25)(run()).set_index("docno")
+    # Relevance 1, .75, 0; bias ln 4, 0, 0 -> 1, 0, 0. Of the second query 1, 0 and 1, 0.
+    expected = {"a": 0.75 - 0.25, "b": 0.75 * 0.75, "c": 0.0, "d": 0.75 - 0.25, "e": 0.0}
+    assert out["score"].to_dict() == pytest.approx(expected)
+    assert out.loc["a", "bias"] == pytest.approx(np.log(4)) and out.loc["a", "score_0"] == 3.0
+    assert out.loc["b", "rank"] == 0 and out.loc["a", "rank"] == 1
+    raw = NeutralReranker(0.5, normalise=None, method="tc")(run()).set_index("docno")
+    assert raw["score"].to_dict() == pytest.approx({"a": 0.0, "b": 1.25, "c": 0.5, "d": -0.9, "e": 0.05})
+    same = NeutralReranker(0.0)(run())
+    assert same["docno"].tolist() == list("abcde")
+    given = NeutralReranker(1.0, bias="known")(run().drop(columns="text").assign(known=[0.0, -1, 0, 0, 0]))
+    assert given[given["qid"] == "1"]["docno"].tolist() == ["c", "a", "b"]
+
+
+def test_lists_of_one_scale():
+    values = np.array([2.0, 4.0, 9.0])
+    assert normalised(values, "zscore").mean() == pytest.approx(0) and normalised(values, "zscore").std() == pytest.approx(1)
+    assert normalised(np.full(3, 7.0), "zscore").tolist() == normalised(np.full(3, 7.0), "minmax").tolist() == [0, 0, 0]
+    assert normalised(values, None).tolist() == values.tolist()
+
+
+def test_what_cannot_be_traded():
+    for stage, words in ((NeutralReranker(2), "strength=2"), (NeutralReranker(normalise="rank"), "normalise='rank'")):
+        with pytest.raises(InputError, match=words):
+            stage(run())
+    empty = NeutralReranker()(run().iloc[:0])
+    assert len(empty) == 0 and list(empty.columns) == list(NeutralReranker()(run()).columns)

@@ -1,0 +1,137 @@
+"""Labels of queries: rules, a fitted head against scikit-learn's own, functions, folders, and the annotated queries."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.gender.query_gender import LABELS, GenderClassifier, QueryGender, by_words, read_gender_queries
+
+
+class Letters:
+    """An encoder that counts letters."""
+
+    model = "letters"
+
+    def encode_queries(self, texts):
+        return np.array([[text.count(letter) for letter in "fmno"] for text in texts], dtype=float).reshape(len(texts), 4)
+
+
+def annotated(n=30, seed=0):
+    generator = np.random.default_rng(seed)
+    labels = generator.choice(list(LABELS), size=n * 4)
+    texts = [label[0] * 3 + "".join(generator.choice(list("fmnox"), size=3)) for label in labels]
+    return texts, labels.tolist()
+
+
+def topics():
+    return pd.DataFrame({"qid": ["1", "2", "3", "4"], "query": ["her age", "his wife", "he is", "sea"]})
+
+
+def test_words():
+    out = QueryGender()(topics())
+    assert out["gender"].tolist() == ["female", "other", "male", "neutral"]
+    assert out[[f"gender_{label}" for label in LABELS]].sum(axis=1).tolist() == [1, 1, 1, 1]
+    assert list(out.columns[:2]) == ["qid", "query"]
+    documents = QueryGender(text_attr="text")(pd.DataFrame({"docno": ["d"], "text": ["the king and his brother"]}))
+    assert documents["gender"].tolist() == ["male"]
+    with pytest.raises(InputError, match="needs f and m"):
+        by_words(["a"], {"old": ["elder"]})
+
+
+def test_the_fitted_head_is_scikit_learns():
+    from sklearn.linear_model import LogisticRegression
+
+    texts, labels = annotated()
+    fitted = GenderClassifier(Letters(), strength=2.0).fit(texts, labels)
+    peer = LogisticRegression(C=2.0, max_iter=1000).fit(Letters().encode_queries(texts), labels)
+    order = [list(peer.classes_).index(label) for label in fitted.labels]
+    expected = peer.predict_proba(Letters().encode_queries(texts))[:, order]
+    np.testing.assert_allclose(fitted.probabilities(texts), expected, atol=1e-9)
+    assert fitted.labels == LABELS
+    out = QueryGender(fitted)(pd.DataFrame({"qid": ["1"], "query": ["ffff"]}))
+    assert out["gender"].tolist() == ["female"] and out["gender_female"][0] == pytest.approx(fitted.probabilities(["ffff"])[0, 0])
+
+
+def test_two_labels_alone():
+    from sklearn.linear_model import LogisticRegression
+
+    texts, labels = ["fff", "ffm", "mmm", "mmf"] * 5, ["f", "f", "m", "m"] * 5
+    fitted = GenderClassifier(Letters()).fit(texts, labels)
+    peer = LogisticRegression(C=3.0, max_iter=1000).fit(Letters().encode_queries(texts), labels)
+    np.testing.assert_allclose(fitted.probabilities(texts), peer.predict_proba(Letters().encode_queries(texts)), atol=1e-9)
+    out = QueryGender(fitted)(topics().assign(query="ff"))
+    assert (out[["gender_neutral", "gender_other"]] == 0).all(axis=None)
+
+
+def test_cross_validation_counts_by_label():
+    texts, labels = annotated()
+    table = GenderClassifier(Letters()).cross_validate(texts, labels, folds=4).set_index("label")
+    assert table.loc["all", "n"] == 120 and table.index.tolist() == ["all", *LABELS]
+    weighted = (table.loc[list(LABELS), "n"] * table.loc[list(LABELS), "accuracy"]).sum() / 120
+    assert table.loc["all", "accuracy"] == pytest.approx(weighted)
+    assert ((table["low"] <= table["accuracy"]) & (table["accuracy"] <= table["high"])).all()
+    assert table.loc["all", "accuracy"] > 0.7
+    with pytest.raises(InputError, match="use fewer folds"):
+        GenderClassifier(Letters()).cross_validate(["f", "m"] * 2, ["f", "m"] * 2, folds=5)
+
+
+def test_folders(tmp_path):
+    texts, labels = annotated()
+    fitted = GenderClassifier(Letters()).fit(texts, labels)
+    fitted.save(tmp_path / "head")
+    loaded = GenderClassifier.load(tmp_path / "head", encoder=Letters())
+    assert loaded == fitted and loaded.labels == fitted.labels
+    assert QueryGender(loaded) == QueryGender(fitted)
+    np.testing.assert_array_equal(loaded.probabilities(texts), fitted.probabilities(texts))
+    assert fitted != GenderClassifier(Letters()).fit(texts[:60], labels[:60])
+    with pytest.raises(InputError, match="exists already"):
+        fitted.save(tmp_path / "head")
+    with pytest.raises(InputError, match="holds no saved classifier"):
+        GenderClassifier.load(tmp_path)
+    for call in (lambda c: c.save(tmp_path / "x"), lambda c: c.probabilities(["a"])):
+        with pytest.raises(InputError, match="must be called first"):
+            call(GenderClassifier(Letters()))
+
+
+def test_functions():
+    out = QueryGender(lambda texts: ["f" if "her" in text else "neutral" for text in texts])(topics())
+    assert out["gender"].tolist() == ["female", "neutral", "neutral", "neutral"]
+    table = QueryGender(lambda texts: np.tile([0.1, 0.2, 0.3, 0.4], (len(texts), 1)))(topics())
+    assert table["gender"].tolist() == ["other"] * 4 and table["gender_male"].tolist() == [0.2] * 4
+    for function, words in (
+        (lambda texts: ["x"] * len(texts), "label 'x'"),
+        (lambda texts: ["f"], "not a label each"),
+        (lambda texts: np.ones((len(texts), 4)), "sum to 1"),
+    ):
+        with pytest.raises(InputError, match=words):
+            QueryGender(function)(topics())
+    with pytest.raises(InputError, match="labeller='bert'"):
+        QueryGender("bert")(topics())
+
+
+def test_labels_that_cannot_be_learned():
+    for texts, labels, words in (
+        (["a"], ["f", "m"], "1 texts and 2 labels"),
+        (["a", "b"], ["f", "q"], "label 'q'"),
+        (["a", "b"], ["f", "female"], "same label"),
+    ):
+        with pytest.raises(InputError, match=words):
+            GenderClassifier(Letters()).fit(texts, labels)
+
+
+def test_an_empty_frame():
+    empty = QueryGender()(topics().iloc[:0])
+    assert len(empty) == 0 and list(empty.columns) == list(QueryGender()(topics()).columns)
+
+
+def test_the_annotated_queries(shared_data, tmp_path):
+    frame = read_gender_queries(shared_data / "gender" / "rekabsaz_schedl_2020" / "queries_gender_annotated.csv")
+    assert frame["gender"].value_counts().to_dict() == {"neutral": 1765, "male": 1202, "female": 742, "other": 41}
+    assert frame["qid"].is_unique and (frame["query"].str.len() > 0).all()
+    assert frame["query"].str.contains(",").any()
+    right = (QueryGender()(frame.drop(columns="gender"))["gender"] == frame["gender"]).mean()
+    assert right == pytest.approx(0.48, abs=0.02)  # the figure of the class' documentation
+    (tmp_path / "bad.csv").write_text("1,a query,f\n2,no label\n")
+    with pytest.raises(InputError, match="line 2"):
+        read_gender_queries(tmp_path / "bad.csv")
