@@ -1,0 +1,152 @@
+"""The programs on swapped documents and on Tables 1 to 4: from end to end in miniature, their measures against brute force."""
+
+import json
+import runpy
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pyterrier_debias.audit.first_stage import pisa_installed
+from pyterrier_debias.gender.counting import count_words
+from tests import tiny_models
+from tests.conftest import ROOT
+
+FOLDER = ROOT / "examples" / "gender_bias"
+needs_pisa = pytest.mark.skipif(not pisa_installed(), reason="PISA is not installed")
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run a program; gives its exit status and what it printed."""
+
+    def with_options(program, *options):
+        monkeypatch.setattr(sys, "argv", [program, *map(str, options)])
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(FOLDER / program), run_name="__main__")
+        return ended.value.code, capsys.readouterr()
+
+    return with_options
+
+
+# Swapped documents
+
+
+def test_swapped_documents_in_miniature(tmp_path, run):
+    rows = [
+        ("who is her son", "he is a son of the river", "she is a daughter of the river", "Male → Female"),
+        ("river", "his blue river", "a blue river", "Male → Neutral"),
+        ("the old king", "the old king works", "the old queen works", "Male → Female"),
+        ("river", None, "a river", "Male → Neutral"),
+    ]
+    columns = ["Query", "original_Doc", "transformed_Doc", "transformation"]
+    pd.DataFrame(rows, columns=columns).to_csv(tmp_path / "pairs.tsv", sep="\t", index=False)
+    model = tiny_models.build_sentence_transformer(tmp_path / "model")
+    code, printed = run("swapped.py", "--documents", tmp_path / "pairs.tsv", "--models", model, "--out", tmp_path / "out")
+    assert code == 0, printed.err
+    written = pd.read_csv(tmp_path / "out" / "written.csv").set_index(["ranker", "direction"])
+    assert written["pairs"].tolist() == [2, 1, 2, 1]
+    swapped = pd.read_csv(tmp_path / "out" / "swapped.csv")
+    assert swapped["direction"].tolist() == ["Male to Female"] * 2
+    # "king" is in the query and leaves the document, "he" and "son": one of the two documents loses a word that was asked for.
+    bm25 = written.loc[("BM25", "Male to Female")]
+    assert bm25["difference"] < 0 and bm25["higher"] == 0
+    code, printed = run("swapped.py", "--documents", tmp_path / "nothing.tsv", "--out", tmp_path / "out")
+    assert code == 2 and "cannot be read" in printed.err
+
+
+# Tables
+
+
+def world(folder):
+    """A collection on disk: queries about persons and things, with passages of either gender."""
+    generator = np.random.default_rng(0)
+    things = ["bridge", "river", "engine", "market", "signal", "harbour", "doctor", "nurse"]
+    who = {"female": ("she", "her", "woman"), "male": ("he", "his", "man"), "neutral": ("it", "its", "ship")}
+    corpus, queries, qrels = [], [], []
+    for i in range(90):
+        gender, thing = list(who)[i % 3], things[i % 8]
+        words = [*who[gender], *generator.choice(["city", "works", "built", "lives", "old", "red"], 3)]
+        corpus.append({"_id": f"d{i}", "title": "", "text": f"the {thing} {' '.join(words)} number{i}"})
+        queries.append({"_id": f"q{i}", "text": f"what is the {thing} {who[gender][0]} number{i}"})
+        qrels.append(f"q{i}\td{i}\t1")
+    folder.mkdir()
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in corpus))
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(qrels) + "\n")
+    lexicon = {"place": ["city", "harbour", "market", "bridge"], "doing": ["works", "built", "lives"], "look": ["old", "red"]}
+    lines = ["%", *(f"{i + 1}\t{name}" for i, name in enumerate(lexicon)), "%"]
+    lines += [f"{word}\t{i + 1}" for i, words in enumerate(lexicon.values()) for word in words]
+    (folder / "words.dic").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+SMALL = {
+    "layers": None, "dropout": 0.0, "triples": 4, "batch_size": 4, "depth": 5, "test_depth": 6, "queries": 24, "train_queries": 20,
+    "max_length": 32, "ratios": [0.2], "seeds": 1, "draws": 50, "labeller": "words",
+}  # fmt: skip
+
+
+@needs_pisa
+def test_tables_in_miniature(tmp_path, run):
+    data, out, config = world(tmp_path / "data"), tmp_path / "out", tmp_path / "small.json"
+    model = tiny_models.build_sentence_transformer(tmp_path / "model")
+    config.write_text(json.dumps(SMALL))
+    small = "--dataset", data, "--lexicon", data / "words.dic", "--config", config, "--model", model, "--out", out
+    code, printed = run("tables.py", "--estimate", *small)
+    assert code == 0 and "arms on this machine" in printed.out, printed.err
+    code, printed = run("tables.py", *small)
+    assert code == 0, printed.err
+    summary = pd.read_csv(out / "summary.csv").set_index("arm")
+    rivals = ["bias-aware negatives", "bias-aware loss", "adversarial", "swapped", "neutral re-ranking"]
+    arms = ["original", "balanced 0.2", *rivals]
+    assert summary.index.tolist() == arms
+    assert summary[["RR@10", "NFaiRR@10"]].stack().between(0, 1).all()
+    table = pd.read_csv(out / "table_1.csv")
+    assert table["ratio"].tolist() == [0, 0.2] and table["effectiveness"].iloc[0] == pytest.approx(summary["RR@10"].iloc[0])
+    differences = pd.read_csv(out / "differences.csv").set_index(["arm", "measure"])
+    own = summary.loc["swapped"] - summary.loc["original"]
+    for measure in ("RR@10", "ARaB_tf@10", "gap@10"):
+        assert differences.loc[("swapped", measure), "difference"] == pytest.approx(own[measure], abs=1e-9)
+    assert {"table_1.png", "balance.png", "results.md"} <= {path.name for path in out.iterdir()}
+    matching = pd.read_csv(out / "matching.csv").iloc[0]
+    assert matching["female"] > 0 and matching["matches"] == min(matching["female"], matching["male"])
+
+    # ARaB of the original arm by the nested means of its definition.
+    rows = pd.read_csv(out / "arms" / "original-1" / "rows.csv").set_index("qid")
+    ranking = pd.read_csv(out / "arms" / "original-1" / "run.csv.gz").sort_values("rank")
+    texts = {row["_id"]: row["text"] for row in map(json.loads, (data / "corpus.jsonl").read_text().splitlines())}
+    neutral = rows[rows["ARaB_tf@10"].notna()]
+    assert 0 < len(neutral) < len(rows)
+    for qid, values in neutral.iterrows():
+        counts = count_words([texts[docno] for docno in ranking[ranking["qid"] == qid]["docno"]])[:10]
+        lean = np.log1p(counts[:, 0]) - np.log1p(counts[:, 1])
+        nested = np.mean([lean[:t].mean() for t in range(1, len(lean) + 1)])
+        assert values["ARaB_tf@10"] == pytest.approx(nested, abs=1e-9)
+        assert values["abs_ARaB_tf@10"] == pytest.approx(abs(nested), abs=1e-9)
+
+    code, printed = run("tables.py", "--triples", 16, *small)
+    assert code == 2 and "another triples" in printed.err
+
+
+def test_what_a_user_may_get_wrong(tmp_path, run):
+    for options, words in (
+        ((), "give --data FOLDER"),
+        (("--data", tmp_path), "lacks msmarco_dev_small"),
+        (("--data", tmp_path, "--arms", "magic"), "'magic' is not known"),
+    ):
+        code, printed = run("tables.py", "--out", tmp_path / "out", *options)
+        assert code == 2 and words in printed.err
+
+
+def test_the_papers_configuration_names_settings_that_there_are():
+    content = json.loads((FOLDER / "msmarco.json").read_text())
+    before = list(sys.path)
+    try:
+        settings = runpy.run_path(str(FOLDER / "tables.py"))["Settings"]
+    finally:
+        sys.path[:] = before
+    assert set(content) <= set(settings.__dataclass_fields__)
