@@ -6,7 +6,6 @@ card belongs to its author and stays.
 
 from __future__ import annotations
 
-import html
 import math
 import re
 from pathlib import Path
@@ -197,8 +196,8 @@ def _evaluation(result: AuditResult, findings: pd.DataFrame) -> dict[str, Any] |
 
 def _plain(text: Any) -> str:
     """Data as a cell or a sentence of Markdown: one line, no markup of its own."""
-    text = html.escape(" ".join(str(text).split()), quote=False)
-    return re.sub(r"([\\`*_\[\]|~])", r"\\\1", text)
+    text = " ".join(str(text).split()).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([\\`*_\[\]|~]|^[>#+-])", r"\\\1", text)
 
 
 def _body(result: AuditResult, findings: pd.DataFrame, system: str | None) -> str:
@@ -250,7 +249,7 @@ def _table(rows: pd.DataFrame, marks: dict[str, str], several: bool) -> str:
             ([_plain(row["system"])] if several else [])
             + [_plain(row["bias"]), _plain(row["measure"]), _plain(row["group"])]
             + [f"**{value}**" if row["primary"] and value else value, interval(row["low"], row["high"])]
-            + [number(row["noise_floor"]), str(row["n"] or ""), html.escape(probability(row["p_corrected"]))]
+            + [number(row["noise_floor"]), str(row["n"] or ""), probability(row["p_corrected"])]
             + [marks.get(row["convention"], "")]
         )
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.audit.costs import change_interval, non_inferiority, size_interval
+from pyterrier_debias.audit.costs import bias_verdict, change_interval, leaves_out_zero, non_inferiority, size_interval
 from pyterrier_debias.audit.result import AuditResult
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.findings import p_text
@@ -23,7 +23,6 @@ COLUMNS = [
     "kind", "system", "bias", "measure", "group", "before", "after", "change", "low", "high", "size_change", "size_low",
     "size_high", "p", "p_corrected", "p_equivalent", "n", "seeds", "verdict", "text",
 ]  # fmt: skip
-_SMALLER, _LARGER, _OPEN = "smaller", "larger", "no change shown"
 _KEPT, _LOST, _UNCLEAR = "kept", "lost", "not ruled out"
 
 
@@ -37,8 +36,8 @@ class Comparison:
             ``low``, ``high``; of biases ``size_change`` with ``size_low`` and ``size_high``, the change of the figure's distance
             from 0. ``p``: of biases the paired t-test of no change, of costs the non-inferiority test; ``p_corrected`` over the
             rows of a kind (Holm); ``p_equivalent``: TOST with the same margin; all three with one training seed only. ``n``
-            queries, ``seeds``, ``verdict`` (biases: smaller, larger, no change shown; costs: kept, lost, not ruled out),
-            ``text``.
+            queries, ``seeds``, ``verdict`` (biases: smaller or larger where both intervals leave out 0, else no change shown;
+            costs: kept, lost, not ruled out), ``text``.
         margin: The loss of effectiveness that does not matter.
         dataset: What both were audited on.
         notes: What differs between the audits.
@@ -289,16 +288,19 @@ def _bias_rows(
         change = change_interval(*both, draws=draws, seed=seed)
         size = size_interval(*both, draws=draws, seed=seed)
         p = paired_t(both[0][0], both[1][0]).p if max(map(len, both)) == 1 else float("nan")
-        verdict = _SMALLER if size.high < 0 else _LARGER if size.low > 0 else _OPEN
+        verdict = bias_verdict(change, size)
         row = _row(
             "bias", pair, key, *both, change=change.estimate, low=change.low, high=change.high, p=p, verdict=verdict,
             size_change=size.estimate, size_low=size.low, size_high=size.high,
         )  # fmt: skip
         told = {
-            _SMALLER: f"the bias became smaller, by {-size.estimate:.3f} [{-size.high:.3f}, {-size.low:.3f}]",
-            _LARGER: f"the bias became larger, by {size.estimate:.3f} [{size.low:.3f}, {size.high:.3f}]",
-            _OPEN: f"no change in its size is shown ({size.estimate:+.3f} [{size.low:+.3f}, {size.high:+.3f}])",
+            "smaller": f"the bias became smaller, by {-size.estimate:.3f} [{-size.high:.3f}, {-size.low:.3f}]",
+            "larger": f"the bias became larger, by {size.estimate:.3f} [{size.low:.3f}, {size.high:.3f}]",
+            "no change shown": "it changed" if (shown := leaves_out_zero(change)) else "no change is shown",
         }[verdict]
+        if verdict == "no change shown":
+            told += f" ({change.estimate:+.3f} [{change.low:+.3f}, {change.high:+.3f}])"
+            told += ", but no change of its size is shown" if shown else ""
         row["text"] = f"{_figure(row)}: {told}; {_over(row)}{'' if np.isnan(p) else f', change p = {p_text(p)}'}."
         rows.append(row)
     return rows

@@ -102,8 +102,8 @@ def change_interval(before: np.ndarray, after: np.ndarray, *, level: float = 0.9
 def size_interval(before: np.ndarray, after: np.ndarray, *, level: float = 0.95, draws: int = 2000, seed: int = 0) -> Interval:
     """Interval of the change in size of a bias, \\|mean after\\| - \\|mean before\\|, by the same bootstrap.
 
-    A bias that changes its sign has not grown by the whole difference. The size has a corner at 0, where the bootstrap covers
-    less well.
+    A bias that changes its sign has not grown by the whole difference. The size has a corner at 0: the size of a mean of noise
+    is never 0, so that one that was exactly 0 before seems to grow. Look at :func:`change_interval` too.
 
     Args:
         before: Shape [seeds, n]; one row only stands for every seed.
@@ -131,6 +131,42 @@ def size_interval(before: np.ndarray, after: np.ndarray, *, level: float = 0.95,
     seeds = max(len(before), len(after))
     both = np.stack([np.broadcast_to(v, (seeds, v.shape[1])) for v in (before, after)], axis=-1)
     return two_level_interval(both, lambda m: np.abs(m[..., 1]) - np.abs(m[..., 0]), draws=draws, level=level, seed=seed)
+
+
+def leaves_out_zero(interval: Interval) -> bool:
+    """Whether an interval shows that something is not 0.
+
+    Args:
+        interval: Any interval.
+
+    Returns:
+        True where both ends lie on one side of 0.
+    """
+    return bool(interval.low > 0 or interval.high < 0)
+
+
+def bias_verdict(change: Interval, size: Interval) -> str:
+    """Has a bias become smaller or larger?
+
+    Both intervals must leave out 0. The size alone will not do: a mean of noise is never exactly 0, so that a size that was 0
+    could only grow. Nor will the signed change: a bias may turn round and be as large as before.
+
+    Args:
+        change: Of the figure, from :func:`change_interval`.
+        size: Of its distance from 0, from :func:`size_interval`.
+
+    Returns:
+        ``'smaller'``, ``'larger'`` or ``'no change shown'``.
+
+    Example:
+        >>> bias_verdict(Interval(0.2, 0.1, 0.3, 0.95, 9), Interval(-0.2, -0.3, -0.1, 0.95, 9))
+        'smaller'
+        >>> bias_verdict(Interval(0.2, -0.1, 0.5, 0.95, 9), Interval(0.2, 0.01, 0.5, 0.95, 9))
+        'no change shown'
+    """
+    if not leaves_out_zero(change) or not leaves_out_zero(size):
+        return "no change shown"
+    return "smaller" if size.estimate < 0 else "larger"
 
 
 def on_front(bias: Sequence[float], effectiveness: Sequence[float]) -> np.ndarray:

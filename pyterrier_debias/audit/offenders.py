@@ -29,7 +29,7 @@ def worst_queries(
     Returns:
         One row a figure and query, largest contribution first: ``system``, ``bias``, ``measure``, ``group``, ``qid``, ``query``
         (empty where unknown), ``value``, ``contribution`` (in the figure's unit), ``share`` (of the figure; NaN where that is 0).
-        The contributions of a large enough ``n`` sum to the figure.
+        Queries that contribute 0 are left out. The contributions of a large enough ``n`` sum to the figure.
 
     Example:
         >>> found = pd.DataFrame({"system": ["m"], "bias": "position", "measure": "nDCG@10", "group": "rotated - original",
@@ -49,12 +49,14 @@ def worst_queries(
         if own is None:
             continue
         own = own.dropna(subset=["value"]).drop_duplicates("qid")
+        m = len(own)
         values, figure = own["value"].to_numpy(dtype=float), row["value"]
         if not len(values) or not np.isclose(values.mean(), figure, rtol=1e-6, atol=1e-9):
             continue
+        own, values = own[values != 0], values[values != 0]
         pushed = values * np.sign(figure) if figure else np.abs(values)
         order = np.lexsort((own["qid"].to_numpy(dtype=object).astype(str), -pushed))[:n]
-        contribution = values[order] / len(values)
+        contribution = values[order] / m
         kept = own.iloc[order].reset_index(drop=True)
         with np.errstate(over="ignore"):  # a figure may be all but 0
             share = contribution / figure if figure else np.full(len(order), np.nan)

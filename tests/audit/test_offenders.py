@@ -24,7 +24,7 @@ def test_contributions_of_all_queries_sum_to_the_figure(values):
     found, rows = figure(values)
     table = worst_queries(found, rows, n=len(values))
     assert table["contribution"].sum() == pytest.approx(found["value"][0], abs=1e-12)
-    assert len(table) == len(values)
+    assert len(table) == sum(v != 0 for v in values)
 
 
 def test_the_order_is_that_of_the_push():
@@ -40,6 +40,12 @@ def test_ties_and_zeros():
     assert worst_queries(*figure([0.2, 0.2, 0.2]))["qid"].tolist() == ["q0", "q1", "q2"]
     table = worst_queries(*figure([0.5, -0.5]))
     assert table["share"].isna().all() and table["contribution"].tolist() == [0.25, -0.25]
+
+
+def test_queries_that_contribute_nothing_are_left_out():
+    table = worst_queries(*figure([0.0, -0.4, 0.0, 0.0]))
+    assert table["qid"].tolist() == ["q1"] and table["contribution"].tolist() == [-0.1] and table["share"].tolist() == [1.0]
+    assert worst_queries(*figure([0.0, 0.0])).empty
 
 
 def test_figures_that_are_no_mean_of_their_values_have_no_shares():
