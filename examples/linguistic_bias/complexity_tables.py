@@ -1,0 +1,139 @@
+"""How effectiveness goes with complexity for rankers as they come: Tables 1 and 2 and Figure 1 of Cheng and Amiri (NAACL 2025).
+
+    python examples/linguistic_bias/complexity_tables.py --dataset nfcorpus --dataset fiqa_subset --out complexity
+
+measures rankers that nobody trains here: BM25, the runs that a collection brings, all-MiniLM-L6-v2 and its first layers, late
+interaction (ColBERT) over all-MiniLM-L6-v2's vectors of words, and a T5 ranker where `--t5 FOLDER` names one. Bi-encoders search
+the whole collection, and re-rank BM25's candidates beside it; late interaction and T5 re-rank. For each there are mean, standard
+deviation and coefficient of variation of nDCG@10, the slope on complexity with and without controls, thirds by complexity, each
+index of complexity by itself, and the curve with its band.
+
+`--multi FOLDER` names a trained multi-vector model. Without it there is a projection drawn at random over MiniLM's vectors of
+words: late interaction, but not ColBERT. Settings and `--config` are those of equalize.py; `--seeds` does not matter, nothing is
+drawn but queries. A collection's test queries are used alone, or with training queries that were set aside (see there).
+
+What it cannot tell: whether wording is the cause; the needs behind complex queries may be the difficult ones (see
+WordingSensitivity).
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from reporting import CONTROLS
+from study import MEASURES, USES, Settings, Source, complexity_of, encoded_rows, new_ranker, of_run, opened, parser, sizes
+from workshop import keep_layers, program, read_settings, same_run, write_results
+
+from pyterrier_debias import BiEncoder, Disparity, MultiVector, T5Reranker, plots
+from pyterrier_debias.audit.models import find_model
+from pyterrier_debias.collections.base import provided
+
+NOTES = [
+    "mean, sd, cv: of nDCG@10 over queries, Student's 95 % intervals on influence values; groups are thirds by complexity; all "
+    "datasets: macro mean of their statistics.",
+    "tests: slope for one standard deviation of complexity given the length of the query and the logarithm of the number of "
+    "relevant documents, HC3 interval, p by permutation; uncontrolled: without the controls.",
+    "indices: each index of complexity by itself, given the controls; p_corrected: Holm over the indices of a ranker.",
+    "A collection's own runs were made over its whole corpus, of which only a sample may be here.",
+]
+
+
+def reranked(ranker: Any, source: Source) -> pd.DataFrame:
+    """Measures of each query, BM25's candidates re-ranked."""
+    return of_run(ranker(source.dataset.text_loader()(source.candidates)), source, USES[1])
+
+
+def late_interaction(settings: Settings, folder: str | None, out: Path) -> tuple[str, MultiVector]:
+    """A trained multi-vector model, or one whose projection is drawn at random over MiniLM's vectors of words."""
+    if folder:
+        return f"multi-vector ({Path(folder).name})", MultiVector(folder, max_length=settings.max_length)
+    # The bare encoder: behind its pooling there are no vectors of words.
+    where = out / "encoder-whole"
+    if not where.is_dir():
+        keep_layers(find_model(settings.model, "bi").source, None, where)
+    return "late interaction, random projection", MultiVector(str(where), max_length=settings.max_length)
+
+
+def measured(sources: list[Source], settings: Settings, options: Any) -> pd.DataFrame:
+    """Measures of all rankers: ``name``, ``dataset``, ``use``, ``qid`` and the measures."""
+    parts = []
+    model = find_model(settings.model, "bi")
+    rankers = {model.name: BiEncoder(model.source, max_length=settings.max_length)}
+    if settings.layers is not None:
+        rankers[f"{model.name}, {settings.layers} layers"] = new_ranker(settings, options.out)
+    late_name, late = late_interaction(settings, options.multi, options.out)
+    others = {late_name: late} | ({f"T5 ({Path(options.t5).name})": T5Reranker(options.t5)} if options.t5 else {})
+    for source in sources:
+        runs = provided(source.dataset, "get_runs") or {}
+        for name, run in {"BM25": source.candidates, **{n: r for n, r in runs.items() if n != "bm25"}}.items():
+            parts.append(of_run(run, source, USES[0]).assign(name=name))
+        for name, ranker in rankers.items():
+            print(f"{source.name}: {name}", flush=True)
+            found = encoded_rows(ranker, "robust", None, [source], settings, None)
+            parts.append(found.drop(columns="model").assign(name=name))
+        for name, ranker in others.items():
+            print(f"{source.name}: {name}", flush=True)
+            parts.append(reranked(ranker, source).assign(name=name))
+    found = pd.concat(parts, ignore_index=True)
+    # One name for each use, since a disparity table knows systems only.
+    return found.assign(name=found["name"].where(found["use"] == USES[0], found["name"] + ", re-ranking"))
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--multi", metavar="FOLDER", help="a trained multi-vector (ColBERT) model")
+    options.add_argument("--t5", metavar="FOLDER", help="a T5 ranker")
+    options = options.parse_args()
+    settings = read_settings(options, Settings())
+    lessons, sources = opened(options, settings)
+    same_run(options.out, "complexity_tables", settings, [source.name for source in sources])
+    if options.estimate:
+        print("a minute or two for each thousand documents on one core")
+        return
+    values = measured(sources, settings, options)
+    measure = MEASURES[0]
+    tables: dict[str, pd.DataFrame] = {"sizes": sizes(lessons, sources)}
+    tests, indices, thirds = [], [], []
+    for source in sources:
+        own = values[values["dataset"] == source.name]
+        stage = complexity_of(settings)
+        stage.keep_indices = True
+        topics = source.topics.drop(columns="complexity").pipe(stage)
+        given = {"measures": [measure], "draws": settings.draws}
+        result = Disparity(controls=CONTROLS, indices=list(source.live), **given).evaluate(own, topics)
+        bare = Disparity(**given).evaluate(own, topics)
+        slope = bare.tests[bare.tests["test"] == "slope"].assign(test="slope, uncontrolled")
+        tests.append(pd.concat([result.tests, slope]).assign(dataset=source.name))
+        indices.append(result.indices.assign(dataset=source.name))
+        thirds.append(result.table)
+        shown = [n for n in dict.fromkeys(own["name"]) if not n.endswith("re-ranking") or "interaction" in n or "T5" in n][:6]
+        picture = Disparity(**given).evaluate(own[own["name"].isin(shown)], topics)
+        axes = plots.new_axes()
+        picture.plot_curve(axes, points=30, draws=min(settings.draws, 499))
+        axes.set_title(source.name, loc="left")
+        plots.save(axes.figure, options.out / f"figure_1_{source.name}.png", dpi=100)
+    spread = pd.concat(thirds, ignore_index=True)
+    tables["spread"] = spread[spread["group"] == "all"].drop(columns=["group", "measure", "complexity"])
+    if len(sources) > 1:
+        tables["over_datasets"] = over_datasets(values, sources)
+    tables["thirds"] = spread[spread["group"] != "all"].drop(columns=["measure"])
+    columns = ["dataset", "name", "test", "value", "low", "high", "p", "noise_floor", "n", "group"]
+    tables["tests"] = pd.concat(tests, ignore_index=True)[columns]
+    tables["indices"] = pd.concat(indices, ignore_index=True).drop(columns="measure")
+    title = f"Wording and rankers as they come: {', '.join(source.name for source in sources)}"
+    write_results(options.out, title, settings, tables, NOTES)
+
+
+def over_datasets(values: pd.DataFrame, sources: list[Source]) -> pd.DataFrame:
+    """The layout of Table 1: the macro mean over collections, for rankers that were measured on all of them."""
+    count = values.groupby("name", sort=False)["dataset"].nunique()
+    everywhere = values[values["name"].isin(count.index[count == len(sources)])]
+    known = pd.concat([source.topics[["qid", "complexity"]].assign(dataset=source.name) for source in sources])
+    table = Disparity(measures=[MEASURES[0]], draws=1)(everywhere.merge(known, on=["dataset", "qid"]))
+    table = table[(table["group"] == "all") & (table["dataset"] == "all datasets")]
+    return table.drop(columns=["group", "measure", "complexity", "dataset"])
+
+
+if __name__ == "__main__":
+    sys.exit(program(main))

@@ -1,0 +1,155 @@
+"""EqualizeIR and its rivals: Tables 1 to 3 and 5 to 8 and Figure 3 of Cheng and Amiri (NAACL 2025).
+
+    python examples/linguistic_bias/equalize.py --dataset nfcorpus --out equalize
+
+trains bi-encoders (the first three layers of all-MiniLM-L6-v2: the stock model is already better than what so little training
+reaches) on NFCorpus: plain, by EqualizeReranker with each of its four biased learners, and by rivals: reverse weighting by
+complexity, group DRO over thirds of complexity, focal weighting. A last rival needs no training: the plain ranker's scores less
+alpha times the weak learner's. All of them retrieve from the whole collection, as in the paper, and re-rank BM25's candidates.
+BM25 and the untrained start stand beside them.
+
+Reported are mean, standard deviation and coefficient of variation of nDCG@10 over queries, as in the paper, and beside them the
+slope of nDCG@10 on complexity with and without controls (the number of words of the query, the logarithm of the number of its
+relevant documents), because a spread between queries need not have to do with wording. Intervals draw seeds and queries.
+
+- Further collections (`--dataset fiqa_subset --dataset msmarco_trec_dl`) are tested without being trained on. Larger ones than
+  `max_documents` are re-ranked only.
+- `--config full.json` is near the paper's setting, on BEIR: `--train irds:beir/nfcorpus/train --dataset irds:beir/nfcorpus/test`.
+  The paper trains on each collection: one run a collection.
+- Arms can be made by several commands (`--arms`, `--seeds`); the last one, which names all of them, reads back what is there. A
+  run that was stopped goes on with the same command. `--estimate` says how long it takes.
+
+What it cannot tell: how long training to convergence fares, and what a larger model would do. Half of NFCorpus' queries have one
+or two words, whose complexity is little more than their number.
+"""
+
+import sys
+from collections.abc import Sequence
+
+import pandas as pd
+from reporting import Results
+from study import (
+    EQUALIZED,
+    USES,
+    WAYS,
+    Settings,
+    Study,
+    begin,
+    encoded_rows,
+    expected_seconds,
+    new_ranker,
+    of_run,
+    parser,
+    place_of,
+    sizes,
+)
+from workshop import minutes, program, read_settings, write_results
+
+#: The ranker that others are compared with, and the one that the paper is about.
+PLAIN, PAPERS = "plain", "Equalize, weaker model"
+#: What is made where nothing else is said.
+ARMS = [name for name in WAYS if name != "reverse weight, of the probability"]
+
+NOTES = [
+    "mean, sd, cv: of nDCG@10 over queries (sd with ddof 0, cv = sd / mean), with 95 % intervals from a bootstrap over seeds and "
+    "queries.",
+    "retrieved: the whole collection is searched; reranked: BM25's candidates; validated: retrieved, for validation queries.",
+    "slope: change of nDCG@10 with one standard deviation of complexity; given controls: length of the query and logarithm of "
+    "the number of relevant documents. Its interval draws seeds and queries; p: permutation, of the mean over seeds; share: of "
+    "the variance of nDCG@10 that complexity explains beyond the controls, and what chance alone gives. p_corrected: Holm.",
+    "changes: from plain training; p there: paired t-test of the slope given controls, p_corrected: Holm.",
+    "tests: EqualizeReranker with the weaker model against each other ranker; p: paired t-test over queries, of the means over "
+    "seeds; p_corrected: Bonferroni over the table.",
+    "learners: accuracy, biased accuracy: in which share of training pairs the robust and the biased model put the positive "
+    "higher, over the last half of the steps; biased mean: of the learner by itself, where it was measured; changes are from "
+    "plain training.",
+    "plain less weaker model: scores of the plain ranker less alpha times those of the weaker learner, without training.",
+]
+
+
+def with_rivals(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of trained rankers, with those of BM25, the untrained start, and the rival that needs no training."""
+    settings, seeds = study.settings, range(study.settings.seeds)
+    path = study.workshop.out / "untrained.csv"
+    if not path.is_file():
+        start = new_ranker(settings, study.workshop.out)
+        encoded_rows(start, "robust", study.lessons, study.sources, settings, None).to_csv(path, index=False)
+    untrained = pd.read_csv(path, dtype={"qid": str}).assign(ranker="untrained")
+    first = [of_run(source.candidates, source, use) for source in study.sources for use in USES[0 if source.complete else 1 :]]
+    fixed = pd.concat([untrained, *(part.assign(ranker="BM25", model="robust") for part in first)])
+    parts = [rows, *(fixed.assign(seed=seed) for seed in seeds)]
+    if {PLAIN, PAPERS} <= set(rows["ranker"]):
+        parts += [less_biased(study, seed, settings.alpha).assign(ranker="plain less weaker model") for seed in seeds]
+    return pd.concat(parts, ignore_index=True)
+
+
+def less_biased(study: Study, seed: int, alpha: float) -> pd.DataFrame:
+    """The plain ranker's scores less alpha times those of the weaker learner, over T: what EqualizeReranker tends to."""
+    parts = []
+    for source in study.sources:
+        plain, biased = study.encoded(PLAIN, seed, source), study.encoded(PAPERS, seed, source, "biased")
+        both = plain.less(biased, alpha / study.settings.biased_temperature)
+        parts.append(both.measured(source, study.settings.num_results))
+    return pd.concat(parts, ignore_index=True).assign(seed=seed, model="robust")
+
+
+def validation(rows: pd.DataFrame) -> pd.DataFrame:
+    """Mean nDCG@10 on validation queries, retrieved, by ranker and seed: does training beat its start?"""
+    seen = rows[(rows["use"] == "validated") & (rows["model"] == "robust")]
+    if seen.empty:
+        return pd.DataFrame({"ranker": []})
+    wide = seen.pivot_table(index="ranker", columns="seed", values="nDCG@10", sort=False)
+    return wide.rename(columns=lambda seed: f"seed {seed}").assign(mean=wide.mean(axis=1)).reset_index()
+
+
+def accuracies(study: Study, rankers: Sequence[str]) -> pd.DataFrame:
+    """In which share of training pairs robust and biased model put the positive higher, over the last half of the steps."""
+    rows = []
+    for ranker in rankers:
+        for seed in range(study.settings.seeds):
+            log = pd.read_json(study.workshop.folder(place_of(ranker, seed)) / "history.json")
+            log = log[log["biased_accuracy"].notna()]
+            last = log.tail(max(1, len(log) // 2))
+            rows.append({"ranker": ranker, **last[["accuracy", "biased_accuracy"]].mean()})
+    return pd.DataFrame(rows).groupby("ranker", sort=False).mean().reset_index()
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--arms", nargs="+", choices=WAYS, default=ARMS, help="which (default: all but the last)")
+    options = options.parse_args()
+    settings = read_settings(options, Settings())
+    study = begin(options, settings)
+    study.ways = {name: way for name, way in WAYS.items() if name in {PLAIN, PAPERS, *options.arms}}
+    arms = study.arms()
+    seconds = expected_seconds(study.workshop.open(arms), study.ways, study.lessons, settings, options.out)
+    print(f"{len(seconds)} of {len(arms)} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)
+    if options.estimate:
+        return
+    rows = with_rivals(study, study.workshop.carry_out(arms, seconds))
+    robust, biased = (rows[rows["model"] == model] for model in ("robust", "biased"))
+    order = ["BM25", "untrained", *study.ways, "plain less weaker model"]
+    robust = robust.sort_values("ranker", key=lambda names: names.map(order.index), kind="stable")
+    results = Results(robust, study.sources, settings.draws)
+    made = {name: learner for name, learner in EQUALIZED.items() if name in study.ways}
+    tables = {
+        "sizes": sizes(study.lessons, study.sources),
+        "validation": validation(robust),
+        "spread": results.spread(),
+        "over_datasets": results.over_datasets(),
+        "changes": results.changes(PLAIN),
+        "slopes": results.slopes(),
+        "thirds": results.groups(),
+        "tests": results.against(PAPERS),
+        "learners": results.learners(biased, made, accuracies(study, list(made)), PLAIN),
+    }
+    for use, dataset in results.cells:
+        results.curves(use, dataset, ["BM25", "untrained", PLAIN, PAPERS], options.out / f"curve_{dataset}_{use}.png")
+        results.curves(use, dataset, [PLAIN, *made], options.out / f"learners_{dataset}_{use}.png")
+    tables = {name: table for name, table in tables.items() if len(table)}
+    title = f"Equalizing over wording: {', '.join(source.name for source in study.sources)}"
+    write_results(options.out, title, settings, tables, NOTES)
+
+
+if __name__ == "__main__":
+    sys.exit(program(main))

@@ -1,0 +1,686 @@
+"""What the programs on wording share: collections, complexity, rankers, biased learners, measures. It is no program.
+
+Rankers are bi-encoders. What they make of a collection's documents and queries is kept as vectors with each arm, so that every
+ranker is measured twice from the same vectors: *retrieved* (exact search over all documents, as in the paper) and *reranked* (the
+candidates of BM25), and so that a ranker less a part of another one can be measured without encoding anything again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias import (
+    AddJudged,
+    BiEncoder,
+    Collection,
+    EqualizeReranker,
+    InputError,
+    LinguisticComplexity,
+    Training,
+    open_dataset,
+)
+from pyterrier_debias.audit.first_stage import first_stage
+from pyterrier_debias.collections.base import provided
+from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.files import write_whole
+from pyterrier_debias.linguistic.baselines import FocalReranker, GroupDROReranker, ReverseComplexity, weighted_probability
+from pyterrier_debias.linguistic.biased import BiasedData, BiasedLearner, FewerSteps, LessData, WeakerModel
+from pyterrier_debias.rankers.retriever import Retriever
+from pyterrier_debias.rankers.vectors import Vectors
+from pyterrier_debias.text import keyed_hash
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from workshop import Arm, Shared, Workshop, answerable, base_parser, draw, encoder_of, held, pace
+
+#: How a ranker is used.
+USES = ("retrieved", "reranked")
+#: What is measured; the first is what tables of spread and tests speak of.
+MEASURES = ("nDCG@10", "RR@10")
+#: The four biased learners, the paper's best first.
+LEARNERS = ("weaker_model", "less_data", "fewer_steps", "biased_data")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Shared):
+    """The numbers of a run; the defaults are the small setting.
+
+    Attributes:
+        train_queries: Training queries of a seed at most.
+        validation_queries: Queries on which plain training is compared with its start; no checkpoint is chosen on them.
+        similarity: ``'dot'`` or ``'cosine'``.
+        temperature: What the scores of robust and biased model together are divided by in training.
+        pooling: How the bi-encoder makes one vector, ``'mean'`` or ``'cls'``; None where the model brings its own.
+        max_length: Longest text in tokens, titles first.
+        negatives: ``'in_batch'``: other queries' documents are negatives too; ``'explicit'``: those that were drawn alone.
+        negatives_per_positive: Negatives that are drawn for a positive.
+        learning_rate: Peak rate.
+        weight_decay: AdamW's.
+        warmup: Share of the steps, or their number.
+        schedule: Of the learning rate.
+        alpha: Of EqualizeReranker.
+        biased_temperature: What biased scores are divided by.
+        learner_share: Of the data, or of the steps, for the learners that get less.
+        weak_layers: Layers of the weaker model; None for its own rule.
+        weak_model: Another model in its place, such as ``prajjwal1/bert-tiny``; empty for the ranker's own first layers.
+        gamma: Of FocalReranker.
+        dro_bins: Groups of like size, by complexity, for group DRO.
+        dro_step: Of group DRO.
+        index_set: Of LinguisticComplexity, or ``'paper'`` for its preset.
+        encode_dtype: In which what is measured is encoded; ``'bfloat16'`` is faster on a GPU, and on some processors.
+        measure_learners: Whether all biased learners are measured by themselves, or the weaker model alone.
+        max_documents: Larger collections are re-ranked only.
+        num_results: Documents that are retrieved.
+        split_seed: Of draws of queries.
+    """
+
+    dropout: float | None = 0.0
+    batch_size: int = 16
+    triples: int = 960
+    depth: int = 50
+    queries: int = 600
+    train_queries: int = 1000
+    validation_queries: int = 100
+    similarity: str = "cosine"
+    temperature: float = 0.05
+    pooling: str | None = "mean"
+    max_length: int = 64
+    negatives: str = "in_batch"
+    negatives_per_positive: int = 1
+    learning_rate: float = 1e-4
+    weight_decay: float = 0.01
+    warmup: float = 0.1
+    schedule: str = "linear"
+    alpha: float = 0.1
+    biased_temperature: float = 1.0
+    learner_share: float = 0.2
+    weak_layers: int | None = 1
+    weak_model: str = ""
+    gamma: float = 2.0
+    dro_bins: int = 3
+    dro_step: float = 0.01
+    index_set: str = "table4"
+    encode_dtype: str = "float32"
+    measure_learners: bool = False
+    max_documents: int = 10_000
+    num_results: int = 100
+    split_seed: int = 1
+
+    POSITIVE: ClassVar[tuple[str, ...]] = (*Shared.POSITIVE, "train_queries", "max_documents", "num_results")
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """The options that all programs have."""
+    parser = base_parser(doc, Settings())
+    parser.add_argument(
+        "--dataset", action="append", required=True, metavar="SPEC",
+        help="folder or irds: id to test on; may be given again. The first is trained on, too, if --train names no other",
+    )
+    parser.add_argument("--train", metavar="SPEC", help="folder or irds: id to train on, such as irds:beir/nfcorpus/train")
+    return parser
+
+
+# Collections
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A collection to test on.
+
+    Attributes:
+        name: What tables call it.
+        dataset: Documents, titles before texts.
+        topics: ``qid``, ``query`` of the test, with ``complexity``, ``length`` and ``relevant`` (log of their number).
+        qrels: Judgements of all its queries.
+        complete: Whether its documents are all there is, and few enough to be retrieved from.
+        out: Where lists are kept.
+        depth: Candidates of a query.
+        recipe: Which queries these are, in words.
+        live: Indices that are in the mean of complexity.
+    """
+
+    name: str
+    dataset: Collection
+    topics: pd.DataFrame
+    qrels: pd.DataFrame
+    complete: bool
+    out: Path
+    depth: int
+    recipe: str
+    live: tuple[str, ...]
+
+    def bm25(self, topics: pd.DataFrame) -> pd.DataFrame:
+        """``qid``, ``query``, ``docno``, ``score``, ``rank`` of BM25's first results: the collection's run, else PISA's; kept."""
+        key = keyed_hash(self.depth, self.name, *topics["qid"])
+        path = self.out / "lists" / f"{key:016x}.csv.gz"
+        if not path.is_file():
+            found = self._ranked(topics)
+            found = found.loc[found["rank"] < self.depth, ["qid", "docno", "score", "rank"]]
+            write_whole(path, gzip.compress(found.to_csv(index=False).encode(), mtime=0))
+        read = io.StringIO(gzip.decompress(path.read_bytes()).decode())
+        found = pd.read_csv(read, dtype={"qid": str, "docno": str}, keep_default_na=False)
+        return topics[["qid", "query"]].merge(found, on="qid")
+
+    def _ranked(self, topics: pd.DataFrame) -> pd.DataFrame:
+        runs = provided(self.dataset, "get_runs") or {}
+        if "bm25" in runs:
+            return runs["bm25"].merge(topics[["qid"]], on="qid")
+        print(f"{self.name}: retrieving (BM25)", flush=True)
+        with tempfile.TemporaryDirectory(prefix="linguistic-bias-") as scratch:
+            return first_stage(self.dataset, Path(scratch), depth=self.depth, complete=True).retriever(topics[["qid", "query"]])
+
+    @cached_property
+    def candidates(self) -> pd.DataFrame:
+        """What is re-ranked in the test."""
+        return self.bm25(self.topics)
+
+    @cached_property
+    def documents(self) -> pd.DataFrame:
+        """``docno``, ``text`` of what rankers encode: everything, or the candidates where that would be too much."""
+        corpus = self.dataset.get_corpus()[["docno", "text"]]
+        return corpus if self.complete else corpus[corpus["docno"].isin(self.candidates["docno"])].reset_index(drop=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Lessons:
+    """What is trained on.
+
+    Attributes:
+        source: The collection, for its lists and texts.
+        topics: ``qid``, ``query``, ``complexity`` of queries that can be trained on.
+        validation: ``qid``, ``query`` of others, tested by none.
+        settings: Sizes and seeds.
+    """
+
+    source: Source
+    topics: pd.DataFrame
+    validation: pd.DataFrame
+    settings: Settings
+
+    def candidates(self, seed: int) -> pd.DataFrame:
+        """Training candidates of a seed: BM25's with all that is judged, texts and the queries' complexity."""
+        topics = draw(self.topics, self.settings.train_queries, seed, "train")
+        known = self.topics.set_index("qid")["complexity"]
+        found = AddJudged(self.source.qrels)(self.source.bm25(topics))
+        return self.source.dataset.text_loader()(found).assign(complexity=lambda frame: frame["qid"].map(known))
+
+
+def complexity_of(settings: Settings) -> LinguisticComplexity:
+    """The stage that tells how complex a query is; it normalises over what it is given."""
+    return LinguisticComplexity(preset="paper") if settings.index_set == "paper" else LinguisticComplexity(settings.index_set)
+
+
+def with_titles(dataset: Any) -> pd.DataFrame:
+    """``docno``, ``text`` of all documents, a title before the text."""
+    rows = [(one["docno"], f"{one.get('title') or ''} {one['text']}".strip()) for one in dataset.get_corpus_iter()]
+    return pd.DataFrame(rows, columns=["docno", "text"])
+
+
+def test_split(dataset: Any) -> str | None:
+    """The split that is tested: ``test`` where there is one, else what the collection itself means."""
+    return "test" if "test" in getattr(dataset, "topics", {}) else None
+
+
+def open_sources(options: argparse.Namespace, settings: Settings) -> tuple[Lessons | None, list[Source]]:
+    """Open what is trained and tested on.
+
+    A collection that is also trained on (NFCorpus) brings ``train`` and ``test``, and ``dev`` for validation. Where its test has
+    fewer queries than are asked for, training queries are set aside and tested, too: spreads and slopes need many queries, and
+    one that is not trained on is as good a test as another.
+
+    Args:
+        options: ``dataset``, ``train`` and ``out``.
+        settings: Sizes and seeds.
+
+    Returns:
+        What is trained on (None where nothing can be), and what is tested on.
+
+    Raises:
+        InputError: For what cannot be opened, or too few queries.
+    """
+    seed, sources, lessons = settings.split_seed, [], None
+    own = [open_dataset(spec) for spec in options.dataset]
+    train_on = open_dataset(options.train) if options.train else own[0]
+    can_train = bool(options.train) or {"train", "test"} <= set(getattr(train_on, "topics", {}))
+    for number, dataset in enumerate(own):
+        split = test_split(dataset)
+        topics, qrels = dataset.get_topics(*[split] * bool(split)), dataset.get_qrels(*[split] * bool(split))
+        tested = draw(answerable(topics, held(qrels, dataset)), settings.queries, seed, "test")
+        recipe, rest, judged = f"{len(tested)} of the test's", None, qrels
+        if number == 0 and can_train:
+            part = None if options.train else "train"
+            more, more_qrels = train_on.get_topics(*[part] * bool(part)), train_on.get_qrels(*[part] * bool(part))
+            pool = answerable(more, held(more_qrels, train_on))
+            pool = pool[~pool["qid"].isin(topics["qid"])]
+            aside = draw(pool, min(settings.queries - len(tested), len(pool) // 2), seed, "set aside")
+            rest = pool[~pool["qid"].isin(aside["qid"])].reset_index(drop=True)
+            if len(aside):
+                tested = pd.concat([tested, aside], ignore_index=True)
+                recipe += f", {len(aside)} of the training's that were set aside"
+            judged = pd.concat([qrels, more_qrels]).drop_duplicates(["qid", "docno"], ignore_index=True)
+        if len(tested) < 3:
+            raise InputError(f"{dataset.name}: fewer than three judged queries to test on")
+        corpus = with_titles(dataset)
+        collection = Collection(
+            dataset.name, corpus=corpus, topics={"test": tested}, qrels={"test": judged}, runs=provided(dataset, "get_runs")
+        )
+        stage = complexity_of(settings)
+        tested = known_of(tested, stage, judged)
+        report = stage.report()
+        live = tuple(report.loc[report["live"] & ~report["constant"], "index"])
+        complete = len(corpus) <= settings.max_documents
+        name = Path(options.dataset[number].removeprefix("irds:").removesuffix("/test")).name
+        source = Source(name, collection, tested, judged, complete, options.out, settings.depth, recipe, live)
+        sources.append(source)
+        # Of a closed sample, all relevant documents of the training queries may be missing.
+        if rest is not None and (len(rest) or options.train):
+            lessons = lessons_of(source, train_on, rest, settings)
+    return lessons, sources
+
+
+def lessons_of(source: Source, dataset: Any, pool: pd.DataFrame, settings: Settings) -> Lessons:
+    """What is trained on, with validation queries from ``dev`` where there are any, else from the pool."""
+    topics, qrels = provided(dataset, "get_topics", "dev"), provided(dataset, "get_qrels", "dev")
+    if topics is not None and qrels is not None:
+        able = answerable(topics, held(qrels, dataset))
+        validation = draw(able, settings.validation_queries, settings.split_seed, "validation")
+        judged = pd.concat([source.qrels, qrels]).drop_duplicates(["qid", "docno"], ignore_index=True)
+    else:
+        validation = draw(pool, min(settings.validation_queries, len(pool) // 5), settings.split_seed, "validation")
+        pool, judged = pool[~pool["qid"].isin(validation["qid"])].reset_index(drop=True), source.qrels
+    # Judged documents that are not there cannot be trained on.
+    source = replace(source, qrels=held(judged, source.dataset))
+    if len(pool) < 2:
+        raise InputError(f"{dataset.name}: too few queries with relevant documents to train on")
+    pool = complexity_of(settings)(pool)
+    return Lessons(source, pool[pool["complexity"].notna()].reset_index(drop=True), validation, settings)
+
+
+def known_of(topics: pd.DataFrame, stage: Any, qrels: pd.DataFrame) -> pd.DataFrame:
+    """Topics with ``complexity``, ``length`` (words) and ``relevant`` (natural logarithm of their number)."""
+    from pyterrier_debias.linguistic.disparity import log_relevant, query_length
+
+    found = stage(topics)
+    found = found[found["complexity"].notna()].reset_index(drop=True)
+    return found.assign(length=query_length(found["query"]), relevant=log_relevant(found, qrels))
+
+
+def sizes(lessons: Lessons | None, sources: Sequence[Source]) -> pd.DataFrame:
+    """What is tested and trained on; one row a collection."""
+    rows = []
+    for number, source in enumerate(sources):
+        trained = lessons is not None and number == 0
+        relevant = np.exp(source.topics["relevant"])
+        rows.append(
+            {
+                "collection": source.name,
+                "documents": len(source.dataset.corpus),
+                "words a document": round(float(source.dataset.corpus["text"].str.split().str.len().mean()), 1),
+                "training queries": min(len(lessons.topics), lessons.settings.train_queries) if trained else 0,
+                "validation": len(lessons.validation) if trained else 0,
+                "tested": len(source.topics),
+                "which": source.recipe,
+                "words a query": round(float(source.topics["length"].mean()), 2),
+                "relevant a query": round(float(relevant.mean()), 1),
+                "length by complexity": round(float(source.topics["length"].corr(source.topics["complexity"])), 2),
+                "live indices": ", ".join(source.live),
+                "uses": ", ".join(USES if source.complete else USES[1:]),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+# Rankers
+
+
+def training_of(settings: Settings, seed: int, **options: Any) -> Training:
+    """How an arm is trained: the softmax over candidates, whatever else the arm does."""
+    given = {
+        "loss": "infonce",
+        "loss_options": {"temperature": settings.temperature},
+        "max_steps": settings.optimiser_steps(),
+        "batch_size": settings.batch_size,
+        "negatives_per_positive": settings.negatives_per_positive,
+        "learning_rate": settings.learning_rate,
+        "weight_decay": settings.weight_decay,
+        "warmup": settings.warmup,
+        "schedule": settings.schedule,
+        "precision": settings.precision,
+        "log_every": max(1, min(10, settings.optimiser_steps() // 6)),
+        "seed": seed,
+    }
+    return Training(**{**given, **options})
+
+
+def new_ranker(settings: Settings, out: Path, *, model: str | None = None, training: Training | None = None) -> BiEncoder:
+    """An untrained bi-encoder."""
+    return BiEncoder(
+        encoder_of(settings, out) if model is None else model,
+        similarity=settings.similarity,
+        pooling=settings.pooling if model is None else None,
+        max_length=settings.max_length,
+        training=training,
+    )
+
+
+def learner_of(name: str, settings: Settings, training: Training) -> BiasedLearner:
+    """A biased learner. Less data means fewer steps, too: as many passes over a share of the queries."""
+    if name == "weaker_model":
+        if settings.weak_model:
+            weak = BiEncoder(settings.weak_model, similarity=settings.similarity, max_length=settings.max_length)
+            return WeakerModel(model=weak)
+        return WeakerModel(layers=settings.weak_layers)
+    if name == "less_data":
+        steps = max(1, round(settings.learner_share * settings.optimiser_steps()))
+        return LessData(share=settings.learner_share, training=replace(training, max_steps=steps))
+    return FewerSteps(share=settings.learner_share) if name == "fewer_steps" else BiasedData()
+
+
+def equalized(settings: Settings, seed: int, out: Path, biased: Any, alpha: float) -> EqualizeReranker:
+    """EqualizeReranker against a learner, by its name, or against a fitted ranker."""
+    training = training_of(settings, seed)
+    if isinstance(biased, str):
+        own = replace(training, in_batch_negatives=settings.negatives == "in_batch")
+        biased = learner_of(biased, settings, own)
+    return EqualizeReranker(
+        new_ranker(settings, out), biased=biased, alpha=alpha, biased_temperature=settings.biased_temperature,
+        negatives=settings.negatives, training=training,
+    )  # fmt: skip
+
+
+def plain_training(settings: Settings, seed: int, **options: Any) -> Training:
+    """The same without a biased model."""
+    return training_of(settings, seed, **{"in_batch_negatives": settings.negatives == "in_batch", **options})
+
+
+def reversed_probability(scores: Any, **given: Any) -> Any:
+    """The paper's wording of its rival, under the temperature of the settings; see ``weighted_probability``."""
+    temperature = given.pop("temperature")
+    given.pop("labels", None)
+    return weighted_probability(scores / temperature, **given)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to train.
+
+    Attributes:
+        fit: From settings, seed, folder of the encoder, training candidates, judgements and the folder of another arm's model to
+            a fitted stage.
+        cost: Of its training, in that of plain training.
+        after: Name of the arm whose model it needs; empty for none.
+    """
+
+    fit: Callable[..., Any]
+    cost: float = 1.0
+    after: str = ""
+
+
+def _plain(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, **options: Any) -> Any:
+    options.pop("other", None)
+    return new_ranker(settings, out, training=plain_training(settings, seed, **options)).fit(candidates, qrels)
+
+
+def _equalize(learner: str) -> Callable[..., Any]:
+    def fit(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, **_: Any) -> Any:
+        return equalized(settings, seed, out, learner, settings.alpha).fit(candidates, qrels)
+
+    return fit
+
+
+def at_alpha(alpha: float) -> Callable[..., Any]:
+    """EqualizeReranker with another alpha, against the learner that another arm has trained."""
+
+    def fit(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, other: Path) -> Any:
+        return equalized(settings, seed, out, BiEncoder.load(other / "biased_model"), alpha).fit(candidates, qrels)
+
+    return fit
+
+
+def _reverse(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, **_: Any) -> Any:
+    return _plain(settings, seed, out, candidates, qrels, weights=ReverseComplexity())
+
+
+def _reverse_probability(
+    settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, **_: Any
+) -> Any:
+    given = {"loss": reversed_probability, "loss_options": {"temperature": settings.temperature}, "weights": ReverseComplexity()}
+    return _plain(settings, seed, out, candidates, qrels, **given)
+
+
+def _dro(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, **_: Any) -> Any:
+    stage = GroupDROReranker(
+        new_ranker(settings, out), bins=settings.dro_bins, step=settings.dro_step, training=plain_training(settings, seed)
+    )
+    return stage.fit(candidates, qrels)
+
+
+def _focal(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, other: Path) -> Any:
+    # Unlike the product, the focal loss reads the biased model's own probability, whose scale the loss's temperature is.
+    stage = FocalReranker(
+        new_ranker(settings, out), biased=BiEncoder.load(other / "biased_model"), gamma=settings.gamma,
+        biased_temperature=settings.temperature, negatives=settings.negatives, training=training_of(settings, seed),
+    )  # fmt: skip
+    return stage.fit(candidates, qrels)
+
+
+#: Each way to train, in the order in which it is carried out.
+WAYS: dict[str, Way] = {
+    "plain": Way(_plain),
+    "Equalize, weaker model": Way(_equalize("weaker_model"), 1.6),
+    "Equalize, less data": Way(_equalize("less_data"), 1.6),
+    "Equalize, fewer steps": Way(_equalize("fewer_steps"), 1.6),
+    "Equalize, biased data": Way(_equalize("biased_data"), 2.4),
+    "reverse weight": Way(_reverse),
+    "group DRO": Way(_dro),
+    "focal": Way(_focal, 1.2, after="Equalize, weaker model"),
+    "reverse weight, of the probability": Way(_reverse_probability),
+}
+#: The ways that bring a biased learner, by its name.
+EQUALIZED = {f"Equalize, {name.replace('_', ' ')}": name for name in LEARNERS}
+
+
+# What a ranker makes of a collection
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Vectors of a collection's documents and test queries.
+
+    Attributes:
+        queries: float32, shape [n, d], in the order of the source's topics.
+        vectors: Of the source's documents.
+    """
+
+    queries: np.ndarray
+    vectors: Vectors
+
+    @classmethod
+    def make(cls, ranker: BiEncoder, source: Source, folder: Path | None = None) -> Encoded:
+        """Encode; with a folder, keep it there."""
+        found = ranker.retriever(source.documents, folder=None if folder is None else folder / "documents")
+        queries = ranker.encode_queries(source.topics["query"].tolist())
+        if folder is not None:
+            np.save(folder / "queries.npy", queries)
+        return cls(queries, found.vectors)
+
+    @classmethod
+    def open(cls, folder: Path) -> Encoded:
+        """What an arm has kept."""
+        return cls(np.load(folder / "queries.npy"), Vectors.open(folder / "documents"))
+
+    def less(self, other: Encoded, share: float) -> Encoded:
+        """Vectors whose inner products are this ranker's scores less a share of another's, over the same texts."""
+        if list(self.vectors.docnos) != list(other.vectors.docnos):
+            raise InputError("the two rankers have not encoded the same documents")
+        docnos = [docno.decode() for docno in self.vectors.docnos]
+        both = np.concatenate([self.vectors.matrix, other.vectors.matrix], axis=1)
+        return Encoded(np.concatenate([self.queries, -share * other.queries], axis=1), Vectors.gather([(docnos, both)]))
+
+    def measured(self, source: Source, num_results: int) -> pd.DataFrame:
+        """Measures of each test query: ``dataset``, ``use``, ``qid`` and the measures."""
+        runs = {"reranked": source.candidates.assign(score=self._scores(source))}
+        if source.complete:
+            # Vectors of queries are given, so that no model is asked.
+            retriever = Retriever(BiEncoder("none"), self.vectors, num_results=num_results)
+            topics = source.topics[["qid"]].assign(query_vec=list(self.queries))
+            runs["retrieved"] = retriever(topics)
+        return pd.concat([of_run(run, source, use) for use, run in runs.items()], ignore_index=True)
+
+    def _scores(self, source: Source) -> np.ndarray:
+        at = {docno.decode(): row for row, docno in enumerate(self.vectors.docnos)}
+        row_of = {qid: row for row, qid in enumerate(source.topics["qid"])}
+        left = self.queries[source.candidates["qid"].map(row_of).to_numpy()].astype(np.float64)
+        right = self.vectors.matrix[source.candidates["docno"].map(at).to_numpy()]
+        return np.einsum("ij,ij->i", left, right.astype(np.float64))
+
+
+def of_run(run: pd.DataFrame, source: Source, use: str) -> pd.DataFrame:
+    """Measures of each test query of a run."""
+    values = per_query(run, source.qrels, list(MEASURES), source.topics["qid"].tolist())
+    return values.reset_index().assign(dataset=source.name, use=use)
+
+
+# Arms
+
+
+def arm_of(
+    name: str, way: Way, seed: int, lessons: Lessons, sources: Sequence[Source], settings: Settings, workshop: Workshop
+) -> Arm:
+    """One trained ranker, and its biased learner where it brings one; vectors stay in the arm's folder.
+
+    Rows of the validation queries have the use ``validated``: retrieved, or re-ranked where the collection is too large.
+    """
+
+    def make(folder: Path, checkpoints: Path) -> pd.DataFrame:
+        other = workshop.folder(place_of(way.after, seed)) if way.after else None
+        fitted = way.fit(settings, seed, workshop.out, lessons.candidates(seed), lessons.source.qrels, other=other)
+        models = {"robust": getattr(fitted, "relevance", fitted)}
+        if measures_learner(name, settings):
+            models["biased"] = fitted.biased_model
+        if name in {way.after for way in WAYS.values()}:
+            # Other arms learn against the same weak model.
+            fitted.biased_model.save(folder / "biased_model")
+        write_whole(folder / "history.json", pd.DataFrame(fitted.training_report.history).to_json(orient="records") + "\n")
+        return pd.concat([encoded_rows(ranker, model, lessons, sources, settings, folder) for model, ranker in models.items()])
+
+    reads = sum(len(source.documents) for source in sources) * (2 if measures_learner(name, settings) else 1)
+    return Arm(name_of(name, seed), make, name, settings.optimiser_steps(), reads)
+
+
+def measures_learner(name: str, settings: Settings) -> bool:
+    """Whether an arm also measures its biased learner."""
+    return name in EQUALIZED and (settings.measure_learners or EQUALIZED[name] == "weaker_model")
+
+
+def encoded_rows(
+    ranker: BiEncoder, model: str, lessons: Lessons | None, sources: Sequence[Source], settings: Settings, folder: Path | None
+) -> pd.DataFrame:
+    """Measures of a ranker on all collections, with the column ``model``; with a folder, vectors are kept there."""
+    parts = []
+    # The same weights, as they are to be measured.
+    ranker = BiEncoder(ranker, similarity=ranker.similarity, max_length=ranker.max_length, dtype=settings.encode_dtype)
+    for number, source in enumerate(sources):
+        where = None if folder is None else folder / model / source.name
+        if where is not None:
+            where.mkdir(parents=True)
+        found = Encoded.make(ranker, source, where)
+        parts.append(found.measured(source, settings.num_results))
+        if number == 0 and lessons is not None and source.complete:
+            asked = replace(source, topics=lessons.validation, qrels=lessons.source.qrels)
+            queries = ranker.encode_queries(lessons.validation["query"].tolist())
+            seen = Encoded(queries, found.vectors).measured(asked, settings.num_results)
+            parts.append(seen[seen["use"] == USES[0]].assign(use="validated"))
+    return pd.concat(parts, ignore_index=True).assign(model=model)
+
+
+def name_of(name: str, seed: int) -> dict[str, Any]:
+    """The labels of an arm."""
+    return {"ranker": name, "seed": seed}
+
+
+def place_of(name: str, seed: int) -> Arm:
+    """An arm that is only looked for."""
+    return Arm(name_of(name, seed), lambda *_: pd.DataFrame(), name, 0, 0)
+
+
+def expected_seconds(
+    arms: Sequence[Arm], ways: Mapping[str, Way], lessons: Lessons, settings: Settings, out: Path
+) -> dict[str, float]:
+    """What arms will take, from a few steps of plain training and some texts that are read."""
+    if not arms:
+        return {}
+    candidates = lessons.candidates(0)
+    some = candidates[candidates["qid"].isin(candidates["qid"].unique()[: 4 * settings.batch_size])]
+    training = plain_training(settings, 0)
+    ranker = new_ranker(settings, out, training=training)
+    step, base = pace(ranker, some, lessons.source.qrels, training)
+    texts = list(dict.fromkeys(some["text"]))[:200]
+    started = time.perf_counter()
+    BiEncoder(ranker, dtype=settings.encode_dtype, max_length=settings.max_length).encode_docs(texts)
+    text = (time.perf_counter() - started) / len(texts)
+    print(f"{step:.2f} s a step of plain training, {1 / text:.0f} texts a second, {base:.0f} s to begin", flush=True)
+    return {arm.name: base + arm.steps * step * ways[arm.kind].cost + arm.reads * text for arm in arms}
+
+
+@dataclass
+class Study:
+    """What a program that trains works on.
+
+    Attributes:
+        settings: The numbers.
+        lessons: What is trained on.
+        sources: What is tested on.
+        workshop: Where arms are.
+        ways: By name, in order.
+    """
+
+    settings: Settings
+    lessons: Lessons
+    sources: list[Source]
+    workshop: Workshop
+    ways: dict[str, Way] = field(default_factory=dict)
+
+    def arms(self) -> list[Arm]:
+        """All arms, seed by seed, so that a run that is stopped has whole tables."""
+        return [
+            arm_of(name, way, seed, self.lessons, self.sources, self.settings, self.workshop)
+            for seed in range(self.settings.seeds) for name, way in self.ways.items()
+        ]
+
+    def encoded(self, name: str, seed: int, source: Source, model: str = "robust") -> Encoded:
+        """The vectors that a finished arm has kept."""
+        return Encoded.open(self.workshop.folder(place_of(name, seed)) / model / source.name)
+
+
+def opened(options: argparse.Namespace, settings: Settings) -> tuple[Lessons | None, list[Source]]:
+    """What a program begins with; the table of sizes is printed."""
+    lessons, sources = open_sources(options, settings)
+    shown = sizes(lessons, sources)
+    print(shown.drop(columns=["live indices"]).to_string(index=False), flush=True)
+    return lessons, sources
+
+
+def begin(options: argparse.Namespace, settings: Settings) -> Study:
+    """Open everything for a program that trains.
+
+    Raises:
+        InputError: Where the first collection has nothing to train on, or the folder holds something else.
+    """
+    lessons, sources = opened(options, settings)
+    if lessons is None:
+        raise InputError(f"{sources[0].name} has no training queries of its own; name what to train on by --train")
+    workshop = Workshop(options.out, "linguistic_bias", settings, sources)
+    return Study(settings, lessons, sources, workshop)
