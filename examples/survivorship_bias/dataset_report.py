@@ -4,8 +4,8 @@
 
 takes a folder with MS MARCO QnA (or another collection, or `irds:msmarco-qna/dev`) and writes a CSV file for each table that
 the collection allows (sizes, types, first relevant ranks overall and by type, lengths of the lists shown, duplicates, written
-answers), `available.csv` with the reason for each that it does not, `types.png`, `first_ranks.png` and `first_ranks_by_type.png`, and
-`report.inc` for the documentation.
+answers), `available.csv` with the reason for each that it does not, `types.png`, `first_ranks.png` and
+`first_ranks_by_type.png`, and `report.inc` for the documentation.
 """
 
 import argparse

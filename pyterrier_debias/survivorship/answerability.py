@@ -292,6 +292,9 @@ class Answerability(Stage):
                     f"fit on a larger split, or with fewer folds"
                 )
         x = self._matrix(texts)
+        # A column that no training query has keeps the coefficient 0: leaving it out changes nothing but the time.
+        columns = None if callable(self.features) else np.flatnonzero(x.getnnz(axis=0))
+        x = x if columns is None else x[:, columns]
         fold = self._folds(texts, y)
         logits = np.full(len(y), np.nan)
         for number in range(self.folds):
@@ -304,6 +307,7 @@ class Answerability(Stage):
             state.update(f"{qid}\0{text}\0{outcome}\n".encode("utf-8", "surrogatepass"))
         self._fitted = {
             "model": self._learn(x, y),
+            "columns": columns,
             "sigmoid": sigmoid,
             "p": sigmoid(logits),
             "y": y,
@@ -320,7 +324,9 @@ class Answerability(Stage):
             return inp.assign(p_answered=pd.Series(dtype="float64"))
         fitted = self._known()
         texts = list(dict.fromkeys(inp["query"]))
-        p = fitted["sigmoid"](fitted["model"].decision_function(self._matrix(texts)))
+        x = self._matrix(texts)
+        x = x if fitted["columns"] is None else x[:, fitted["columns"]]
+        p = fitted["sigmoid"](fitted["model"].decision_function(x))
         return inp.assign(p_answered=inp["query"].map(dict(zip(texts, p))).to_numpy(dtype=float))
 
     def evaluate(self, inp: pd.DataFrame, *, bins: int = 10) -> AnswerabilityResult:

@@ -138,7 +138,7 @@ class SurvivorshipResult:
         from pyterrier_debias import plots
 
         rows = self._rows(measure, kind)
-        own = rows[~rows["subset"].isin([ANSWERED, ALL])].sort_values("k", ascending=False)
+        own = rows[~rows["subset"].isin([ANSWERED, ALL])].sort_values("k", ascending=False, kind="stable")
         every = rows[rows["subset"] == ANSWERED].set_index("name")
         labels = ["all", *dict.fromkeys(own["subset"])]
         with plots.house_style():

@@ -73,7 +73,7 @@ def test_it_finds_what_can_be_found_and_is_calibrated(fitted):
 
 
 def test_nothing_can_be_learned_from_coin_flips():
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(33)
     topics = world(400, 3)[0].assign(answered=rng.random(400) < 0.5)
     found = Answerability(draws=99).fit(topics.head(300)).evaluate(topics.tail(100))
     assert abs(found.figure("skill")) < 0.1 and found.per_query["p_answered"].between(0.2, 0.8).all()

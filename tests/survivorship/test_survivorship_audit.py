@@ -208,7 +208,7 @@ def p_values(strength, seeds):
     """p of the primary test over planted worlds; `benchmarks/survivorship_calibration.py` does more."""
     found = []
     for seed in seeds:
-        planted = PlantedCollection(seed, topics=40, passages=400, survivorship=strength)
+        planted = PlantedCollection(seed, topics=30, passages=300, survivorship=strength)
         qrels, run = planted.get_qrels().query("label > 0"), planted.get_runs()["bm25"].query("rank < 10")
         qids = sorted(planted.get_topics()["qid"])
         values = per_query(run, qrels, [MEASURE], qids)[MEASURE].to_numpy()
@@ -218,11 +218,11 @@ def p_values(strength, seeds):
 
 
 def test_false_alarms_are_as_rare_as_they_claim():
-    p = p_values(0.0, range(20))
+    p = p_values(0.0, range(12))
     interval = binomial_interval(int((p <= 0.05).sum()), len(p))
     assert interval.low <= 0.05 <= interval.high
-    assert 0.25 < p.mean() < 0.75
+    assert 0.2 < p.mean() < 0.8
 
 
 def test_a_planted_bias_is_found():
-    assert (p_values(1.0, range(20, 25)) <= 0.05).sum() >= 4
+    assert (p_values(1.0, range(20, 24)) <= 0.05).sum() >= 3

@@ -1,0 +1,179 @@
+"""What a ranker loses that learned from survivors: one ranker for each threshold of the first relevant rank, compared.
+
+    python examples/survivorship_bias/filtered_training.py --out filtered --seeds 1
+
+makes a planted collection in which difficult questions were answered late or never. Half of its questions are for training: those
+answered within the first k documents shown, and, since these are fewer, as many drawn from all answered ones. Rankers (the lowest
+layers of all-MiniLM-L6-v2 as a cross-encoder) learn from each set for the same number of steps and rank the BM25 results of the
+other half, which are evaluated on complete judgements, unanswered questions included. What a ranker loses against the one with as
+many questions is due to *which* questions survived.
+
+A run that was stopped goes on with the same command. `--estimate` says how long it takes, `--config` names a JSON file with
+further settings, for example `{"thresholds": [1, 5]}`.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pyterrier_debias import CrossEncoder, InputError, PlantedCollection, Training
+from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.survivorship.subset import SurvivorshipSubset
+from pyterrier_debias.survivorship.training import DRAWN, FILTERED, TrainingSubset, training_subsets
+
+# What programs share lies one folder up.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from workshop import (
+    Arm,
+    Shared,
+    Workshop,
+    base_parser,
+    compare,
+    corrected,
+    encoder_of,
+    matrix,
+    minutes,
+    pace,
+    program,
+    read_settings,
+    write_results,
+)
+
+#: A document answers from this label on.
+ANSWERS = 2
+MEASURES = ("nDCG@10", "RR(rel=2)@10")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Shared):
+    """The numbers of a run; ``queries`` are those of the test, and as many again are there to train on.
+
+    Attributes:
+        thresholds: Within how many documents shown a training question was answered; all answered ones are added.
+        strength: Of the planted survivorship.
+        max_length: Tokens of a pair.
+    """
+
+    thresholds: tuple[int, ...] = (2, 5)
+    strength: float = 1.0
+    max_length: int = 160
+    layers: int | None = 3
+    dropout: float | None = 0.0
+    head_std: float | None = 0.2
+    triples: int = 800
+    queries: int = 120
+    seeds: int = 1
+
+
+@dataclass(frozen=True)
+class World:
+    """A planted collection, halved: ``name``, candidates with texts to train and to test on, and their judgements."""
+
+    name: str
+    train: pd.DataFrame
+    train_qrels: pd.DataFrame
+    test: pd.DataFrame
+    test_qrels: pd.DataFrame
+    subset: SurvivorshipSubset
+
+    @classmethod
+    def of(cls, settings: Settings) -> "World":
+        depth = max(100, settings.depth)
+        collection = PlantedCollection(topics=2 * settings.queries, survivorship=settings.strength, depth=depth)
+        topics = collection.get_topics("full")
+        run = collection.get_runs()["bm25"].merge(topics[["qid", "query"]], on="qid")
+        frame = collection.text_loader()(run[run["rank"] < settings.depth])
+        # Topics come in no order of difficulty.
+        test = set(topics["qid"].iloc[1::2])
+        halves = [frame[frame["qid"].isin(test) == side].reset_index(drop=True) for side in (False, True)]
+        qrels, full = collection.get_qrels(), collection.get_qrels("full")
+        qrels = qrels[~qrels["qid"].isin(test)]
+        full = full[full["qid"].isin(test) & (full["label"] > 0)]
+        subset = SurvivorshipSubset(collection, qrels, min_rel=ANSWERS)
+        return cls(collection.name, halves[0], qrels, halves[1], full, subset)
+
+    def parts(self, settings: Settings, seed: int) -> Iterator[TrainingSubset]:
+        """What each arm trains on."""
+        return training_subsets(self.train, self.subset, [*settings.thresholds, None], seed=seed)
+
+
+def trained(world: World, part: TrainingSubset, encoder: str, settings: Settings, seed: int) -> CrossEncoder:
+    """A ranker that learned from one part."""
+    training = Training(
+        max_steps=settings.optimiser_steps(), batch_size=settings.batch_size, min_label=ANSWERS, learning_rate=5e-5,
+        precision=settings.precision, seed=seed,
+    )  # fmt: skip
+    ranker = CrossEncoder(encoder, head="mean", max_length=settings.max_length, seed=seed, training=training)
+    ranker.fit(part.frame, world.train_qrels)
+    return ranker
+
+
+def arm_of(world: World, part: TrainingSubset, encoder: str, settings: Settings, seed: int) -> Arm:
+    """One ranker and its values by query."""
+
+    def make(folder: Path, checkpoints: Path) -> pd.DataFrame:
+        ranker = trained(world, part, encoder, settings, seed)
+        qids = world.test["qid"].drop_duplicates().tolist()
+        found = per_query(ranker(world.test), world.test_qrels, list(MEASURES), qids).reset_index()
+        return found.assign(training_queries=part.queries)
+
+    k = "all" if part.k == float("inf") else str(int(part.k))
+    labels = {"k": k, "trained_on": part.kind, "seed": seed}
+    return Arm(labels, make, "cross", settings.optimiser_steps(), len(world.test))
+
+
+def tables(rows: pd.DataFrame, settings: Settings) -> dict[str, pd.DataFrame]:
+    """Means by arm, and the filtered against the drawn set of equal size."""
+    rows = rows.assign(k=rows["k"].astype(str))
+    means = rows.groupby(["k", "trained_on"], sort=False)[["training_queries", *MEASURES]].mean().reset_index()
+    compared: list[dict[str, Any]] = []
+    for measure in MEASURES:
+        names, values = matrix(rows, measure, ["k", "trained_on"])
+        at = {name: i for i, name in enumerate(names)}
+        for k in map(str, settings.thresholds):
+            if {(k, FILTERED), (k, DRAWN)} <= at.keys():
+                found = compare(values[..., at[k, DRAWN]], values[..., at[k, FILTERED]], settings.draws)
+                compared.append({"measure": measure, "k": k, **found})
+    return {"effectiveness": means, "filtered_less_drawn": corrected(pd.DataFrame(compared)) if compared else pd.DataFrame()}
+
+
+NOTES = [
+    "k: training questions answered within the first k documents shown; all: every answered one.",
+    "filtered_less_drawn: first k less as many drawn; interval: bootstrap over seeds and queries.",
+    "With one seed the interval holds for these rankers, not for others trained the same way.",
+]
+
+
+def main() -> None:
+    options = base_parser(__doc__, Settings()).parse_args()
+    settings = read_settings(options, Settings())
+    if any(k < 1 for k in settings.thresholds):
+        raise InputError(f"setting thresholds={settings.thresholds} must be numbers of documents from 1")
+    world = World.of(settings)
+    workshop = Workshop(options.out, "filtered_training", settings, [world])
+    encoder = encoder_of(settings, options.out)
+    arms = [
+        arm_of(world, part, encoder, settings, seed) for seed in range(settings.seeds) for part in world.parts(settings, seed)
+    ]
+    left = workshop.open(arms)
+    step, before = (0.0, 0.0)
+    if left:
+        part = next(world.parts(settings, 0))
+        training = Training(batch_size=settings.batch_size, min_label=ANSWERS, max_steps=1, precision=settings.precision)
+        trial = CrossEncoder(encoder, head="mean", max_length=settings.max_length, training=training)
+        step, before = pace(trial, part.frame, world.train_qrels, training)
+    # A text is read in a sixth of the time that it takes to learn from one of a pair.
+    seconds = {arm.name: before + step * (arm.steps + arm.reads / (12 * settings.batch_size)) for arm in left}
+    print(f"{len(left)} of {len(arms)} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)
+    if options.estimate:
+        return
+    rows = workshop.carry_out(arms, seconds)
+    write_results(options.out, "Training on survivors", settings, tables(rows, settings), NOTES)
+
+
+if __name__ == "__main__":
+    sys.exit(program(main))

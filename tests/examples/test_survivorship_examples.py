@@ -1,0 +1,119 @@
+"""The programs of the survivorship room, in miniature; the four pipelines with tiny random models."""
+
+import json
+import runpy
+import sys
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+
+from pyterrier_debias import InputError, PlantedCollection
+from tests import tiny_models
+from tests.conftest import ROOT
+
+FOLDER = ROOT / "examples" / "survivorship_bias"
+
+
+def run(monkeypatch, name, *arguments):
+    monkeypatch.setattr(sys, "argv", [str(FOLDER / name), *map(str, arguments)])
+    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(FOLDER / name), run_name="__main__")
+    return end.value.code
+
+
+@pytest.fixture(scope="module")
+def programs():
+    return runpy.run_path(str(FOLDER / "pipelines.py"))
+
+
+@pytest.fixture(scope="module")
+def small():
+    planted = PlantedCollection(1, topics=8, passages=100)
+    return planted, planted.get_topics().head(2)
+
+
+@pytest.mark.parametrize("name, builder", [
+    ("monot5", "build_t5"), ("t5", "build_t5"), ("ance", "build_sentence_transformer"), ("colbert", "build_multi_vector"),
+])  # fmt: skip
+def test_pipelines(programs, small, tmp_path, name, builder):
+    planted, topics = small
+    folder = str(getattr(tiny_models, builder)(tmp_path / "model"))
+    if name == "monot5":  # pyterrier_t5 reads a key that transformers 5 no longer writes
+        config = json.loads((tmp_path / "model" / "config.json").read_text())
+        (tmp_path / "model" / "config.json").write_text(json.dumps({**config, "n_positions": 512}))
+    options = {"tokenizer": folder} if name == "monot5" else {}
+    first = programs["bm25"](planted.get_runs()["bm25"])
+    pipeline = programs["RERANKERS"][name](first, planted.text_loader(), folder, depth=5, **options)
+    found = pipeline(topics)
+    shown = first(topics).query("rank < 5")
+    assert set(zip(found["qid"], found["docno"])) == set(zip(shown["qid"], shown["docno"]))
+    assert np.isfinite(found["score"]).all() and found["score"].nunique() > 2
+
+
+def test_bm25_is_a_run_an_index_or_a_retriever(programs, small):
+    planted, _ = small
+    retriever = pt.Transformer.from_df(planted.get_runs()["bm25"])
+
+    class Index:
+        def bm25(self):
+            return retriever
+
+    assert programs["bm25"](Index()) is programs["bm25"](retriever) is retriever
+    with pytest.raises(InputError, match="--pipelines x is not known"):
+        programs["pipelines"](retriever, planted.text_loader(), ["x"])
+
+
+def test_curve(monkeypatch, tmp_path, capsys):
+    code = run(
+        monkeypatch, "curve.py", "--dataset", "planted", "--split", "full", "--topics", 20, "--measure", "RR(rel=2)@10",
+        "--min-rel", 2, "--draws", 99, "--out", tmp_path,
+    )  # fmt: skip
+    assert code == 0
+    table = pd.read_csv(tmp_path / "appendix_a.csv")
+    assert table["k"].tolist() == ["All", *map(str, range(10, 0, -1))] and table["n"].tolist()[:2] == [20, 15]
+    assert table["bm25"].iloc[0] == pytest.approx(0.75 * table["bm25"].iloc[1])
+    for name in ("figure_5_1.png", "strata.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    assert "unbiased reranker" in capsys.readouterr().out
+
+
+def test_what_was_published(monkeypatch, tmp_path):
+    assert run(monkeypatch, "curve.py", "--published", "--out", tmp_path) == 0
+    table = pd.read_csv(tmp_path / "published_identity.csv")
+    np.testing.assert_allclose(table["answered_x_share"], table["all_as_printed"], atol=5e-5)
+    assert pd.read_csv(tmp_path / "published_strata.csv")["MonoT5"].iloc[0] == pytest.approx(0.34806)
+
+
+def test_curve_without_runs(monkeypatch, shared_data, tmp_path, capsys):
+    folder = shared_data / "msmarco_qna" / "qna_v2.1_validation_sample100.jsonl.gz"
+    assert run(monkeypatch, "curve.py", "--dataset", folder, "--out", tmp_path) == 2
+    assert "has no run; name some with --run" in capsys.readouterr().err
+
+
+def test_dataset_report(monkeypatch, shared_data, tmp_path):
+    folder = shared_data / "msmarco_qna"
+    assert run(monkeypatch, "dataset_report.py", "--dataset", folder, "--split", "qna", "--out", tmp_path) == 0
+    assert pd.read_csv(tmp_path / "types.csv")["answered"].iloc[0] == 51
+    available = pd.read_csv(tmp_path / "available.csv").set_index("table")
+    assert not available.loc["answers", "there"] and available.loc["types", "there"]
+    assert (tmp_path / "first_ranks.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_filtered_training(monkeypatch, tmp_path, capsys):
+    model = tiny_models.build(tmp_path / "model", labels=None)
+    settings = {"layers": None, "dropout": None, "head_std": None, "thresholds": [3], "triples": 8, "batch_size": 4,
+                "depth": 10, "queries": 8, "draws": 20, "max_length": 48}  # fmt: skip
+    (tmp_path / "small.json").write_text(json.dumps(settings))
+    code = run(
+        monkeypatch, "filtered_training.py", "--model", model, "--config", tmp_path / "small.json", "--seeds", 1,
+        "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert code == 0, capsys.readouterr().err
+    table = pd.read_csv(tmp_path / "out" / "effectiveness.csv")
+    assert table["trained_on"].tolist() == ["first k", "as many, drawn", "first k"]
+    assert table["training_queries"].iloc[0] == table["training_queries"].iloc[1] < table["training_queries"].iloc[2]
+    compared = pd.read_csv(tmp_path / "out" / "filtered_less_drawn.csv")
+    assert len(compared) == 2 and compared["queries"].tolist() == [8, 8]
