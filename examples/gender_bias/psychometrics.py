@@ -89,7 +89,9 @@ def gap(first: np.ndarray, second: np.ndarray, draws: int, seed: int) -> dict[st
     return {"gap": found, "low": low, "high": high, "d": found / np.where(within > 0, within, np.nan), "p": p}
 
 
-def table_of(shares: dict[str, np.ndarray], names: tuple[str, ...], draws: int, seed: int) -> pd.DataFrame:
+def table_of(
+    shares: dict[str, np.ndarray], names: tuple[str, ...], draws: int, seed: int, correction: str = "holm"
+) -> pd.DataFrame:
     """All pairs of groups in all columns."""
     rows = []
     for first, second in PAIRS:
@@ -104,7 +106,7 @@ def table_of(shares: dict[str, np.ndarray], names: tuple[str, ...], draws: int, 
                 }
             )  # fmt: skip
     table = pd.DataFrame(rows)
-    return table.assign(p_corrected=correct(table["p"].to_numpy()))
+    return table.assign(p_corrected=correct(table["p"].to_numpy(), correction))
 
 
 def passages_of(path: Path) -> pd.Series:
@@ -133,11 +135,12 @@ def main() -> None:
         lexicon = Lexicon.of(options.lexicon)
         texts = passages_of(options.passages)
         own = {g: category_shares(texts[texts.index.isin(frame.index)], lexicon) for g, frame in scores.items()}
-        found = table_of(own, lexicon.names, options.draws, options.seed)
+        found = table_of(own, lexicon.names, options.draws, options.seed, "fdr_bh")
         tables["passages"] = found[found["p_corrected"] <= 0.05].sort_values("p", kind="stable").head(20)
         NOTES.append(
             f"passages: those of {', '.join(f'{len(v)} {g}' for g, v in own.items())} queries that are there, "
-            f"{len(lexicon.names)} categories of {lexicon.name}; rows with a corrected p up to .05, the first 20."
+            f"{len(lexicon.names)} categories of {lexicon.name}; rows with a p up to .05 after "
+            f"Benjamini and Hochberg's correction, the first 20."
         )
     settings = Settings(options.scores.name, str(options.lexicon and Path(options.lexicon).name), options.draws, options.seed)
     title = f"Psychometrics of judged passages of {sum(map(len, scores.values()))} queries"

@@ -81,6 +81,13 @@ def runs_of(options: argparse.Namespace, dataset: object) -> dict[str, pd.DataFr
     return runs
 
 
+def excerpt(marked: str, around: int = 60) -> str:
+    """What stands around the first marked word."""
+    place = max(marked.find("[["), 0)
+    start, end = max(place - around, 0), place + around
+    return ("..." if start else "") + marked[start:end] + ("..." if end < len(marked) else "")
+
+
 def main() -> None:
     options = parser().parse_args()
     dataset = open_dataset(options.dataset, split=options.split)
@@ -117,7 +124,7 @@ def main() -> None:
             if words is lists[0] and method == "tf":
                 for name, run in runs.items():
                     part = evaluator.contributions(run, 10, top=5)
-                    shown = [text if len(text) < 160 else text[:157] + "..." for text in part["marked"]]
+                    shown = [excerpt(text) for text in part["marked"]]
                     top.append(part.assign(system=name, marked=shown))
                 for measure in ("ARaB", "added", "NFaiRR"):
                     plots.save(found.plot(measure).figure, options.out / f"{measure.lower()}.png")
