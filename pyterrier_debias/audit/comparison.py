@@ -17,7 +17,7 @@ from pyterrier_debias.findings import p_text
 from pyterrier_debias.statistics import correct, equivalence_test, paired_t
 
 #: Groups under which rooms report plain effectiveness, the first one that is there counts.
-EFFECTIVENESS_GROUPS = ("original", "all queries", "as non-relevant")
+EFFECTIVENESS_GROUPS = ("original", "all queries", "as non-relevant", "zero-filled")
 
 COLUMNS = [
     "kind", "system", "bias", "measure", "group", "before", "after", "change", "low", "high", "size_change", "size_low",

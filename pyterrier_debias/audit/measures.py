@@ -173,8 +173,22 @@ def _pooling(context: Context) -> Contribution:
     return [*found, ExpectedNDCG(judgements) @ 10], {}
 
 
+def _survivorship(context: Context) -> Contribution:
+    from pyterrier_debias.survivorship.audit import answer_grade, measure_name, needs
+
+    reason = needs(None, context.dataset)
+    if reason is not None:
+        return [], {"quality by the rank at which labellers first met the answer": reason}
+    name = measure_name(answer_grade(context.dataset, context.qrels))
+    return parse_measures([name]), {
+        f"rank correlation of {name} and first relevant rank": "SurvivorshipCurve(...)",
+        f"{name} over queries answered early": "SurvivorshipSubset(...) on the topics of a second experiment",
+    }
+
+
 _KNOWN: dict[str, Callable[[Context], Contribution]] = {
     "position": _position,
+    "survivorship": _survivorship,
     "linguistic": _linguistic,
     "pooling": _pooling,
 }
