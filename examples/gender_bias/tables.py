@@ -28,9 +28,11 @@ is no more training; the adversary starts from the untrained ranker as all other
 import gzip
 import io
 import json
+import shutil
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -121,10 +123,10 @@ class Settings(Shared):
     head_std: float | None = 0.1
     triples: int = 1600
     depth: int = 30
-    queries: int = 300
+    queries: int = 250
     ratios: tuple[float, ...] = (0.05, 0.15, 0.25, 0.35)
     train_queries: int = 800
-    test_depth: int = 50
+    test_depth: int = 30
     head: str = "mean"
     learning_rate: float = 1.5e-4
     max_length: int = 128
@@ -233,9 +235,10 @@ class World:
     @cached_property
     def _retriever(self) -> Any:
         print(f"{self.material.name}: indexing", flush=True)
-        self._scratch = tempfile.TemporaryDirectory(prefix="gender-bias-")
+        scratch = Path(tempfile.mkdtemp(prefix="gender-bias-"))
+        weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
         depth = max(self.settings.depth, self.settings.test_depth)
-        return first_stage(self.material.train, Path(self._scratch.name), depth=depth, complete=True).retriever
+        return first_stage(self.material.train, scratch, depth=depth, complete=True).retriever
 
     def candidates(self, topics: pd.DataFrame, depth: int) -> pd.DataFrame:
         """BM25's candidates with ``qid``, ``query``, ``docno``, ``score``, ``rank``; without texts."""

@@ -100,7 +100,8 @@ class BalancedPairs(Stage):
                 )
         if len(set(self.groups)) != 2:
             raise InputError(f"BalancedPairs: groups={self.groups!r} must name two different groups")
-        names = self.profile_columns(inp)
+        # An empty frame, by which stages are inspected, need not have columns of which only the beginning is known.
+        names = [] if len(inp) == 0 and isinstance(self.columns, str) else self.profile_columns(inp)
         frame = with_string_ids(inp)
         twice = frame.duplicated(["qid", "docno"])
         if twice.any():

@@ -85,8 +85,8 @@ def world(folder):
 
 
 SMALL = {
-    "layers": None, "dropout": 0.0, "triples": 4, "batch_size": 4, "depth": 5, "test_depth": 6, "queries": 24, "train_queries": 20,
-    "max_length": 32, "ratios": [0.2], "seeds": 1, "draws": 50, "labeller": "words",
+    "layers": None, "dropout": 0.0, "triples": 4, "batch_size": 4, "depth": 5, "test_depth": 6, "queries": 24,
+    "train_queries": 20, "max_length": 32, "ratios": [0.2], "seeds": 1, "draws": 50, "labeller": "words",
 }  # fmt: skip
 
 
@@ -150,3 +150,24 @@ def test_the_papers_configuration_names_settings_that_there_are():
     finally:
         sys.path[:] = before
     assert set(content) <= set(settings.__dataclass_fields__)
+
+
+# Queries for documents
+
+
+def test_a_t5_learns_to_ask(tmp_path, run):
+    """It learns one question for each of two kinds of passage, so that new passages get the right one."""
+    model = tiny_models.build_t5(tmp_path / "t5")
+    pairs = [("the river", "long blue river works"), ("the king", "short old king lives")] * 4
+    pd.DataFrame(pairs, columns=["query", "text"]).to_csv(tmp_path / "train.tsv", sep="\t", index=False)
+    documents = [("d1", "long blue river works"), ("d2", "short old king lives")]
+    pd.DataFrame(documents, columns=["docno", "text"]).to_csv(tmp_path / "documents.tsv", sep="\t", index=False)
+    files = "--train", tmp_path / "train.tsv", "--documents", tmp_path / "documents.tsv", "--out", tmp_path / "out"
+    small = "--model", model, "--steps", 60, "--batch-size", 8, "--learning-rate", 1e-2, "--query-length", 6
+    code, printed = run("generate_queries.py", *files, *small)
+    assert code == 0, printed.err
+    found = pd.read_csv(tmp_path / "out" / "pairs.tsv", sep="\t", dtype=str)
+    assert found["qid"].tolist() == ["g-d1", "g-d2"]
+    assert found["query"].tolist() == ["the river", "the king"]
+    code, printed = run("generate_queries.py", *files, "--model", tmp_path / "none")
+    assert code == 2 and "no model folder" in printed.err
