@@ -82,6 +82,17 @@ def test_a_model_reranks_the_run(folder, tmp_path):
     assert "reversed - original, vs BM25" in out
 
 
+def test_finished_rooms_are_kept_and_other_folders_refused(folder, tmp_path):
+    base = ["--dataset", folder, "--model", "none", "--checkpoint"]
+    first = call(*base, tmp_path / "kept")
+    assert first[0] == 0 and len(list((tmp_path / "kept").glob("room-order-*.json"))) == 1
+    assert call(*base, tmp_path / "kept") == first
+    assert "depth is 100 there and 9 here" in refused(*base, tmp_path / "kept", "--depth", 9)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    assert "holds something else" in refused(*base, tmp_path / "mine")
+
+
 def test_runs_take_the_retrievers_place(folder, tmp_path):
     with gzip.open(tmp_path / "second.trec.gz", "wt") as file:
         file.write(trec([(q, f"{q}-bad", 2.0) for q in QIDS] + [(q, f"{q}-good", 1.0) for q in QIDS]))
