@@ -125,8 +125,8 @@ class BiasAwareReranker(_FairReranker):
     While all pairs are within the margin, as at the start from a fresh head, psi changes the loss and no gradient: what it does,
     it does to pairs that are ranked right by about the margin.
 
-    When not to use it: with rankers whose scores are bounded (cosine), unless ``margin`` and ``strength`` are small; for few steps
-    from a fresh head; on training queries that ask about a gender.
+    When not to use it: with rankers whose scores are bounded (cosine), unless ``margin`` and ``strength`` are small; for few
+    steps from a fresh head; on training queries that ask about a gender.
 
     Example:
         >>> BiasAwareReranker("distilbert-base-uncased", strength=0.5)
