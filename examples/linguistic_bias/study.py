@@ -88,7 +88,7 @@ class Settings(Shared):
 
     dropout: float | None = 0.0
     batch_size: int = 16
-    triples: int = 960
+    triples: int = 640
     depth: int = 50
     queries: int = 600
     train_queries: int = 1000
