@@ -59,14 +59,15 @@ def fine_tune(model: Any, tokenizer: Any, pairs: pd.DataFrame, options: argparse
     optimiser = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
     schedule = get_linear_schedule_with_warmup(optimiser, 0, options.steps)
     order: list[int] = []
+    epoch = 0
     model.train()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
         started = time.perf_counter()
         for step in range(options.steps):
             while len(order) < options.batch_size:
-                epoch = len(losses) * options.batch_size // len(pairs) + len(order) // len(pairs)
                 order += sorted(range(len(pairs)), key=lambda i, epoch=epoch: keyed_hash(options.seed, str(epoch), str(i)))
+                epoch += 1
             rows, order = pairs.iloc[order[: options.batch_size]], order[options.batch_size :]
             inputs = tokens_of(tokenizer, rows["text"].tolist(), options.max_length).to(device)
             labels = tokens_of(tokenizer, rows["query"].tolist(), options.query_length)["input_ids"].to(device)
@@ -76,7 +77,7 @@ def fine_tune(model: Any, tokenizer: Any, pairs: pd.DataFrame, options: argparse
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
             schedule.step()
-            losses.append(float(loss))
+            losses.append(float(loss.detach()))
             if step == 4:
                 left = (time.perf_counter() - started) / 5 * (options.steps - 5)
                 print(f"about {minutes(left)} of training left", flush=True)

@@ -8,10 +8,11 @@ of the passages swapped; and re-ranks the first one's lists by its score and the
 All are tested on the same queries: RR@10 and nDCG@10 of all of them, and ARaB (TF, Boolean), NFaiRR and the share of gendered
 words of those that are neutral (Tables 3 and 4).
 
-FOLDER holds what is freely there of MS MARCO: `msmarco_dev_small` (queries with one relevant passage), `msmarco_dev600` and
-`msmarco_trec_dl` (further passages to rank), `gender` (3,750 annotated queries) and `lexicons` (Empath's categories). In place of
-generated queries it takes the real ones of passages that are not trained on otherwise: a classifier that was fitted on the
-annotated queries labels them, and passages are matched by their Empath profiles. With all of MS MARCO:
+FOLDER holds what is freely there of MS MARCO: `msmarco_dev_small` (queries with one relevant passage, to train on; negatives are
+other queries' passages that BM25 finds), `msmarco_dev600` (600 other queries with BM25's first 20, for the test), `gender` (3,750
+annotated queries) and `lexicons` (Empath's categories). In place of generated queries it takes the real ones of passages that are
+not trained on otherwise: a classifier that was fitted on the annotated queries labels them, and passages are matched by their
+Empath profiles. With all of MS MARCO:
 
     python examples/gender_bias/tables.py --dataset irds:msmarco-passage/train irds:msmarco-passage/dev/small --pairs pairs.tsv
         --annotated queries_gender_annotated.csv --lexicon LIWC.dic --config msmarco.json --out full
@@ -123,10 +124,10 @@ class Settings(Shared):
     head_std: float | None = 0.1
     triples: int = 1600
     depth: int = 30
-    queries: int = 250
+    queries: int = 300
     ratios: tuple[float, ...] = (0.05, 0.15, 0.25, 0.35)
     train_queries: int = 800
-    test_depth: int = 30
+    test_depth: int = 20
     head: str = "mean"
     learning_rate: float = 1.5e-4
     max_length: int = 128
@@ -159,6 +160,7 @@ class Material:
         pairs: ``qid``, ``query``, ``docno`` to be labelled and matched; None: training queries that are not trained on.
         annotated: Queries with a gender; None where words label.
         lexicon: What profiles are made with.
+        test: Dataset of the test where it has passages of its own, with a run of BM25; None: those of ``train``.
     """
 
     name: str
@@ -170,31 +172,37 @@ class Material:
     pairs: pd.DataFrame | None
     annotated: pd.DataFrame | None
     lexicon: Any
+    test: Any = None
 
 
 def in_small(folder: Path, settings: Settings) -> Material:
-    """MS MARCO as far as it is freely there; queries of dev/small, of which some are set aside for the test."""
+    """MS MARCO as far as it is freely there.
+
+    Training passages come with a title, those of the test without: so the training's candidates are drawn among its own passages,
+    where a title tells nothing of relevance.
+    """
     try:
         lines = gzip.decompress((folder / "msmarco_dev_small" / "positives_text.jsonl.gz").read_bytes()).decode().splitlines()
     except OSError as error:
         raise InputError(f"--data {folder} lacks msmarco_dev_small/positives_text.jsonl.gz ({error})") from error
     rows = pd.DataFrame(map(json.loads, lines)).astype({"qid": str})
     qrels = read_qrels(folder / "msmarco_dev_small" / "qrels.dev.small.txt.gz")
+    test = open_dataset(folder / "msmarco_dev600", "msmarco_sparse")
     # The text is that of one relevant passage of each query; which one, where there are several, is not told.
     single = qrels[~qrels["qid"].duplicated(keep=False)].merge(rows, on="qid")
-    others = [open_dataset(folder / name).corpus[["docno", "text"]] for name in ("msmarco_dev600", "msmarco_trec_dl")]
-    own = single[["docno", "positive"]].rename(columns={"positive": "text"})
-    corpus = pd.concat([*others, own]).drop_duplicates("docno").reset_index(drop=True)
+    single = single[~single["qid"].isin(set(test.get_topics()["qid"]))]
+    # "- " stands where a title is missing.
+    corpus = single.assign(text=single["positive"].str.removeprefix("- ")).drop_duplicates("docno")[["docno", "text"]]
     topics = single[["qid", "query"]].drop_duplicates("qid").reset_index(drop=True)
-    qrels = single[["qid", "docno", "label"]]
-    test = draw(topics, settings.queries, 0, "test")
-    train = topics[~topics["qid"].isin(set(test["qid"]))].reset_index(drop=True)
-    dataset = Collection("MS MARCO in small", corpus=corpus, topics={"train": train}, qrels={"train": qrels})
+    qrels = single[["qid", "docno", "label"]].reset_index(drop=True)
+    name = "MS MARCO in small"
+    dataset = Collection(name, corpus=corpus.reset_index(drop=True), topics={"train": topics}, qrels={"train": qrels})
     annotated = None
     if settings.labeller == "classifier":
         annotated = read_gender_queries(folder / "gender" / "rekabsaz_schedl_2020" / "queries_gender_annotated.csv")
     lexicon = folder / "lexicons" / "empath_categories.tsv"
-    return Material(dataset.name, dataset, train, qrels, test, qrels, None, annotated, lexicon)
+    test_topics = draw(answerable(test.get_topics(), test.get_qrels()), settings.queries, 0, "test")
+    return Material(name, dataset, topics, qrels, test_topics, test.get_qrels(), None, annotated, lexicon, test)
 
 
 def from_datasets(options: Any, settings: Settings) -> Material:
@@ -254,7 +262,12 @@ class World:
     @cached_property
     def test(self) -> pd.DataFrame:
         """The test's candidates with texts."""
-        return self.texts(self.candidates(self.material.test_topics, self.settings.test_depth))
+        topics, depth = self.material.test_topics, self.settings.test_depth
+        if self.material.test is None:
+            return self.texts(self.candidates(topics, depth))
+        run = self.material.test.get_runs()["bm25"]
+        run = run.loc[run["rank"] < depth, ["qid", "docno", "score", "rank"]].merge(topics, on="qid")
+        return self.material.test.text_loader()(run.reset_index(drop=True))
 
     @cached_property
     def labels(self) -> dict[str, str]:
