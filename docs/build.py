@@ -18,6 +18,7 @@ PAGES = HERE.parent / "pyterrier_debias" / "pt_docs"
 #: Title of an API page, to the modules (below pyterrier_debias) whose public names it shows.
 API = {
     "Position": ["position"],
+    "Survivorship": ["survivorship"],
     "Linguistic": ["linguistic"],
     "Pooling": ["pooling"],
     "Rankers": ["rankers"],

@@ -18,6 +18,14 @@ _PUBLIC = {
     "AnswerPositions": "position.answers",
     "PositionSensitivity": "position.sensitivity",
     "MATSProbe": "position.mats_probe",
+    # survivorship
+    "SurvivorshipSubset": "survivorship.subset",
+    "SurvivorshipCurve": "survivorship.curve",
+    "Answerability": "survivorship.answerability",
+    "dataset_report": "survivorship.report",
+    "training_subsets": "survivorship.training",
+    "read_annotations": "survivorship.annotations",
+    "rank_annotations": "survivorship.annotations",
     # pooling
     "CETReranker": "pooling.cet",
     "PoolEvidence": "pooling.evidence",
@@ -131,6 +139,12 @@ if TYPE_CHECKING:
     from pyterrier_debias.rankers.multi_vector import MultiVector
     from pyterrier_debias.rankers.t5 import T5Reranker
     from pyterrier_debias.rankers.tk import TK
+    from pyterrier_debias.survivorship.annotations import rank_annotations, read_annotations
+    from pyterrier_debias.survivorship.answerability import Answerability
+    from pyterrier_debias.survivorship.curve import SurvivorshipCurve
+    from pyterrier_debias.survivorship.report import dataset_report
+    from pyterrier_debias.survivorship.subset import SurvivorshipSubset
+    from pyterrier_debias.survivorship.training import training_subsets
     from pyterrier_debias.systems import System
     from pyterrier_debias.training.groups import AddJudged
     from pyterrier_debias.training.options import Training

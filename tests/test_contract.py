@@ -13,6 +13,7 @@ from pyterrier_debias import (
     TK,
     AddJudged,
     AddScores,
+    Answerability,
     AnswerPositions,
     BiEncoder,
     CETReranker,
@@ -31,6 +32,8 @@ from pyterrier_debias import (
     RepeatNounPhrases,
     RewriteQueries,
     RotatePassages,
+    SurvivorshipCurve,
+    SurvivorshipSubset,
     T5Reranker,
     TextLoader,
     Training,
@@ -39,6 +42,7 @@ from pyterrier_debias import (
 from tests import tiny_models
 from tests.contract import CHECKS, Case
 from tests.position.worlds import Overlap
+from tests.survivorship import worlds as survivorship
 
 CORPUS = pd.DataFrame(
     {
@@ -199,6 +203,31 @@ CASES = [
         lambda: LinguisticComplexity(keep_indices=True).fit(topics()),
         lambda: RESULTS,
         lambda: LinguisticComplexity(keep_indices=True),
+    ),
+    Case(
+        "SurvivorshipSubset",
+        lambda: SurvivorshipSubset(survivorship.SHOWN, survivorship.LABELS),
+        lambda: survivorship.RESULTS,
+        lambda: SurvivorshipSubset(survivorship.SHOWN, survivorship.LABELS, rank=1),
+    ),
+    Case(
+        "SurvivorshipSubset(queries)",
+        lambda: SurvivorshipSubset(survivorship.SHOWN, survivorship.LABELS),
+        lambda: survivorship.ASKED.head(2),
+        lambda: SurvivorshipSubset(survivorship.SHOWN, survivorship.LABELS, exact=True),
+    ),
+    Case(
+        "SurvivorshipCurve",
+        lambda: SurvivorshipCurve({"mine": survivorship.RESULTS}, survivorship.SHOWN, survivorship.LABELS, ranks=3),
+        lambda: survivorship.ASKED,
+        lambda: SurvivorshipCurve({"mine": survivorship.RESULTS}, survivorship.SHOWN, survivorship.LABELS, ranks=2),
+        rowwise=False,
+    ),
+    Case(
+        "Answerability",
+        lambda: Answerability().fit(survivorship.answerable(60, 1)[0]),
+        lambda: survivorship.answerable(4, 2)[0][["qid", "query"]],
+        lambda: Answerability(strength=2.0).fit(survivorship.answerable(60, 1)[0]),
     ),
     Case("MATSProbe", lambda: MATSProbe(blind), lambda: CORPUS, lambda: MATSProbe(blind, pair_scope="all"), rowwise=False),
     Case("PlantedRanker", PlantedRanker, texts, lambda: PlantedRanker(strength=0.0)),

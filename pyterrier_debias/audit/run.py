@@ -30,6 +30,7 @@ from pyterrier_debias.systems import Context, System
 #: The rooms in the order of reports: name to the module that exports ``ROOM``.
 ROOMS = {
     "position": "pyterrier_debias.position.audit",
+    "survivorship": "pyterrier_debias.survivorship.audit",
     "linguistic": "pyterrier_debias.linguistic.audit",
     "pooling": "pyterrier_debias.pooling.audit",
 }

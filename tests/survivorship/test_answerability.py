@@ -17,24 +17,12 @@ from pyterrier_debias.survivorship.answerability import (
     predicted_share,
     reliability,
 )
-from tests.contract import CHECKS, Case
-
-WORDS = "who wrote the book when was a town founded how does rain form why do people sing what is the best feeling".split()
-
-
-def world(n, seed, prefix="q"):
-    """Queries whose chance of an answer depends on their words: factual ones .85, vague ones .25."""
-    rng = np.random.default_rng(seed)
-    factual = rng.random(n) < 0.5
-    starts = np.where(factual, "when was founded", "why do feel about")
-    query = [f"{start} {' '.join(rng.choice(WORDS, 3))} {rng.integers(1000)}" for start in starts]
-    answered = rng.random(n) < np.where(factual, 0.85, 0.25)
-    return pd.DataFrame({"qid": [f"{prefix}{i}" for i in range(n)], "query": query, "answered": answered}), factual
+from tests.survivorship.worlds import answerable
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return Answerability(draws=199).fit(world(600, 1)[0])
+    return Answerability(draws=199).fit(answerable(600, 1)[0])
 
 
 def test_figures_of_forecasts_against_scikit_learn():
@@ -52,7 +40,7 @@ def test_figures_of_forecasts_against_scikit_learn():
 
 
 def test_it_finds_what_can_be_found_and_is_calibrated(fitted):
-    test, factual = world(500, 2)
+    test, factual = answerable(500, 2)
     found = fitted.evaluate(test)
     p = found.per_query.set_index("qid").loc[test["qid"], "p_answered"].to_numpy()
     assert p[factual].mean() == pytest.approx(0.85, abs=0.08) and p[~factual].mean() == pytest.approx(0.25, abs=0.08)
@@ -74,14 +62,14 @@ def test_it_finds_what_can_be_found_and_is_calibrated(fitted):
 
 def test_nothing_can_be_learned_from_coin_flips():
     rng = np.random.default_rng(33)
-    topics = world(400, 3)[0].assign(answered=rng.random(400) < 0.5)
+    topics = answerable(400, 3)[0].assign(answered=rng.random(400) < 0.5)
     found = Answerability(draws=99).fit(topics.head(300)).evaluate(topics.tail(100))
     assert abs(found.figure("skill")) < 0.1 and found.per_query["p_answered"].between(0.2, 0.8).all()
 
 
 def test_the_share_of_a_split_without_labels(fitted):
     """Another mix of queries: the share follows it."""
-    topics, factual = world(800, 5)
+    topics, factual = answerable(800, 5)
     for chosen, share in ((factual, 0.85), (~factual, 0.25)):
         found = fitted.share(topics.loc[chosen, ["qid", "query"]])
         assert found.estimate == pytest.approx(share, abs=0.07) and found.n == chosen.sum()
@@ -118,17 +106,17 @@ def test_answered_within_some_rank():
 
 
 def test_features_of_ones_own(fitted):
-    topics, _ = world(200, 8)
+    topics, _ = answerable(200, 8)
 
     def encode(texts):
         return np.array([[float("founded" in text), float("feel" in text), 1.0] for text in texts])
 
-    assert Answerability(encode, draws=9).fit(topics).evaluate(world(200, 9)[0]).figure("AUC") > 0.7
-    assert Answerability("characters", draws=9).fit(topics).evaluate(world(200, 9)[0]).figure("AUC") > 0.7
+    assert Answerability(encode, draws=9).fit(topics).evaluate(answerable(200, 9)[0]).figure("AUC") > 0.7
+    assert Answerability("characters", draws=9).fit(topics).evaluate(answerable(200, 9)[0]).figure("AUC") > 0.7
 
 
 def test_what_it_refuses(fitted):
-    topics, _ = world(20, 1)
+    topics, _ = answerable(20, 1)
     with pytest.raises(InputError, match=r"fit\(\) must be called first"):
         Answerability()(topics)
     assert Answerability()(topics.iloc[:0]).columns.tolist() == [*topics.columns, "p_answered"]
@@ -137,28 +125,15 @@ def test_what_it_refuses(fitted):
     with pytest.raises(InputError, match="neither 'answered' nor 'first_relevant_rank'"):
         Answerability().fit(topics.drop(columns="answered"))
     with pytest.raises(InputError, match="features='tree' is not known"):
-        Answerability("tree", folds=2).fit(world(60, 1)[0])
+        Answerability("tree", folds=2).fit(answerable(60, 1)[0])
     with pytest.raises(InputError, match="no queries to test on"):
         fitted.evaluate(topics.iloc[:0])
 
 
 def test_fitting_changes_identity_and_survives_pickling(fitted):
-    again = Answerability(draws=199).fit(world(600, 1)[0].sample(frac=1, random_state=0))
-    assert again == fitted and again != Answerability(draws=199) and again != Answerability(draws=199).fit(world(600, 2)[0])
-    topics, _ = world(20, 4)
+    again = Answerability(draws=199).fit(answerable(600, 1)[0].sample(frac=1, random_state=0))
+    assert again == fitted and again != Answerability(draws=199) and again != Answerability(draws=199).fit(answerable(600, 2)[0])
+    topics, _ = answerable(20, 4)
     np.testing.assert_allclose(again(topics)["p_answered"], fitted(topics)["p_answered"], atol=1e-9)
     copy = pickle.loads(pickle.dumps(fitted))
     assert copy == fitted and copy(topics).equals(fitted(topics))
-
-
-def ready(**options):
-    return Answerability(**options).fit(world(60, 1)[0])
-
-
-CASE = Case("answerability", ready, lambda: world(4, 2)[0][["qid", "query"]], lambda: ready(strength=2.0))
-
-
-@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
-def test_contract(check, monkeypatch):
-    arguments = [monkeypatch] if "monkeypatch" in check.__code__.co_varnames[: check.__code__.co_argcount] else []
-    check(CASE, *arguments)

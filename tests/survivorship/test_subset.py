@@ -1,4 +1,4 @@
-"""SurvivorshipSubset and SurvivorshipCurve: what they keep, say and refuse; and the contract of every stage."""
+"""SurvivorshipSubset and SurvivorshipCurve: what they keep, say and refuse."""
 
 import logging
 
@@ -12,21 +12,14 @@ from pyterrier_debias.evaluation import per_query
 from pyterrier_debias.survivorship.curve import SurvivorshipCurve, curve_of_values
 from pyterrier_debias.survivorship.subset import SurvivorshipSubset
 from pyterrier_debias.survivorship.training import DRAWN, FILTERED, training_subsets
-from tests.contract import CHECKS, Case
 from tests.survivorship import published
+from tests.survivorship.worlds import ASKED, LABELS, RESULTS, SHOWN
 
 PLANTED = PlantedCollection(5, topics=30, passages=300, survivorship=1.0)
 TOPICS = PLANTED.get_topics("full")
 QRELS = PLANTED.get_qrels()
 RUN = PLANTED.get_runs()["bm25"]
 FIRST = PLANTED.truth["topics"].set_index("qid")["first_shown"]
-
-SHOWN = pd.DataFrame(
-    {"qid": ["q1"] * 3 + ["q2"] * 2 + ["q3"], "docno": ["a", "b", "c", "d", "e", "f"], "rank": [0, 1, 2, 0, 1, 0]}
-)
-LABELS = pd.DataFrame({"qid": ["q1", "q2"], "docno": ["c", "d"], "label": [1, 2]})
-ASKED = pd.DataFrame({"qid": ["q1", "q2", "q3", "q4"], "query": ["w", "x", "y", "z"], "type": ["A", "A", "B", "B"]})
-RESULTS = pd.DataFrame({"qid": ["q1", "q1", "q2"], "docno": ["b", "c", "d"], "score": [2.0, 1.0, 1.0], "rank": [0, 1, 0]})
 
 
 # ----------------------------------------------------------------------------------------------------- subset
@@ -92,29 +85,6 @@ def test_a_changed_option_is_looked_up_again():
     assert len(stage(ASKED)) == 2
     stage.min_rel = 2
     assert len(stage(ASKED)) == 1
-
-
-CASES = [
-    Case(
-        "subset, results", lambda: SurvivorshipSubset(SHOWN, LABELS), lambda: RESULTS,
-        lambda: SurvivorshipSubset(SHOWN, LABELS, rank=1),
-    ),
-    Case(
-        "subset, queries", lambda: SurvivorshipSubset(SHOWN, LABELS), lambda: ASKED.head(2),
-        lambda: SurvivorshipSubset(SHOWN, LABELS, exact=True),
-    ),
-    Case(
-        "curve", lambda: SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=3), lambda: ASKED,
-        lambda: SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=2), rowwise=False,
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_contract(case, check, monkeypatch):
-    arguments = [monkeypatch] if "monkeypatch" in check.__code__.co_varnames[: check.__code__.co_argcount] else []
-    check(case, *arguments)
 
 
 # ----------------------------------------------------------------------------------------------------- curve
