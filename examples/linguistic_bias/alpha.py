@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from equalize import PAPERS, PLAIN, less_biased
-from reporting import Results
+from reporting import Results, by_use
 from study import WAYS, Settings, Way, at_alpha, begin, expected_seconds, parser, sizes
 from workshop import minutes, program, read_settings, write_results
 
@@ -102,7 +102,7 @@ def main() -> None:
         draw_curve(part, out / f"alpha_{dataset}_{use}.png")
     tables = {"alpha": curve, "alpha_changes": results.changes(PLAIN), "sizes": sizes(study.lessons, study.sources)}
     title = f"EqualizeIR over alpha: {', '.join(source.name for source in study.sources)}"
-    write_results(out, title, settings, tables, NOTES)
+    write_results(out, title, settings, by_use(tables), NOTES)
 
 
 if __name__ == "__main__":

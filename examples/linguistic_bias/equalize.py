@@ -27,7 +27,7 @@ import sys
 from collections.abc import Sequence
 
 import pandas as pd
-from reporting import Results
+from reporting import Results, by_use
 from study import (
     EQUALIZED,
     USES,
@@ -146,9 +146,8 @@ def main() -> None:
     for use, dataset in results.cells:
         results.curves(use, dataset, ["BM25", "untrained", PLAIN, PAPERS], options.out / f"curve_{dataset}_{use}.png")
         results.curves(use, dataset, [PLAIN, *made], options.out / f"learners_{dataset}_{use}.png")
-    tables = {name: table for name, table in tables.items() if len(table)}
     title = f"Equalizing over wording: {', '.join(source.name for source in study.sources)}"
-    write_results(options.out, title, settings, tables, NOTES)
+    write_results(options.out, title, settings, by_use(tables), NOTES)
 
 
 if __name__ == "__main__":

@@ -76,6 +76,18 @@ def macro(collections: Sequence[np.ndarray], statistic: Callable[[np.ndarray], n
     return {"estimate": float(estimate), "low": float(low), "high": float(high)}
 
 
+def by_use(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Tables that have rows, each cut into one for each use: the first use under the table's own name."""
+    out = {}
+    for name, table in tables.items():
+        parts = dict(list(table.groupby("use", sort=False))) if "use" in table else {"": table}
+        for use, part in parts.items():
+            if len(part):
+                short = name if use in ("", USES[0]) or len(parts) == 1 else f"{name}_{use}"
+                out[short] = part.reset_index(drop=True)
+    return out
+
+
 class Results:
     """Per-query values of rankers, and the tables that come from them.
 
