@@ -155,7 +155,7 @@ def write_table(table: pd.DataFrame, options: argparse.Namespace, path: Path) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=500, help="worlds of each kind")
-    parser.add_argument("--strengths", type=float, nargs="*", default=[0.02, 0.05, 0.1], help="of the biased ranker")
+    parser.add_argument("--strengths", type=float, nargs="*", default=[0.05, 0.1, 0.25], help="of the biased ranker")
     parser.add_argument("--topics", type=int, default=60)
     parser.add_argument("--depth", type=int, default=50, help="candidates of a query")
     parser.add_argument("--draws", type=int, default=999, help="sign patterns of a test")

@@ -1,0 +1,101 @@
+"""The programs that measure gender: their figures against plain ones, and from end to end in miniature."""
+
+import json
+import runpy
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.conftest import ROOT
+
+FOLDER = ROOT / "examples" / "gender_bias"
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """A program as a module, without running it."""
+
+    def load(name):
+        monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+        return runpy.run_path(str(FOLDER / name))
+
+    return load
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run a program; gives its exit status and what it printed."""
+
+    def with_options(name, *options):
+        monkeypatch.setattr(sys, "argv", [str(FOLDER / name), *map(str, options)])
+        monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(FOLDER / name), run_name="__main__")
+        return ended.value.code, capsys.readouterr()
+
+    return with_options
+
+
+def test_psychometrics_of_the_released_scores(run, shared_data, tmp_path):
+    scores = shared_data / "gender" / "bigdeli_2021_identified_queries"
+    code, _ = run("psychometrics.py", "--scores", scores, "--draws", 60, "--out", tmp_path)
+    assert code == 0
+    table = pd.read_csv(tmp_path / "four.csv").set_index(["category", "groups"])
+    male = pd.read_csv(scores / "psychological_characteristic_male_queries.csv.gz")
+    assert table.loc[("drives", "female - male"), "second"] == pytest.approx(male["drives"].mean() / 100)
+    six = male[["work", "leisure", "home", "money", "relig", "death"]].sum(axis=1).mean() / 100
+    assert table.loc[("persconc", "male - neutral"), "first"] == pytest.approx(six)
+    row = table.loc[("cogproc", "female - male")]
+    assert row["low"] < row["gap"] < row["high"] and row["p"] == pytest.approx(1 / 61)
+    assert len(pd.read_csv(tmp_path / "columns.csv")) == 66
+    assert json.loads((tmp_path / "results.json").read_text())["settings"]["draws"] == 60
+
+
+def test_the_gap_is_as_likely_under_shuffled_groups(module):
+    gap = module("psychometrics.py")["gap"]
+    generator = np.random.default_rng(0)
+    same = gap(generator.normal(size=(40, 2)), generator.normal(size=(50, 2)) + [0, 3], 400, 0)
+    assert same["p"][0] > 0.05 and same["p"][1] == pytest.approx(1 / 401)
+    assert same["gap"][1] == pytest.approx(-3, abs=0.5) and same["d"][1] == pytest.approx(-3, abs=0.5)
+
+
+def test_versions_of_documents(module, shared_data):
+    program = module("grepbias.py")
+    frame = program["triples"](shared_data / "gender" / "grepbiasir")
+    assert len(frame) == 696 and frame.groupby(["qid", "relevant"]).size().eq(3).all()
+    assert set(frame["version"]) == {"male", "female", "neutral"} and frame["qid"].nunique() == 117
+    # The male version one standard deviation above the female one, in each document.
+    spread = frame["docno"].str[1:].astype(int) // 3
+    scores = (spread + frame["version"].map({"male": 1.0, "female": 0.0, "neutral": 0.0})).to_numpy()
+    table = program["wide"](frame, scores)
+    unit = table["male"] - table["female"]
+    assert unit.to_numpy() == pytest.approx(np.full(len(table), unit.iloc[0]))
+    found = program["compared"](table, "male", "female", 0)
+    assert found["difference"] == pytest.approx(unit.iloc[0]) and found["above"] == 1 and found["queries"] == 117
+    assert program["compared"](table, "female", "neutral", 0)["above"] == 0.5
+
+
+def test_runs_on_a_few_queries(run, shared_data, tmp_path):
+    data = shared_data / "gender_runs_trecdl19"
+    queries = tmp_path / "queries.tsv"
+    some = (shared_data / "gender/rekabsaz_2021_fair/trecdeep19_passage.fair.tsv").read_text().splitlines()[:4]
+    queries.write_text("\n".join(some) + "\n")
+    options = ["--dataset", shared_data / "msmarco_trec_dl", "--queries", queries, "--depth", 20, "--out", tmp_path / "out"]
+    code, said = run("runs.py", *options, "--run", f"BM25={data / 'rekabsaz2021.BM25.trec.gz'}")
+    assert code == 0
+    table = pd.read_csv(tmp_path / "out" / "cutoffs.csv")
+    assert set(table["cutoff"]) == {5, 10, 20} and (table["n"] == 4).all() and (table["no_text"] == 0).all()
+    values = pd.read_csv(tmp_path / "out" / "per_query.csv")
+    own = table[(table["magnitude_by"] == "tf") & (table["cutoff"] == 10)].iloc[0]
+    assert own["ARaB"] == pytest.approx(values.loc[values["cutoff"] == 10, "ARaB"].mean())
+    assert (tmp_path / "out" / "arab.png").is_file() and "written to" in said.out
+    code, said = run("runs.py", *options, "--run", "BM25")
+    assert code == 2 and "write NAME=FILE" in said.err
+
+
+def test_excerpts(module):
+    excerpt = module("runs.py")["excerpt"]
+    assert excerpt("[[He]] knew.") == "[[He]] knew."
+    assert excerpt("a" * 100 + " [[he]] " + "b" * 100) == "..." + "a" * 59 + " [[he]] " + "b" * 53 + "..."
