@@ -86,7 +86,13 @@ _PUBLIC = {
     "IRDSCollection": "collections.irds",
     # the audit
     "audit": "audit.run",
-    "AuditResult": "audit.run",
+    "AuditResult": "audit.result",
+    "compare": "audit.comparison",
+    "Comparison": "audit.comparison",
+    "front": "audit.front",
+    "plot_front": "audit.front",
+    "measures": "audit.measures",
+    "intervene": "audit.interventions",
     "System": "systems",
     "Finding": "findings",
     "Room": "findings",
@@ -97,7 +103,12 @@ _PUBLIC = {
 __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
-    from pyterrier_debias.audit.run import AuditResult, audit
+    from pyterrier_debias.audit.comparison import Comparison, compare
+    from pyterrier_debias.audit.front import front, plot_front
+    from pyterrier_debias.audit.interventions import intervene
+    from pyterrier_debias.audit.measures import measures
+    from pyterrier_debias.audit.result import AuditResult
+    from pyterrier_debias.audit.run import audit
     from pyterrier_debias.collections.answers import read_qna, read_spans, read_squad
     from pyterrier_debias.collections.base import Collection, Dataset, TextLoader
     from pyterrier_debias.collections.irds import IRDSCollection
