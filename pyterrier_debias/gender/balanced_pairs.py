@@ -124,8 +124,9 @@ class BalancedPairs(Stage):
         order = sorted(range(len(found)), key=lambda i: (-found.similarity[i], keys[one[i]], keys[other[i]]))
         rows = np.stack([one[order], other[order]], axis=1).reshape(-1) if order else np.empty(0, dtype=np.int64)
         similarity = np.repeat(found.similarity[order], 2)
-        out = frame.iloc[rows].reset_index(drop=True)
-        out = out.assign(match=np.repeat(np.arange(len(found)), 2), similarity=similarity)
+        out = frame.drop(columns=["match", "similarity"], errors="ignore").iloc[rows].reset_index(drop=True)
+        added = pd.DataFrame({"match": np.repeat(np.arange(len(found)), 2), "similarity": similarity}, index=out.index)
+        out = pd.concat([out, added], axis=1)  # at once: a profile may have hundreds of columns
         out.attrs["matching"] = {
             **{group: len(side) for group, side in zip(self.groups, sides)},
             **{f"{group} without a profile": n for group, n in zip(self.groups, found.dropped)},

@@ -171,3 +171,22 @@ def test_a_t5_learns_to_ask(tmp_path, run):
     assert found["query"].tolist() == ["the river", "the king"]
     code, printed = run("generate_queries.py", *files, "--model", tmp_path / "none")
     assert code == 2 and "no model folder" in printed.err
+
+
+def test_ms_marco_in_small(shared_data):
+    """Training and test share no query, and nothing in a training passage's form tells that it is relevant."""
+    before = list(sys.path)
+    try:
+        names = runpy.run_path(str(FOLDER / "tables.py"))
+    finally:
+        sys.path[:] = before
+    material = names["in_small"](shared_data, names["Settings"](labeller="words"))
+    assert len(material.test_topics) == 300 and len(material.train_topics) > 5000
+    for column in ("qid", "query"):
+        assert not set(material.train_topics[column]) & set(material.test_topics[column])
+    corpus = material.train.corpus
+    assert set(corpus["docno"]) == set(material.train_qrels["docno"])  # every passage is somebody's answer
+    assert corpus["text"].str.startswith("- ").mean() < 0.01  # lists
+    assert material.train_qrels["qid"].is_unique
+    judged = material.test_qrels[material.test_qrels["qid"].isin(set(material.test_topics["qid"]))]
+    assert judged["qid"].nunique() == 300

@@ -116,6 +116,14 @@ def test_saved_pairs_tell_no_gender_unless_asked(tmp_path):
         save_pairs(out.assign(text="a\tb"), tmp_path / "bad.tsv")
 
 
+def test_profiles_of_hundreds_of_columns():
+    """Which pandas would complain about, were they added one by one; warnings are errors here."""
+    frame = QueryGender()(documents())
+    profiles = np.random.default_rng(0).random((len(frame), 150))
+    wide = pd.DataFrame(profiles, columns=[f"profile.category{i}" for i in range(150)], index=frame.index)
+    assert len(BalancedPairs()(pd.concat([frame, wide], axis=1))) == 40
+
+
 # Training data
 
 
