@@ -231,8 +231,10 @@ class ARaBEvaluator(_OfWords):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Evaluate; see the class."""
-        needed = [] if self.texts is not None else [self.text_field]
-        pt.validate.columns(inp, includes=["qid", "docno", *needed], context=self)
+        needed = ["qid", "docno", *([] if self.texts is not None else [self.text_field])]
+        with pt.validate.any(inp, context=self) as v:
+            v.columns(includes=[*needed, "score"], mode="score")
+            v.columns(includes=[*needed, "rank"], mode="rank")
         words = self._ready()
         for cutoff in self.cutoffs:
             arab.rank_weights(cutoff)
@@ -391,7 +393,7 @@ def marked_words(text: str, words: Iterable[str], tokeniser: str | Tokeniser = "
     return re.sub(f"{before}({some}){after}", r"[[\1]]", text, flags=re.IGNORECASE)
 
 
-@dataclass
+@dataclass(eq=False)
 class GenderCounts:
     """How strongly each group is spoken of in a collection: sums over documents that can be merged.
 

@@ -58,8 +58,10 @@ def test_order_is_by_rank_then_score_then_docno():
     # Ties: trec_eval puts the last docno first.
     assert first(run.assign(score=1.0))["ARaB"].tolist() == [0]
     assert first(by_score.assign(rank=0))["ARaB"].tolist() == [-1]
-    with pytest.raises(InputError, match="'score' or 'rank'"):
+    with pytest.raises(pt.validate.InputValidationError):
         first(run)
+    with pytest.raises(InputError, match="'score' or 'rank'"):
+        documents.in_order(run, first)
 
 
 def test_rows_may_come_in_any_order():
