@@ -92,14 +92,14 @@ class Settings(Shared):
     depth: int = 50
     queries: int = 600
     train_queries: int = 1000
-    validation_queries: int = 100
+    validation_queries: int = 300
     similarity: str = "cosine"
     temperature: float = 0.05
     pooling: str | None = "mean"
     max_length: int = 64
     negatives: str = "in_batch"
     negatives_per_positive: int = 1
-    learning_rate: float = 1e-4
+    learning_rate: float = 5e-4
     weight_decay: float = 0.01
     warmup: float = 0.1
     schedule: str = "linear"
