@@ -1,0 +1,368 @@
+"""Are the audit's five primary tests calibrated, alone and together?
+
+Worlds are planted collections with a planted ranker over their frozen BM25 candidates. In the null worlds nothing is planted; in
+the others one bias is, at several strengths. In every world all five primary tests are made, by the functions that the rooms use:
+
+- false alarms: how often a test's p is at or below 0.05 in null worlds. The 99 % binomial interval must meet 3 to 7 %;
+- power: how often a test finds its own bias. Above 95 % at the middle strength is asked for;
+- cross-talk: how often a test fires on another's bias. The 99 % interval must reach down to 5 %;
+- order: Kendall's tau between planted strength and mean measured figure, at least 0.9;
+- coverage: how often the stated 95 % interval holds 0 in null worlds. The 99 % interval must meet 93 to 97 %;
+- together: in how many null worlds a whole audit shows any finding after correction (``--audits``; slow). At most 7 %.
+
+Two things are not as in an audit. Where nothing is said of the pool, the pooling test sees each judgement with even chances,
+since with every passage judged it has nothing to compare (p is 1 by construction); the other tests see all judgements. And
+complexity is taken as it was planted (``planted.wording_complexity``): how well indices measure it is another question
+(``linguistic_calibration.py``).
+
+    python benchmarks/calibration.py --out calibration
+
+writes p_values.csv (one row a world and test), rates.csv, calibration.png and calibration.inc (the tables of the documentation),
+and prints them. Finished worlds are kept in the folder: a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import logging
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias import PlantedCollection, PlantedRanker, RotatePassages, audit, plots
+from pyterrier_debias.collections.planted_rankers import BIASES, wording_complexity
+from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.files import write_whole
+from pyterrier_debias.frames import ranked
+from pyterrier_debias.gender.audit import neutral_qids
+from pyterrier_debias.gender.evaluator import ARaBEvaluator
+from pyterrier_debias.linguistic.audit import prepared_topics
+from pyterrier_debias.linguistic.slope import design, partial_slope
+from pyterrier_debias.pooling.audit import judged_difference
+from pyterrier_debias.statistics import binomial_interval, bootstrap_interval, exchange_test, randomisation_test
+from pyterrier_debias.survivorship.audit import answer_grade, measure_name
+from pyterrier_debias.survivorship.nested import trend
+from pyterrier_debias.survivorship.ranks import first_relevant_ranks
+from pyterrier_debias.text import keyed_hash
+
+LEVEL = 0.05
+MEASURE = "nDCG@10"
+NOTHING = "nothing"
+#: Worlds between two writings of the file.
+LOT = 100
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all worlds share."""
+
+    topics: int
+    depth: int
+    rotations: int
+    draws: int
+
+
+@dataclass(frozen=True)
+class World:
+    """A collection and a ranker in which one bias is planted, or nothing.
+
+    Attributes:
+        seed: Which world.
+        bias: A room's name, or ``'nothing'``.
+        strength: In [0, 1].
+        setting: Sizes.
+    """
+
+    seed: int
+    bias: str
+    strength: float
+    setting: Setting
+
+    @cached_property
+    def collection(self) -> PlantedCollection:
+        """Position: half of the answers come early, as nothing would depend on a ranker's love of them otherwise."""
+        planted = {bias: self.strength if bias == self.bias else 0.0 for bias in ("survivorship", "pooling")}
+        return PlantedCollection(self.seed, topics=self.setting.topics, gender=0.0, linguistic=0.0, **planted)
+
+    @cached_property
+    def topics(self) -> pd.DataFrame:
+        """Sorted, since permutations depend on the order."""
+        return self.collection.get_topics().sort_values("qid", ignore_index=True)
+
+    @cached_property
+    def qrels(self) -> pd.DataFrame:
+        """Judgements."""
+        return self.collection.get_qrels()
+
+    @cached_property
+    def ranker(self) -> PlantedRanker:
+        """Biased in one way, or unbiased."""
+        own = self.bias in BIASES
+        return PlantedRanker(self.bias if own else "position", strength=self.strength if own else 0.0, seed=self.seed)
+
+    @cached_property
+    def bm25(self) -> pd.DataFrame:
+        """Candidates with texts."""
+        run = self.collection.get_runs()["bm25"].merge(self.topics[["qid", "query"]], on="qid")
+        return ranked(self.collection.text_loader()(run[run["rank"] < self.setting.depth]))
+
+    @cached_property
+    def results(self) -> pd.DataFrame:
+        """What the ranker makes of the candidates."""
+        return self.ranker(self.bm25)
+
+    def quality(self, results: pd.DataFrame, measure: str = MEASURE) -> np.ndarray:
+        """A value for each topic, in the topics' order."""
+        head = results[results["rank"] < 10]
+        relevant = self.qrels[self.qrels["label"] > 0]
+        return per_query(head, relevant, [measure], self.topics["qid"].tolist())[measure].to_numpy()
+
+
+def position(world: World) -> tuple[float, float, float, float]:
+    """Quality on original against rotated candidates."""
+    arms = [world.quality(world.results)]
+    for draw in range(world.setting.rotations):
+        turn = RotatePassages(seed=world.seed).rotator(draw)
+        found = world.bm25
+        texts = [turn(text, docno, qid)[0] for text, docno, qid in zip(found["text"], found["docno"], found["qid"])]
+        arms.append(world.quality(world.ranker(found.assign(text=texts))))
+    table = np.column_stack(arms)
+    difference = table[:, 1:].mean(axis=1) - table[:, 0]
+    interval = bootstrap_interval(difference, draws=world.setting.draws, seed=world.seed)
+    p = exchange_test(table, draws=world.setting.draws, seed=world.seed).p
+    return interval.estimate, interval.low, interval.high, p
+
+
+def survivorship(world: World) -> tuple[float, float, float, float]:
+    """Quality and the rank at which labellers first met the answer."""
+    relevant = world.qrels[world.qrels["label"] > 0]
+    grade = answer_grade(world.collection, relevant)
+    ranks = first_relevant_ranks(world.collection.get_candidates(), relevant, min_rel=grade).set_index("qid")
+    ranks = ranks["first_relevant_rank"].reindex(world.topics["qid"]).fillna(np.inf).to_numpy()
+    values = world.quality(world.results, measure_name(grade))
+    found = trend(values, ranks, draws=world.setting.draws, seed=world.seed)
+    return found.rho, found.low, found.high, found.p
+
+
+def gender(world: World) -> tuple[float, float, float, float]:
+    """ARaB of the ranker's order against that of a random order of the same candidates."""
+    neutral = set(neutral_qids(world.topics))
+    found = ARaBEvaluator([10])(world.results[world.results["qid"].isin(neutral)]).sort_values("qid")
+    added = (found["ARaB"] - found["expected"]).to_numpy()
+    interval = bootstrap_interval(added, draws=world.setting.draws, seed=world.seed)
+    p = randomisation_test(np.zeros(len(added)), added, draws=world.setting.draws, seed=world.seed).p
+    return interval.estimate, interval.low, interval.high, p
+
+
+def linguistic(world: World) -> tuple[float, float, float, float]:
+    """The slope of quality on the complexity of a query's wording, given the controls."""
+    asked = world.topics.assign(complexity=world.topics["query"].map(wording_complexity))
+    prepared, controls, _ = prepared_topics(asked, world.qrels)
+    prepared = prepared.sort_values("qid")
+    values = pd.Series(world.quality(world.results), index=world.topics["qid"]).loc[prepared["qid"]].to_numpy()
+    complexity = prepared["complexity"].to_numpy()
+    slope = partial_slope(values, complexity, design(prepared, controls), draws=world.setting.draws, seed=world.seed)
+    return slope.per_sd.estimate, slope.per_sd.low, slope.per_sd.high, slope.p
+
+
+def pooling(world: World) -> tuple[float, float, float, float]:
+    """Judged@10 of the ranker against that of BM25."""
+    qrels = world.qrels
+    if world.bias != "pooling":
+        pairs = zip(qrels["qid"], qrels["docno"])
+        qrels = qrels[[keyed_hash(world.seed, "judged", *pair) < 2**63 for pair in pairs]]
+    frame, test = judged_difference(world.results, world.bm25, qrels, world.topics["qid"].tolist(), seed=world.seed)
+    interval = bootstrap_interval(frame["difference"].to_numpy(), draws=world.setting.draws, seed=world.seed)
+    return interval.estimate, interval.low, interval.high, test.p
+
+
+TESTS: dict[str, Callable[[World], tuple[float, float, float, float]]] = {
+    "position": position, "survivorship": survivorship, "gender": gender, "linguistic": linguistic, "pooling": pooling,
+}  # fmt: skip
+
+
+def examined(world: World) -> list[dict[str, Any]]:
+    """All five tests in one world."""
+    logging.disable(logging.WARNING)
+    about = {"seed": world.seed, "bias": world.bias, "strength": world.strength}
+    rows = []
+    for test, function in TESTS.items():
+        value, low, high, p = function(world)
+        rows.append({**about, "test": test, "value": value, "low": low, "high": high, "p": p})
+    return rows
+
+
+def audited(world: World) -> list[dict[str, Any]]:
+    """A whole audit of one null world: its tests, and the smallest corrected p."""
+    logging.disable(logging.WARNING)
+    system = pt.Transformer.from_df(world.bm25.drop(columns=["text", "query"])) >> world.collection.text_loader() >> world.ranker
+    found = audit({"ranker": system}, world.collection, depth=world.setting.depth, seed=world.seed).findings
+    tested = found.dropna(subset=["p"])
+    return [{"seed": world.seed, "tests": len(tested), "smallest": tested["p_corrected"].min()}]
+
+
+def done(path: Path, worlds: list[World], function: Callable[[World], list[dict[str, Any]]], workers: int) -> pd.DataFrame:
+    """Rows of all worlds; those that a file holds are not made again, and the file grows with each hundred of them."""
+    keys = ["seed", "bias", "strength"] if function is examined else ["seed"]
+    rows = pd.read_csv(path).to_dict("records") if path.is_file() else []
+    there = {tuple(row[key] for key in keys) for row in rows}
+    left = [world for world in worlds if tuple(getattr(world, key) for key in keys) not in there]
+    with ProcessPoolExecutor(workers) as pool:
+        found = pt.tqdm(pool.map(function, left), total=len(left), desc=path.stem)
+        for number, world in enumerate(found, start=1):
+            rows += world
+            if number % LOT == 0 or number == len(left):
+                write_whole(path, pd.DataFrame(rows).to_csv(index=False))
+    return pd.DataFrame(rows)
+
+
+def rates(found: pd.DataFrame) -> pd.DataFrame:
+    """For each kind of world and test: the share of alarms with its exact 99 % interval, and the mean figure."""
+    rows = []
+    for keys, group in found.groupby(["bias", "strength", "test"], sort=False):
+        group = group.dropna(subset=["p"])
+        interval = binomial_interval(int((group["p"] <= LEVEL).sum()), len(group), level=0.99)
+        rows.append((*keys, len(group), interval.estimate, interval.low, interval.high, group["value"].mean()))
+    return pd.DataFrame(rows, columns=["bias", "strength", "test", "worlds", "rate", "low", "high", "value"])
+
+
+def coverage(found: pd.DataFrame) -> pd.DataFrame:
+    """How often the stated interval holds 0 in null worlds, with the exact 99 % interval of that share."""
+    rows = []
+    for test, group in found[found["bias"] == NOTHING].dropna(subset=["low"]).groupby("test", sort=False):
+        interval = binomial_interval(int(((group["low"] <= 0) & (group["high"] >= 0)).sum()), len(group), level=0.99)
+        rows.append((test, len(group), interval.estimate, interval.low, interval.high))
+    return pd.DataFrame(rows, columns=["test", "worlds", "coverage", "low", "high"])
+
+
+def order(table: pd.DataFrame) -> pd.DataFrame:
+    """Kendall's tau between planted strength (0 among them) and the mean figure, test by test.
+
+    Every bias pulls its figure down: quality behind rotation, correlation, slope and judged share fall, ARaB falls towards the
+    female words that the planted ranker loves.
+    """
+    from scipy import stats
+
+    rows = []
+    for test in TESTS:
+        own = table[(table["test"] == test) & table["bias"].isin([test, NOTHING])]
+        rows.append((test, float(stats.kendalltau(own["strength"], -own["value"]).statistic)))
+    return pd.DataFrame(rows, columns=["test", "tau"])
+
+
+def verdicts(table: pd.DataFrame, covered: pd.DataFrame, taus: pd.DataFrame, whole: pd.DataFrame | None) -> list[str]:
+    """What is reached and what is missed, a line each."""
+
+    def line(what: str, row: Any, name: str, reached: bool) -> str:
+        return f"{what}: {row[name]:.1%} [{row['low']:.1%}, {row['high']:.1%}]: {'reached' if reached else 'MISSED'}"
+
+    lines, middle = [], sorted(set(table["strength"]) - {0.0})
+    middle = middle[(len(middle) - 1) // 2] if middle else None
+    for row in table.to_dict("records"):
+        if row["bias"] == NOTHING:
+            lines.append(line(f"false alarms, {row['test']}", row, "rate", row["low"] <= 0.07 and row["high"] >= 0.03))
+        elif row["bias"] != row["test"]:
+            if row["low"] > LEVEL:
+                what = f"cross-talk, {row['test']} where {row['bias']} is planted at {row['strength']:g}"
+                lines.append(line(what, row, "rate", False))
+        elif row["strength"] == middle:
+            lines.append(line(f"power at {middle:g}, {row['test']}", row, "rate", row["rate"] > 0.95))
+    for row in covered.to_dict("records"):
+        lines.append(line(f"coverage, {row['test']}", row, "coverage", row["low"] <= 0.97 and row["high"] >= 0.93))
+    lines += [f"tau, {r['test']}: {r['tau']:.2f}: {'reached' if r['tau'] >= 0.9 else 'MISSED'}" for r in taus.to_dict("records")]
+    if whole is not None and len(whole):
+        interval = binomial_interval(int((whole["smallest"] <= LEVEL).sum()), len(whole), level=0.99)
+        row = {"rate": interval.estimate, "low": interval.low, "high": interval.high}
+        what = f"any finding after Holm's correction over {whole['tests'].median():.0f} tests, {len(whole)} audits"
+        lines.append(line(what, row, "rate", interval.low <= 0.07))
+    return lines
+
+
+def draw(table: pd.DataFrame, path: Path) -> None:
+    """Each test's rate of alarms over the strength of its own bias; at 0 nothing is planted."""
+    axes = plots.new_axes()
+    with plots.house_style():
+        axes.axhline(LEVEL, color=plots.GREY, linestyle="--", label="5 %")
+        for number, test in enumerate(TESTS):
+            own = table[(table["test"] == test) & table["bias"].isin([test, NOTHING])].sort_values("strength")
+            x = own["strength"] + (number - 2) * 0.008
+            error = np.clip([own["rate"] - own["low"], own["high"] - own["rate"]], 0, None)
+            axes.errorbar(x, own["rate"], yerr=error, fmt="o-", color=plots.colour(number), label=test)
+        axes.legend()
+        plots.label_axes(axes, x="planted strength; 0: nothing is planted", y="share of worlds with p at or below .05")
+    plots.save(axes.figure, path)
+
+
+def write_tables(table: pd.DataFrame, covered: pd.DataFrame, command: str, path: Path) -> None:
+    """Two reStructuredText tables: every test against every kind of world, and coverage."""
+    lines = [
+        f".. list-table:: Share of worlds with p at or below {LEVEL} [99 % interval]; ``{command}``",
+        "   :header-rows: 1",
+        "",
+        "   * - Planted",
+        "     - strength",
+        "     - worlds",
+        *(f"     - {test}" for test in TESTS),
+    ]
+    for (bias, strength), own in table.groupby(["bias", "strength"], sort=False):
+        own = own.set_index("test")
+        lines += [f"   * - {bias}", f"     - {strength:g}", f"     - {own['worlds'].max()}"]
+        lines += [f"     - {r['rate']:.1%} [{r['low']:.1%}, {r['high']:.1%}]" for r in (own.loc[test] for test in TESTS)]
+    lines += ["", ".. list-table:: Null worlds whose stated 95 % interval holds 0 [99 % interval]", "   :header-rows: 1", ""]
+    lines += ["   * - Test", "     - worlds", "     - coverage"]
+    for row in covered.to_dict("records"):
+        lines += [f"   * - {row['test']}", f"     - {row['worlds']}"]
+        lines += [f"     - {row['coverage']:.1%} [{row['low']:.1%}, {row['high']:.1%}]"]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--worlds", type=int, default=2_000, help="in which nothing is planted")
+    parser.add_argument("--power-worlds", type=int, default=300, help="for each bias and strength")
+    parser.add_argument("--strengths", type=float, nargs="*", default=[0.25, 0.5, 0.75, 1.0])
+    parser.add_argument("--topics", type=int, default=100)
+    parser.add_argument("--depth", type=int, default=20, help="candidates of a query")
+    parser.add_argument("--rotations", type=int, default=3, help="of each passage")
+    parser.add_argument("--draws", type=int, default=999, help="permutations of a test, resamples of an interval")
+    parser.add_argument("--audits", type=int, default=0, help="null worlds that are audited as a whole (minutes each)")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("calibration"))
+    options = parser.parse_args()
+
+    setting = Setting(options.topics, options.depth, options.rotations, options.draws)
+    worlds = [World(seed, NOTHING, 0.0, setting) for seed in range(options.worlds)]
+    planted = itertools.product(TESTS, options.strengths, range(options.power_worlds))
+    worlds += [World(seed, bias, strength, setting) for bias, strength, seed in planted]
+    options.out.mkdir(parents=True, exist_ok=True)
+    started = time.perf_counter()
+    found = done(options.out / "p_values.csv", worlds, examined, options.workers)
+    whole = None
+    if options.audits:
+        whole = done(options.out / "audits.csv", worlds[: options.audits], audited, options.workers)
+    table, covered = rates(found), coverage(found)
+    taus = order(table)
+    table.to_csv(options.out / "rates.csv", index=False)
+    covered.to_csv(options.out / "coverage.csv", index=False)
+    draw(table, options.out / "calibration.png")
+    command = f"python benchmarks/calibration.py --worlds {options.worlds} --power-worlds {options.power_worlds}"
+    write_tables(table, covered, command, options.out / "calibration.inc")
+    print(f"{len(worlds)} worlds of {options.topics} topics, depth {options.depth}, in {time.perf_counter() - started:.0f} s")
+    print(table.round(4).to_string(index=False))
+    print("\n".join(verdicts(table, covered, taus, whole)))
+
+
+if __name__ == "__main__":
+    main()
