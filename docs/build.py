@@ -19,6 +19,7 @@ PAGES = HERE.parent / "pyterrier_debias" / "pt_docs"
 API = {
     "Position": ["position"],
     "Survivorship": ["survivorship"],
+    "Gender": ["gender"],
     "Linguistic": ["linguistic"],
     "Pooling": ["pooling"],
     "Rankers": ["rankers"],

@@ -26,6 +26,34 @@ _PUBLIC = {
     "training_subsets": "survivorship.training",
     "read_annotations": "survivorship.annotations",
     "rank_annotations": "survivorship.annotations",
+    # gender
+    "ARaB": "gender.measures",
+    "RaB": "gender.measures",
+    "FaiRR": "gender.measures",
+    "NFaiRR": "gender.measures",
+    "LexiconGap": "gender.measures",
+    "QueryGroupGap": "gender.measures",
+    "ARaBEvaluator": "gender.evaluator",
+    "AnnotateGender": "gender.evaluator",
+    "GenderCounts": "gender.evaluator",
+    "WordList": "gender.words",
+    "read_word_list": "gender.words",
+    "Lexicon": "gender.profiles",
+    "LexiconProfiles": "gender.profiles",
+    "QueryGender": "gender.query_gender",
+    "GenderClassifier": "gender.query_gender",
+    "read_gender_queries": "gender.query_gender",
+    "BalancedPairs": "gender.balanced_pairs",
+    "plot_balance": "gender.balanced_pairs",
+    "save_pairs": "gender.balanced_pairs",
+    "augment_balanced": "gender.balanced_training",
+    "choose_ratio": "gender.balanced_training",
+    "SwapGender": "gender.swap",
+    "BiasAwareNegatives": "gender.negatives",
+    "BiasAwareReranker": "gender.fair_rerankers",
+    "AdversarialReranker": "gender.fair_rerankers",
+    "NeutralReranker": "gender.neutral_reranker",
+    "word_list_room": "gender.audit",
     # pooling
     "CETReranker": "pooling.cet",
     "PoolEvidence": "pooling.evidence",
@@ -118,6 +146,18 @@ if TYPE_CHECKING:
     from pyterrier_debias.collections.readers import read_corpus, read_qrels, read_run, read_topics
     from pyterrier_debias.errors import InputError
     from pyterrier_debias.findings import Finding, Room
+    from pyterrier_debias.gender.audit import word_list_room
+    from pyterrier_debias.gender.balanced_pairs import BalancedPairs, plot_balance, save_pairs
+    from pyterrier_debias.gender.balanced_training import augment_balanced, choose_ratio
+    from pyterrier_debias.gender.evaluator import AnnotateGender, ARaBEvaluator, GenderCounts
+    from pyterrier_debias.gender.fair_rerankers import AdversarialReranker, BiasAwareReranker
+    from pyterrier_debias.gender.measures import ARaB, FaiRR, LexiconGap, NFaiRR, QueryGroupGap, RaB
+    from pyterrier_debias.gender.negatives import BiasAwareNegatives
+    from pyterrier_debias.gender.neutral_reranker import NeutralReranker
+    from pyterrier_debias.gender.profiles import Lexicon, LexiconProfiles
+    from pyterrier_debias.gender.query_gender import GenderClassifier, QueryGender, read_gender_queries
+    from pyterrier_debias.gender.swap import SwapGender
+    from pyterrier_debias.gender.words import WordList, read_word_list
     from pyterrier_debias.linguistic.baselines import FocalReranker, GroupDROReranker, ReverseComplexity
     from pyterrier_debias.linguistic.biased import BiasedData, FewerSteps, LessData, WeakerModel
     from pyterrier_debias.linguistic.complexity import LinguisticComplexity

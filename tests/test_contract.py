@@ -13,8 +13,13 @@ from pyterrier_debias import (
     TK,
     AddJudged,
     AddScores,
+    AdversarialReranker,
+    AnnotateGender,
     Answerability,
     AnswerPositions,
+    ARaBEvaluator,
+    BalancedPairs,
+    BiasAwareReranker,
     BiEncoder,
     CETReranker,
     Collection,
@@ -23,17 +28,21 @@ from pyterrier_debias import (
     EqualizeReranker,
     FocalReranker,
     GroupDROReranker,
+    LexiconProfiles,
     LinguisticComplexity,
     MATSProbe,
     MultiVector,
+    NeutralReranker,
     OnlyJudged,
     PlantedRanker,
     PositionSensitivity,
+    QueryGender,
     RepeatNounPhrases,
     RewriteQueries,
     RotatePassages,
     SurvivorshipCurve,
     SurvivorshipSubset,
+    SwapGender,
     T5Reranker,
     TextLoader,
     Training,
@@ -75,6 +84,17 @@ def texts() -> pd.DataFrame:
     return RESULTS.merge(CORPUS[["docno", "text"]], on="docno", how="left")
 
 
+def women() -> pd.DataFrame:
+    """Some of the documents speak of women."""
+    frame = texts()
+    return frame.assign(text=frame["text"] + np.where(frame["docno"].isin(["d1", "d5"]), " She and her mother.", ""))
+
+
+def profiled() -> pd.DataFrame:
+    """Documents with a gender and a profile."""
+    return women().assign(gender=["female", "male"] * 4, **{"profile.a": range(8), "profile.b": range(8, 0, -1)})
+
+
 def answers() -> pd.DataFrame:
     return texts()[["qid", "docno", "text"]].assign(answer="France", answers=[["France"]] * len(RESULTS))
 
@@ -100,13 +120,13 @@ def fitted(make: type) -> str:
     path = Path(tempfile.mkdtemp()) / make.__name__
     stage = make(CrossEncoder(folder("build")), training=Training(max_steps=1, batch_size=2))
     qrels = pd.DataFrame({"qid": ["q1", "q2"], "docno": ["d0", "d5"], "label": 1})
-    stage.fit(texts().assign(complexity=lambda f: f["qid"].str[1:].astype(float)), qrels).save(path)
+    stage.fit(women().assign(complexity=lambda f: f["qid"].str[1:].astype(float)), qrels).save(path)
     return str(path)
 
 
 def trained(make: type, **other) -> Case:
     """A case of such a stage."""
-    return Case(make.__name__, lambda: make.load(fitted(make)), texts, lambda: make.load(fitted(make), **other))
+    return Case(make.__name__, lambda: make.load(fitted(make)), women, lambda: make.load(fitted(make), **other))
 
 
 def topics() -> pd.DataFrame:
@@ -175,6 +195,8 @@ CASES = [
     trained(EqualizeReranker, alpha=0.2),
     trained(FocalReranker, gamma=1.0),
     trained(GroupDROReranker, bins=2),
+    trained(BiasAwareReranker, strength=0.5),
+    trained(AdversarialReranker, reversal=0.5),
     Case(
         "RepeatNounPhrases",
         lambda: RepeatNounPhrases(tagger="textblob"),
@@ -204,6 +226,22 @@ CASES = [
         lambda: RESULTS,
         lambda: LinguisticComplexity(keep_indices=True),
     ),
+    Case("AnnotateGender", AnnotateGender, women, lambda: AnnotateGender(method="bool")),
+    Case(
+        "AnnotateGender(documents)",
+        lambda: AnnotateGender(wordlist={"a": ["tea"], "b": ["paris"]}),
+        lambda: CORPUS,
+        AnnotateGender,
+    ),
+    Case("ARaBEvaluator", lambda: ARaBEvaluator([1, 3]), women, lambda: ARaBEvaluator([2]), rowwise=False),
+    Case("LexiconProfiles", lambda: LexiconProfiles({"posemo": ["happ*", "the"]}), texts, lambda: LexiconProfiles("debias")),
+    Case("QueryGender", QueryGender, topics, lambda: QueryGender(text_attr="text")),
+    Case("QueryGender(documents)", lambda: QueryGender(text_attr="text"), women, QueryGender),
+    Case("BalancedPairs", BalancedPairs, profiled, lambda: BalancedPairs(replacement=True), rowwise=False),
+    Case("SwapGender", SwapGender, women, lambda: SwapGender(share=0.5)),
+    Case("SwapGender(queries)", lambda: SwapGender(queries=True, share=0.5), women, lambda: SwapGender(queries=True, seed=1)),
+    Case("NeutralReranker", NeutralReranker, women, lambda: NeutralReranker(0.2), rowwise=False),
+    Case("NeutralReranker(raw)", lambda: NeutralReranker(normalise=None), women, NeutralReranker),
     Case(
         "SurvivorshipSubset",
         lambda: SurvivorshipSubset(survivorship.SHOWN, survivorship.LABELS),

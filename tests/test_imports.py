@@ -33,6 +33,7 @@ def modules_after(statement: str) -> set[str]:
         "from pyterrier_debias import CETReranker, HiddenJudgements, RelabelReranker, RankWindow, OnlyJudged; CETReranker('a')",
         "from pyterrier_debias import LinguisticComplexity, EqualizeReranker, RepeatNounPhrases; EqualizeReranker('a')",
         "from pyterrier_debias import SurvivorshipCurve, SurvivorshipSubset, Answerability, dataset_report; Answerability()",
+        "from pyterrier_debias import ARaBEvaluator, ARaB, BalancedPairs, SwapGender, AdversarialReranker; SwapGender()",
         "from pyterrier_debias import PlantedCollection, PlantedRanker, open_dataset, audit, System",
         "from pyterrier_debias import TK, BiEncoder, CrossEncoder, MultiVector, T5Reranker; CrossEncoder('a'); BiEncoder('b')",
         "from pyterrier_debias import TK, AddJudged, ColumnWeights, Training, UniformNegatives; TK('a', training=Training())",

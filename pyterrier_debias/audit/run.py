@@ -31,6 +31,7 @@ from pyterrier_debias.systems import Context, System
 ROOMS = {
     "position": "pyterrier_debias.position.audit",
     "survivorship": "pyterrier_debias.survivorship.audit",
+    "gender": "pyterrier_debias.gender.audit",
     "linguistic": "pyterrier_debias.linguistic.audit",
     "pooling": "pyterrier_debias.pooling.audit",
 }

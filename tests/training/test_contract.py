@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from pyterrier_debias import TK, BiEncoder, ColumnWeights, CrossEncoder, MultiVector, RotatePassages, T5Reranker
+from pyterrier_debias import (
+    TK,
+    AdversarialReranker,
+    BiasAwareReranker,
+    BiEncoder,
+    ColumnWeights,
+    CrossEncoder,
+    MultiVector,
+    RotatePassages,
+    T5Reranker,
+)
 from pyterrier_debias.pooling.cet import CETReranker
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import LOSSES
@@ -148,3 +158,21 @@ def test_coupled_estimation_trains_resumes_and_reloads_every_ranker(name, select
         np.testing.assert_allclose(other(candidates())["score"], straight(candidates())["score"], rtol=0, atol=tolerance)
         found, expected = (stage.selection_scores(candidates())["selection_score"] for stage in (other, straight))
         np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
+
+
+def spoken():
+    """Half of the passages speak of women."""
+    return candidates().assign(text=lambda f: [t + " she and her" * (int(d[-1]) % 2) for t, d in zip(f["text"], f["docno"])])
+
+
+FAIR = [(BiasAwareReranker, name) for name in RANKERS]
+FAIR += [(AdversarialReranker, name) for name in RANKERS if name.startswith("CrossEncoder")]
+
+
+@pytest.mark.parametrize(("make", "name"), FAIR, ids=lambda value: getattr(value, "__name__", value))
+def test_fair_rerankers_train_and_reload_every_ranker(make, name, tiny, tmp_path):
+    start = RANKERS[name](tiny)
+    stage = make(start, training=small(max_steps=2, warmup=0)).fit(spoken(), qrels())
+    assert np.isfinite(losses_of(stage)).all() and stage.relevance.fingerprint() != start.fingerprint()
+    stage.save(tmp_path / "saved")
+    np.testing.assert_allclose(make.load(tmp_path / "saved")(spoken())["score"], stage(spoken())["score"], atol=1e-5)
