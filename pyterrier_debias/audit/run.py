@@ -7,7 +7,8 @@ import importlib.metadata
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -121,7 +122,8 @@ def audit(
         )
         if kept is not None:
             kept.claim(fingerprint(context, dataset=_dataset_name(dataset, collection), split=split))
-        findings, per_query, figures, skipped, failed = _visit(chosen, context, verbose, kept)
+        with _remembering(examined):
+            findings, per_query, figures, skipped, failed = _visit(chosen, context, verbose, kept)
     if not findings and not failed:
         reasons = "; ".join(dict.fromkeys(f"{s['bias']}: {s['reason']}" for s in skipped))
         raise InputError(f"no room can examine any of the systems on this collection ({reasons})")
@@ -159,6 +161,16 @@ def _words(topics: pd.DataFrame, per_query: pd.DataFrame) -> dict[str, str]:
     """The words of the queries that have a value."""
     named = set(per_query["qid"])
     return {qid: query for qid, query in zip(topics["qid"], topics["query"]) if qid in named}
+
+
+@contextmanager
+def _remembering(systems: Sequence[System]) -> Iterator[None]:
+    """Rankers that can remember what they made of a text do so: rooms rank the same documents for other queries."""
+    with ExitStack() as stack:
+        for stage in (stage for system in systems if system.ranker is not None for stage in flatten(system.ranker)):
+            if hasattr(stage, "remembering"):
+                stack.enter_context(stage.remembering())
+        yield
 
 
 def _visit(

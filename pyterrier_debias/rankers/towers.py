@@ -181,6 +181,17 @@ class TwoTowers(Ranker):
             label=f"encoding {_PLURAL[task]}",
         )
 
+    def encoded_documents(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, Any]]:
+        """Encode the documents that are to be scored; a subclass may know some of them already.
+
+        Args:
+            texts: n distinct texts.
+
+        Yields:
+            As :meth:`encoded`.
+        """
+        return self.encoded(texts, "document")
+
     def report_cuts(self, task: str, cut: np.ndarray, lengths: np.ndarray) -> None:
         """Log how many tokens of queries or documents did not fit; see :func:`~pyterrier_debias.rankers.engine.report_cuts`."""
         engine.report_cuts(f"{type(self).__name__}, {_PLURAL[task]}", self.task_window(task), cut, lengths)
@@ -193,7 +204,7 @@ class TwoTowers(Ranker):
         bounds = np.searchsorted(doc_at[by_doc], np.arange(len(distinct_docs) + 1))
         sought = self.gather(len(distinct_queries), self.encoded(distinct_queries, "query"))
         scores = np.empty(len(docs))
-        for indices, found in self.encoded(distinct_docs, "document"):
+        for indices, found in self.encoded_documents(distinct_docs):
             rows = np.concatenate([by_doc[bounds[i] : bounds[i + 1]] for i in indices])
             doc_rows = np.repeat(np.arange(len(indices)), bounds[indices + 1] - bounds[indices])
             scores[rows] = self.compare(sought, query_at[rows], found, doc_rows)

@@ -211,6 +211,34 @@ def test_each_distinct_text_is_encoded_once(plain, monkeypatch):
     assert sum(seen) == len(TEXTS) + 3
 
 
+def test_no_document_is_encoded_twice_while_it_remembers(plain, monkeypatch):
+    model, seen = BiEncoder(plain), []
+    encoded = BiEncoder.encoded
+
+    def noting(self, texts, task, cuts=None):
+        seen.extend(texts if task == "document" else [])
+        return encoded(self, texts, task, cuts)
+
+    monkeypatch.setattr(BiEncoder, "encoded", noting)
+    other = PAIRS.assign(query="another question", docno=PAIRS["docno"] + "%r1")
+    changed = PAIRS.assign(text=[f"{text} new" if i % 2 else text for i, text in enumerate(PAIRS["text"])])
+    expected = [model(frame).set_index(["qid", "docno"])["score"] for frame in (PAIRS, other, changed)]
+    seen.clear()
+    with model.remembering():
+        found = [model(frame).set_index(["qid", "docno"])["score"] for frame in (PAIRS, other, changed)]
+    assert sorted(seen) == sorted({*PAIRS["text"], *changed["text"]})
+    for one, two in zip(found, expected):
+        pd.testing.assert_series_equal(one.sort_index(), two.sort_index(), atol=1e-6)
+    seen.clear()
+    with model.remembering(limit=2):
+        model(PAIRS)
+        model(other)
+    assert len(seen) == 2 * len(set(PAIRS["text"])) - 2
+    seen.clear()
+    model(PAIRS)
+    assert len(seen) == len(set(PAIRS["text"]))
+
+
 def test_truncation_is_reported(plain, caplog):
     with caplog.at_level(logging.WARNING):
         BiEncoder(plain, max_length=16)(PAIRS)
