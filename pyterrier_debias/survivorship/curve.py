@@ -158,6 +158,8 @@ class SurvivorshipResult:
     def plot_strata(self, axes: Axes, measure: str | None = None, *, kind: str = EVERY_TYPE) -> None:
         """Draw the mean at each first relevant rank, with intervals: strata that share no query.
 
+        Strata are small, so that Student's intervals can pass the ends of a measure in [0, 1]; they are drawn up to there.
+
         Args:
             axes: Where to.
             measure: Which measure; None for the first.
@@ -167,6 +169,8 @@ class SurvivorshipResult:
 
         rows = self.strata[(self.strata["measure"] == self._name(measure)) & (self.strata["type"] == kind)]
         names = list(dict.fromkeys(rows["name"]))
+        if self.per_query["value"].between(0, 1).all():
+            rows = rows.assign(mean_low=rows["mean_low"].clip(0, 1), mean_high=rows["mean_high"].clip(0, 1))
         with plots.house_style():
             for number, name in enumerate(names):
                 part = rows[(rows["name"] == name) & (rows["n"] > 0)]
