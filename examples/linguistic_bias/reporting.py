@@ -13,7 +13,7 @@ from workshop import matrix
 
 from pyterrier_debias import Disparity, plots
 from pyterrier_debias.linguistic.slope import design, partial_slope
-from pyterrier_debias.statistics import correct, paired_t, two_level_interval, wilcoxon
+from pyterrier_debias.statistics import correct, paired_t, two_level_interval
 
 #: The controls of the slope: words of the query, and the logarithm of the number of its relevant documents.
 CONTROLS = ("length", "relevant")
@@ -217,12 +217,11 @@ class Results:
                 rows.append(
                     {
                         "use": use, "dataset": dataset, "against": other, "difference": interval.estimate, "low": interval.low,
-                        "high": interval.high, "p": paired_t(*means).p, "p Wilcoxon": wilcoxon(*means).p,
+                        "high": interval.high, "p": paired_t(*means).p,
                     }
                 )
         table = pd.DataFrame(rows)
-        table.insert(table.columns.get_loc("p") + 1, "p_corrected", correct(table["p"].to_numpy(), "bonferroni"))
-        return table
+        return table.assign(p_corrected=correct(table["p"].to_numpy(), "bonferroni"))
 
     def groups(self) -> pd.DataFrame:
         """Means of the simplest, the middle and the most complex third of the queries, and the gap between best and worst."""
