@@ -62,8 +62,8 @@ NOTES = [
     "tests: EqualizeReranker with the weaker model against each other ranker; p: paired t-test over queries, of the means over "
     "seeds; p_corrected: Bonferroni over the table.",
     "learners: accuracy, biased accuracy: in which share of training pairs the robust and the biased model put the positive "
-    "higher, over the last half of the steps; learners that were trained on all data know these pairs already; biased mean: of the learner by itself, where it was measured; changes are from "
-    "plain training.",
+    "higher, over the last half of the steps; learners that were trained on all data know these pairs already. biased mean: of "
+    "the learner by itself, where it was measured. Changes are from plain training.",
     "plain less weaker model: scores of the plain ranker less alpha times those of the weaker learner, without training.",
 ]
 
