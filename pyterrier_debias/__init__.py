@@ -54,6 +54,7 @@ _PUBLIC = {
     "AdversarialReranker": "gender.fair_rerankers",
     "NeutralReranker": "gender.neutral_reranker",
     "word_list_room": "gender.audit",
+    "neutral_qids": "gender.audit",
     # pooling
     "CETReranker": "pooling.cet",
     "PoolEvidence": "pooling.evidence",
@@ -146,7 +147,7 @@ if TYPE_CHECKING:
     from pyterrier_debias.collections.readers import read_corpus, read_qrels, read_run, read_topics
     from pyterrier_debias.errors import InputError
     from pyterrier_debias.findings import Finding, Room
-    from pyterrier_debias.gender.audit import word_list_room
+    from pyterrier_debias.gender.audit import neutral_qids, word_list_room
     from pyterrier_debias.gender.balanced_pairs import BalancedPairs, plot_balance, save_pairs
     from pyterrier_debias.gender.balanced_training import augment_balanced, choose_ratio
     from pyterrier_debias.gender.evaluator import AnnotateGender, ARaBEvaluator, GenderCounts

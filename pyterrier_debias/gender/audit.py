@@ -356,7 +356,7 @@ class _Examined:
                 f"{interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}] over {interval.n} neutral queries"
             )
             if column == "NFaiRR":
-                # BM25 prefers short documents, which hold fewer words of any group: a ranker without bias that does not moves this.
+                # BM25 prefers short documents, which hold fewer words of any group: a fair ranker that does not moves this.
                 convention = f"{self.found.convention}; paired by query; not tested"
                 yield self._finding(name, measure, _ADDED, interval, f"{text}.", convention=convention), change
                 continue
