@@ -341,7 +341,13 @@ def _section(bias: str, rows: pd.DataFrame, figures: Iterable[tuple[str, Figure]
 
 
 def _finding(row: dict[str, Any]) -> dict[str, Any]:
-    """A finding with the verdict that the page colours."""
+    """A finding with the verdict that the page shows, and colours where it is significant."""
     corrected = row["p_corrected"]
-    verdict = "" if math.isnan(corrected) else "significant" if corrected < ALPHA else "not significant"
+    if math.isnan(corrected):
+        verdict = ""
+    elif corrected < ALPHA:
+        verdict = "significant"
+    else:
+        # An interval that leaves out zero beside a bare "not significant" looks like a mistake.
+        verdict = "only before correction" if row["p"] < ALPHA else "not significant"
     return {**row, "verdict": verdict}

@@ -147,6 +147,22 @@ def test_a_click_sorts_the_table_in_a_real_browser(result, tmp_path):
     assert [float(v) for v in up.split()] == values and [float(v) for v in down.split()] == values[::-1]
 
 
+@pytest.mark.parametrize(
+    ("p", "corrected", "verdict"),
+    [
+        (0.001, 0.04, "significant"),
+        (0.04, 0.3, "only before correction"),
+        (0.3, 1.0, "not significant"),
+        (float("nan"), float("nan"), "not tested"),
+    ],
+)
+def test_what_correction_takes_away_is_told_from_what_was_never_there(p, corrected, verdict):
+    dataset = worlds.collection()
+    back = audit({"BM25": worlds.bm25_system(dataset)}, dataset, rooms=[worlds.ORDER])
+    back.findings.loc[back.findings["primary"], ["p", "p_corrected"]] = p, corrected
+    assert re.search(rf'<span class="badge[^>]*>{verdict}</span>', back.to_html())
+
+
 def test_intervals_are_drawn_to_scale():
     dataset = worlds.collection()
     frame = audit(worlds.systems(dataset), dataset, rooms=[worlds.ORDER]).findings
