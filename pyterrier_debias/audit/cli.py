@@ -93,7 +93,7 @@ def audit(
     ] = None,
     rooms: Annotated[
         str,
-        typer.Option(metavar="NAMES", help="Which biases to look for: 'all', or names with commas between: position, pooling."),
+        typer.Option(metavar="NAMES", help="Which biases: 'all', or some of position, survivorship, gender, linguistic, pooling, with commas."),
     ] = "all",
     baseline: Annotated[
         str | None, typer.Option(metavar="SYSTEM", help="Compare every system with this one, query by query, such as BM25.")
