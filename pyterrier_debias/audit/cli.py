@@ -93,7 +93,10 @@ def audit(
     ] = None,
     rooms: Annotated[
         str,
-        typer.Option(metavar="NAMES", help="Which biases: 'all', or some of position, survivorship, gender, linguistic, pooling, with commas."),
+        typer.Option(
+            metavar="NAMES",
+            help="Which biases: 'all', or some of position, survivorship, gender, linguistic, pooling, with commas between.",
+        ),
     ] = "all",
     baseline: Annotated[
         str | None, typer.Option(metavar="SYSTEM", help="Compare every system with this one, query by query, such as BM25.")
