@@ -387,18 +387,18 @@ class _Examined:
         first, _ = self.attribute.sides()
         figures = [
             Figure(
-                f"{self.attribute.name.replace(' ', '_')}_cutoffs",
+                "cutoffs",
                 f"ARaB@k (positive: {first}), mean over {n} neutral queries, with 95 % bootstrap intervals.",
                 lambda axes: self.found.plot("ARaB", axes),
             ),
             Figure(
-                f"{self.attribute.name.replace(' ', '_')}_order",
+                "order",
                 f"ARaB@k less that of a random order of the same documents, mean over {n} neutral queries, with 95 % bootstrap "
                 f"intervals.",
                 lambda axes: self.found.plot("added", axes),
             ),
             Figure(
-                f"{self.attribute.name.replace(' ', '_')}_passages",
+                "passages",
                 f"The documents that add most to the mean {_ARAB} of {next(iter(self.runs))}, with the words found, over {n} "
                 f"neutral queries.",
                 self._draw_passages,

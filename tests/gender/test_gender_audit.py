@@ -95,7 +95,7 @@ def test_values_stand_behind_findings(result, findings):
 
 
 def test_figures_can_be_drawn(result):
-    assert [figure.name for figure in result.figures] == ["gender_cutoffs", "gender_order", "gender_passages"]
+    assert [figure.name for figure in result.figures] == ["cutoffs", "order", "passages"]
     for figure in result.figures:
         axes = plots.new_axes()
         figure.draw(axes)
@@ -134,7 +134,7 @@ def test_another_attribute(context):
     found = ages.run(Context(SYSTEMS[:1], PLANTED, TOPICS, QRELS, depth=20))
     table = findings_frame(found.findings)
     assert set(table["bias"]) == {"age"} and table["primary"].sum() == 1
-    assert "positive: old" in table["text"].iloc[0] and found.figures[0].name == "age_cutoffs"
+    assert "positive: old" in table["text"].iloc[0] and found.figures[0].name == "cutoffs"
     with pytest.raises(InputError, match="say what is compared"):
         word_list_room({"a": ["x"], "b": ["y"], "c": ["z"]})
     assert ages.needs(SYSTEMS[0], PLANTED) is None
