@@ -13,27 +13,6 @@ from pyterrier_debias.gender.losses import reversed_gradient
 from pyterrier_debias.text import keyed_hash
 from pyterrier_debias.training.examples import Example
 from pyterrier_debias.training.method import Method, Ranking
-from pyterrier_debias.training.options import Training
-
-
-def ranking_of(ranker: Any, training: Training, stage: str) -> Ranking:
-    """What trains a ranker alone.
-
-    Args:
-        ranker: A ranker.
-        training: The options.
-        stage: Whom the message names.
-
-    Returns:
-        Its own method.
-
-    Raises:
-        InputError: Where that method is no :class:`~pyterrier_debias.training.method.Ranking`.
-    """
-    method = ranker.method(training)
-    if not isinstance(method, Ranking):
-        raise InputError(f"{stage}: {type(ranker).__name__} trains by {type(method).__name__}, which cannot be joined")
-    return method
 
 
 class Annotated(Method):

@@ -192,7 +192,8 @@ class BiasAwareReranker(_FairReranker):
         psi = self.strength * (psi if self.signed else np.abs(psi))
         from functools import partial
 
-        from pyterrier_debias.gender.fair_methods import BiasAware, ranking_of
+        from pyterrier_debias.gender.fair_methods import BiasAware
+        from pyterrier_debias.training.method import ranking_of
 
         loss = partial(bias_aware_hinge, **dict(training.loss_options))
         about = {"bias": {"strength": self.strength, "signed": self.signed}}
@@ -303,7 +304,8 @@ class AdversarialReranker(_FairReranker):
                 "AdversarialReranker: all candidates have the same attribute, so there is nothing to unlearn; look at the word "
                 "list, or train the ranker itself"
             )
-        from pyterrier_debias.gender.fair_methods import Adversarial, ranking_of
+        from pyterrier_debias.gender.fair_methods import Adversarial
+        from pyterrier_debias.training.method import ranking_of
 
         return Adversarial(
             ranking_of(ranker, training, "AdversarialReranker"),

@@ -7,6 +7,7 @@ They stand beside ``nDCG@10`` in one experiment. Judgements say only which queri
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -42,7 +43,7 @@ def _params(**own: str) -> dict[str, ParamInfo]:
     return {name: ParamInfo(required=False, default=None, desc=desc) for name, desc in {**own, **shared}.items()}
 
 
-class _OfTexts(Measure):
+class _OfTexts(Measure, ABC):
     """What the measures of this room share: options, texts, queries without a value."""
 
     QREL_INPUTS = ("query_id",)
@@ -122,9 +123,9 @@ class _OfTexts(Measure):
         for qid in qids:
             yield Metric(qid, self, float(known.get(qid, fill)))
 
+    @abstractmethod
     def values(self, run: pd.DataFrame) -> dict[str, float]:
         """The value of each query of a run, sorted by query and rank."""
-        raise NotImplementedError
 
     def _head(self, run: pd.DataFrame) -> pd.DataFrame:
         cutoff = self.option("cutoff")
@@ -232,8 +233,9 @@ class _Lean(_OfWords):
             return {qid: side * value for qid, value in values.items()}
         return values
 
+    @abstractmethod
     def _value(self, lean: np.ndarray, cutoff: int) -> float:
-        raise NotImplementedError
+        """The value of one query."""
 
 
 class ARaB(_Lean):

@@ -265,7 +265,7 @@ class GroupDROReranker(TrainedRanker):
         def method(training: Training, groups: Groups) -> Method:
             codes, names = group_codes(query_values(groups, self.group), self.bins)
             from pyterrier_debias.linguistic.dro_method import GroupDRO
-            from pyterrier_debias.linguistic.equalize_method import ranking_of
+            from pyterrier_debias.training.method import ranking_of
 
             group_of = {one.qid: int(code) for one, code in zip(groups.groups, codes)}
             return GroupDRO(ranking_of(ranker, training, "GroupDROReranker"), group_of, names, step=self.step)

@@ -120,7 +120,8 @@ class TrainedAgainstBiased(TrainedRanker):
 
     def _join(self, robust: Ranker, biased: Ranker, training: Training, groups: Groups) -> Method:
         """The method of training."""
-        from pyterrier_debias.linguistic.equalize_method import AgainstBiased, LiveScores, cached_scores, ranking_of
+        from pyterrier_debias.linguistic.equalize_method import AgainstBiased, LiveScores, cached_scores
+        from pyterrier_debias.training.method import ranking_of
 
         name = type(self).__name__
         loss, options = self.combination()

@@ -128,26 +128,6 @@ def _accuracy(scores: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.
     return ((scores[:, :1] > scores[:, 1:]) & pairs).sum() / pairs.sum().clamp(min=1)
 
 
-def ranking_of(ranker: Any, training: Training, stage: str) -> Ranking:
-    """What trains a ranker alone.
-
-    Args:
-        ranker: A ranker.
-        training: The options.
-        stage: Whom the message names.
-
-    Returns:
-        Its own method.
-
-    Raises:
-        InputError: Where that method is no :class:`~pyterrier_debias.training.method.Ranking`.
-    """
-    method = ranker.method(training)
-    if not isinstance(method, Ranking):
-        raise InputError(f"{stage}: {type(ranker).__name__} trains by {type(method).__name__}, which cannot be joined")
-    return method
-
-
 def drawn_rows(groups: Groups, training: Training) -> np.ndarray:
     """Which candidates a run will show, by drawing all of its examples beforehand.
 

@@ -288,13 +288,15 @@ class CETReranker(TrainedRanker):
             if little:
                 logger.warning("CETReranker: %s", little)
         from pyterrier_debias.pooling.cet_method import Coupled, EvidenceScores, RankerScores, tokenise_alike
+        from pyterrier_debias.training.method import ranking_of
 
-        ranking = _ranking(relevance, training)
+        ranking = ranking_of(relevance, training, "CETReranker")
         if selection is None:
             second, about = EvidenceScores(features, known, learned.weights), {"selection": learned.fingerprint()}
         else:
             shared = tokenise_alike(relevance, selection)
-            second, about = RankerScores(_ranking(selection, training), shared=shared), {"selection": type(selection).__name__}
+            second = RankerScores(ranking_of(selection, training, "CETReranker"), shared=shared)
+            about = {"selection": type(selection).__name__}
         options = {"accumulation": training.accumulation, "selection_rate": rate, "about": about}
         return Coupled(ranking, second, self._coupling(), **options), learned
 
@@ -400,16 +402,6 @@ class CETReranker(TrainedRanker):
             selection = EvidenceModel.from_json(content, scorer=scorer, tokeniser=tokeniser if callable(tokeniser) else None)
             unnamed = selection.evidence
         return {"selection": about["options"]["selection"] or unnamed}, {"_fitted_selection": selection}
-
-
-def _ranking(ranker: Ranker, training: Training) -> Any:
-    """What trains a ranker alone."""
-    from pyterrier_debias.training.method import Ranking
-
-    method = ranker.method(training)
-    if not isinstance(method, Ranking):
-        raise InputError(f"CETReranker: {type(ranker).__name__} trains by {type(method).__name__}, which CET cannot join")
-    return method
 
 
 def _scores(selection: Ranker | EvidenceModel, frame: pd.DataFrame, documents: list[str]) -> np.ndarray:

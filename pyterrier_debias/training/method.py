@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from pyterrier_debias.errors import InputError
 from pyterrier_debias.training.examples import Example
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.losses import Loss
+    from pyterrier_debias.training.options import Training
 
 
 class Method(torch.nn.Module):
@@ -178,3 +180,23 @@ class Ranking(Method):
         right = (scores[:, :1] > scores[:, 1:]) & pairs
         accuracy = right.sum() / pairs.sum().clamp(min=1)
         return {"loss": loss, "scores": scores, "accuracy": accuracy.detach()}
+
+
+def ranking_of(ranker: Any, training: Training, stage: str) -> Ranking:
+    """What trains a ranker alone.
+
+    Args:
+        ranker: A ranker.
+        training: The options.
+        stage: Whom the message names.
+
+    Returns:
+        Its own method.
+
+    Raises:
+        InputError: Where that method is no :class:`~pyterrier_debias.training.method.Ranking`.
+    """
+    method = ranker.method(training)
+    if not isinstance(method, Ranking):
+        raise InputError(f"{stage}: {type(ranker).__name__} trains by {type(method).__name__}, which cannot be joined")
+    return method

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.gender.fair_methods import Adversarial, ranking_of
+from pyterrier_debias.gender.fair_methods import Adversarial
 from pyterrier_debias.gender.fair_rerankers import AdversarialReranker, BiasAwareReranker
 from pyterrier_debias.gender.leaning import gendered, lean_of_texts
 from pyterrier_debias.gender.losses import bias_aware_hinge, reversed_gradient
@@ -16,6 +16,7 @@ from pyterrier_debias.rankers.bi_encoder import BiEncoder
 from pyterrier_debias.rankers.cross_encoder import CrossEncoder
 from pyterrier_debias.training.groups import make_groups
 from pyterrier_debias.training.losses import pairwise_hinge
+from pyterrier_debias.training.method import ranking_of
 from pyterrier_debias.training.options import Training
 from tests import tiny_models
 from tests.training.worlds import candidates, no_dropout, qrels, training
