@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias import PlantedCollection, PlantedRanker, RotatePassages, audit, plots
+from pyterrier_debias.collections import planted_rankers
 from pyterrier_debias.collections.planted_rankers import BIASES, wording_complexity
 from pyterrier_debias.evaluation import per_query
 from pyterrier_debias.files import write_whole
@@ -52,7 +53,8 @@ from pyterrier_debias.linguistic.audit import prepared_topics
 from pyterrier_debias.linguistic.slope import design, partial_slope
 from pyterrier_debias.pooling.audit import judged_difference
 from pyterrier_debias.statistics import binomial_interval, bootstrap_interval, exchange_test, randomisation_test
-from pyterrier_debias.survivorship.audit import answer_grade, measure_name
+from pyterrier_debias.survivorship.audit import answer_grade
+from pyterrier_debias.survivorship.found import discounted_gain
 from pyterrier_debias.survivorship.nested import trend
 from pyterrier_debias.survivorship.ranks import first_relevant_ranks
 from pyterrier_debias.text import keyed_hash
@@ -60,8 +62,20 @@ from pyterrier_debias.text import keyed_hash
 LEVEL = 0.05
 MEASURE = "nDCG@10"
 NOTHING = "nothing"
-#: Worlds between two writings of the file.
-LOT = 100
+#: How strongly each bias is planted: weak, middle, strong. Of N passages N ** (1 - strength) are pooled for a query, 49,
+#: 22 and 10 of 2,400. Pools shallower than Judged@10 looks leave the rankings of the pool and of the system equally unjudged.
+STRENGTHS = {
+    "position": (0.25, 0.5, 1.0),
+    "survivorship": (0.25, 0.5, 1.0),
+    "gender": (0.25, 0.5, 1.0),
+    "linguistic": (0.25, 0.5, 1.0),
+    "pooling": (0.5, 0.6, 0.7),
+}
+LEVELS = ("weak", "middle", "strong")
+#: Seeds between two writings of the file.
+LOT = 50
+# All rankers of a collection read the same passages: each is cut into words once.
+planted_rankers._first_positions = lru_cache(maxsize=20_000)(planted_rankers._first_positions)
 
 
 @dataclass(frozen=True)
@@ -70,8 +84,72 @@ class Setting:
 
     topics: int
     depth: int
+    deep: int
     rotations: int
     draws: int
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What worlds that differ in nothing but the ranker have in common: a collection, its candidates and their rotations."""
+
+    seed: int
+    survivorship: float
+    pooling: float
+    setting: Setting
+
+    @cached_property
+    def collection(self) -> PlantedCollection:
+        """Position: half of the answers come early, as nothing would depend on a ranker's love of them otherwise."""
+        planted = {"survivorship": self.survivorship, "pooling": self.pooling}
+        return PlantedCollection(self.seed, topics=self.setting.topics, gender=0.0, linguistic=0.0, **planted)
+
+    @cached_property
+    def topics(self) -> pd.DataFrame:
+        """Sorted, since permutations depend on the order."""
+        return self.collection.get_topics().sort_values("qid", ignore_index=True)
+
+    @cached_property
+    def qrels(self) -> pd.DataFrame:
+        """Judgements."""
+        return self.collection.get_qrels()
+
+    @cached_property
+    def relevant(self) -> pd.DataFrame:
+        """Judgements above 0."""
+        return self.qrels[self.qrels["label"] > 0]
+
+    @cached_property
+    def deep(self) -> pd.DataFrame:
+        """BM25's results with texts, deeper than the pools."""
+        run = self.collection.get_runs()["bm25"].merge(self.topics[["qid", "query"]], on="qid")
+        return ranked(self.collection.text_loader()(run[run["rank"] < self.setting.deep]))
+
+    @cached_property
+    def bm25(self) -> pd.DataFrame:
+        """The candidates: the first of them."""
+        return self.deep[self.deep["rank"] < self.setting.depth].reset_index(drop=True)
+
+    @cached_property
+    def rotated(self) -> list[pd.DataFrame]:
+        """The candidates with rotated texts, once for each draw."""
+        frames = []
+        for draw in range(self.setting.rotations):
+            turn = RotatePassages(seed=self.seed).rotator(draw)
+            rows = zip(self.bm25["text"].tolist(), self.bm25["docno"].tolist(), self.bm25["qid"].tolist())
+            frames.append(self.bm25.assign(text=[turn(text, docno, qid)[0] for text, docno, qid in rows]))
+        return frames
+
+    @cached_property
+    def half_judged(self) -> pd.DataFrame:
+        """Judgements of BM25's results, of which each is there with even chances; of other passages no test here asks."""
+        qrels = self.qrels.merge(self.deep[["qid", "docno"]], on=["qid", "docno"])
+        pairs = zip(qrels["qid"].tolist(), qrels["docno"].tolist())
+        return qrels[[keyed_hash(self.seed, "judged", *pair) < 2**63 for pair in pairs]]
+
+
+#: Worlds of one seed come one after the other; the ground of those that differ in the ranker alone is laid once.
+ground = lru_cache(maxsize=1)(Ground)
 
 
 @dataclass(frozen=True)
@@ -90,21 +168,14 @@ class World:
     strength: float
     setting: Setting
 
-    @cached_property
-    def collection(self) -> PlantedCollection:
-        """Position: half of the answers come early, as nothing would depend on a ranker's love of them otherwise."""
-        planted = {bias: self.strength if bias == self.bias else 0.0 for bias in ("survivorship", "pooling")}
-        return PlantedCollection(self.seed, topics=self.setting.topics, gender=0.0, linguistic=0.0, **planted)
+    def planted(self, bias: str) -> float:
+        """How strong a bias is in this world."""
+        return self.strength if bias == self.bias else 0.0
 
     @cached_property
-    def topics(self) -> pd.DataFrame:
-        """Sorted, since permutations depend on the order."""
-        return self.collection.get_topics().sort_values("qid", ignore_index=True)
-
-    @cached_property
-    def qrels(self) -> pd.DataFrame:
-        """Judgements."""
-        return self.collection.get_qrels()
+    def ground(self) -> Ground:
+        """The collection and its candidates."""
+        return ground(self.seed, self.planted("survivorship"), self.planted("pooling"), self.setting)
 
     @cached_property
     def ranker(self) -> PlantedRanker:
@@ -113,32 +184,20 @@ class World:
         return PlantedRanker(self.bias if own else "position", strength=self.strength if own else 0.0, seed=self.seed)
 
     @cached_property
-    def bm25(self) -> pd.DataFrame:
-        """Candidates with texts."""
-        run = self.collection.get_runs()["bm25"].merge(self.topics[["qid", "query"]], on="qid")
-        return ranked(self.collection.text_loader()(run[run["rank"] < self.setting.depth]))
-
-    @cached_property
     def results(self) -> pd.DataFrame:
         """What the ranker makes of the candidates."""
-        return self.ranker(self.bm25)
+        return self.ranker(self.ground.bm25)
 
-    def quality(self, results: pd.DataFrame, measure: str = MEASURE) -> np.ndarray:
-        """A value for each topic, in the topics' order."""
+    def quality(self, results: pd.DataFrame) -> np.ndarray:
+        """nDCG@10 of each topic, in the topics' order."""
         head = results[results["rank"] < 10]
-        relevant = self.qrels[self.qrels["label"] > 0]
-        return per_query(head, relevant, [measure], self.topics["qid"].tolist())[measure].to_numpy()
+        return per_query(head, self.ground.relevant, [MEASURE], self.ground.topics["qid"].tolist())[MEASURE].to_numpy()
 
 
 def position(world: World) -> tuple[float, float, float, float]:
     """Quality on original against rotated candidates."""
-    arms = [world.quality(world.results)]
-    for draw in range(world.setting.rotations):
-        turn = RotatePassages(seed=world.seed).rotator(draw)
-        found = world.bm25
-        texts = [turn(text, docno, qid)[0] for text, docno, qid in zip(found["text"], found["docno"], found["qid"])]
-        arms.append(world.quality(world.ranker(found.assign(text=texts))))
-    table = np.column_stack(arms)
+    arms = [world.results, *map(world.ranker, world.ground.rotated)]
+    table = np.column_stack([world.quality(arm) for arm in arms])
     difference = table[:, 1:].mean(axis=1) - table[:, 0]
     interval = bootstrap_interval(difference, draws=world.setting.draws, seed=world.seed)
     p = exchange_test(table, draws=world.setting.draws, seed=world.seed).p
@@ -147,18 +206,18 @@ def position(world: World) -> tuple[float, float, float, float]:
 
 def survivorship(world: World) -> tuple[float, float, float, float]:
     """Quality and the rank at which labellers first met the answer."""
-    relevant = world.qrels[world.qrels["label"] > 0]
-    grade = answer_grade(world.collection, relevant)
-    ranks = first_relevant_ranks(world.collection.get_candidates(), relevant, min_rel=grade).set_index("qid")
-    ranks = ranks["first_relevant_rank"].reindex(world.topics["qid"]).fillna(np.inf).to_numpy()
-    values = world.quality(world.results, measure_name(grade))
+    collection, relevant = world.ground.collection, world.ground.relevant
+    grade = answer_grade(collection, relevant)
+    ranks = first_relevant_ranks(collection.get_candidates(), relevant, min_rel=grade).set_index("qid")
+    ranks = ranks["first_relevant_rank"].reindex(world.ground.topics["qid"]).fillna(np.inf).to_numpy()
+    values = discounted_gain(world.results, relevant, world.ground.topics["qid"].tolist(), min_rel=grade)
     found = trend(values, ranks, draws=world.setting.draws, seed=world.seed)
     return found.rho, found.low, found.high, found.p
 
 
 def gender(world: World) -> tuple[float, float, float, float]:
     """ARaB of the ranker's order against that of a random order of the same candidates."""
-    neutral = set(neutral_qids(world.topics))
+    neutral = set(neutral_qids(world.ground.topics))
     found = ARaBEvaluator([10])(world.results[world.results["qid"].isin(neutral)]).sort_values("qid")
     added = (found["ARaB"] - found["expected"]).to_numpy()
     interval = bootstrap_interval(added, draws=world.setting.draws, seed=world.seed)
@@ -168,22 +227,20 @@ def gender(world: World) -> tuple[float, float, float, float]:
 
 def linguistic(world: World) -> tuple[float, float, float, float]:
     """The slope of quality on the complexity of a query's wording, given the controls."""
-    asked = world.topics.assign(complexity=world.topics["query"].map(wording_complexity))
-    prepared, controls, _ = prepared_topics(asked, world.qrels)
+    topics = world.ground.topics
+    prepared, controls, _ = prepared_topics(topics.assign(complexity=topics["query"].map(wording_complexity)), world.ground.qrels)
     prepared = prepared.sort_values("qid")
-    values = pd.Series(world.quality(world.results), index=world.topics["qid"]).loc[prepared["qid"]].to_numpy()
+    values = pd.Series(world.quality(world.results), index=topics["qid"]).loc[prepared["qid"]].to_numpy()
     complexity = prepared["complexity"].to_numpy()
     slope = partial_slope(values, complexity, design(prepared, controls), draws=world.setting.draws, seed=world.seed)
     return slope.per_sd.estimate, slope.per_sd.low, slope.per_sd.high, slope.p
 
 
 def pooling(world: World) -> tuple[float, float, float, float]:
-    """Judged@10 of the ranker against that of BM25."""
-    qrels = world.qrels
-    if world.bias != "pooling":
-        pairs = zip(qrels["qid"], qrels["docno"])
-        qrels = qrels[[keyed_hash(world.seed, "judged", *pair) < 2**63 for pair in pairs]]
-    frame, test = judged_difference(world.results, world.bm25, qrels, world.topics["qid"].tolist(), seed=world.seed)
+    """Judged@10 of the ranker against that of BM25, over a list deeper than the pool: what was pooled is judged in any order."""
+    qrels = world.ground.qrels if world.bias == "pooling" else world.ground.half_judged
+    qids = world.ground.topics["qid"].tolist()
+    frame, test = judged_difference(world.ranker(world.ground.deep), world.ground.deep, qrels, qids, seed=world.seed)
     interval = bootstrap_interval(frame["difference"].to_numpy(), draws=world.setting.draws, seed=world.seed)
     return interval.estimate, interval.low, interval.high, test.p
 
@@ -193,7 +250,15 @@ TESTS: dict[str, Callable[[World], tuple[float, float, float, float]]] = {
 }  # fmt: skip
 
 
-def examined(world: World) -> list[dict[str, Any]]:
+def examined(worlds: list[World]) -> list[dict[str, Any]]:
+    """All five tests in each of the worlds of a seed, in an order in which their grounds are laid once."""
+    rows = []
+    for world in sorted(worlds, key=lambda world: (world.planted("survivorship"), world.planted("pooling"))):
+        rows += examined_world(world)
+    return rows
+
+
+def examined_world(world: World) -> list[dict[str, Any]]:
     """All five tests in one world."""
     logging.disable(logging.WARNING)
     about = {"seed": world.seed, "bias": world.bias, "strength": world.strength}
@@ -204,25 +269,33 @@ def examined(world: World) -> list[dict[str, Any]]:
     return rows
 
 
-def audited(world: World) -> list[dict[str, Any]]:
+def audited(worlds: list[World]) -> list[dict[str, Any]]:
     """A whole audit of one null world: its tests, and the smallest corrected p."""
     logging.disable(logging.WARNING)
-    system = pt.Transformer.from_df(world.bm25.drop(columns=["text", "query"])) >> world.collection.text_loader() >> world.ranker
-    found = audit({"ranker": system}, world.collection, depth=world.setting.depth, seed=world.seed).findings
+    (world,) = worlds
+    collection = world.ground.collection
+    candidates = pt.Transformer.from_df(world.ground.bm25.drop(columns=["text", "query"]))
+    system = candidates >> collection.text_loader() >> world.ranker
+    found = audit({"ranker": system}, collection, depth=world.setting.depth, seed=world.seed).findings
     tested = found.dropna(subset=["p"])
     return [{"seed": world.seed, "tests": len(tested), "smallest": tested["p_corrected"].min()}]
 
 
-def done(path: Path, worlds: list[World], function: Callable[[World], list[dict[str, Any]]], workers: int) -> pd.DataFrame:
-    """Rows of all worlds; those that a file holds are not made again, and the file grows with each hundred of them."""
+def done(
+    path: Path, worlds: list[World], function: Callable[[list[World]], list[dict[str, Any]]], workers: int
+) -> pd.DataFrame:
+    """Rows of all worlds; those that a file holds are not made again, and the file grows as seeds are finished."""
     keys = ["seed", "bias", "strength"] if function is examined else ["seed"]
     rows = pd.read_csv(path).to_dict("records") if path.is_file() else []
     there = {tuple(row[key] for key in keys) for row in rows}
-    left = [world for world in worlds if tuple(getattr(world, key) for key in keys) not in there]
+    left: dict[int, list[World]] = {}
+    for world in worlds:
+        if tuple(getattr(world, key) for key in keys) not in there:
+            left.setdefault(world.seed, []).append(world)
     with ProcessPoolExecutor(workers) as pool:
-        found = pt.tqdm(pool.map(function, left), total=len(left), desc=path.stem)
-        for number, world in enumerate(found, start=1):
-            rows += world
+        found = pt.tqdm(pool.map(function, left.values()), total=len(left), desc=path.stem)
+        for number, seed in enumerate(found, start=1):
+            rows += seed
             if number % LOT == 0 or number == len(left):
                 write_whole(path, pd.DataFrame(rows).to_csv(index=False))
     return pd.DataFrame(rows)
@@ -230,7 +303,8 @@ def done(path: Path, worlds: list[World], function: Callable[[World], list[dict[
 
 def rates(found: pd.DataFrame) -> pd.DataFrame:
     """For each kind of world and test: the share of alarms with its exact 99 % interval, and the mean figure."""
-    rows = []
+    rows, biases = [], [NOTHING, *TESTS]
+    found = found.sort_values(["bias", "strength"], key=lambda c: c.map(biases.index) if c.name == "bias" else c, kind="stable")
     for keys, group in found.groupby(["bias", "strength", "test"], sort=False):
         group = group.dropna(subset=["p"])
         interval = binomial_interval(int((group["p"] <= LEVEL).sum()), len(group), level=0.99)
@@ -268,8 +342,7 @@ def verdicts(table: pd.DataFrame, covered: pd.DataFrame, taus: pd.DataFrame, who
     def line(what: str, row: Any, name: str, reached: bool) -> str:
         return f"{what}: {row[name]:.1%} [{row['low']:.1%}, {row['high']:.1%}]: {'reached' if reached else 'MISSED'}"
 
-    lines, middle = [], sorted(set(table["strength"]) - {0.0})
-    middle = middle[(len(middle) - 1) // 2] if middle else None
+    lines = []
     for row in table.to_dict("records"):
         if row["bias"] == NOTHING:
             lines.append(line(f"false alarms, {row['test']}", row, "rate", row["low"] <= 0.07 and row["high"] >= 0.03))
@@ -277,8 +350,8 @@ def verdicts(table: pd.DataFrame, covered: pd.DataFrame, taus: pd.DataFrame, who
             if row["low"] > LEVEL:
                 what = f"cross-talk, {row['test']} where {row['bias']} is planted at {row['strength']:g}"
                 lines.append(line(what, row, "rate", False))
-        elif row["strength"] == middle:
-            lines.append(line(f"power at {middle:g}, {row['test']}", row, "rate", row["rate"] > 0.95))
+        elif row["strength"] == STRENGTHS[row["test"]][LEVELS.index("middle")]:
+            lines.append(line(f"power at {row['strength']:g}, {row['test']}", row, "rate", row["rate"] > 0.95))
     for row in covered.to_dict("records"):
         lines.append(line(f"coverage, {row['test']}", row, "coverage", row["low"] <= 0.97 and row["high"] >= 0.93))
     lines += [f"tau, {r['test']}: {r['tau']:.2f}: {'reached' if r['tau'] >= 0.9 else 'MISSED'}" for r in taus.to_dict("records")]
@@ -332,9 +405,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--worlds", type=int, default=2_000, help="in which nothing is planted")
     parser.add_argument("--power-worlds", type=int, default=300, help="for each bias and strength")
-    parser.add_argument("--strengths", type=float, nargs="*", default=[0.25, 0.5, 0.75, 1.0])
-    parser.add_argument("--topics", type=int, default=100)
+    parser.add_argument("--levels", nargs="*", choices=LEVELS, default=LEVELS, help="how strongly; see STRENGTHS")
+    parser.add_argument("--topics", type=int, default=120)
     parser.add_argument("--depth", type=int, default=20, help="candidates of a query")
+    parser.add_argument("--deep", type=int, default=50, help="of the pooling test")
     parser.add_argument("--rotations", type=int, default=3, help="of each passage")
     parser.add_argument("--draws", type=int, default=999, help="permutations of a test, resamples of an interval")
     parser.add_argument("--audits", type=int, default=0, help="null worlds that are audited as a whole (minutes each)")
@@ -342,16 +416,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("calibration"))
     options = parser.parse_args()
 
-    setting = Setting(options.topics, options.depth, options.rotations, options.draws)
-    worlds = [World(seed, NOTHING, 0.0, setting) for seed in range(options.worlds)]
-    planted = itertools.product(TESTS, options.strengths, range(options.power_worlds))
-    worlds += [World(seed, bias, strength, setting) for bias, strength, seed in planted]
+    setting = Setting(options.topics, options.depth, options.deep, options.rotations, options.draws)
+    nulls = [World(seed, NOTHING, 0.0, setting) for seed in range(options.worlds)]
+    worlds = list(nulls)
+    for bias, level in itertools.product(TESTS, options.levels):
+        strength = STRENGTHS[bias][LEVELS.index(level)]
+        worlds += [World(seed, bias, strength, setting) for seed in range(options.power_worlds)]
     options.out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     found = done(options.out / "p_values.csv", worlds, examined, options.workers)
     whole = None
     if options.audits:
-        whole = done(options.out / "audits.csv", worlds[: options.audits], audited, options.workers)
+        whole = done(options.out / "audits.csv", nulls[: options.audits], audited, options.workers)
     table, covered = rates(found), coverage(found)
     taus = order(table)
     table.to_csv(options.out / "rates.csv", index=False)

@@ -51,15 +51,21 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
     parsed = parse_measures(measures)
     table = {str(m): dict.fromkeys(qids, 0.0) for m in parsed}
     keep = set(qids)
-    run = results[["qid", "docno", "score"]]
-    run = run[run["qid"].isin(keep)].rename(columns={"qid": "query_id", "docno": "doc_id"})
-    judged = qrels[["qid", "docno", "label"]]
-    judged = judged[judged["qid"].isin(keep)].rename(columns={"qid": "query_id", "docno": "doc_id", "label": "relevance"})
-    if len(run):
-        for metric in ir_measures.iter_calc(parsed, judged, run):
+    run = _by_query(results, "score", keep)
+    if run:
+        for metric in ir_measures.iter_calc(parsed, _by_query(qrels, "label", keep), run):
             if metric.query_id in keep:
                 table[str(metric.measure)][metric.query_id] = metric.value
     return pd.DataFrame(table, index=pd.Index(list(qids), name="qid"), columns=list(table), dtype=np.float64)
+
+
+def _by_query(frame: pd.DataFrame, column: str, keep: set[str]) -> dict[str, dict[str, Any]]:
+    """Query to document to value, of the queries to keep: what ir_measures makes of a frame, row by row and slower."""
+    table: dict[str, dict[str, Any]] = {}
+    for qid, docno, value in zip(*(frame[name].to_numpy(dtype=object) for name in ("qid", "docno", column))):
+        if qid in keep:
+            table.setdefault(qid, {})[docno] = value
+    return table
 
 
 def judged_qids(topics: pd.DataFrame, qrels: pd.DataFrame) -> list[str]:
@@ -72,5 +78,5 @@ def judged_qids(topics: pd.DataFrame, qrels: pd.DataFrame) -> list[str]:
     Returns:
         The qids.
     """
-    judged = set(qrels["qid"])
+    judged = set(qrels["qid"].unique())
     return [qid for qid in dict.fromkeys(topics["qid"]) if qid in judged]

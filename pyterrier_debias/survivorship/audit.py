@@ -1,7 +1,8 @@
 """The survivorship room: which queries survived labelling, and does quality go with how early they were answered? Floor 3.
 
 Primary test: among answered queries, quality does not depend on the rank at which labellers first met the answer: Spearman's
-correlation of RR@10 with the first relevant rank, with permutations.
+correlation of DCG@10 (:func:`~pyterrier_debias.survivorship.found.discounted_gain` says why) with the first relevant rank, with
+permutations. Means are of RR@10, as in the thesis.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, 
 from pyterrier_debias.frames import with_string_ids
 from pyterrier_debias.statistics import Interval, binomial_interval, t_interval
 from pyterrier_debias.survivorship.curve import SurvivorshipResult, curve_of_values
+from pyterrier_debias.survivorship.found import discounted_gain
 from pyterrier_debias.survivorship.nested import Trend, nested_means, rank_influence, trend
 from pyterrier_debias.survivorship.ranks import NEVER, first_relevant_ranks, with_ranks
 from pyterrier_debias.systems import Context, System
@@ -122,7 +124,12 @@ def answer_grade(dataset: Any, qrels: pd.DataFrame) -> int:
 
 def measure_name(grade: int) -> str:
     """RR@10, with the grade where it is not 1."""
-    return "RR@10" if grade == 1 else f"RR(rel={grade})@10"
+    return graded("RR", grade)
+
+
+def graded(name: str, grade: int) -> str:
+    """A measure down to rank 10, with the grade where it is not 1."""
+    return f"{name}@10" if grade == 1 else f"{name}(rel={grade})@10"
 
 
 def shown_queries(context: Context, grade: int) -> tuple[pd.DataFrame, list[str]]:
@@ -164,8 +171,9 @@ class _Examined:
     Attributes:
         context: The audit.
         topics: See :func:`shown_queries`.
-        values: System to its values, in the order of the topics.
-        measure: The measure's name.
+        values: System to its RR@10, in the order of the topics.
+        gains: System to its DCG@10, likewise.
+        measure: The name of the former.
         grade: See :func:`answer_grade`.
         notes: What a reader should know.
         curve: Means over nested subsets, for the figures.
@@ -174,6 +182,7 @@ class _Examined:
     context: Context
     topics: pd.DataFrame
     values: dict[str, np.ndarray]
+    gains: dict[str, np.ndarray]
     measure: str
     grade: int
     notes: list[str]
@@ -185,9 +194,11 @@ class _Examined:
         topics, notes = shown_queries(context, grade)
         name = measure_name(grade)
         asked = topics.loc[topics["asked"], "qid"].tolist()
-        values, frames = {}, []
+        values, gains, frames = {}, {}, []
         for system in context.systems:
-            found = per_query(context.results(system), context.qrels, [name], asked)[name]
+            results = context.results(system)
+            found = per_query(results, context.qrels, [name], asked)[name]
+            gains[system.name] = discounted_gain(results, context.qrels, topics["qid"].tolist(), min_rel=grade)
             # A query that nobody answered has no relevant document; so has one that is missing from the topics.
             values[system.name] = found.reindex(topics["qid"]).fillna(0.0).to_numpy()
             frames.append(topics.assign(name=system.name, measure=name, value=values[system.name]))
@@ -195,7 +206,7 @@ class _Examined:
         if "type" in together.columns:
             together = together.assign(type=together["type"].fillna("").astype(str))
         curve = curve_of_values(together, ranks=_RANKS, draws=1, seed=context.seed)
-        return cls(context, topics, values, name, grade, notes, curve)
+        return cls(context, topics, values, gains, name, grade, notes, curve)
 
     @property
     def ranks(self) -> np.ndarray:
@@ -273,19 +284,20 @@ class _Examined:
         yield self._finding(name, self.measure, "zero-filled", zero, text, convention=how), everyone, filled
 
     def _trend(self, name: str) -> Iterator[tuple[Finding, np.ndarray | None, np.ndarray | None]]:
-        values, answered, seed = self.values[name], self.answered, self.context.seed
-        measure = f"rho of {self.measure}"
+        values, answered, seed = self.gains[name], self.answered, self.context.seed
+        gain = graded("DCG", self.grade)
+        measure = f"rho of {gain}"
         found = trend(values, self.ranks, draws=_DRAWS, seed=seed)
         how = "Spearman's rank correlation over answered queries; Bonett and Wright's interval; p by permutation"
         if np.isnan(found.rho):
-            what = "there are fewer than three answered queries" if found.n < 3 else f"{self.measure} or the rank does not vary"
+            what = "there are fewer than three answered queries" if found.n < 3 else f"{gain} or the rank does not vary"
             none = Interval(float("nan"), float("nan"), float("nan"), 0.95, found.n)
             text = f"nothing can be said of how early queries were answered: {what}."
             yield self._finding(name, measure, "first relevant rank", none, text, convention=how), None, None
             return
         direction = "lower" if found.rho < 0 else "higher"
         text = (
-            f"the later labellers met the answer, the {direction} is {self.measure}: rank correlation {found.rho:+.2f} "
+            f"the later labellers met the answer, the {direction} is {gain}: rank correlation {found.rho:+.2f} "
             f"[{found.low:+.2f}, {found.high:+.2f}] over {found.n} answered queries, chance alone {found.noise_floor:.2f} "
             f"(p = {p_text(found.p)})."
         )

@@ -125,3 +125,23 @@ def test_documents_of_one_name_and_two_texts_are_two():
     first, own = document_numbers(["d1", "d1", "d1"], ["a", "b", "a"])
     assert (first.tolist(), own.tolist()) == ([0, 1], [0, 1, 0])
     assert document_numbers([], [])[0].tolist() == []
+
+
+@pytest.mark.parametrize(("allowed", "threads"), [("1", 1), ("3", 3), ("", 4), ("1,2", 4)])
+def test_as_many_threads_as_the_environment_allows(monkeypatch, allowed, threads):
+    monkeypatch.setattr(counting.os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", allowed)
+    assert counting._threads() == threads
+
+
+def test_threads_change_nothing(monkeypatch):
+    # Lots so small that there are hundreds of them, of every kind.
+    texts = [f"he {'x ' * (i % 7)}granddaughter éa{i % 3} her \u00df" for i in range(2_000)]
+    monkeypatch.setattr(counting, "_CHARACTERS", 200)
+    found = []
+    for threads in (1, 4):
+        monkeypatch.setattr(counting, "_threads", lambda threads=threads: threads)
+        found.append(word_counts(texts, TRICKY))
+    for name in ("rows", "words", "counts"):
+        np.testing.assert_array_equal(getattr(found[0], name), getattr(found[1], name))
+    assert count_words(texts, TRICKY).tolist() == slowly(texts, TRICKY, "regex_word")
