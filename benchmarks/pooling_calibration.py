@@ -22,21 +22,17 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pandas as pd
-import pyterrier as pt
+from calibrating import LEVEL, draw, over_worlds, rates, shared_options, shown, verdict, write_frames, write_table
 
-from pyterrier_debias import PlantedCollection, PlantedRanker, plots
+from pyterrier_debias import PlantedCollection, PlantedRanker
 from pyterrier_debias.pooling.audit import judged_difference
-from pyterrier_debias.statistics import binomial_interval
 from pyterrier_debias.text import keyed_hash
 
-LEVEL = 0.05
 TWINS, AGAINST_BM25, AGAINST_SHOWN = "ranker, its twin", "ranker, BM25", "ranker, list shown to labellers"
 #: Judgements, and whether the null hypothesis holds between a ranker and BM25.
 COMPLETE, EVEN, BOTH, GRADED = "every passage judged", "half, at random", "first 5 of both rankers", "relevant ones more often"
@@ -92,94 +88,57 @@ def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
     return rows
 
 
-def rates(found: pd.DataFrame) -> pd.DataFrame:
-    """Share of p values at or below the level, with its exact 99 % interval."""
-    rows = []
-    for (world, compared), group in found.groupby(["world", "compared"], sort=False):
-        interval = binomial_interval(int((group["p"] <= LEVEL).sum()), len(group), level=0.99)
-        means = group[["judged", "difference"]].mean()
-        rows.append((world, compared, len(group), interval.estimate, interval.low, interval.high, *means))
-    return pd.DataFrame(rows, columns=["world", "compared", "seeds", "rate", "low", "high", "judged", "difference"])
+def curves(found: pd.DataFrame) -> dict[str, pd.Series]:
+    """What is drawn: p of the null worlds, and of the pooled ones."""
+    lines = [(EVEN, TWINS), (EVEN, AGAINST_BM25), (BOTH, TWINS)]
+    lines += [(world, AGAINST_BM25) for world in found["world"].unique() if world not in NULL]
+    by = found.set_index(["world", "compared"])["p"]
+    return {f"{world}: {compared}": by.loc[[(world, compared)]] for world, compared in lines}
 
 
-def draw(found: pd.DataFrame, path: Path) -> None:
-    """The share of p values up to x, for each world; the diagonal is what a null hypothesis gives."""
-    axes = plots.new_axes()
-    with plots.house_style():
-        axes.plot([0, 1], [0, 1], color=plots.GREY, linestyle="--", label="uniform")
-        lines = [(EVEN, TWINS), (EVEN, AGAINST_BM25), (BOTH, TWINS)]
-        lines += [(world, AGAINST_BM25) for world in found["world"].unique() if world not in NULL]
-        for number, (world, compared) in enumerate(lines):
-            group = found[(found["world"] == world) & (found["compared"] == compared)]
-            axes.ecdf(group["p"], color=plots.colour(number), label=f"{world}: {compared}, {len(group)} seeds")
-        axes.legend(fontsize=8)
-        plots.label_axes(axes, x="p of the primary test", y="share of seeds with a p up to this")
-    plots.save(axes.figure, path)
-
-
-def write_table(table: pd.DataFrame, topics: int, path: Path) -> None:
-    """The rates as a reStructuredText table: one row a way to judge, one column a comparison."""
+def table_rows(table: pd.DataFrame) -> list[list[str]]:
+    """One row a way to judge, one column a comparison."""
     cells = table.set_index(["world", "compared"])
-    seeds = table["seeds"].max()
-    lines = [
-        f".. list-table:: Share of seeds with p at or below {LEVEL} [99 % interval], and mean difference of Judged@10; {seeds} "
-        f"worlds of {topics} topics; ``python benchmarks/pooling_calibration.py --seeds {seeds}``",
-        "   :header-rows: 1",
-        "",
-        "   * - Judgements",
-        "     - judged of the ranker's first 10",
-        "     - ranker against its twin",
-        "     - ranker against BM25",
-    ]
+    rows = [["Judgements", "judged of the ranker's first 10", "ranker against its twin", "ranker against BM25"]]
     for world in table["world"].unique():
-        lines += [f"   * - {world}", f"     - {cells.loc[(world, TWINS), 'judged']:.1%}"]
-        for compared in (TWINS, AGAINST_BM25):
-            row = cells.loc[(world, compared)]
-            lines.append(f"     - {row['rate']:.1%} [{row['low']:.1%}, {row['high']:.1%}]; {row['difference']:+.3f}")
-    row = cells.loc[(EVEN, AGAINST_SHOWN)]
-    lines += [
-        "",
-        f"Were the system compared with the list shown to labellers, which is judged by construction, then judgements drawn at "
-        f"random would raise the alarm in {row['rate']:.1%} [{row['low']:.1%}, {row['high']:.1%}] of the worlds. That is why the "
-        f"reference is a run.",
-    ]
-    path.write_text("\n".join(lines) + "\n")
+        twins, bm25 = cells.loc[(world, TWINS)], cells.loc[(world, AGAINST_BM25)]
+        rows.append([world, f"{twins['judged']:.1%}", *(f"{shown(row)}; {row['difference']:+.3f}" for row in (twins, bm25))])
+    return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=500, help="worlds")
+    shared = shared_options(seeds="worlds", out="pooling-calibration")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.5, 0.7, 1.0], help="how shallow BM25's pool is")
-    parser.add_argument("--topics", type=int, default=60)
     parser.add_argument("--depth", type=int, default=100, help="candidates of a query")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("pooling-calibration"))
     options = parser.parse_args()
 
     tasks = [(seed, options.strengths, options.topics, options.depth) for seed in range(options.seeds)]
     started = time.perf_counter()
-    with ProcessPoolExecutor(options.workers) as pool:
-        worlds = list(pt.tqdm(pool.map(p_values, tasks), total=len(tasks), desc="worlds"))
-    found = pd.DataFrame([row for rows in worlds for row in rows])
-    table = rates(found)
-    options.out.mkdir(parents=True, exist_ok=True)
-    found.to_csv(options.out / "p_values.csv", index=False)
-    table.to_csv(options.out / "rates.csv", index=False)
-    draw(found, options.out / "calibration.png")
-    write_table(table, options.topics, options.out / "pooling_calibration.inc")
+    found = over_worlds(p_values, tasks, options.workers)
+    table = rates(found, ["world", "compared"], means=["judged", "difference"])
+    write_frames(found, table, options.out)
+    draw(curves(found), options.out / "calibration.png", fontsize=8)
+    cells = table.set_index(["world", "compared"])
+    title = (
+        f"Share of seeds with p at or below {LEVEL} [99 % interval], and mean difference of Judged@10; {options.seeds} worlds of "
+        f"{options.topics} topics; ``python benchmarks/pooling_calibration.py --seeds {options.seeds}``"
+    )
+    note = (
+        f"Were the system compared with the list shown to labellers, which is judged by construction, then judgements drawn at "
+        f"random would raise the alarm in {shown(cells.loc[(EVEN, AGAINST_SHOWN)])} of the worlds. That is why the reference is "
+        f"a run."
+    )
+    write_table(options.out / "pooling_calibration.inc", title, table_rows(table), note)
 
     seconds = time.perf_counter() - started
     print(f"{len(tasks)} worlds of {options.topics} topics, depth {options.depth}, in {seconds:.0f} s")
     print(table.round(4).to_string(index=False))
-    cells = table.set_index(["world", "compared"])
     for world, compared in ((EVEN, TWINS), (EVEN, AGAINST_BM25), (BOTH, TWINS)):
         null = cells.loc[(world, compared)]
-        calibrated = null["low"] <= 0.07 and null["high"] >= 0.03
-        print(f"false alarms, {world}, {compared}: {null['rate']:.1%} [{null['low']:.1%}, {null['high']:.1%}]:", end=" ")
-        print(f"the interval {'meets' if calibrated else 'MISSES'} 3 to 7 %")
+        print(f"false alarms, {world}, {compared}: {shown(null)}: {verdict(null)}")
     for strength in options.strengths:
-        power = cells.loc[(pooled(strength), AGAINST_BM25)]
-        print(f"power, {pooled(strength)}: {power['rate']:.1%} [{power['low']:.1%}, {power['high']:.1%}]")
+        print(f"power, {pooled(strength)}: {shown(cells.loc[(pooled(strength), AGAINST_BM25)])}")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ rank for the answered questions, and the room's primary test is carried out. The
 - null: the place of the first answer shown is independent of the question's difficulty: every p value at or below 0.05 is a false
   alarm. Judgements are pooled (strength 0.5), so that what labellers were shown decides part of the labels;
 - complete null: the same with every passage judged;
-- typed null: the same as null, but questions of one type are easier (a reciprocal rank of 1 is put in for them) and were answered
-  earlier (their place is halved): a trend over all questions is there, and the one within types must stay silent;
+- typed null: the same as null, but questions of one type are easier (their gain is greater by 1) and were answered earlier (their
+  place is halved): a trend over all questions is there, and the one within types must stay silent;
 - planted, at three strengths: the share of questions whose first answer comes as late as they are difficult.
 
 The primary test must raise between 3 and 7 % of false alarms in the null worlds: the 99 % binomial interval must meet that range.
@@ -24,26 +24,21 @@ import argparse
 import logging
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
+from calibrating import LEVEL, draw, over_worlds, rates, shared_options, shown, verdict, write_frames, write_table
 
-from pyterrier_debias import PlantedCollection, PlantedRanker, plots
-from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.frames import ranked
-from pyterrier_debias.statistics import binomial_interval
-from pyterrier_debias.survivorship.audit import answer_grade, measure_name
+from pyterrier_debias import PlantedCollection, PlantedRanker
+from pyterrier_debias.survivorship.audit import answer_grade
+from pyterrier_debias.survivorship.found import discounted_gain
 from pyterrier_debias.survivorship.nested import trend
 from pyterrier_debias.survivorship.ranks import first_relevant_ranks
 
-LEVEL = 0.05
-NULL, COMPLETE, TYPED = "null", "complete null", "typed null"
+NULLS = NULL, COMPLETE, TYPED = "null", "complete null", "typed null"
 PRIMARY, WITHIN = "rank correlation", "within types"
 
 
@@ -61,22 +56,20 @@ def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
     for world, strength, pooling in worlds:
         collection = PlantedCollection(seed, topics=topics, survivorship=strength, pooling=pooling)
         asked = collection.get_topics().sort_values("qid")
-        qrels = collection.get_qrels().query("label > 0")  # what is not relevant changes no reciprocal rank
+        qrels = collection.get_qrels().query("label > 0")  # what is not relevant changes no gain
         grade = answer_grade(collection, qrels)
         ranks = first_relevant_ranks(collection.get_candidates(), qrels, min_rel=grade).set_index("qid")["first_relevant_rank"]
         found = ranks.loc[asked["qid"]].to_numpy()
         run = collection.get_runs()["bm25"].merge(asked[["qid", "query"]], on="qid")
         reranked = PlantedRanker(strength=0.0, seed=seed)(collection.text_loader()(run))
         for system, results in (("BM25", run), ("reranker", reranked)):
-            name = measure_name(grade)
-            top = ranked(results)
-            values = per_query(top[top["rank"] < 10], qrels, [name], asked["qid"].tolist())[name].to_numpy()
+            values = discounted_gain(results, qrels, asked["qid"].tolist(), min_rel=grade)
             about = {"seed": seed, "world": world, "system": system}
             rows += tests(about, values, found, asked["type"], draws)
             if world == NULL:
                 easy = (asked["type"] == "NUMERIC").to_numpy()
                 about = {**about, "world": TYPED}
-                rows += tests(about, np.where(easy, 1.0, values), np.where(easy, np.ceil(found / 2), found), asked["type"], draws)
+                rows += tests(about, values + easy, np.where(easy, np.ceil(found / 2), found), asked["type"], draws)
     return rows
 
 
@@ -87,16 +80,6 @@ def tests(about: dict[str, Any], values: np.ndarray, ranks: np.ndarray, kinds: p
         own = trend(values, ranks, strata=strata, draws=draws, seed=about["seed"])
         found.append({**about, "test": test, "rho": own.rho, "p": own.p})
     return found
-
-
-def rates(found: pd.DataFrame) -> pd.DataFrame:
-    """Share of p values at or below the level, with its exact 99 % interval."""
-    rows = []
-    for keys, group in found.groupby(["test", "system", "world"], sort=False):
-        p = group["p"].dropna()
-        interval = binomial_interval(int((p <= LEVEL).sum()), len(p), level=0.99)
-        rows.append((*keys, len(p), interval.estimate, interval.low, interval.high, group["rho"].mean()))
-    return pd.DataFrame(rows, columns=["test", "system", "world", "seeds", "rate", "low", "high", "rho"])
 
 
 def taus(found: pd.DataFrame, strengths: list[float]) -> pd.DataFrame:
@@ -111,65 +94,36 @@ def taus(found: pd.DataFrame, strengths: list[float]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["system", "tau"])
 
 
-def draw(found: pd.DataFrame, path: Path) -> None:
-    """The share of p values of the primary test up to x, for each world; the diagonal is what a null hypothesis gives."""
-    axes = plots.new_axes()
-    with plots.house_style():
-        axes.plot([0, 1], [0, 1], color=plots.GREY, linestyle="--", label="uniform")
-        own = found[(found["test"] == PRIMARY) & (found["system"] == "reranker")]
-        for number, (world, group) in enumerate(own.groupby("world", sort=False)):
-            axes.ecdf(group["p"].dropna(), color=plots.colour(number), label=f"{world}, {len(group)} seeds")
-        axes.legend()
-        plots.label_axes(axes, x="p of the primary test, unbiased reranker", y="share of seeds with a p up to this")
-    plots.save(axes.figure, path)
-
-
-def write_table(table: pd.DataFrame, topics: int, draws: int, path: Path) -> None:
-    """The rates as a reStructuredText table: one row a test and system, one column a world."""
-    worlds = list(dict.fromkeys(table["world"]))
-    worlds.sort(key=lambda world: [NULL, COMPLETE, TYPED].index(world) if world in (NULL, COMPLETE, TYPED) else 9)
-    seeds = table["seeds"].max()
-    lines = [
-        f".. list-table:: Share of seeds with p at or below {LEVEL} [99 % interval]; {seeds} seeds, {topics} topics; "
-        f"``python benchmarks/survivorship_calibration.py --seeds {seeds} --topics {topics} --draws {draws}``",
-        "   :header-rows: 1",
-        "",
-        "   * - Test, system",
-        *(f"     - {world}" for world in worlds),
-    ]
+def table_rows(table: pd.DataFrame) -> list[list[str]]:
+    """One row a test and system, one column a world, null worlds first."""
+    worlds = sorted(dict.fromkeys(table["world"]), key=lambda world: NULLS.index(world) if world in NULLS else len(NULLS))
     cells = table.set_index(["test", "system", "world"])
+    rows = [["Test, system", *worlds]]
     for test, system in dict.fromkeys(zip(table["test"], table["system"])):
-        lines.append(f"   * - {test}{' (primary)' if test == PRIMARY else ''}, {system}")
-        for world in worlds:
-            row = cells.loc[(test, system, world)]
-            lines.append(f"     - {row['rate']:.1%} [{row['low']:.1%}, {row['high']:.1%}]")
-    path.write_text("\n".join(lines) + "\n")
+        name = f"{test}{' (primary)' if test == PRIMARY else ''}, {system}"
+        rows.append([name, *(shown(cells.loc[(test, system, world)]) for world in worlds)])
+    return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=500, help="worlds of each kind")
+    shared = shared_options(seeds="worlds of each kind", out="survivorship-calibration")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.25, 0.5, 1.0], help="of the planted bias")
-    parser.add_argument("--topics", type=int, default=60)
     parser.add_argument("--draws", type=int, default=999, help="permutations of a test")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("survivorship-calibration"))
     options = parser.parse_args()
 
     tasks = [(seed, options.strengths, options.topics, options.draws) for seed in range(options.seeds)]
     started = time.perf_counter()
-    if options.workers > 1:
-        with ProcessPoolExecutor(options.workers) as pool:
-            worlds = list(pt.tqdm(pool.map(p_values, tasks), total=len(tasks), desc="worlds"))
-    else:
-        worlds = [p_values(task) for task in pt.tqdm(tasks, desc="worlds")]
-    found = pd.DataFrame([row for rows in worlds for row in rows])
-    table = rates(found)
-    options.out.mkdir(parents=True, exist_ok=True)
-    found.to_csv(options.out / "p_values.csv", index=False)
-    table.to_csv(options.out / "rates.csv", index=False)
-    draw(found, options.out / "calibration.png")
-    write_table(table, options.topics, options.draws, options.out / "survivorship_calibration.inc")
+    found = over_worlds(p_values, tasks, options.workers)
+    table = rates(found, ["test", "system", "world"], means=["rho"])
+    write_frames(found, table, options.out)
+    primary = found[(found["test"] == PRIMARY) & (found["system"] == "reranker")].groupby("world", sort=False)["p"]
+    draw(dict(iter(primary)), options.out / "calibration.png", x="p of the primary test, unbiased reranker")
+    title = (
+        f"Share of seeds with p at or below {LEVEL} [99 % interval]; {options.seeds} seeds, {options.topics} topics; ``python "
+        f"benchmarks/survivorship_calibration.py --seeds {options.seeds} --topics {options.topics} --draws {options.draws}``"
+    )
+    write_table(options.out / "survivorship_calibration.inc", title, table_rows(table))
 
     print(f"{len(tasks)} seeds of {options.topics} topics in {time.perf_counter() - started:.0f} s")
     print(table.round(4).to_string(index=False))
@@ -178,13 +132,11 @@ def main() -> None:
     for world in (NULL, COMPLETE):
         for system in dict.fromkeys(table["system"]):
             null = cells.loc[(PRIMARY, system, world)]
-            calibrated = null["low"] <= 0.07 and null["high"] >= 0.03
-            print(f"false alarms, {world}, {system}: {null['rate']:.1%} [{null['low']:.1%}, {null['high']:.1%}]:", end=" ")
-            print(f"the interval {'meets' if calibrated else 'MISSES'} 3 to 7 %")
+            print(f"false alarms, {world}, {system}: {shown(null)}: {verdict(null)}")
     for strength in options.strengths:
         for system in dict.fromkeys(table["system"]):
             power = cells.loc[(PRIMARY, system, planted(strength))]
-            print(f"power, strength {strength:g}, {system}: {power['rate']:.1%} [{power['low']:.1%}, {power['high']:.1%}]")
+            print(f"power, strength {strength:g}, {system}: {shown(power)}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,105 @@
+"""What the rooms' calibration programs share: worlds in several processes, rates of small p values, and how they are written."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias import plots
+from pyterrier_debias.statistics import binomial_interval
+
+LEVEL = 0.05
+
+
+def shared_options(*, seeds: str, out: str) -> argparse.ArgumentParser:
+    """The options of every program, a parent for its parser.
+
+    Args:
+        seeds: What ``--seeds`` counts, for the help.
+        out: The folder by default.
+    """
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--seeds", type=int, default=500, help=seeds)
+    parser.add_argument("--topics", type=int, default=60)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path(out))
+    return parser
+
+
+def over_worlds(
+    p_values: Callable[[Any], list[dict[str, Any]]], tasks: Sequence[Any], workers: int, *, chunksize: int = 1
+) -> pd.DataFrame:
+    """The rows of all tasks in the tasks' order, worked out in several processes (in this one where one is enough)."""
+
+    def gathered(worlds: Iterator[list[dict[str, Any]]]) -> pd.DataFrame:
+        return pd.DataFrame([row for rows in pt.tqdm(worlds, total=len(tasks), desc="worlds") for row in rows])
+
+    if workers == 1:
+        return gathered(map(p_values, tasks))
+    with ProcessPoolExecutor(workers) as pool:
+        return gathered(pool.map(p_values, tasks, chunksize=chunksize))
+
+
+def rates(found: pd.DataFrame, keys: Sequence[str], *, means: Sequence[str] = ()) -> pd.DataFrame:
+    """Share of p values at or below the level, with its exact 99 % interval.
+
+    Args:
+        found: One row a p value: the keys, ``p``, and the columns of means.
+        keys: What tells one kind of p value from another, in the order of its first row.
+        means: Columns to be averaged beside.
+
+    Returns:
+        One row a kind: the keys, ``seeds``, ``rate``, ``low``, ``high``, and the means.
+    """
+    rows = []
+    for kind, group in found.groupby(list(keys), sort=False):
+        p = group["p"].dropna()
+        interval = binomial_interval(int((p <= LEVEL).sum()), len(p), level=0.99)
+        rows.append((*kind, len(p), interval.estimate, interval.low, interval.high, *(group[name].mean() for name in means)))
+    return pd.DataFrame(rows, columns=[*keys, "seeds", "rate", "low", "high", *means])
+
+
+def shown(row: Mapping[str, Any]) -> str:
+    """A rate and its interval."""
+    return f"{row['rate']:.1%} [{row['low']:.1%}, {row['high']:.1%}]"
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """Whether false alarms are as many as they may be."""
+    meets = row["low"] <= 0.07 and row["high"] >= 0.03
+    return f"the interval {'meets' if meets else 'MISSES'} 3 to 7 %"
+
+
+def draw(curves: Mapping[str, pd.Series], path: Path, *, x: str = "p of the primary test", **legend: Any) -> None:
+    """The share of p values up to x, a line for each kind; the diagonal is what a null hypothesis gives."""
+    axes = plots.new_axes()
+    with plots.house_style():
+        axes.plot([0, 1], [0, 1], color=plots.GREY, linestyle="--", label="uniform")
+        for number, (label, p) in enumerate(curves.items()):
+            axes.ecdf(p.dropna(), color=plots.colour(number), label=f"{label}, {len(p)} seeds")
+        axes.legend(**legend)
+        plots.label_axes(axes, x=x, y="share of seeds with a p up to this")
+    plots.save(axes.figure, path)
+
+
+def write_frames(found: pd.DataFrame, table: pd.DataFrame, out: Path) -> None:
+    """p_values.csv and rates.csv, in a folder that is made where it is missing."""
+    out.mkdir(parents=True, exist_ok=True)
+    found.to_csv(out / "p_values.csv", index=False)
+    table.to_csv(out / "rates.csv", index=False)
+
+
+def write_table(path: Path, title: str, rows: Sequence[Sequence[str]], note: str = "") -> None:
+    """A reStructuredText table whose first row is its head, and a paragraph after it."""
+    lines = [f".. list-table:: {title}", "   :header-rows: 1", ""]
+    for first, *others in rows:
+        lines += [f"   * - {first}", *(f"     - {cell}".rstrip() for cell in others)]
+    if note:
+        lines += ["", note]
+    path.write_text("\n".join(lines) + "\n")
