@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias._version import __version__
+from pyterrier_debias.audit.contributions import CONTRIBUTION_COLUMNS, contributions_frame
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.files import write_whole
@@ -174,8 +175,36 @@ class Checkpoint:
         write_whole(self._file(room), json.dumps(content, ensure_ascii=False))
         return RoomResult(result.findings, result.per_query, figures)
 
-    def _file(self, room: str) -> Path:
-        return self.folder / f"room-{re.sub(r'[^A-Za-z0-9_-]', '_', room)}-{_digest([room])[:8]}.json"
+    def kept_contributions(self, room: str) -> pd.DataFrame | None:
+        """What items contribute to a finished room's figures; None where it is not known.
+
+        Args:
+            room: Its name.
+
+        Returns:
+            See :func:`pyterrier_debias.audit.contributions.contributions_of`.
+        """
+        try:
+            content = json.loads(self._file(room, "contributions").read_text(encoding="utf-8"))
+            return contributions_frame(content)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep_contributions(self, room: str, contributions: pd.DataFrame) -> None:
+        """Keep what items contribute to a room's figures.
+
+        Args:
+            room: Its name.
+            contributions: The table.
+
+        Raises:
+            InputError: Where the place cannot be written.
+        """
+        content = {c: [_plain(v) for v in contributions[c].tolist()] for c in CONTRIBUTION_COLUMNS}
+        write_whole(self._file(room, "contributions"), json.dumps(content, ensure_ascii=False))
+
+    def _file(self, room: str, kind: str = "room") -> Path:
+        return self.folder / f"{kind}-{re.sub(r'[^A-Za-z0-9_-]', '_', room)}-{_digest([room])[:8]}.json"
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which queries make a figure what it is? Shares of single queries in the primary figures. Floor 4."""
+"""What makes a figure what it is? Shares of single queries, documents, words and positions. Floor 4."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+#: What :func:`worst_items` returns.
+ITEM_COLUMNS = [
+    "system", "bias", "measure", "group", "item", "note", "qid", "queries", "contribution", "share", "exact",
+]  # fmt: skip
 COLUMNS = ["system", "bias", "measure", "group", "qid", "query", "value", "contribution", "share"]
 _KEY = ["system", "bias", "measure", "group"]
 
@@ -68,3 +72,19 @@ def worst_queries(
             )[COLUMNS]
         )
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
+
+
+def worst_items(contributions: pd.DataFrame, kind: str, n: int = 10) -> pd.DataFrame:
+    """The documents, words or positions that push each figure furthest in its own direction.
+
+    Args:
+        contributions: What :func:`pyterrier_debias.audit.contributions.contributions_of` returned, in its order.
+        kind: ``'document'``, ``'word'`` or ``'position'``.
+        n: How many of each figure.
+
+    Returns:
+        The first ``n`` rows of each figure: ``system``, ``bias``, ``measure``, ``group``, ``item``, ``note``, ``qid``,
+        ``queries``, ``contribution``, ``share``, ``exact``.
+    """
+    own = contributions[contributions["kind"] == kind]
+    return own.groupby(_KEY, sort=False).head(n)[ITEM_COLUMNS].reset_index(drop=True)

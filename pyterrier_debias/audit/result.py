@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from pyterrier_debias.audit.contributions import CONTRIBUTION_COLUMNS, contributions_frame
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.files import whole_folder, write_whole
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding
@@ -41,6 +42,7 @@ class AuditResult:
         settings: What was audited and how: dataset, split, systems, sizes, seed, correction, notes, versions.
         figures: Pairs of bias and :class:`pyterrier_debias.findings.Figure`; they are drawn when somebody looks.
         queries: The words of the queries of ``per_query``, by qid.
+        contributions: What documents, words and positions contribute to the rooms' figures; see :meth:`worst`.
 
     Example:
         ::
@@ -57,6 +59,7 @@ class AuditResult:
     settings: dict[str, Any]
     figures: tuple[tuple[str, Figure], ...] = ()
     queries: dict[str, str] = field(default_factory=dict)
+    contributions: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=CONTRIBUTION_COLUMNS))
 
     def __repr__(self) -> str:
         """Sizes in one line; ``print`` shows the report."""
@@ -79,33 +82,53 @@ class AuditResult:
         """The findings as a frame of their own, to sort, filter and join."""
         return self.findings.copy()
 
-    def worst(self, n: int = 10, *, bias: str | None = None, system: str | None = None) -> pd.DataFrame:
-        """The queries that contribute most to each primary figure, exactly: all contributions sum to the figure.
+    def worst(
+        self, n: int = 10, *, kind: str = "queries", bias: str | None = None, system: str | None = None
+    ) -> pd.DataFrame:
+        """What contributes most to each figure, exactly: all contributions sum to the figure.
+
+        - ``'queries'``: of every primary figure that is a mean over queries, or has influence values;
+        - ``'documents'``: gender (each document's part of the ARaB that the order adds), pooling (unjudged documents among the
+          first ten of one of the two runs, those that stand highest first where parts are equal);
+        - ``'words'``: gender; ``exact`` is False where a document's magnitude is no sum over its words, as ln(1 + c) is not: then
+          it is divided among them in proportion to their counts;
+        - ``'positions'``: position: the two moves of an answer that ``end - start`` is the sum of; and, for ``rotated -
+          original``, the queries whose answers begin in the first, middle or last third of their passages.
 
         Args:
-            n: How many queries of each figure.
+            n: How many of each figure.
+            kind: One of these.
             bias: Of this bias only.
             system: Of this system only.
 
         Returns:
-            See :func:`pyterrier_debias.audit.offenders.worst_queries`: ``system``, ``bias``, ``measure``, ``group``, ``qid``,
-            ``query``, ``value``, ``contribution``, ``share``; empty where no primary figure is a mean over queries.
+            For queries see :func:`pyterrier_debias.audit.offenders.worst_queries`: ``system``, ``bias``, ``measure``, ``group``,
+            ``qid``, ``query``, ``value``, ``contribution``, ``share``. For the others
+            :func:`pyterrier_debias.audit.offenders.worst_items`: in place of the query ``item``, ``note`` (what is known of it),
+            ``qid`` (where it counts most) and ``queries`` (how many it counts in); and ``exact``. An audit keeps the first 50
+            documents of each figure. Empty where there are none.
 
         Raises:
-            InputError: For a bias or system that was not audited, or ``n`` below 1.
+            InputError: For a kind that is not known, a bias or system that was not audited, or ``n`` below 1.
         """
-        from pyterrier_debias.audit.offenders import worst_queries
+        from pyterrier_debias.audit.contributions import KINDS
+        from pyterrier_debias.audit.offenders import worst_items, worst_queries
 
         if n < 1:
             raise InputError(f"worst: n is {n}; it must be 1 or more")
-        findings = self.findings
+        if kind != "queries" and kind not in KINDS:
+            raise InputError(f"worst: kind {kind!r} is not known; use one of queries, {', '.join(KINDS)}")
+        findings, contributions = self.findings, self.contributions
         for name, wanted in (("bias", bias), ("system", system)):
             if wanted is not None:
                 known = list(dict.fromkeys(self.findings[name]))
                 if wanted not in known:
                     raise InputError(f"worst: {name} {wanted!r} is not in this audit; there are {', '.join(known)}")
                 findings = findings[findings[name] == wanted]
-        return worst_queries(findings, self.per_query, n, self.queries)
+                contributions = contributions[contributions[name] == wanted]
+        if kind == "queries":
+            return worst_queries(findings, self.per_query, n, self.queries)
+        return worst_items(contributions, KINDS[kind], n)
 
     def compare(self, after: AuditResult | None = None, **options: Any) -> Comparison:
         """What another audit's system gained over this one's, and what it cost; see
@@ -197,6 +220,7 @@ class AuditResult:
             "skipped": _records(self.skipped),
             "failed": _records(self.failed),
             "queries": self.queries,
+            "contributions": _records(self.contributions),
         }
         return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -234,7 +258,8 @@ class AuditResult:
         per_query = pd.DataFrame(content["per_query"], columns=PER_QUERY_COLUMNS).astype({"value": "float64"})
         skipped = pd.DataFrame(content["skipped"], columns=SKIPPED_COLUMNS)
         failed = pd.DataFrame(content["failed"], columns=FAILED_COLUMNS)
-        return cls(findings, per_query, skipped, failed, content["settings"], queries=content.get("queries", {}))
+        more = {"queries": content.get("queries", {}), "contributions": contributions_frame(content.get("contributions", []))}
+        return cls(findings, per_query, skipped, failed, content["settings"], **more)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the audit to a folder: whole, or not at all.

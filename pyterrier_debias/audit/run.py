@@ -7,10 +7,11 @@ import importlib.metadata
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,13 @@ import pyterrier as pt
 
 from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint
 from pyterrier_debias.audit.comparing import against_baseline
+from pyterrier_debias.audit.contributions import CONTRIBUTION_COLUMNS, contributions_of
+from pyterrier_debias.audit.joined import ALL, JOINED, unjoined_reason
 from pyterrier_debias.audit.result import FAILED_COLUMNS, SKIPPED_COLUMNS, AuditResult
 from pyterrier_debias.collections.opening import open_dataset
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids
-from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, findings_frame
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, findings_frame
 from pyterrier_debias.frames import check_overlap, check_text, with_string_ids
 from pyterrier_debias.stage import flatten
 from pyterrier_debias.systems import Context, System
@@ -123,7 +126,9 @@ def audit(
         if kept is not None:
             kept.claim(fingerprint(context, dataset=_dataset_name(dataset, collection), split=split))
         with _remembering(examined):
-            findings, per_query, figures, skipped, failed = _visit(chosen, context, verbose, kept)
+            seen = _visit(chosen, context, verbose, kept)
+    findings, skipped, failed = seen.findings, seen.skipped, seen.failed
+    per_query = _stacked(seen.per_query, PER_QUERY_COLUMNS)
     if not findings and not failed:
         reasons = "; ".join(dict.fromkeys(f"{s['bias']}: {s['reason']}" for s in skipped))
         raise InputError(f"no room can examine any of the systems on this collection ({reasons})")
@@ -152,9 +157,14 @@ def audit(
         pd.DataFrame(skipped, columns=SKIPPED_COLUMNS),
         pd.DataFrame(failed, columns=FAILED_COLUMNS),
         settings,
-        tuple(figures),
+        tuple(seen.figures),
         _words(all_topics, per_query),
+        _stacked(seen.contributions, CONTRIBUTION_COLUMNS),
     )
+
+
+def _stacked(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
 
 def _words(topics: pd.DataFrame, per_query: pd.DataFrame) -> dict[str, str]:
@@ -173,51 +183,91 @@ def _remembering(systems: Sequence[System]) -> Iterator[None]:
         yield
 
 
-def _visit(
-    rooms: Sequence[Room], context: Context, verbose: bool, checkpoint: Checkpoint | None = None
-) -> tuple[list[Finding], pd.DataFrame, list[tuple[str, Figure]], list[dict[str, str]], list[dict[str, str]]]:
-    """Run the rooms, each on the systems it can examine; what a checkpoint has kept is read instead."""
-    findings: list[Finding] = []
-    per_query: list[pd.DataFrame] = []
-    figures: list[tuple[str, Figure]] = []
-    skipped: list[dict[str, str]] = []
-    failed: list[dict[str, str]] = []
+@dataclass(frozen=True)
+class _Seen:
+    """What the rooms found, and what they could not."""
+
+    findings: list[Finding] = field(default_factory=list)
+    per_query: list[pd.DataFrame] = field(default_factory=list)
+    figures: list[tuple[str, Figure]] = field(default_factory=list)
+    contributions: list[pd.DataFrame] = field(default_factory=list)
+    skipped: list[dict[str, str]] = field(default_factory=list)
+    failed: list[dict[str, str]] = field(default_factory=list)
+
+    def add(self, bias: str, result: RoomResult) -> None:
+        """What a room found."""
+        self.findings.extend(result.findings)
+        self.figures.extend((bias, figure) for figure in result.figures)
+        if result.per_query is not None and len(result.per_query):
+            self.per_query.append(result.per_query[PER_QUERY_COLUMNS])
+
+
+def _visit(rooms: Sequence[Room], context: Context, verbose: bool, checkpoint: Checkpoint | None = None) -> _Seen:
+    """Run the rooms, each on the systems it can examine, and then what they say together; what a checkpoint has kept is read."""
+    seen = _Seen()
+    ran: list[str] = []
     progress = pt.tqdm(rooms, desc="rooms", unit="room", disable=not verbose)
     for room in progress:
         progress.set_postfix_str(room.name)
-        able = []
-        try:
+        able, result = [], None
+        with _told(room.name, seen.failed):
             for system in context.systems:
                 reason = room.needs(system, context.dataset)
                 if reason is None:
                     able.append(system)
                 else:
-                    skipped.append({"bias": room.name, "system": system.name, "reason": reason})
-            if not able:
-                continue
-            result = None if checkpoint is None else checkpoint.kept(room.name)
-            if result is None:
-                result = room.run(replace(context, systems=able))
-                if checkpoint is not None:
-                    result = checkpoint.keep(room.name, result)
-        except InputError:
-            raise
-        except pt.validate.InputValidationError as error:
-            lacks = ", ".join(sorted({repr(c) for mode in error.modes for c in mode.missing_columns}))
-            raise InputError(
-                f"{room.name}: {' '.join(str(error.args[0]).split())} Put a stage before it that adds {lacks}; "
-                f"a text loader adds 'text'"
-            ) from error
-        except Exception as error:  # one room's defect must not cost the others' results
-            message = " ".join(f"{type(error).__name__}: {error}".split())
-            failed.append({"bias": room.name, "error": message, "traceback": traceback.format_exc()})
+                    seen.skipped.append({"bias": room.name, "system": system.name, "reason": reason})
+            if able:
+                result = _kept_or_made(room.name, partial(room.run, replace(context, systems=able)), checkpoint)
+        if result is None:
             continue
-        findings.extend(result.findings)
-        figures.extend((room.name, figure) for figure in result.figures)
-        if result.per_query is not None and len(result.per_query):
-            per_query.append(result.per_query[PER_QUERY_COLUMNS])
-    values = pd.concat(per_query, ignore_index=True) if per_query else pd.DataFrame(columns=PER_QUERY_COLUMNS)
-    return findings, values, figures, skipped, failed
+        ran.append(room.name)
+        seen.add(room.name, result)
+        with _told(f"{room.name}: contributions", seen.failed):
+            parts = None if checkpoint is None else checkpoint.kept_contributions(room.name)
+            if parts is None:
+                parts = contributions_of(room, replace(context, systems=able), result)
+                if checkpoint is not None:
+                    checkpoint.keep_contributions(room.name, parts)
+            if len(parts):
+                seen.contributions.append(parts)
+    asked = {room.name for room in rooms}
+    for part in (part for part in JOINED if asked.issuperset(part.rooms)):
+        with _told(part.name, seen.failed):
+            reason = unjoined_reason(part, ran, context)
+            if reason is not None:
+                seen.skipped.append({"bias": part.name, "system": ALL, "reason": reason})
+                continue
+            seen.add(part.rooms[0], _kept_or_made(part.name, partial(part.run, context), checkpoint))
+    return seen
+
+
+def _kept_or_made(name: str, make: Callable[[], RoomResult], checkpoint: Checkpoint | None) -> RoomResult:
+    """A result from the checkpoint, or made and kept."""
+    result = None if checkpoint is None else checkpoint.kept(name)
+    if result is None:
+        result = make()
+        if checkpoint is not None:
+            result = checkpoint.keep(name, result)
+    return result
+
+
+@contextmanager
+def _told(name: str, failed: list[dict[str, str]]) -> Iterator[None]:
+    """A defect is noted, so that it does not cost the others' results; what the input is at fault for is raised."""
+    try:
+        yield
+    except InputError:
+        raise
+    except pt.validate.InputValidationError as error:
+        lacks = ", ".join(sorted({repr(c) for mode in error.modes for c in mode.missing_columns}))
+        raise InputError(
+            f"{name}: {' '.join(str(error.args[0]).split())} Put a stage before it that adds {lacks}; "
+            f"a text loader adds 'text'"
+        ) from error
+    except Exception as error:
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        failed.append({"bias": name, "error": message, "traceback": traceback.format_exc()})
 
 
 def check_settings(*, correction: str, depth: int, draws: int | None, topics: Any) -> None:
