@@ -10,6 +10,8 @@ the others one bias is, at several strengths. In every world all five primary te
 - coverage: how often the stated 95 % interval holds 0 in null worlds. The 99 % interval must meet 93 to 97 %;
 - together: in how many null worlds a whole audit shows any finding after correction (``--audits``; slow). At most 7 %.
 
+Null worlds are small, since that is where tests fail first; worlds with a bias are as large as a usual set of test queries.
+
 Two things are not as in an audit. Where nothing is said of the pool, the pooling test sees each judgement with even chances,
 since with every passage judged it has nothing to compare (p is 1 by construction); the other tests see all judgements. And
 complexity is taken as it was planted (``planted.wording_complexity``): how well indices measure it is another question
@@ -49,8 +51,7 @@ from pyterrier_debias.files import write_whole
 from pyterrier_debias.frames import ranked
 from pyterrier_debias.gender.audit import neutral_qids
 from pyterrier_debias.gender.evaluator import ARaBEvaluator
-from pyterrier_debias.linguistic.audit import prepared_topics
-from pyterrier_debias.linguistic.slope import design, partial_slope
+from pyterrier_debias.linguistic.audit import prepared_topics, ranker_slope
 from pyterrier_debias.pooling.audit import judged_difference
 from pyterrier_debias.statistics import binomial_interval, bootstrap_interval, exchange_test, randomisation_test
 from pyterrier_debias.survivorship.audit import answer_grade
@@ -226,13 +227,15 @@ def gender(world: World) -> tuple[float, float, float, float]:
 
 
 def linguistic(world: World) -> tuple[float, float, float, float]:
-    """The slope of quality on the complexity of a query's wording, given the controls."""
+    """The slope of quality on the complexity of a query's wording, given the controls and what the candidates had."""
     topics = world.ground.topics
     prepared, controls, _ = prepared_topics(topics.assign(complexity=topics["query"].map(wording_complexity)), world.ground.qrels)
     prepared = prepared.sort_values("qid")
-    values = pd.Series(world.quality(world.results), index=topics["qid"]).loc[prepared["qid"]].to_numpy()
-    complexity = prepared["complexity"].to_numpy()
-    slope = partial_slope(values, complexity, design(prepared, controls), draws=world.setting.draws, seed=world.seed)
+    before, after = (
+        pd.Series(world.quality(results), index=topics["qid"]).loc[prepared["qid"]].to_numpy()
+        for results in (world.ground.bm25, world.results)
+    )
+    slope = ranker_slope(after, before, prepared, controls, draws=world.setting.draws, seed=world.seed)
     return slope.per_sd.estimate, slope.per_sd.low, slope.per_sd.high, slope.p
 
 
@@ -406,7 +409,8 @@ def main() -> None:
     parser.add_argument("--worlds", type=int, default=2_000, help="in which nothing is planted")
     parser.add_argument("--power-worlds", type=int, default=300, help="for each bias and strength")
     parser.add_argument("--levels", nargs="*", choices=LEVELS, default=LEVELS, help="how strongly; see STRENGTHS")
-    parser.add_argument("--topics", type=int, default=120)
+    parser.add_argument("--topics", type=int, default=60, help="of null worlds")
+    parser.add_argument("--power-topics", type=int, default=120, help="of worlds with a bias")
     parser.add_argument("--depth", type=int, default=20, help="candidates of a query")
     parser.add_argument("--deep", type=int, default=50, help="of the pooling test")
     parser.add_argument("--rotations", type=int, default=3, help="of each passage")
@@ -416,8 +420,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("calibration"))
     options = parser.parse_args()
 
-    setting = Setting(options.topics, options.depth, options.deep, options.rotations, options.draws)
-    nulls = [World(seed, NOTHING, 0.0, setting) for seed in range(options.worlds)]
+    sizes = (options.depth, options.deep, options.rotations, options.draws)
+    nulls = [World(seed, NOTHING, 0.0, Setting(options.topics, *sizes)) for seed in range(options.worlds)]
+    setting = Setting(options.power_topics, *sizes)
     worlds = list(nulls)
     for bias, level in itertools.product(TESTS, options.levels):
         strength = STRENGTHS[bias][LEVELS.index(level)]
@@ -435,7 +440,8 @@ def main() -> None:
     draw(table, options.out / "calibration.png")
     command = f"python benchmarks/calibration.py --worlds {options.worlds} --power-worlds {options.power_worlds}"
     write_tables(table, covered, command, options.out / "calibration.inc")
-    print(f"{len(worlds)} worlds of {options.topics} topics, depth {options.depth}, in {time.perf_counter() - started:.0f} s")
+    spent = time.perf_counter() - started
+    print(f"{options.topics} topics of null worlds, {options.power_topics} of others; {len(worlds)} worlds, {spent:.0f} s")
     print(table.round(4).to_string(index=False))
     print("\n".join(verdicts(table, covered, taus, whole)))
 

@@ -16,7 +16,8 @@ def against_baseline(findings: Sequence[Finding], per_query: pd.DataFrame, basel
     """Compare each system's primary figures with the baseline's over the queries that both have.
 
     A ranker can add bias to what it was given, or take some away; with the first stage as the baseline the difference says
-    which. Differences are tested with a paired t-test, the interval is Student's.
+    which. Differences are tested with a paired t-test, the interval is Student's. Where the baseline has no such figure (a first
+    stage has no candidates that a slope could be given), the baseline's own primary figure of that bias is compared.
 
     Args:
         findings: What the rooms found; the primary ones are compared.
@@ -36,11 +37,18 @@ def against_baseline(findings: Sequence[Finding], per_query: pd.DataFrame, basel
         "b: nDCG@10 (rotated - original) is 0.200 lower than a's, 95 % interval [-0.448, 0.048], over 3 queries."
     """
     values = {key: group.set_index("qid")["value"].dropna() for key, group in per_query.groupby(_KEY, sort=False)}
+    known = {(f.system, f.bias, f.measure, f.group): f for f in findings}
+    primary_of_baseline = {f.bias: (f.bias, f.measure, f.group) for f in findings if f.primary and f.system == baseline}
     compared = []
     for finding in findings:
+        if not finding.primary or finding.system == baseline:
+            continue
         kind = (finding.bias, finding.measure, finding.group)
+        if (baseline, *kind) not in values:
+            kind = primary_of_baseline.get(finding.bias, kind)
+            finding = known.get((finding.system, *kind), finding)
         mine, theirs = values.get((finding.system, *kind)), values.get((baseline, *kind))
-        if not finding.primary or finding.system == baseline or mine is None or theirs is None:
+        if mine is None or theirs is None:
             continue
         common = mine.index.intersection(theirs.index)
         if len(common) < 2:

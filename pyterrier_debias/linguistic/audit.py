@@ -1,7 +1,8 @@
 """The linguistic room: does quality depend on how a query is worded? Floor 3.
 
 Primary test: quality does not depend on the complexity of a query's wording, given the number of its relevant documents and,
-where it is known, its type: partial slope, with permutations.
+where it is known, its type: partial slope, with permutations. What a ranker was given to rank is a control too: most of what one
+query's quality has over another's is there before the ranker, and hides what the ranker adds.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pyterrier_debias.linguistic.disparity import (
     query_length,
     with_complexity,
 )
+from pyterrier_debias.linguistic.slope import Slope, design, partial_slope
 from pyterrier_debias.linguistic.wording import WordingResult, WordingSensitivity, asking_again_reason
 from pyterrier_debias.systems import Context, System
 
@@ -37,6 +39,8 @@ _MAIN = "nDCG@10"
 _SLOPE, _SHARE, _RHO, _GAP = (f"{what} of {_MAIN}" for what in ("slope", "share", "rho", "gap"))
 #: A topic's column that the audit takes for the complexity of its wording, where it is there.
 COMPLEXITY = "complexity"
+#: The slope given what the candidates had, as the gender room calls its own.
+_ADDED = "complexity, given the candidates"
 _RESAMPLES = 9_999
 #: How the room measures complexity: all of Lu's indices, which follow planted wording closer than those of words alone.
 INDEX_SET = "lu"
@@ -115,6 +119,32 @@ def prepared_topics(topics: pd.DataFrame, qrels: pd.DataFrame) -> tuple[pd.DataF
     return topics, controls, how
 
 
+def ranker_slope(
+    values: np.ndarray,
+    candidates: np.ndarray,
+    topics: pd.DataFrame,
+    controls: list[str],
+    *,
+    draws: int = 9_999,
+    seed: int = 0,
+) -> Slope:
+    """The primary test of a ranker: the slope of its quality on complexity, given what its candidates had.
+
+    Args:
+        values: Shape [n]: the ranker's quality.
+        candidates: Shape [n]: that of the order in which it was given the candidates.
+        topics: n rows with ``complexity`` and the controls; see :func:`prepared_topics`.
+        controls: Names of further controls.
+        draws: How many permutations.
+        seed: Their seed.
+
+    Returns:
+        The slope; all 0 with p = 1 for a ranker that changes no order.
+    """
+    given = np.column_stack([design(topics, controls), candidates])
+    return partial_slope(values, topics[COMPLEXITY].to_numpy(dtype=float), given, draws=draws, seed=seed)
+
+
 @dataclass(frozen=True, eq=False)
 class _Examined:
     """All systems of an audit.
@@ -123,6 +153,7 @@ class _Examined:
         context: The audit.
         found: What Disparity found, with the controls of the primary test.
         beyond: The same with the length of queries as a further control; None where queries are not known.
+        added: Ranker to the slope given its candidates, with the queries that it is over.
         reworded: System to what became of it when queries were rewritten.
         unasked: System to the reason why it could not be asked again.
         how: How complexity was measured.
@@ -132,6 +163,7 @@ class _Examined:
     context: Context
     found: DisparityResult
     beyond: DisparityResult | None
+    added: dict[str, tuple[Slope, pd.Index]]
     reworded: dict[str, WordingResult]
     unasked: dict[str, str]
     how: str
@@ -151,8 +183,10 @@ class _Examined:
         beyond = None
         if LENGTH in topics.columns:
             beyond = Disparity(controls=[*controls, LENGTH], **options).evaluate(values, topics)
-        reworded, unasked = {}, {}
+        added, reworded, unasked = {}, {}, {}
         for system in context.systems:
+            if system.ranker is not None:
+                added[system.name] = cls._given_candidates(system, context, topics, controls)
             reason = _unasked_reason(system, context, topics)
             if reason is None:
                 reworded[system.name] = cls._reword(system, context, topics)
@@ -160,7 +194,20 @@ class _Examined:
                 unasked[system.name] = reason
         words = {RELEVANT: "the number of relevant documents (logarithm)", "type": "the type of the query"}
         given = " and ".join(words[control] for control in controls) or "nothing"
-        return cls(context, found, beyond, reworded, unasked, how, given)
+        return cls(context, found, beyond, added, reworded, unasked, how, given)
+
+    @staticmethod
+    def _given_candidates(
+        system: System, context: Context, topics: pd.DataFrame, controls: list[str]
+    ) -> tuple[Slope, pd.Index]:
+        # Permutations depend on the order of the queries.
+        topics = topics.dropna(subset=[COMPLEXITY]).sort_values("qid")
+        before, after = (
+            per_query(results, context.qrels, [_MAIN], list(topics["qid"]))[_MAIN].to_numpy()
+            for results in (context.candidates(system), context.results(system))
+        )
+        found = ranker_slope(after, before, topics, controls, draws=_RESAMPLES, seed=context.seed)
+        return found, pd.Index(topics["qid"], name="qid")
 
     @staticmethod
     def _reword(system: System, context: Context, topics: pd.DataFrame) -> WordingResult:
@@ -219,12 +266,16 @@ class _Examined:
             f"[{slope['low']:+.3f}, {slope['high']:+.3f}], over {slope['n']} queries (p = {p_text(slope['p'])}); complexity "
             f"explains {share['value']:.1%} of its variance, chance alone {share['noise_floor']:.1%}.{notes}"
         )
-        ends = {"low": slope["low"], "high": slope["high"], "n": slope["n"], "p": slope["p"], "primary": True}
+        added = self.added.get(name)
+        primary = added is None or np.isnan(added[0].slope)
+        ends = {"low": slope["low"], "high": slope["high"], "n": slope["n"], "p": slope["p"], "primary": primary}
         influence = self._values(name, "influence")
         yield self._finding(name, _SLOPE, "complexity", slope["value"], text, convention=test, **ends), influence
         ends = {"low": share["low"], "high": share["high"], "n": share["n"], "noise_floor": share["noise_floor"]}
         ends["convention"] = f"share of variance: gain of R squared, given {self.controls}; interval of the slope; {self.how}"
         yield self._finding(name, _SHARE, "complexity", share["value"], text, **ends), None
+        if not primary:
+            yield self._ranker_slope(name, *added)
         if self.beyond is None:
             return
         more = self.beyond.test("slope", name)
@@ -238,6 +289,20 @@ class _Examined:
         convention = f"for one standard deviation of complexity, given {self.controls}, and the number of words; {self.how}"
         values = self._values(name, "influence", self.beyond)
         yield self._finding(name, _SLOPE, "beyond length", more["value"], text, convention=convention, **ends), values
+
+    def _ranker_slope(self, name: str, slope: Slope, qids: pd.Index) -> tuple[Finding, pd.Series]:
+        found = slope.per_sd
+        text = (
+            f"given what its candidates had, {_direction({'value': found.estimate})} for each standard deviation of complexity "
+            f"[{found.low:+.3f}, {found.high:+.3f}], over {found.n} queries (p = {p_text(slope.p)})."
+        )
+        convention = (
+            f"for one standard deviation of complexity, given {_MAIN} of the candidates in the order that the ranker was given, "
+            f"and {self.controls}; p by studentised permutation; {self.how}"
+        )
+        ends = {"low": found.low, "high": found.high, "n": found.n, "p": slope.p, "primary": True}
+        finding = self._finding(name, _SLOPE, _ADDED, found.estimate, text, convention=convention, **ends)
+        return finding, pd.Series(slope.influence * slope.sd, index=qids)
 
     def _groups(self, name: str) -> Iterator[tuple[Finding, pd.Series | None]]:
         rho = self.found.test("rank correlation", name)

@@ -7,11 +7,12 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, open_dataset, plots
+from pyterrier_debias.audit.comparing import against_baseline
 from pyterrier_debias.collections.planted_rankers import wording_complexity
 from pyterrier_debias.evaluation import per_query
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, findings_frame
 from pyterrier_debias.linguistic import audit as room
-from pyterrier_debias.linguistic.audit import ROOM, prepared_topics
+from pyterrier_debias.linguistic.audit import ROOM, prepared_topics, ranker_slope
 from pyterrier_debias.linguistic.slope import design, partial_slope
 from pyterrier_debias.linguistic.wording import WordingSensitivity
 from pyterrier_debias.statistics import binomial_interval
@@ -63,37 +64,64 @@ def test_needs_words():
 def test_one_primary_test_a_system(findings):
     primary = findings[findings["primary"]].set_index("system")
     assert list(primary.index) == ["run", "blind", "biased"]
-    assert (primary["measure"] == "slope of nDCG@10").all() and (primary["group"] == "complexity").all()
+    assert (primary["measure"] == "slope of nDCG@10").all()
+    # A run has no candidates that could be told from what it made of them.
+    assert list(primary["group"]) == ["complexity", *["complexity, given the candidates"] * 2]
     assert primary.loc["biased", "value"] < -0.05 and primary.loc["biased", "p"] <= 0.01
     assert primary.loc["blind", "p"] > 0.05
     row = primary.loc["biased"]
     assert f"falls by {-row['value']:.3f}" in row["text"] and f"[{row['low']:+.3f}, {row['high']:+.3f}]" in row["text"]
+    row = findings[(findings["system"] == "biased") & (findings["group"] == "complexity")].iloc[0]
     assert "given the number of relevant documents (logarithm) and the type of the query" in row["text"]
 
 
-def test_the_primary_figure_is_the_partial_slope(findings, context):
-    values = per_query(context.results(SYSTEMS[2]), QRELS, ["nDCG@10"], sorted(TOPICS["qid"]))["nDCG@10"]
+def controlled(system, context):
+    """A system's values, the topics in the same order, and their controls."""
+    values = per_query(context.results(system), QRELS, ["nDCG@10"], sorted(TOPICS["qid"]))["nDCG@10"]
     topics = TOPICS.set_index("qid").loc[values.index].reset_index()
     counts = QRELS[QRELS["label"] > 0].groupby("qid").size()
-    topics = topics.assign(relevant=np.log(topics["qid"].map(counts)))
-    expected = partial_slope(values, topics["complexity"], design(topics, ["relevant", "type"]), draws=999, seed=1)
-    row = findings[findings["primary"] & (findings["system"] == "biased")].iloc[0]
+    return values, topics, design(topics.assign(relevant=np.log(topics["qid"].map(counts))), ["relevant", "type"])
+
+
+def test_the_slope_is_the_partial_slope(findings, context):
+    values, topics, controls = controlled(SYSTEMS[2], context)
+    expected = partial_slope(values, topics["complexity"], controls, draws=999, seed=1)
+    row = findings[(findings["system"] == "biased") & (findings["group"] == "complexity")].iloc[0]
     found = expected.per_sd
     assert (row["value"], row["low"], row["high"]) == pytest.approx((found.estimate, found.low, found.high))
     assert row["p"] == expected.p and row["n"] == 40
+
+
+def test_the_primary_figure_takes_out_what_the_candidates_had(findings, context):
+    values, topics, controls = controlled(SYSTEMS[2], context)
+    before = per_query(context.candidates(SYSTEMS[2]), QRELS, ["nDCG@10"], list(values.index))["nDCG@10"]
+    model = np.column_stack([topics["complexity"], before, controls, np.ones(40)])
+    slope = np.linalg.lstsq(model, values.to_numpy(), rcond=None)[0][0]
+    row = findings[findings["primary"] & (findings["system"] == "biased")].iloc[0]
+    assert row["value"] == pytest.approx(slope * topics["complexity"].std(ddof=0)) and row["n"] == 40
+    # What one query has over another before the ranker hides less.
+    total = findings[(findings["system"] == "biased") & (findings["group"] == "complexity")].iloc[0]
+    assert row["high"] - row["low"] < total["high"] - total["low"]
+
+
+def test_a_ranker_that_changes_no_order_adds_nothing(context):
+    values, topics, _ = controlled(SYSTEMS[0], context)
+    slope = ranker_slope(values.to_numpy(), values.to_numpy(), topics, ["type"], draws=99)
+    assert (slope.slope, slope.low, slope.high, slope.p) == (0, 0, 0, 1)
 
 
 def test_what_is_said_of_each_system(findings):
     own = findings[findings["system"] == "biased"].set_index(["measure", "group"])
     figures = [
         ("nDCG@10", "all queries"), ("sigma of nDCG@10", "all queries"), ("c_v of nDCG@10", "all queries"),
-        ("slope of nDCG@10", "complexity"), ("share of nDCG@10", "complexity"), ("slope of nDCG@10", "beyond length"),
+        ("slope of nDCG@10", "complexity"), ("share of nDCG@10", "complexity"),
+        ("slope of nDCG@10", "complexity, given the candidates"), ("slope of nDCG@10", "beyond length"),
         ("rho of nDCG@10", "complexity"), ("nDCG@10", "easy"), ("nDCG@10", "medium"), ("nDCG@10", "hard"),
         ("gap of nDCG@10", "best - worst"), *(("nDCG@10", group) for group in REWORDED),
     ]  # fmt: skip
     assert list(own.index) == figures
     assert own.loc[figures[2], "value"] == pytest.approx(own.loc[figures[1], "value"] / own.loc[figures[0], "value"])
-    assert own.loc[figures[7], "value"] > own.loc[figures[9], "value"]
+    assert own.loc[figures[8], "value"] > own.loc[figures[10], "value"]
     assert own.loc[("gap of nDCG@10", "best - worst"), "value"] > own.loc[("gap of nDCG@10", "best - worst"), "noise_floor"]
     assert "whatever its cause" in own.loc[figures[1], "convention"] and "whatever its cause" in own.loc[figures[1], "text"]
     assert own.loc[("nDCG@10", "keywords - original"), "value"] > 0.05
@@ -123,7 +151,7 @@ def test_values_stand_behind_findings(result, findings):
             assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.group), "mean"])
             assert row.n == means.loc[(row.system, row.measure, row.group), "size"]
             compared += 1
-    assert compared == 3 * 6 + 2 * 4
+    assert compared == 3 * 6 + 2 * (1 + 4)
 
 
 def test_every_finding_says_what_it_is(findings):
@@ -146,10 +174,19 @@ def test_the_whole_audit():
     systems = {system.name: system for system in SYSTEMS}
     found = audit(systems, PLANTED, topics=TOPICS, rooms=[ROOM], baseline="blind", depth=20, seed=1)
     assert not len(found.failed) and not len(found.skipped)
-    against = found.findings.query("group == 'complexity, vs blind'").set_index("system")
-    assert against.loc["biased", "value"] < -0.05 and against.loc["biased", "p"] < 0.01 and against.loc["run", "p"] > 0.01
+    against = found.findings[found.findings["group"].str.endswith(", vs blind")].set_index("system")
+    assert dict(against["group"]) == {
+        "run": "complexity, vs blind", "biased": "complexity, given the candidates, vs blind",
+    }  # fmt: skip
+    assert against.loc["biased", "value"] < -0.05 and against.loc["biased", "p"] < 0.01 < against.loc["run", "p"]
     assert type(found).from_json(found.to_json()).findings.equals(found.findings)
     assert "standard deviation" in found.to_html()
+
+
+def test_a_first_stage_as_baseline_is_compared_by_its_own_figure(result):
+    against = against_baseline(result.findings, result.per_query, "run")
+    assert [(f.system, f.group) for f in against] == [("blind", "complexity, vs run"), ("biased", "complexity, vs run")]
+    assert against[1].value < -0.05 and against[1].p < 0.01 < against[0].p
 
 
 def test_complexity_is_computed_where_topics_have_none(context):
