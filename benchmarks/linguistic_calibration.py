@@ -26,28 +26,24 @@ import argparse
 import logging
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
+from calibrating import LEVEL, draw, over_worlds, rates, shared_options, shown, verdict, write_frames, write_table
 from scipy import stats
 
-from pyterrier_debias import PlantedCollection, PlantedRanker, plots
+from pyterrier_debias import PlantedCollection, PlantedRanker
 from pyterrier_debias.collections.planted_rankers import wording_complexity
 from pyterrier_debias.linguistic.audit import prepared_topics, room_complexity
 from pyterrier_debias.linguistic.slope import design, partial_slope
 from pyterrier_debias.linguistic.spread import bin_numbers, inner_edges, permutation_tests
 from pyterrier_debias.linguistic.wording import ORIGINAL, WordingSensitivity
-from pyterrier_debias.statistics import binomial_interval
 
-LEVEL = 0.05
 MEASURE = "nDCG@10"
-NULL, UNEVEN, CONFOUNDED = "null", "uneven", "confounded"
+NULLS = NULL, UNEVEN, CONFOUNDED = "null", "uneven", "confounded"
 PRIMARY = "slope"
 
 
@@ -120,89 +116,48 @@ def ordinary_p(y: np.ndarray, x: np.ndarray, z: np.ndarray) -> float:
     return float(2 * stats.t.sf(abs(coefficients[0]) / np.sqrt(variance), df))
 
 
-def rates(found: pd.DataFrame) -> pd.DataFrame:
-    """Share of p values at or below the level, with its exact 99 % interval."""
-    rows = []
-    for keys, group in found.groupby(["complexity", "test", "world"], sort=False):
-        p = group["p"].dropna()
-        interval = binomial_interval(int((p <= LEVEL).sum()), len(p), level=0.99)
-        rows.append((*keys, len(p), interval.estimate, interval.low, interval.high, group["value"].mean()))
-    return pd.DataFrame(rows, columns=["complexity", "test", "world", "seeds", "rate", "low", "high", "value"])
-
-
-def draw(found: pd.DataFrame, path: Path) -> None:
-    """The share of p values of the primary test up to x, for each world; the diagonal is what a null hypothesis gives."""
-    axes = plots.new_axes()
-    with plots.house_style():
-        axes.plot([0, 1], [0, 1], color=plots.GREY, linestyle="--", label="uniform")
-        own = found[(found["test"] == PRIMARY) & (found["complexity"] == "planted")]
-        for number, (world, group) in enumerate(own.groupby("world", sort=False)):
-            axes.ecdf(group["p"], color=plots.colour(number), label=f"{world}, {len(group)} seeds")
-        axes.legend()
-        plots.label_axes(axes, x="p of the primary test", y="share of seeds with a p up to this")
-    plots.save(axes.figure, path)
-
-
-def write_table(table: pd.DataFrame, topics: int, draws: int, path: Path) -> None:
-    """The rates as a reStructuredText table: one row a test, one column a world."""
-    worlds = list(dict.fromkeys(table["world"]))
-    worlds.sort(key=lambda world: [NULL, UNEVEN, CONFOUNDED].index(world) if world in (NULL, UNEVEN, CONFOUNDED) else 9)
-    seeds = table["seeds"].max()
-    lines = [
-        f".. list-table:: Share of seeds with p at or below {LEVEL} [99 % interval]; {seeds} seeds, {topics} topics; "
-        f"``python benchmarks/linguistic_calibration.py --seeds {seeds} --topics {topics} --draws {draws}``",
-        "   :header-rows: 1",
-        "",
-        "   * - Test",
-        *(f"     - {world}" for world in worlds),
-    ]
+def table_rows(table: pd.DataFrame) -> list[list[str]]:
+    """One row a test, one column a world, null worlds first."""
+    worlds = sorted(dict.fromkeys(table["world"]), key=lambda world: NULLS.index(world) if world in NULLS else len(NULLS))
     words = {"planted": ", complexity as planted", "measured": ", complexity as measured", "words": ", complexity of words"}
     cells = table.set_index(["complexity", "test", "world"])
+    rows = [["Test", *worlds]]
     for how, test in dict.fromkeys(zip(table["complexity"], table["test"])):
-        lines.append(f"   * - {test}{words.get(how, '')}" + (" (primary)" if test == PRIMARY else ""))
-        for world in worlds:
-            if (how, test, world) not in cells.index:
-                lines.append("     -")
-                continue
-            row = cells.loc[(how, test, world)]
-            lines.append(f"     - {row['rate']:.1%} [{row['low']:.1%}, {row['high']:.1%}]")
-    path.write_text("\n".join(lines) + "\n")
+        keys = [(how, test, world) for world in worlds]
+        name = f"{test}{words.get(how, '')}" + (" (primary)" if test == PRIMARY else "")
+        rows.append([name, *(shown(cells.loc[key]) if key in cells.index else "" for key in keys)])
+    return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=500, help="worlds of each kind")
+    shared = shared_options(seeds="worlds of each kind", out="linguistic-calibration")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.5, 1.0], help="of the biased ranker")
-    parser.add_argument("--topics", type=int, default=60)
     parser.add_argument("--depth", type=int, default=50, help="candidates of a query")
     parser.add_argument("--draws", type=int, default=999, help="permutations of a test")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("linguistic-calibration"))
     options = parser.parse_args()
 
     tasks = [(seed, options.strengths, options.topics, options.depth, options.draws) for seed in range(options.seeds)]
     started = time.perf_counter()
-    with ProcessPoolExecutor(options.workers) as pool:
-        worlds = list(pt.tqdm(pool.map(p_values, tasks), total=len(tasks), desc="worlds"))
-    found = pd.DataFrame([row for rows in worlds for row in rows])
-    table = rates(found)
-    options.out.mkdir(parents=True, exist_ok=True)
-    found.to_csv(options.out / "p_values.csv", index=False)
-    table.to_csv(options.out / "rates.csv", index=False)
-    draw(found, options.out / "calibration.png")
-    write_table(table, options.topics, options.draws, options.out / "linguistic_calibration.inc")
+    found = over_worlds(p_values, tasks, options.workers)
+    table = rates(found, ["complexity", "test", "world"], means=["value"])
+    write_frames(found, table, options.out)
+    primary = found[(found["test"] == PRIMARY) & (found["complexity"] == "planted")].groupby("world", sort=False)["p"]
+    draw(dict(iter(primary)), options.out / "calibration.png")
+    title = (
+        f"Share of seeds with p at or below {LEVEL} [99 % interval]; {options.seeds} seeds, {options.topics} topics; ``python "
+        f"benchmarks/linguistic_calibration.py --seeds {options.seeds} --topics {options.topics} --draws {options.draws}``"
+    )
+    write_table(options.out / "linguistic_calibration.inc", title, table_rows(table))
 
     print(f"{len(tasks)} seeds of {options.topics} topics, depth {options.depth}, in {time.perf_counter() - started:.0f} s")
     print(table.round(4).to_string(index=False))
     cells = table.set_index(["complexity", "test", "world"])
     for world in (NULL, UNEVEN):
         null = cells.loc[("planted", PRIMARY, world)]
-        calibrated = null["low"] <= 0.07 and null["high"] >= 0.03
-        print(f"false alarms, {world}: {null['rate']:.1%} [{null['low']:.1%}, {null['high']:.1%}]:", end=" ")
-        print(f"the interval {'meets' if calibrated else 'MISSES'} 3 to 7 %")
+        print(f"false alarms, {world}: {shown(null)}: {verdict(null)}")
     for strength in options.strengths:
-        power = cells.loc[("planted", PRIMARY, biased(strength))]
-        print(f"power, strength {strength:g}: {power['rate']:.1%} [{power['low']:.1%}, {power['high']:.1%}]")
+        print(f"power, strength {strength:g}: {shown(cells.loc[('planted', PRIMARY, biased(strength))])}")
 
 
 if __name__ == "__main__":
