@@ -422,10 +422,9 @@ def third_parts(values: pd.Series, thirds: Mapping[str, str]) -> pd.DataFrame:
         [['answers in the first third', -0.133], ['answers in the last third', 0.0], ['answers not known', 0.033]]
     """
     names = {f"answers in the {third} third": third for third in _THIRDS} | {"answers not known": None}
-    third = values.index.map(lambda qid: thirds.get(qid))
     rows = []
     for item, wanted in names.items():
-        own = values[[found == wanted for found in third]]
+        own = values[[thirds.get(qid) == wanted for qid in values.index]]
         if len(own):
             note = f"mean {own.mean():+.3f} over {len(own)} of {len(values)} queries"
             rows.append({"item": item, "note": note, "qid": "", "queries": len(own), "contribution": own.sum() / len(values)})

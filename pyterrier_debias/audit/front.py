@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from pyterrier_debias.audit.comparison import effectiveness_of, values_of
 from pyterrier_debias.audit.costs import on_front
 from pyterrier_debias.audit.result import AuditResult
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.findings import Figure
 from pyterrier_debias.statistics import t_interval
 
 if TYPE_CHECKING:
@@ -119,6 +121,60 @@ def plot_front(table: pd.DataFrame, axes: Axes | None = None, *, effectiveness: 
             n=int(table["n"].max()),
         )  # fmt: skip
     return axes
+
+
+def fronts(result: AuditResult, *, effectiveness: str = "nDCG@10") -> list[Figure]:
+    """The front of each bias of an audit, for its report.
+
+    Args:
+        result: The audit.
+        effectiveness: The measure.
+
+    Returns:
+        One figure a bias whose primary figure and effectiveness at least two systems have, in the order of the findings.
+
+    Example:
+        ::
+
+            for figure in fronts(audit({'a': a, 'b': b}, dataset)):
+                print(figure.caption)
+    """
+    found = []
+    for bias in dict.fromkeys(result.findings.loc[result.findings["primary"].astype(bool), "bias"]):
+        try:
+            table = front(result, bias, effectiveness=effectiveness)
+        except InputError:  # no system has both figures
+            continue
+        if len(table) > 1:
+            draw = partial(plot_front, table, effectiveness=effectiveness)
+            found.append(Figure(f"front-{bias}", _caption(table, result, effectiveness), draw))
+    return found
+
+
+def _caption(table: pd.DataFrame, result: AuditResult, effectiveness: str) -> str:
+    first = table.iloc[0]
+    f = result.findings
+    own = f[(f["bias"] == first["bias"]) & f["primary"].astype(bool) & f["system"].isin(set(table["system"]))]
+    best = [str(name) for name in table.loc[table["on_front"], "system"]]
+    which = f"{', '.join(best)}, filled and joined: no other system is at most as biased and at least as effective"
+    hollow = "" if table["on_front"].all() else "; hollow: another one is"
+    return (
+        f"{str(first['bias']).capitalize()}: size of the bias, |{first['measure']}, {first['group']}|, against mean "
+        f"{effectiveness}, of {len(table)} systems, with 95 % intervals over {_counted(own['n'])} and {_counted(table['n'])} "
+        f"queries. Better is up and to the left. The front ({which}{hollow}) knows nothing of intervals: systems whose intervals "
+        f"overlap may change places on other queries."
+    )
+
+
+def _counted(numbers: Iterable[int]) -> str:
+    """One number, or the least and the largest.
+
+    Example:
+        >>> _counted([5, 5]), _counted([5, 7])
+        ('5', '5 to 7')
+    """
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _ends(value: float, low: float, high: float) -> Any:

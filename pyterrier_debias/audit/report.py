@@ -22,6 +22,16 @@ ALPHA = 0.05
 #: How many queries the page names for each primary figure.
 _WORST = 5
 
+#: What is said of the items of each kind: what the columns are called, and what their parts are parts of.
+_ITEMS = {
+    "documents": ("document", "what of it", "Each document's part of the primary figure; the parts of all documents sum to it."),
+    "words": ("word", "group", "Each word's part of the primary figure; the parts of all words sum to it."),
+    "positions": ("position", "what of it", "The parts of all rows sum to the figure."),
+}
+_DIVIDED = (
+    "The magnitude of a document is no sum over its words here: it is divided among them in proportion to their counts."
+)
+
 #: The column of the text table that gives way where the line is too long.
 _OF = 2
 
@@ -209,6 +219,8 @@ def as_html(result: AuditResult) -> str:
     Returns:
         An HTML document.
     """
+    from pyterrier_debias.audit.front import fronts
+
     return environment().get_template("report.html").render(
         title=f"Bias audit: {result.settings['dataset']}",
         settings=result.settings,
@@ -216,6 +228,7 @@ def as_html(result: AuditResult) -> str:
         correction=CORRECTION_NAMES[result.settings["correction"]],
         primary=_strip(result.findings),
         biases=_sections(result),
+        fronts=[_inline(figure) for figure in fronts(result)],
         skipped=skipped_reasons(result.skipped),
         failed=list(zip(result.failed["bias"], result.failed["error"])),
         alpha=ALPHA,
@@ -312,14 +325,24 @@ def _strip(findings: pd.DataFrame) -> list[dict[str, Any]]:
 def _sections(result: AuditResult) -> list[dict[str, Any]]:
     """What the page shows of each bias, in the order of the findings."""
     biases = dict.fromkeys([*result.findings["bias"], *(bias for bias, _ in result.figures)])
-    worst = result.worst(_WORST)
+    worst = {kind: result.worst(_WORST, kind=kind) for kind in ("queries", *_ITEMS)}
     return [
-        _section(bias, result.findings[result.findings["bias"] == bias], result.figures, worst[worst["bias"] == bias])
+        _section(
+            bias, result.findings[result.findings["bias"] == bias], result.figures,
+            {kind: table[table["bias"] == bias] for kind, table in worst.items()},
+        )
         for bias in biases
-    ]
+    ]  # fmt: skip
 
 
-def _section(bias: str, rows: pd.DataFrame, figures: Iterable[tuple[str, Figure]], worst: pd.DataFrame) -> dict[str, Any]:
+def _inline(figure: Figure) -> dict[str, str]:
+    """A figure as the page holds it."""
+    return {"caption": figure.caption, "data": base64.b64encode(picture(figure, "svg")).decode()}
+
+
+def _section(
+    bias: str, rows: pd.DataFrame, figures: Iterable[tuple[str, Figure]], worst: Mapping[str, pd.DataFrame]
+) -> dict[str, Any]:
     marks = convention_marks(rows["convention"])
     # The primary findings' sentences stand at the top of the page already.
     told = {"", *rows.loc[rows["primary"].astype(bool), "text"]}
@@ -328,16 +351,24 @@ def _section(bias: str, rows: pd.DataFrame, figures: Iterable[tuple[str, Figure]
         "findings": [_finding(row) | {"how": marks.get(row["convention"], "")} for row in rows.to_dict("records")],
         "sentences": [text for text in dict.fromkeys(rows["text"]) if text not in told],
         "conventions": shortened_conventions(marks),
-        "figures": [
-            {"caption": figure.caption, "data": base64.b64encode(picture(figure, "svg")).decode()}
-            for owner, figure in figures
-            if owner == bias
+        "figures": [_inline(figure) for owner, figure in figures if owner == bias],
+        "worst": _by_figure(worst["queries"]),
+        "items": [
+            {
+                "kind": kind, "item": item, "note": note, "of": _by_figure(worst[kind]),
+                "said": said if worst[kind]["exact"].all() else f"{said} {_DIVIDED}",
+            }
+            for kind, (item, note, said) in _ITEMS.items()
+            if len(worst[kind])
         ],
-        "worst": [
-            {"system": system, "measure": measure, "group": group, "queries": own.to_dict("records")}
-            for (system, measure, group), own in worst.groupby(["system", "measure", "group"], sort=False)
-        ],
-    }
+    }  # fmt: skip
+
+
+def _by_figure(worst: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {"system": system, "measure": measure, "group": group, "rows": own.to_dict("records")}
+        for (system, measure, group), own in worst.groupby(["system", "measure", "group"], sort=False)
+    ]
 
 
 def _finding(row: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from scipy import stats
 
 from pyterrier_debias import AuditResult, Finding, InputError
 from pyterrier_debias.audit.comparison import compare
-from pyterrier_debias.audit.front import front, plot_front
+from pyterrier_debias.audit.front import front, fronts, plot_front
 from pyterrier_debias.findings import findings_frame, per_query_values
 from pyterrier_debias.plots import rendered
 from tests.audit.test_report import Page
@@ -177,6 +177,30 @@ def test_the_front_over_systems():
     again = front([made({"plain": PLAIN}), made({"debiased": DEBIASED, "broken": BROKEN})], "position")
     pd.testing.assert_frame_equal(table, again)
     assert rendered(plot_front(table).figure).startswith(b"\x89PNG")
+
+
+def test_the_report_shows_the_front_by_itself():
+    one = made({"plain": PLAIN, "debiased": DEBIASED, EVIL: BROKEN})
+    (figure,) = fronts(one)
+    best = ", ".join(front(one, "position").query("on_front")["system"])
+    assert figure.name == "front-position"
+    assert "|nDCG@10, rotated - original|" in figure.caption
+    assert "of 3 systems, with 95 % intervals over 40 and 40 queries" in figure.caption
+    assert f"The front ({best}, filled and joined" in figure.caption and "hollow: another one is" in figure.caption
+    page = Page(one.to_html())
+    assert "Bias against effectiveness" in page.text and EVIL not in one.to_html()
+    assert [a["alt"] for t, a in page.tags if t == "img"] == [figure.caption]
+    # From a file there is nothing but values, and they are enough.
+    assert AuditResult.from_json(one.to_json()).to_html() == one.to_html()
+
+
+def test_one_system_has_no_front():
+    one = made({"plain": PLAIN})
+    assert fronts(one) == [] and "Bias against effectiveness" not in one.to_html()
+    unknown = made({"plain": PLAIN, "debiased": DEBIASED})
+    assert fronts(unknown, effectiveness="R@10") == []
+    unknown.findings["primary"] = False
+    assert fronts(unknown) == []
 
 
 def test_a_bias_around_zero_has_an_interval_from_zero():
