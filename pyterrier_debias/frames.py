@@ -156,6 +156,36 @@ def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
     return frame.iloc[order].assign(rank=ranks).reset_index(drop=True)
 
 
+def first_candidates(candidates: pd.DataFrame, depth: int | None, stage: Any) -> pd.DataFrame:
+    """The candidates of each query that a ranker gets: by score, else by rank, else in the given order.
+
+    Args:
+        candidates: Frame with ``qid`` and ``docno``; ``score`` counts where no row lacks it, else ``rank`` where it is there.
+        depth: How many of a query; None for all.
+        stage: Who asks; named in messages.
+
+    Returns:
+        The rows, query by query; ranked anew where scores count.
+
+    Raises:
+        InputError: See :func:`ranked`.
+
+    Example:
+        >>> found = pd.DataFrame({"qid": ["1", "2", "1", "1"], "docno": ["d1", "d1", "d2", "d3"], "rank": [1, 0, 2, 0]})
+        >>> first_candidates(found, 2, "example")[["qid", "docno"]].values.tolist()
+        [['1', 'd3'], ['1', 'd1'], ['2', 'd1']]
+    """
+    if "score" in candidates and candidates["score"].notna().all():
+        candidates = ranked(candidates, stage)
+    else:
+        query = pd.factorize(candidates["qid"])[0]
+        by = [candidates["rank"].to_numpy(), query] if "rank" in candidates else [query]
+        candidates = candidates.iloc[np.lexsort(by)].reset_index(drop=True)
+    if depth is None:
+        return candidates
+    return candidates[candidates.groupby("qid").cumcount() < depth].reset_index(drop=True)
+
+
 def variant_docno(docno: str, variant: int | str) -> str:
     """The name under which a changed text of a document is scored, so that no cache takes it for the original.
 

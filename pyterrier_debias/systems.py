@@ -11,7 +11,7 @@ import pyterrier as pt
 
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.frames import check_overlap, check_pairs, check_scores, ranked, with_string_ids
+from pyterrier_debias.frames import check_overlap, check_pairs, check_scores, ranked, stage_name, with_string_ids
 from pyterrier_debias.stage import chain, flatten
 
 #: Makes a retriever over documents (dictionaries with ``docno`` and ``text``).
@@ -93,6 +93,47 @@ def _needs_candidates(stage: pt.Transformer) -> bool:
     """Whether every kind of input that a stage accepts has documents in it."""
     inputs = pt.inspect.transformer_inputs(stage, strict=False)
     return bool(inputs) and all("docno" in columns for columns in inputs)
+
+
+def takes_topics(pipeline: Any, dataset: Any, stage: Any) -> bool:
+    """Whether topics are enough for a probe: for a system, what begins with a retriever, or a ranker beside a dataset.
+
+    Args:
+        pipeline: What the probe was given.
+        dataset: The probe's dataset, or None.
+        stage: The probe; named in the message.
+
+    Returns:
+        Whether they are; a ranker that stands alone needs candidates.
+
+    Raises:
+        InputError: For what is no pipeline.
+    """
+    if not isinstance(pipeline, (System, pt.Transformer)):
+        kind = type(pipeline).__name__
+        raise InputError(f"{stage_name(stage)}: the pipeline is a {kind}; give a ranker, a pipeline or a System")
+    if isinstance(pipeline, System) or dataset is not None:
+        return True
+    return pt.inspect.transformer_outputs(flatten(pipeline)[0], ["qid", "query"], strict=False) is not None
+
+
+def probed_system(pipeline: Any, dataset: Any, stage: Any) -> System:
+    """What a probe examines: the pipeline, taken apart; a ranker that stands alone is one whose candidates are given.
+
+    Args:
+        pipeline: See :func:`takes_topics`.
+        dataset: See there.
+        stage: See there.
+
+    Returns:
+        The system, named by what the pipeline prints as.
+
+    Raises:
+        InputError: See there, and :meth:`System.of`.
+    """
+    if takes_topics(pipeline, dataset, stage):
+        return System.of(repr(pipeline), pipeline, dataset=dataset)
+    return System(repr(pipeline), pt.Transformer.identity(), pipeline)
 
 
 def check_run(run: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -84,5 +84,14 @@ def test_no_common_qid_is_named():
         frames.check_overlap(pd.DataFrame({"qid": ["a"]}), pd.DataFrame({"qid": ["b"]}), "Stage")
 
 
+@pytest.mark.parametrize("rank", [None, [1, 0, 0, 1]])
+def test_first_candidates_are_those_that_rank_first(rank):
+    frame = RESULTS if rank is None else RESULTS.assign(rank=rank, score=[0.0, np.nan, 1.0, 5.0])
+    assert frames.first_candidates(frame, 1, "Stage")[["qid", "docno"]].values.tolist() == [["q2", "c"], ["q1", "b"]]
+    assert frames.first_candidates(frame, None, "Stage")["docno"].tolist() == ["c", "a", "b", "a"]
+    plain = RESULTS.drop(columns="score")
+    assert frames.first_candidates(plain, 1, "Stage")[["qid", "docno"]].values.tolist() == [["q2", "a"], ["q1", "b"]]
+
+
 def test_variants_are_new_names():
     assert frames.variant_docno("d7", 1) == "d7%r1"

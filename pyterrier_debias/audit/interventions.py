@@ -17,8 +17,8 @@ import pyterrier as pt
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.findings import p_text
 from pyterrier_debias.frames import check_pairs, check_text, with_string_ids
-from pyterrier_debias.position.variants import Arm, rank_among, score_arms
 from pyterrier_debias.statistics import bootstrap_interval, correct, randomisation_test
+from pyterrier_debias.variants import Arm, ranks_among_others, score_arms
 
 #: From a text to a text, or a stage that changes the column ``text`` (or ``query``) and keeps the rows.
 Change = Callable[[str], str] | pt.Transformer
@@ -201,15 +201,9 @@ def _changed(change: Any, candidates: pd.DataFrame, column: str, name: str) -> l
 
 def _among_others(changed: pd.DataFrame, original: pd.DataFrame) -> pd.DataFrame:
     """Ranks of changed passages among the unchanged others."""
-    lists = {q: (g["score"].to_numpy(), g["docno"].to_numpy(dtype=object)) for q, g in original.groupby("qid", sort=False)}
     known = original[["qid", "docno", "score", "rank"]]
     both = changed[["qid", "docno", "score"]].merge(known, on=["qid", "docno"], suffixes=("", "_0"))
-    after = []
-    for qid, docno, score in zip(both["qid"], both["docno"], both["score"]):
-        scores, docnos = lists[qid]
-        others = docnos != docno
-        after.append(rank_among(score, docno, scores[others], docnos[others]))
-    return _items(both.assign(after=np.array(after, dtype=int)))
+    return _items(both.assign(after=ranks_among_others(both, original)))
 
 
 def _in_new_order(pairs: pd.DataFrame, original: pd.DataFrame, reworded: pd.DataFrame) -> pd.DataFrame:

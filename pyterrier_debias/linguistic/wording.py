@@ -12,14 +12,14 @@ import pyterrier as pt
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids, parse_measures, per_query
-from pyterrier_debias.frames import check_overlap, check_pairs, check_text, ranked, with_string_ids
+from pyterrier_debias.frames import check_overlap, check_pairs, check_text, first_candidates, ranked, with_string_ids
 from pyterrier_debias.linguistic.analysers import Tagger
 from pyterrier_debias.linguistic.disparity import query_length, with_complexity
 from pyterrier_debias.linguistic.rewrites import REWRITES, check_rewrite, rewrite_name, rewritten
 from pyterrier_debias.linguistic.slope import Slope, within_slope
 from pyterrier_debias.stage import Stage, flatten
 from pyterrier_debias.statistics import bootstrap_interval, randomisation_test
-from pyterrier_debias.systems import System, check_run
+from pyterrier_debias.systems import System, check_run, probed_system, takes_topics
 
 ORIGINAL = "original"
 #: The columns of rankings under each wording.
@@ -217,18 +217,9 @@ class WordingSensitivity(Stage):
     def _mode(self, inp: pd.DataFrame) -> str:
         with pt.validate.any(inp, context=self) as v:
             v.result_frame(extra_columns=["query"], mode="candidates")
-            if self._retrieves():
+            if takes_topics(self.pipeline, self.dataset, self):
                 v.query_frame(extra_columns=["query"], mode="topics")
         return v.mode
-
-    def _retrieves(self) -> bool:
-        """Whether topics are enough."""
-        if not isinstance(self.pipeline, (System, pt.Transformer)):
-            kind = type(self.pipeline).__name__
-            raise InputError(f"WordingSensitivity: the pipeline is a {kind}; give a ranker, a pipeline or a System")
-        if isinstance(self.pipeline, System) or self.dataset is not None:
-            return True
-        return pt.inspect.transformer_outputs(flatten(self.pipeline)[0], ["qid", "query"], strict=False) is not None
 
     def _check_options(self) -> None:
         if isinstance(self.rewrites, str) or not self.rewrites:
@@ -258,7 +249,7 @@ class WordingSensitivity(Stage):
         return own.assign(qid=own["needed"])[["qid", "arm", "query", "complexity"]]
 
     def _rankings(self, inp: pd.DataFrame, given: str, wordings: pd.DataFrame) -> pd.DataFrame:
-        system = self._system()
+        system = probed_system(self.pipeline, self.dataset, self)
         ranker = system.ranker if system.ranker is not None or isinstance(self.pipeline, System) else self.pipeline
         reason = None if given == "candidates" and ranker is not None else asking_again_reason(system)
         if reason is None and given == "candidates" and ranker is None:
@@ -272,7 +263,7 @@ class WordingSensitivity(Stage):
             asks = ranked(check_run(system.candidates(inp), system.name), system.name)
         if "docno" in asks.columns:
             check_pairs(asks, self)
-            asks = self._cut(asks)
+            asks = first_candidates(asks, self.depth, self)
             derived = [c for c in asks.columns if c.startswith("query_") and not c.removeprefix("query_").isdigit()]
             asks = asks.drop(columns=derived)
         frames = []
@@ -281,20 +272,6 @@ class WordingSensitivity(Stage):
             run = ranked(check_run(stage(worded), system.name), system.name)
             frames.append(run.assign(arm=arm)[COLUMNS])
         return _typed(pd.concat(frames, ignore_index=True))
-
-    def _cut(self, candidates: pd.DataFrame) -> pd.DataFrame:
-        """At most ``depth`` candidates of a query: by score, in the given order where nothing ranks them."""
-        if "score" in candidates and candidates["score"].notna().all():
-            candidates = ranked(candidates, self)
-        if self.depth is None:
-            return candidates
-        return candidates[candidates.groupby("qid").cumcount() < self.depth].reset_index(drop=True)
-
-    def _system(self) -> System:
-        """The pipeline, taken apart; a ranker that stands alone is one whose candidates are given."""
-        if self._retrieves():
-            return System.of(repr(self.pipeline), self.pipeline, dataset=self.dataset)
-        return System(repr(self.pipeline), pt.Transformer.identity(), self.pipeline)
 
     def _row(
         self, measure: str, arm: str, own: pd.DataFrame, complexity: pd.DataFrame, wordings: pd.DataFrame

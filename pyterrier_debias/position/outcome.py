@@ -11,8 +11,8 @@ import pandas as pd
 
 from pyterrier_debias.evaluation import parse_measures, per_query
 from pyterrier_debias.position import psi
-from pyterrier_debias.position.variants import rank_among
 from pyterrier_debias.statistics import bootstrap_interval, exchange_test, paired_t
+from pyterrier_debias.variants import ranks_among_others
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -335,13 +335,7 @@ def displacements(arms: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str]) 
     probed = original.merge(relevant, on=["qid", "docno"])[["qid", "docno", "label", "rank"]].rename(columns={"rank": "before"})
     rotated = arms.loc[arms["arm"] == "rotated", ["qid", "docno", "draw", "score"]]
     probed = probed.merge(rotated, on=["qid", "docno"])
-    lists = {q: (g["score"].to_numpy(), g["docno"].to_numpy(dtype=object)) for q, g in original.groupby("qid", sort=False)}
-    after = []
-    for qid, docno, score in zip(probed["qid"], probed["docno"], probed["score"]):
-        scores, docnos = lists[qid]
-        others = docnos != docno
-        after.append(rank_among(score, docno, scores[others], docnos[others]))
-    return displacement_frame(probed.assign(after=np.array(after, dtype=int)))
+    return displacement_frame(probed.assign(after=ranks_among_others(probed, original)))
 
 
 def displacement_frame(probed: pd.DataFrame) -> pd.DataFrame:

@@ -13,14 +13,14 @@ import pyterrier as pt
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids, parse_measures
-from pyterrier_debias.frames import check_overlap, check_pairs, check_text, ranked, with_string_ids
+from pyterrier_debias.frames import check_overlap, check_pairs, check_text, first_candidates, ranked, with_string_ids
 from pyterrier_debias.position import psi
 from pyterrier_debias.position.answers import AnswerPositions
 from pyterrier_debias.position.outcome import BUCKET_UNITS, Outcome, SensitivityResult, displacement_frame, displacements
 from pyterrier_debias.position.rotation import RotatePassages
-from pyterrier_debias.position.variants import COLUMNS, Arm, score_arms
-from pyterrier_debias.stage import Stage, flatten
-from pyterrier_debias.systems import System, check_run
+from pyterrier_debias.stage import Stage
+from pyterrier_debias.systems import System, check_run, probed_system, takes_topics
+from pyterrier_debias.variants import COLUMNS, Arm, score_arms
 
 #: Queries whose list is cut in half to see whether the ranker notices, and how large a change (as a share of the range of the
 #: list's scores) is more than rounding in half precision.
@@ -195,7 +195,7 @@ class PositionSensitivity(Stage):
     def _mode(self, inp: pd.DataFrame) -> str:
         with pt.validate.any(inp, context=self) as v:
             v.columns(includes=["qid", "query", "docno", self._turning.text_attr], mode="candidates")
-            if self._retrieves():
+            if takes_topics(self.pipeline, self.dataset, self):
                 v.query_frame(extra_columns=["query"], mode="topics")
         return v.mode
 
@@ -226,25 +226,10 @@ class PositionSensitivity(Stage):
         """What cuts texts into the units that answers are placed by."""
         return RotatePassages(unit=self.placement_unit, tokeniser=self._turning.tokeniser)
 
-    def _system(self) -> System:
-        """The pipeline, taken apart; a ranker that stands alone is one whose candidates are given."""
-        if self._retrieves():
-            return System.of(repr(self.pipeline), self.pipeline, dataset=self.dataset)
-        return System(repr(self.pipeline), pt.Transformer.identity(), self.pipeline)
-
-    def _retrieves(self) -> bool:
-        """Whether topics are enough: a system, or what begins with a retriever, or a ranker that a dataset has candidates for."""
-        if not isinstance(self.pipeline, (System, pt.Transformer)):
-            kind = type(self.pipeline).__name__
-            raise InputError(f"PositionSensitivity: the pipeline is a {kind}; give a ranker, a pipeline or a System")
-        if isinstance(self.pipeline, System) or self.dataset is not None:
-            return True
-        return pt.inspect.transformer_outputs(flatten(self.pipeline)[0], ["qid", "query"], strict=False) is not None
-
     # ------------------------------------------------------------------------------------------------ rankings
 
     def _lists(self, inp: pd.DataFrame, given: str) -> _Lists:
-        system = self._system()
+        system = probed_system(self.pipeline, self.dataset, self)
         text = self._turning.text_attr
         if given == "topics" and system.ranker is None:
             return self._indexed_anew(system, inp)
@@ -255,7 +240,7 @@ class PositionSensitivity(Stage):
         ranker = system.ranker if system.ranker is not None or isinstance(self.pipeline, System) else self.pipeline
         if ranker is None:
             raise InputError(f"PositionSensitivity: system {system.name!r} has no ranker for candidates; give topics instead")
-        candidates = self._cut(inp)
+        candidates = first_candidates(inp, self.depth, self)
         check_text(candidates, text, self)
         check_pairs(candidates, self)
         answers = self._positions(candidates)
@@ -263,18 +248,6 @@ class PositionSensitivity(Stage):
         control = arms[arms["arm"] == "control"]
         arms = arms[arms["arm"] != "control"].reset_index(drop=True)
         return _Lists(arms, answers, system.name, candidates, ranker, control)
-
-    def _cut(self, candidates: pd.DataFrame) -> pd.DataFrame:
-        """Candidates sorted by query and rank, at most ``depth`` of a query; in the given order where nothing ranks them."""
-        if "score" in candidates and candidates["score"].notna().all():
-            candidates = ranked(candidates, self)
-        else:
-            query = pd.factorize(candidates["qid"])[0]
-            by = [candidates["rank"].to_numpy(), query] if "rank" in candidates else [query]
-            candidates = candidates.iloc[np.lexsort(by)].reset_index(drop=True)
-        if self.depth is None:
-            return candidates
-        return candidates[candidates.groupby("qid").cumcount() < self.depth].reset_index(drop=True)
 
     def _positions(self, texts: pd.DataFrame) -> pd.DataFrame | None:
         """The first answer of each (qid, docno) that has a text here: ``start``, ``end``, ``position``, ``relative``."""

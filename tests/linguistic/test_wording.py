@@ -108,6 +108,16 @@ def test_rows_may_come_in_any_order(found):
     assert again.slopes["nDCG@10"].p == found.slopes["nDCG@10"].p
 
 
+def test_rows_without_scores_are_cut_by_their_ranks():
+    """As added judgements have them; however the rows come, the same candidates are asked about."""
+    unscored = CANDIDATES.assign(score=np.nan).sort_values(["qid", "rank"], ascending=False)
+    stage = WordingSensitivity(PlantedRanker(strength=0.0), rewrites=["keywords"], depth=5)
+    found = stage(unscored)
+    own = found[found["arm"] == "original"][["qid", "docno"]]
+    expected = CANDIDATES[CANDIDATES["rank"] < 5][["qid", "docno"]]
+    assert set(own.itertuples(index=False, name=None)) == set(expected.itertuples(index=False, name=None))
+
+
 def test_a_query_without_candidates_counts_nothing():
     some = CANDIDATES[CANDIDATES["qid"] != TOPICS["qid"][0]]
     ranker = PlantedRanker(strength=0.0)

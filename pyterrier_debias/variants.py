@@ -1,4 +1,4 @@
-"""Lists of changed texts through a black box: one pass over all variants, and the way back to the original names."""
+"""Lists of changed texts through a black box: one pass over all variants, and the way back to the original names. Floor 0."""
 
 from __future__ import annotations
 
@@ -104,20 +104,25 @@ def _digest(text: str) -> str:
     return f"{keyed_hash(0, text) >> 32:08x}"
 
 
-def rank_among(score: float, docno: str, scores: np.ndarray, docnos: np.ndarray) -> int:
-    """The rank of one document among others, from 0; ties by descending docno as everywhere.
+def ranks_among_others(changed: pd.DataFrame, original: pd.DataFrame) -> np.ndarray:
+    """The rank of each changed document among the unchanged others of its list, from 0; ties by descending docno as everywhere.
 
     Args:
-        score: The document's score.
-        docno: Its name.
-        scores: Shape [n]: the others' scores.
-        docnos: Shape [n]: the others' names.
+        changed: Frame ``qid, docno, score`` of n documents: their scores in the variant.
+        original: Frame ``qid, docno, score`` of all lists as they were.
 
     Returns:
-        How many of the others stand before it.
+        Shape [n]: how many of the others stand before each.
 
     Example:
-        >>> rank_among(2.0, "d1", np.array([3.0, 2.0, 1.0]), np.array(["d0", "d2", "d3"], dtype=object))
-        2
+        >>> original = pd.DataFrame({"qid": "q1", "docno": ["d0", "d1", "d2", "d3"], "score": [3.0, 9.0, 2.0, 1.0]})
+        >>> ranks_among_others(pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "score": [2.0]}), original).tolist()
+        [2]
     """
-    return int(((scores > score) | ((scores == score) & (docnos > docno))).sum())
+    lists = {q: (g["score"].to_numpy(), g["docno"].to_numpy(dtype=object)) for q, g in original.groupby("qid", sort=False)}
+    ranks = []
+    for qid, docno, score in zip(changed["qid"], changed["docno"], changed["score"]):
+        scores, docnos = lists[qid]
+        before = (scores > score) | ((scores == score) & (docnos > docno))
+        ranks.append(int((before & (docnos != docno)).sum()))
+    return np.array(ranks, dtype=int)
