@@ -17,7 +17,6 @@ from pyterrier_debias.rankers.around import TrainedRanker
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.cross_encoder import CrossEncoder
 from pyterrier_debias.text import Tokeniser
-from pyterrier_debias.training.fitting import fit_ranker
 from pyterrier_debias.training.options import Training
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _FairReranker(TrainedRanker):
-    """What both stages share: a subclass writes :meth:`_method`, and checks options of its own."""
+    """What both stages share: a subclass writes :meth:`_method`, checks options of its own, and adds them to those saved."""
 
     wordlist: Any
     tokeniser: str | Tokeniser
@@ -62,9 +61,7 @@ class _FairReranker(TrainedRanker):
         def method(training: Training, groups: Groups) -> Method:
             return self._method(ranker, training, groups)
 
-        report = fit_ranker(ranker, method, self._own_training(), (res_tr, qrels_tr), (res_va, qrels_va), stage=self)
-        ranker.training_report = report
-        self.keep(ranker)
+        self.train_and_keep(ranker, method, self._own_training(), (res_tr, qrels_tr), (res_va, qrels_va))
         return self
 
     def _own_training(self) -> Training:
@@ -74,12 +71,16 @@ class _FairReranker(TrainedRanker):
             raise InputError(f"{type(self).__name__}: knows its own candidates only; leave in_batch_negatives out of Training")
         return training
 
-    def _checked_base(self) -> Ranker:
-        name, base = type(self).__name__, self.base()
-        if not isinstance(base, Ranker):
-            raise InputError(f"{name}: ranker is a {type(base).__name__}; give a ranker of this package that stands alone")
-        base.check_options()
-        return base
+    def saved_options(self) -> dict[str, Any]:
+        """The word list, by its words where it is not the library's own, and the tokeniser.
+
+        A tokeniser that is a function cannot be saved: give it to ``load`` to fit again.
+        """
+        words = self.wordlist
+        if words != "debias":  # a file may be gone when the folder is opened
+            words = {group: sorted(own) for group, own in WordList.of(words).groups.items()}
+        tokeniser = {"tokeniser": self.tokeniser} if isinstance(self.tokeniser, str) else {}
+        return {"wordlist": words, **tokeniser}
 
     def _texts(self, groups: Groups) -> list[str]:
         return [" ".join(parts) for parts in zip(*(groups.column(name) for name in groups.text_columns))]
@@ -170,7 +171,7 @@ class BiasAwareReranker(_FairReranker):
         Raises:
             InputError: Naming the option and the remedy.
         """
-        self._checked_base()
+        self.checked_base()
         if not isinstance(self.strength, (int, float)) or not self.strength >= 0:
             raise InputError(f"BiasAwareReranker: strength={self.strength!r} must be a number of at least 0")
         check_reading(self.method, self.wordlist, self.tokeniser, self.contrast)
@@ -200,11 +201,9 @@ class BiasAwareReranker(_FairReranker):
         return BiasAware(ranking_of(ranker, training, "BiasAwareReranker"), psi, about, loss)
 
     def saved_options(self) -> dict[str, Any]:
-        """The options that JSON can hold; a list of words by its name is one."""
-        named = self.wordlist if isinstance(self.wordlist, str) else "debias"
-        return {
-            "strength": self.strength, "signed": self.signed, "method": self.method, "column": self.column, "wordlist": named,
-        }  # fmt: skip
+        """The words and how they are read, beside the options of the loss."""
+        own = {"strength": self.strength, "signed": self.signed, "method": self.method, "column": self.column}
+        return {**super().saved_options(), **own, "contrast": self.contrast}
 
 
 class AdversarialReranker(_FairReranker):
@@ -279,7 +278,7 @@ class AdversarialReranker(_FairReranker):
         Raises:
             InputError: Naming the option and the remedy.
         """
-        base = self._checked_base()
+        base = self.checked_base()
         if not isinstance(base, CrossEncoder):
             raise InputError(
                 f"AdversarialReranker: ranker is a {type(base).__name__}; the adversary reads what a CrossEncoder's head reads"
@@ -317,6 +316,6 @@ class AdversarialReranker(_FairReranker):
         )
 
     def saved_options(self) -> dict[str, Any]:
-        """The options that JSON can hold; a list of words by its name is one."""
-        named = self.wordlist if isinstance(self.wordlist, str) else "debias"
-        return {"reversal": self.reversal, "attribute": self.attribute, "threshold": self.threshold, "wordlist": named}
+        """The words and how they are read, beside the options of the adversary."""
+        own = {"reversal": self.reversal, "attribute": self.attribute, "threshold": self.threshold}
+        return {**super().saved_options(), **own}

@@ -15,8 +15,6 @@ from pyterrier_debias.linguistic.biased import check_number
 from pyterrier_debias.linguistic.equalize import TrainedAgainstBiased
 from pyterrier_debias.linguistic.product import focal_by_confidence
 from pyterrier_debias.rankers.around import TrainedRanker
-from pyterrier_debias.rankers.base import Ranker
-from pyterrier_debias.training.fitting import fit_ranker
 from pyterrier_debias.training.losses import info_nce, mean_over, prepared
 from pyterrier_debias.training.options import Training
 
@@ -270,9 +268,7 @@ class GroupDROReranker(TrainedRanker):
             group_of = {one.qid: int(code) for one, code in zip(groups.groups, codes)}
             return GroupDRO(ranking_of(ranker, training, "GroupDROReranker"), group_of, names, step=self.step)
 
-        report = fit_ranker(ranker, method, self.training_options(), (res_tr, qrels_tr), (res_va, qrels_va), stage=self)
-        ranker.training_report = report
-        self.keep(ranker)
+        self.train_and_keep(ranker, method, self.training_options(), (res_tr, qrels_tr), (res_va, qrels_va))
         return self
 
     def check_options(self) -> None:
@@ -281,12 +277,7 @@ class GroupDROReranker(TrainedRanker):
         Raises:
             InputError: Naming the option and the remedy.
         """
-        base = self.base()
-        if not isinstance(base, Ranker):
-            raise InputError(
-                f"GroupDROReranker: ranker is a {type(base).__name__}; give a ranker of this package that stands alone"
-            )
-        base.check_options()
+        self.checked_base()
         check_number("GroupDROReranker", "step", self.step, low=0)
         if self.bins is not None and (not isinstance(self.bins, int) or isinstance(self.bins, bool) or self.bins < 2):
             raise InputError(f"GroupDROReranker: bins={self.bins!r} must be a whole number of at least 2, or None")

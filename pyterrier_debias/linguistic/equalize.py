@@ -17,7 +17,6 @@ from pyterrier_debias.linguistic.biased import LEARNERS, BiasedLearner, check_nu
 from pyterrier_debias.linguistic.product import product_of_experts
 from pyterrier_debias.rankers.around import TrainedRanker
 from pyterrier_debias.rankers.base import Ranker, weights_fingerprint
-from pyterrier_debias.training.fitting import fit_ranker
 from pyterrier_debias.training.options import Training
 
 if TYPE_CHECKING:
@@ -102,9 +101,7 @@ class TrainedAgainstBiased(TrainedRanker):
             made.append(self._learn_biased(robust, training, res_tr, qrels_tr, groups))
             return self._join(robust, made[0], training, groups)
 
-        report = fit_ranker(robust, method, training, (res_tr, qrels_tr), (res_va, qrels_va), stage=self)
-        robust.training_report = report
-        self.keep(robust)
+        self.train_and_keep(robust, method, training, (res_tr, qrels_tr), (res_va, qrels_va))
         self._fitted_biased = made[0]
         return self
 
@@ -148,10 +145,7 @@ class TrainedAgainstBiased(TrainedRanker):
         """
         name = type(self).__name__
         self.combination()
-        base = self.base()
-        if not isinstance(base, Ranker):
-            raise InputError(f"{name}: ranker is a {type(base).__name__}; give a ranker of this package that stands alone")
-        base.check_options()
+        self.checked_base()
         if self.negatives not in NEGATIVES:
             known = ", ".join(map(repr, NEGATIVES))
             raise InputError(f"{name}: negatives={self.negatives!r} is not known; use one of {known}")

@@ -20,7 +20,6 @@ from pyterrier_debias.pooling.evidence import EvidenceModel, PoolEvidence, check
 from pyterrier_debias.pooling.weights import Coupling
 from pyterrier_debias.rankers.around import TrainedRanker
 from pyterrier_debias.rankers.base import Ranker
-from pyterrier_debias.training.fitting import fit_ranker
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.options import Training
 
@@ -263,14 +262,12 @@ class CETReranker(TrainedRanker):
             made.extend(self._couple(relevance, selection, training, groups))
             return made[0]
 
-        report = fit_ranker(relevance, method, training, (res_tr, qrels_tr), (res_va, qrels_va), stage=self)
+        self.train_and_keep(relevance, method, training, (res_tr, qrels_tr), (res_va, qrels_va))
         both, learned = made
         if selection is None:
             selection = learned.with_weights(both.selection.weights)
         else:
             selection.mark_trained()
-        relevance.training_report = report
-        self.keep(relevance)
         self._fitted_selection = selection
         return self
 
@@ -309,10 +306,7 @@ class CETReranker(TrainedRanker):
             InputError: Naming the option and the remedy.
         """
         self._coupling()
-        base = self.base()
-        if not isinstance(base, Ranker):
-            raise InputError(f"CETReranker: ranker is a {type(base).__name__}; give a ranker of this package that stands alone")
-        base.check_options()
+        self.checked_base()
         selection = self.selection
         if isinstance(selection, Ranker):
             selection.check_options()

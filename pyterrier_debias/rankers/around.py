@@ -10,8 +10,9 @@ import copy
 import importlib
 import json
 from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 import pyterrier as pt
@@ -19,10 +20,16 @@ import pyterrier as pt
 from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.cross_encoder import CrossEncoder
 from pyterrier_debias.stage import Stage
+from pyterrier_debias.training.fitting import fit_ranker, process_number, wait_for_all
 from pyterrier_debias.training.options import Training
 from pyterrier_debias.training.report import TrainingReport
+
+if TYPE_CHECKING:
+    from pyterrier_debias.training.groups import Groups
+    from pyterrier_debias.training.method import Method
 
 #: The file of ours in a saved folder, beside the ranker's own files.
 _ABOUT = "pyterrier_debias_stage.json"
@@ -31,8 +38,8 @@ _ABOUT = "pyterrier_debias_stage.json"
 class TrainedRanker(Stage, pt.Estimator):
     """A stage that trains a copy of a ranker in a way of its own.
 
-    A subclass has the options ``ranker`` and ``training``, and writes :meth:`fit`, which trains :meth:`start` and keeps it by
-    :meth:`keep`; :meth:`check_options`; and, to be saved, :meth:`saved_options` and the like.
+    A subclass has the options ``ranker`` and ``training``, and writes :meth:`fit`, which gives :meth:`start` to
+    :meth:`train_and_keep`; :meth:`check_options`; and, to be saved, :meth:`saved_options` and the like.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
@@ -108,6 +115,20 @@ class TrainedRanker(Stage, pt.Estimator):
             )
         return self.ranker
 
+    def checked_base(self) -> Ranker:
+        """The ranker that training starts from, with options that can be used, where training looks inside it.
+
+        Raises:
+            InputError: Where it is no ranker of this package, but a stage around one; for its options.
+        """
+        base = self.base()
+        if not isinstance(base, Ranker):
+            raise InputError(
+                f"{type(self).__name__}: ranker is a {type(base).__name__}; give a ranker of this package that stands alone"
+            )
+        base.check_options()
+        return base
+
     def start(self) -> Any:
         """What :meth:`fit` trains: the ranker that was fitted before, or else a copy of the one that was passed."""
         return copy.deepcopy(self.base()) if self._trained is None else self._trained
@@ -115,6 +136,29 @@ class TrainedRanker(Stage, pt.Estimator):
     def keep(self, ranker: Any) -> None:
         """Score with a ranker from now on."""
         self._trained = ranker
+
+    def train_and_keep(
+        self,
+        ranker: Any,
+        make_method: Callable[[Training, Groups], Method],
+        training: Training,
+        train_on: tuple[pd.DataFrame, pd.DataFrame],
+        validate_on: tuple[pd.DataFrame | None, pd.DataFrame | None],
+    ) -> None:
+        """Train what :meth:`start` gave, and score with it from now on.
+
+        Args:
+            ranker: The ranker; its ``training_report`` tells how it went.
+            make_method: What is trained; see :func:`~pyterrier_debias.training.fitting.fit_ranker`.
+            training: The options.
+            train_on: Candidates and judgements.
+            validate_on: Those of validation topics, or None and None.
+
+        Raises:
+            InputError: For frames or options that cannot be used, before a model is loaded.
+        """
+        ranker.training_report = fit_ranker(ranker, make_method, training, train_on, validate_on, stage=self)
+        self.keep(ranker)
 
     @property
     def fitted(self) -> bool:
@@ -189,8 +233,6 @@ class TrainedRanker(Stage, pt.Estimator):
         Raises:
             InputError: Before ``fit``; where the folder exists and may not be replaced, or cannot be written.
         """
-        from pyterrier_debias.training.fitting import process_number, wait_for_all
-
         relevance, beside = self.relevance, self.beside()
         if process_number() == 0:
             with whole_folder(folder, overwrite=overwrite) as scratch:

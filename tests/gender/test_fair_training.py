@@ -12,6 +12,7 @@ from pyterrier_debias.gender.fair_rerankers import AdversarialReranker, BiasAwar
 from pyterrier_debias.gender.leaning import gendered, lean_of_texts
 from pyterrier_debias.gender.losses import bias_aware_hinge, reversed_gradient
 from pyterrier_debias.gender.negatives import BiasAwareNegatives
+from pyterrier_debias.gender.words import WordList
 from pyterrier_debias.rankers.bi_encoder import BiEncoder
 from pyterrier_debias.rankers.cross_encoder import CrossEncoder
 from pyterrier_debias.training.groups import make_groups
@@ -254,6 +255,36 @@ def test_rerankers_resume_and_reload(make, model, tmp_path):
         found, expected = other(world()), straight(world())
         assert found["docno"].tolist() == expected["docno"].tolist()
         np.testing.assert_allclose(found["score"], expected["score"], rtol=0, atol=tolerance)
+
+
+AGES = {"young": ("teen", "Boyish"), "old": {"she"}, "any": ["adult"]}
+
+
+@pytest.mark.parametrize("given", ["a mapping", "a word list", "a path"])
+@pytest.mark.parametrize(
+    ("make", "more"), [(BiasAwareReranker, {"contrast": ("old", "young")}), (AdversarialReranker, {"threshold": 0})]
+)
+def test_words_of_ones_own_are_saved(make, more, given, model, tmp_path):
+    path = tmp_path / "ages.csv"
+    path.write_text("".join(f"{word},{group}\n" for group, words in AGES.items() for word in words))
+    words = {"a mapping": AGES, "a word list": WordList(AGES, "ages"), "a path": str(path)}[given]
+    stage = make(CrossEncoder(model), wordlist=words, tokeniser="whitespace", training=small(max_steps=1), **more)
+    stage.fit(world(), qrels()).save(tmp_path / "saved")
+    path.unlink()
+    loaded = make.load(tmp_path / "saved")
+    words = WordList.of(loaded.wordlist)
+    assert list(words.groups.items()) == [("young", {"teen", "boyish"}), ("old", {"she"}), ("any", {"adult"})]
+    assert loaded.tokeniser == "whitespace"
+    if make is BiasAwareReranker:
+        assert words.contrast(loaded.contrast) == {"young": -1.0, "old": 1.0, "any": 0.0}
+
+
+def test_fitting_again_reads_the_saved_words(model, tmp_path):
+    aged = candidates().assign(text=lambda f: [f"{t} adult adult" if d[-1] == "1" else t for t, d in zip(f["text"], f["docno"])])
+    AdversarialReranker(CrossEncoder(model), wordlist=AGES, training=small(max_steps=1)).fit(aged, qrels()).save(tmp_path / "one")
+    AdversarialReranker.load(tmp_path / "one", training=small(max_steps=1)).fit(aged, qrels())
+    with pytest.raises(InputError, match="same attribute"):
+        AdversarialReranker.load(tmp_path / "one", wordlist="debias", training=small(max_steps=1)).fit(aged, qrels())
 
 
 def test_what_cannot_be_trained(model, tmp_path):
