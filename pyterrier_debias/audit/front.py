@@ -90,13 +90,16 @@ def front(
     return table.sort_values("effectiveness", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def plot_front(table: pd.DataFrame, axes: Axes | None = None, *, effectiveness: str = "nDCG@10") -> Axes:
+def plot_front(
+    table: pd.DataFrame, axes: Axes | None = None, *, effectiveness: str = "nDCG@10", order: Sequence[str] | None = None
+) -> Axes:
     """Draw what :func:`front` returned: better is up and to the left; the front is joined, other systems are hollow.
 
     Args:
         table: The front.
         axes: Matplotlib axes; None makes new ones.
         effectiveness: What the vertical axis is called.
+        order: All systems by name, so that each has the colour of its place in other figures too; None: as in the table.
 
     Returns:
         The axes.
@@ -104,9 +107,10 @@ def plot_front(table: pd.DataFrame, axes: Axes | None = None, *, effectiveness: 
     from pyterrier_debias import plots
 
     axes = plots.new_axes() if axes is None else axes
+    places = {name: place for place, name in enumerate(table["system"] if order is None else order)}
     with plots.house_style():
-        for number, row in enumerate(table.to_dict("records")):
-            colour = plots.colour(number)
+        for row in table.to_dict("records"):
+            colour = plots.colour(places[row["system"]])
             x, y = row["size"], row["effectiveness"]
             axes.errorbar(
                 x, y, xerr=_ends(x, row["size_low"], row["size_high"]), yerr=_ends(y, row["low"], row["high"]), fmt="o",
@@ -146,7 +150,7 @@ def fronts(result: AuditResult, *, effectiveness: str = "nDCG@10") -> list[Figur
         except InputError:  # no system has both figures
             continue
         if len(table) > 1:
-            draw = partial(plot_front, table, effectiveness=effectiveness)
+            draw = partial(plot_front, table, effectiveness=effectiveness, order=result.settings["systems"])
             found.append(Figure(f"front-{bias}", _caption(table, result, effectiveness), draw))
     return found
 
@@ -154,15 +158,18 @@ def fronts(result: AuditResult, *, effectiveness: str = "nDCG@10") -> list[Figur
 def _caption(table: pd.DataFrame, result: AuditResult, effectiveness: str) -> str:
     first = table.iloc[0]
     f = result.findings
-    own = f[(f["bias"] == first["bias"]) & f["primary"].astype(bool) & f["system"].isin(set(table["system"]))]
+    own = f[(f["bias"] == first["bias"]) & f["primary"].astype(bool)].drop_duplicates("system").set_index("system")
+    own = own.loc[table["system"]]
     best = [str(name) for name in table.loc[table["on_front"], "system"]]
     which = f"{', '.join(best)}, filled and joined: no other system is at most as biased and at least as effective"
     hollow = "" if table["on_front"].all() else "; hollow: another one is"
+    over = f"{_counted(own['n'])} queries"
+    if own["n"].tolist() != table["n"].tolist():
+        over = f"{over} (bias) and {_counted(table['n'])} (effectiveness)"
     return (
         f"{str(first['bias']).capitalize()}: size of the bias, |{first['measure']}, {first['group']}|, against mean "
-        f"{effectiveness}, of {len(table)} systems, with 95 % intervals over {_counted(own['n'])} and {_counted(table['n'])} "
-        f"queries. Better is up and to the left. The front ({which}{hollow}) knows nothing of intervals: systems whose intervals "
-        f"overlap may change places on other queries."
+        f"{effectiveness}, of {len(table)} systems, with 95 % intervals over {over}. Better is up and to the left. The front "
+        f"({which}{hollow}) knows nothing of intervals: systems whose intervals overlap may change places on other queries."
     )
 
 

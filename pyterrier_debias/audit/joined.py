@@ -6,7 +6,7 @@ Rooms do not import each other. What needs two of them is joined here, and runs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -164,7 +164,7 @@ class _Wording:
             measure: A column.
 
         Yields:
-            Label, queries, and the mean with Student's interval.
+            Label, queries, and the mean with Student's interval, cut to [0, 1] for the ratio.
         """
         from pyterrier_debias.survivorship.audit import BINS
         from pyterrier_debias.survivorship.ranks import NEVER
@@ -174,7 +174,10 @@ class _Wording:
         chosen = [(own["rank"] >= first) & (own["rank"] <= (last or NEVER)) & np.isfinite(own["rank"]) for first, last in BINS]
         for label, rows in zip([*labels, _NEVER_ANSWERED], [*chosen, ~np.isfinite(own["rank"])]):
             if rows.any():
-                yield label, own[rows], t_interval(own.loc[rows, "value"].to_numpy())
+                found = t_interval(own.loc[rows, "value"].to_numpy())
+                if measure == _TTR and found.n > 1:  # a ratio lies in [0, 1]
+                    found = replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
+                yield label, own[rows], found
 
     def _finding(self, measure: str, group: str, found: Interval, text: str, convention: str, **more: Any) -> Finding:
         how = f"{convention}; {self.how}" if measure != _TTR else f"{convention}; different words by words, as they stand"
@@ -185,7 +188,7 @@ class _Wording:
         rows = list(self.bins(measure))
         means = ", ".join(f"{found.estimate:.3f} ({label}, n = {found.n})" for label, _, found in rows)
         text = f"the mean {self.measures[measure]} is {means}."
-        how = "mean over queries; Student's interval; not tested"
+        how = f"mean over queries; Student's interval{', cut to [0, 1]' if measure == _TTR else ''}; not tested"
         for label, own, found in rows:
             yield self._finding(measure, label, found, text, how), own["qid"], own["value"]
 

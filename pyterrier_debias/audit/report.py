@@ -25,9 +25,13 @@ _WORST = 5
 #: What is said of the items of each kind: what the columns are called, and what their parts are parts of.
 _ITEMS = {
     "documents": ("document", "what of it", "Each document's part of the primary figure; the parts of all documents sum to it."),
-    "words": ("word", "group", "Each word's part of the primary figure; the parts of all words sum to it."),
+    "words": (
+        "word", "group",
+        "Each word's part of the primary figure; the parts of all words sum to it. In documents that are ranked low a word "
+        "counts against its own group, and so does the document.",
+    ),
     "positions": ("position", "what of it", "The parts of all rows sum to the figure."),
-}
+}  # fmt: skip
 _DIVIDED = (
     "The magnitude of a document is no sum over its words here: it is divided among them in proportion to their counts."
 )

@@ -235,10 +235,10 @@ def _visit(rooms: Sequence[Room], context: Context, verbose: bool, checkpoint: C
     for part in (part for part in JOINED if asked.issuperset(part.rooms)):
         with _told(part.name, seen.failed):
             reason = unjoined_reason(part, ran, context)
-            if reason is not None:
+            if reason is None:
+                seen.add(part.rooms[0], _kept_or_made(part.name, partial(part.run, context), checkpoint))
+            elif set(part.rooms) & set(ran):  # where none of its rooms ran, they have said why
                 seen.skipped.append({"bias": part.name, "system": ALL, "reason": reason})
-                continue
-            seen.add(part.rooms[0], _kept_or_made(part.name, partial(part.run, context), checkpoint))
     return seen
 
 

@@ -9,7 +9,7 @@ from pyterrier_debias import AuditResult, Finding, InputError
 from pyterrier_debias.audit.comparison import compare
 from pyterrier_debias.audit.front import front, fronts, plot_front
 from pyterrier_debias.findings import findings_frame, per_query_values
-from pyterrier_debias.plots import rendered
+from pyterrier_debias.plots import close, colour, new_axes, rendered
 from tests.audit.test_report import Page
 
 QIDS = [f"q{i:02d}" for i in range(40)]
@@ -185,11 +185,19 @@ def test_the_report_shows_the_front_by_itself():
     best = ", ".join(front(one, "position").query("on_front")["system"])
     assert figure.name == "front-position"
     assert "|nDCG@10, rotated - original|" in figure.caption
-    assert "of 3 systems, with 95 % intervals over 40 and 40 queries" in figure.caption
+    assert "of 3 systems, with 95 % intervals over 40 queries. " in figure.caption
     assert f"The front ({best}, filled and joined" in figure.caption and "hollow: another one is" in figure.caption
+    axes = new_axes()
+    figure.draw(axes)
+    # Colours are those of the order in which systems were given, as in other figures.
+    drawn = {label.get_text(): line.lines[0].get_color() for label, line in zip(axes.texts, axes.containers)}
+    assert drawn == {"plain": colour(0), "debiased": colour(1), EVIL: colour(2)}
+    close(axes.figure)
+    one.findings.loc[one.findings["system"] == "plain", "n"] = 30
+    assert "over 30 to 40 queries (bias) and 40 (effectiveness)." in fronts(one)[0].caption
     page = Page(one.to_html())
     assert "Bias against effectiveness" in page.text and EVIL not in one.to_html()
-    assert [a["alt"] for t, a in page.tags if t == "img"] == [figure.caption]
+    assert [a["alt"] for t, a in page.tags if t == "img"] == [fronts(one)[0].caption]
     # From a file there is nothing but values, and they are enough.
     assert AuditResult.from_json(one.to_json()).to_html() == one.to_html()
 

@@ -86,6 +86,9 @@ def test_means_by_bin_are_those_of_the_queries_in_it(found):
     first = one(found, "complexity", "first met at 1 to 3")
     peer = stats.ttest_1samp([-1.0, -0.5, 0.5], 0).confidence_interval()
     assert (first.low, first.high) == pytest.approx(tuple(peer))
+    # Without the cut: 59/84 -+ 4.303 * 0.397 / sqrt(3), beyond both ends.
+    ratio = one(found, "TTR", "first met at 1 to 3")
+    assert (ratio.low, ratio.high) == (0.0, 1.0) and "cut to [0, 1]" in ratio.convention
 
 
 def test_the_correlation_is_spearmans_over_answered_queries(found):
