@@ -19,8 +19,9 @@ complexity is taken as it was planted (``planted.wording_complexity``): how well
 
     python benchmarks/calibration.py --out calibration
 
-writes p_values.csv (one row a world and test), rates.csv, calibration.png and calibration.inc (the tables of the documentation),
-and prints them. Finished worlds are kept in the folder: a run that was stopped goes on.
+writes p_values.csv (one row a world and test), rates.csv, coverage.csv, calibration.png, calibration.inc and
+calibration_coverage.inc (the tables of the documentation), and prints them. Finished worlds are kept in the folder: a run that
+was stopped goes on, and one with more worlds adds to it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+from calibrating import LEVEL, rates, shown, write_table
 
 from pyterrier_debias import PlantedCollection, PlantedRanker, RotatePassages, audit, plots
 from pyterrier_debias.collections import planted_rankers
@@ -60,7 +62,6 @@ from pyterrier_debias.survivorship.nested import trend
 from pyterrier_debias.survivorship.ranks import first_relevant_ranks
 from pyterrier_debias.text import keyed_hash
 
-LEVEL = 0.05
 MEASURE = "nDCG@10"
 NOTHING = "nothing"
 #: How strongly each bias is planted: weak, middle, strong. Of N passages N ** (1 - strength) are pooled for a query, 49,
@@ -304,15 +305,10 @@ def done(
     return pd.DataFrame(rows)
 
 
-def rates(found: pd.DataFrame) -> pd.DataFrame:
-    """For each kind of world and test: the share of alarms with its exact 99 % interval, and the mean figure."""
-    rows, biases = [], [NOTHING, *TESTS]
-    found = found.sort_values(["bias", "strength"], key=lambda c: c.map(biases.index) if c.name == "bias" else c, kind="stable")
-    for keys, group in found.groupby(["bias", "strength", "test"], sort=False):
-        group = group.dropna(subset=["p"])
-        interval = binomial_interval(int((group["p"] <= LEVEL).sum()), len(group), level=0.99)
-        rows.append((*keys, len(group), interval.estimate, interval.low, interval.high, group["value"].mean()))
-    return pd.DataFrame(rows, columns=["bias", "strength", "test", "worlds", "rate", "low", "high", "value"])
+def in_order(found: pd.DataFrame) -> pd.DataFrame:
+    """Rows by what is planted, in the order of the tests, and how strongly."""
+    biases = [NOTHING, *TESTS]
+    return found.sort_values(["bias", "strength"], key=lambda c: c.map(biases.index) if c.name == "bias" else c, kind="stable")
 
 
 def coverage(found: pd.DataFrame) -> pd.DataFrame:
@@ -381,27 +377,17 @@ def draw(table: pd.DataFrame, path: Path) -> None:
     plots.save(axes.figure, path)
 
 
-def write_tables(table: pd.DataFrame, covered: pd.DataFrame, command: str, path: Path) -> None:
-    """Two reStructuredText tables: every test against every kind of world, and coverage."""
-    lines = [
-        f".. list-table:: Share of worlds with p at or below {LEVEL} [99 % interval]; ``{command}``",
-        "   :header-rows: 1",
-        "",
-        "   * - Planted",
-        "     - strength",
-        "     - worlds",
-        *(f"     - {test}" for test in TESTS),
-    ]
+def write_tables(table: pd.DataFrame, covered: pd.DataFrame, command: str, sizes: str, out: Path) -> None:
+    """Every test against every kind of world, and coverage."""
+    rows = [["Planted", "strength", "worlds", *TESTS]]
     for (bias, strength), own in table.groupby(["bias", "strength"], sort=False):
-        own = own.set_index("test")
-        lines += [f"   * - {bias}", f"     - {strength:g}", f"     - {own['worlds'].max()}"]
-        lines += [f"     - {r['rate']:.1%} [{r['low']:.1%}, {r['high']:.1%}]" for r in (own.loc[test] for test in TESTS)]
-    lines += ["", ".. list-table:: Null worlds whose stated 95 % interval holds 0 [99 % interval]", "   :header-rows: 1", ""]
-    lines += ["   * - Test", "     - worlds", "     - coverage"]
-    for row in covered.to_dict("records"):
-        lines += [f"   * - {row['test']}", f"     - {row['worlds']}"]
-        lines += [f"     - {row['coverage']:.1%} [{row['low']:.1%}, {row['high']:.1%}]"]
-    path.write_text("\n".join(lines) + "\n")
+        cells = own.set_index("test").to_dict("index")
+        rows.append([bias, f"{strength:g}", str(own["seeds"].max()), *(shown(cells[test]) for test in TESTS)])
+    title = f"Share of worlds with p at or below {LEVEL} [99 % interval]; {sizes}; ``{command}``"
+    write_table(out / "calibration.inc", title, rows)
+    rows = [["Test", "worlds", "coverage"]]
+    rows += [[r["test"], str(r["worlds"]), shown({**r, "rate": r["coverage"]})] for r in covered.to_dict("records")]
+    write_table(out / "calibration_coverage.inc", "Null worlds whose stated 95 % interval holds 0 [99 % interval]", rows)
 
 
 def main() -> None:
@@ -433,15 +419,15 @@ def main() -> None:
     whole = None
     if options.audits:
         whole = done(options.out / "audits.csv", nulls[: options.audits], audited, options.workers)
-    table, covered = rates(found), coverage(found)
+    table, covered = rates(in_order(found), ["bias", "strength", "test"], means=["value"]), coverage(found)
     taus = order(table)
     table.to_csv(options.out / "rates.csv", index=False)
     covered.to_csv(options.out / "coverage.csv", index=False)
     draw(table, options.out / "calibration.png")
     command = f"python benchmarks/calibration.py --worlds {options.worlds} --power-worlds {options.power_worlds}"
-    write_tables(table, covered, command, options.out / "calibration.inc")
-    spent = time.perf_counter() - started
-    print(f"{options.topics} topics of null worlds, {options.power_topics} of others; {len(worlds)} worlds, {spent:.0f} s")
+    sizes = f"{options.topics} topics of null worlds, {options.power_topics} of others"
+    write_tables(table, covered, command, sizes, options.out)
+    print(f"{sizes}; {len(worlds)} worlds, {time.perf_counter() - started:.0f} s")
     print(table.round(4).to_string(index=False))
     print("\n".join(verdicts(table, covered, taus, whole)))
 
