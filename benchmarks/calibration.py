@@ -363,18 +363,39 @@ def verdicts(table: pd.DataFrame, covered: pd.DataFrame, taus: pd.DataFrame, who
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
-    """Each test's rate of alarms over the strength of its own bias; at 0 nothing is planted."""
-    axes = plots.new_axes()
+    """Left: every test where each bias is planted at the middle strength. Right: each test over the strength of its own bias."""
+    axes = plots.new_axes(11.0, 4.6)
+    figure = axes.figure
+    axes.remove()
     with plots.house_style():
-        axes.axhline(LEVEL, color=plots.GREY, linestyle="--", label="5 %")
+        matrix, curves = figure.subplots(1, 2, width_ratios=[1.15, 1])
+        draw_matrix(table, matrix)
+        curves.axhline(LEVEL, color=plots.GREY, linestyle="--", label="5 %")
         for number, test in enumerate(TESTS):
             own = table[(table["test"] == test) & table["bias"].isin([test, NOTHING])].sort_values("strength")
             x = own["strength"] + (number - 2) * 0.008
             error = np.clip([own["rate"] - own["low"], own["high"] - own["rate"]], 0, None)
-            axes.errorbar(x, own["rate"], yerr=error, fmt="o-", color=plots.colour(number), label=test)
-        axes.legend()
-        plots.label_axes(axes, x="planted strength; 0: nothing is planted", y="share of worlds with p at or below .05")
-    plots.save(axes.figure, path)
+            curves.errorbar(x, own["rate"], yerr=error, fmt="o-", color=plots.colour(number), label=test)
+        curves.legend()
+        share = "share of worlds with p at or below .05"
+        plots.label_axes(curves, x="strength of the test's own bias; 0: nothing is planted", y=share)
+    plots.save(figure, path)
+
+
+def draw_matrix(table: pd.DataFrame, axes: Any) -> None:
+    """Shares as numbers on a ground that is the darker the greater they are."""
+    middle = {NOTHING: 0.0, **{bias: strengths[LEVELS.index("middle")] for bias, strengths in STRENGTHS.items()}}
+    own = table[table["strength"] == table["bias"].map(middle)].pivot_table(index="bias", columns="test", values="rate")
+    own = own.reindex(index=list(middle), columns=list(TESTS))
+    axes.imshow(own, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.grid(False)
+    for row, rates_of in enumerate(own.to_numpy()):
+        for column, rate in enumerate(rates_of):
+            if np.isfinite(rate):
+                axes.text(column, row, f"{rate:.1%}", ha="center", va="center", color="white" if rate > 0.5 else "black")
+    axes.set_xticks(range(len(TESTS)), list(TESTS), rotation=20)
+    axes.set_yticks(range(len(middle)), [f"{bias}, {strength:g}" if strength else bias for bias, strength in middle.items()])
+    plots.label_axes(axes, x="test: share of worlds with p at or below .05", y="planted, at this strength")
 
 
 def write_tables(table: pd.DataFrame, covered: pd.DataFrame, command: str, sizes: str, out: Path) -> None:
