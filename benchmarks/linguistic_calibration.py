@@ -37,14 +37,15 @@ from scipy import stats
 
 from pyterrier_debias import PlantedCollection, PlantedRanker
 from pyterrier_debias.collections.planted_rankers import wording_complexity
-from pyterrier_debias.linguistic.audit import prepared_topics, room_complexity
+from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.linguistic.audit import prepared_topics, ranker_slope, room_complexity
 from pyterrier_debias.linguistic.slope import design, partial_slope
 from pyterrier_debias.linguistic.spread import bin_numbers, inner_edges, permutation_tests
 from pyterrier_debias.linguistic.wording import ORIGINAL, WordingSensitivity
 
 MEASURE = "nDCG@10"
 NULLS = NULL, UNEVEN, CONFOUNDED = "null", "uneven", "confounded"
-PRIMARY = "slope"
+PRIMARY = "slope given the candidates"
 
 
 def biased(strength: float) -> str:
@@ -69,15 +70,17 @@ def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any
         found = probe.evaluate(candidates, qrels, topics=asked)
         planted = asked.assign(complexity=asked["query"].map(wording_complexity))
         values = found.per_query.set_index("qid")[ORIGINAL]
+        before = per_query(candidates, qrels, [MEASURE], list(values.index))[MEASURE]
         measured = {"planted": planted, "measured": room_complexity()(asked)}
         for how, complexity in measured.items():
             prepared, controls, _ = prepared_topics(complexity, qrels)
             prepared = prepared.sort_values("qid")
-            y, x = values.loc[prepared["qid"]].to_numpy(), prepared["complexity"].to_numpy()
-            rows += tests(seed, world, how, y, x, prepared, controls, draws)
+            y, given = (own.loc[prepared["qid"]].to_numpy() for own in (values, before))
+            x = prepared["complexity"].to_numpy()
+            rows += tests(seed, world, how, y, given, prepared, controls, draws)
             if world == NULL:
                 noise = np.random.default_rng(seed).normal(size=len(y)) * stats.rankdata(x) / len(x)
-                rows += tests(seed, UNEVEN, how, y + noise, x, prepared, controls, draws)
+                rows += tests(seed, UNEVEN, how, y + noise, given, prepared, controls, draws)
         about = {"seed": seed, "world": world}
         for row in found.table.to_dict("records"):
             rows.append({**about, "complexity": "", "test": row["comparison"], "value": row["difference"], "p": row["p"]})
@@ -88,15 +91,18 @@ def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any
 
 
 def tests(
-    seed: int, world: str, how: str, y: np.ndarray, x: np.ndarray, topics: pd.DataFrame, controls: list[str], draws: int
+    seed: int, world: str, how: str, y: np.ndarray, given: np.ndarray, topics: pd.DataFrame, controls: list[str], draws: int
 ) -> list[dict[str, Any]]:
-    """The tests over different queries."""
+    """The tests over different queries: effectiveness y, which was ``given`` before the ranker."""
+    x = topics["complexity"].to_numpy()
     z, longer = design(topics, controls), design(topics, [*controls, "length"])
+    added = ranker_slope(y, given, topics, controls, draws=draws, seed=seed)
     slope = partial_slope(y, x, z, draws=draws, seed=seed)
     beyond = partial_slope(y, x, longer, draws=draws, seed=seed)
     others = permutation_tests(y, x, bin_numbers(x, inner_edges(x, "tertile")), draws=draws, seed=seed)
     found = [
-        (PRIMARY, slope.per_sd.estimate, slope.p),
+        (PRIMARY, added.per_sd.estimate, added.p),
+        ("slope", slope.per_sd.estimate, slope.p),
         ("slope beyond length", beyond.per_sd.estimate, beyond.p),
         ("slope, residuals taken for alike", slope.per_sd.estimate, ordinary_p(y, x, z)),
         ("rank correlation", others.rho, others.rho_p),
