@@ -14,7 +14,7 @@ export HF_HUB_OFFLINE ?= 1
 
 quickstart: $(VENV)/.demo
 	rm -rf $(OUT)
-	$(VENV)/bin/pyterrier-debias audit --out $(OUT)
+	$(VENV)/bin/pyterrier-debias audit --draws 2 --out $(OUT)
 
 test: $(VENV)/.test lint
 	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup

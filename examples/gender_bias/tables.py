@@ -463,13 +463,15 @@ def tables_of(rows: pd.DataFrame, world: World, arms: Sequence[str]) -> dict[str
     """What is written."""
     draws = world.settings.draws
     parts = {measure: of_measure(rows, measure, arms, draws) for measure in (*EFFECTIVENESS, *BIASES)}
-    wide = pd.DataFrame({"arm": list(arms), **{name: table["mean"].to_numpy() for name, table in parts.items()}})
+    wide = {"arm": list(arms)}
+    for name, table in parts.items():
+        wide |= {name: table["mean"].to_numpy()} | {f"{name}_{end}": table[f"mean_{end}"].to_numpy() for end in ("low", "high")}
     compared = pd.concat([table[table["arm"] != ORIGINAL] for table in parts.values()], ignore_index=True)
-    tables = {"summary": wide}
+    compared = compared.astype({count: int for count in ("seeds", "queries") if len(compared)})
+    tables = {"means": pd.DataFrame(wide)}
     if len(compared):
         columns = ["arm", "measure", "difference", "low", "high", "p", "reduction", "seeds", "queries"]
         tables["differences"] = corrected(compared[columns])
-    tables["means"] = pd.concat(parts.values(), ignore_index=True)[["arm", "measure", "mean", "mean_low", "mean_high"]]
     return tables
 
 

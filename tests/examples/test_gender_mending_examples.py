@@ -100,15 +100,15 @@ def test_tables_in_miniature(tmp_path, run):
     assert code == 0 and "arms on this machine" in printed.out, printed.err
     code, printed = run("tables.py", *small)
     assert code == 0, printed.err
-    summary = pd.read_csv(out / "summary.csv").set_index("arm")
+    means = pd.read_csv(out / "means.csv").set_index("arm")
     rivals = ["bias-aware negatives", "bias-aware loss", "adversarial", "swapped", "neutral re-ranking"]
     arms = ["original", "balanced 0.2", *rivals]
-    assert summary.index.tolist() == arms
-    assert summary[["RR@10", "NFaiRR@10"]].stack().between(0, 1).all()
+    assert means.index.tolist() == arms
+    assert means[["RR@10", "NFaiRR@10"]].stack().between(0, 1).all()
     table = pd.read_csv(out / "table_1.csv")
-    assert table["ratio"].tolist() == [0, 0.2] and table["effectiveness"].iloc[0] == pytest.approx(summary["RR@10"].iloc[0])
+    assert table["ratio"].tolist() == [0, 0.2] and table["effectiveness"].iloc[0] == pytest.approx(means["RR@10"].iloc[0])
     differences = pd.read_csv(out / "differences.csv").set_index(["arm", "measure"])
-    own = summary.loc["swapped"] - summary.loc["original"]
+    own = means.loc["swapped"] - means.loc["original"]
     for measure in ("RR@10", "ARaB_tf@10", "gap@10"):
         assert differences.loc[("swapped", measure), "difference"] == pytest.approx(own[measure], abs=1e-9)
     assert {"table_1.png", "balance.png", "results.md"} <= {path.name for path in out.iterdir()}
