@@ -11,9 +11,14 @@ os.environ["COLUMNS"] = "110"
 
 import pyterrier as pt
 import pytest
+from hypothesis import settings
 
 # Schematics would otherwise look for documentation pages on the network.
 pt.documentation._cached_objects_inv = {}
+
+# How long an example takes says nothing about it on a machine that does other things too.
+settings.register_profile("untimed")
+settings.load_profile("untimed")
 
 ROOT = Path(__file__).resolve().parent.parent
 

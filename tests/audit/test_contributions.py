@@ -112,7 +112,7 @@ def test_a_document_names_its_words_and_where_it_counts_most():
 RUNS = st.lists(st.permutations(list("abcdefgh")), min_size=1, max_size=4)
 
 
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(RUNS, RUNS, st.sets(st.tuples(st.integers(0, 3), st.sampled_from("abcdefgh"))), st.integers(1, 9))
 def test_unjudged_documents_sum_to_the_difference_of_judged_shares(one, other, judged, cutoff):
     def frame(lists):

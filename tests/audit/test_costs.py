@@ -97,7 +97,7 @@ def test_seeds_that_do_not_fit(function):
         function(np.zeros((1, 2)), np.array([[0, np.nan]]))
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
 def test_the_front_is_what_brute_force_finds(points):
     best = [

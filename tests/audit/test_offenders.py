@@ -18,7 +18,7 @@ def figure(values, **changes):
     return found, rows
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=30))
 def test_contributions_of_all_queries_sum_to_the_figure(values):
     found, rows = figure(values)

@@ -140,7 +140,7 @@ def test_tied_scores_can_follow_the_files_ranks(tmp_path):
 ROWS = st.tuples(st.integers(0, 3), st.integers(0, 20), st.floats(-5, 5, width=32))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(ROWS, unique_by=lambda r: r[:2], min_size=1))
 def test_a_run_survives_a_round_trip(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("runs") / "run"
@@ -285,7 +285,6 @@ def test_a_span_that_does_not_print_is_absent():
     assert locate("\x80", "a\x80b") == (-1, -1, "absent")
 
 
-@settings(deadline=None)
 @given(st.text(max_size=30), st.integers(0, 29), st.integers(1, 10))
 def test_a_span_is_found_in_its_text(text, start, length):
     span = text[start : start + length].strip()

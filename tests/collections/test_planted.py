@@ -476,7 +476,7 @@ def test_survivorship_drops_the_questions_that_nothing_shown_answers(default, nu
     strengths=st.tuples(*[st.sampled_from([0.0, 0.3, 1.0])] * 5),
     paraphrased=st.sampled_from([0.0, 0.5, 1.0]),
 )
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_any_options_give_a_consistent_collection(seed, topics, more, train_topics, strengths, paraphrased):
     passages = 8 * topics + 6 * train_topics + more
     collection = PlantedCollection(

@@ -110,7 +110,7 @@ def test_another_column_can_hold_the_text():
     cut=st.integers(0, 12),
     bias=st.sampled_from(["position", "gender", "linguistic"]),
 )
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_the_twin_counts_words_whatever_their_order(words, cut, bias):
     twin = PlantedRanker(bias, strength=0.0, noise=0.0)
     before, after = " ".join(words), " ".join(words[cut:] + words[:cut])

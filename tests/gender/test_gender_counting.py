@@ -51,7 +51,7 @@ def sentences(draw):
     return "".join(word + draw(GLUE) for word in draw(st.lists(WORDS | st.text(max_size=3), max_size=8)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(sentences(), max_size=6), st.sampled_from(sorted(PLAIN)))
 def test_any_text_counts_as_splitting_does(texts, tokeniser):
     assert count_words(texts, TRICKY, tokeniser).tolist() == slowly(texts, TRICKY, tokeniser)

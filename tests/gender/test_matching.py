@@ -51,7 +51,7 @@ def test_greedy_is_the_greedy_of_all_pairs(n, m, monkeypatch):
         np.testing.assert_allclose(found.similarity, cosines(first, second)[found.left, found.right], atol=1e-8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     hnp.arrays(np.int64, st.tuples(st.integers(1, 9), st.just(3)), elements=st.integers(0, 2)),
     hnp.arrays(np.int64, st.tuples(st.integers(1, 9), st.just(3)), elements=st.integers(0, 2)),

@@ -76,7 +76,7 @@ def texts(draw):
     return "".join(parts)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(texts())
 def test_swapping_twice_gives_the_text(text):
     once, n = swap_gender(text)
@@ -85,7 +85,7 @@ def test_swapping_twice_gives_the_text(text):
     assert len(once.split()) == len(text.split())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(texts())
 def test_case_and_all_other_words_are_kept(text):
     def form(word):

@@ -179,7 +179,7 @@ def test_each_different_text_counts_once():
 WORDS = st.lists(st.sampled_from(["tea", "green", "or", "no", "keep"]), max_size=12).map(" ".join)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(WORDS, min_size=1, max_size=8), st.randoms(use_true_random=False), st.sampled_from(["nan", "zero"]))
 def test_rows_may_stand_in_any_order_and_the_mean_is_0(texts, random, undefined):
     frame = queries(*texts)

@@ -171,7 +171,7 @@ def compiled(pattern):
         return tgrep_compile(pattern)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(TREES)
 def test_patterns_without_heads_agree_with_an_independent_search(bracketed):
     tree = ParentedTree.fromstring(bracketed)
@@ -187,7 +187,7 @@ def test_patterns_without_heads_agree_with_an_independent_search(bracketed):
         assert counts.CN == found["CN"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(TREES, TREES)
 def test_counts_add_up_and_bound_each_other(one, two):
     first, second = tree_counts(read_trees(one)), tree_counts(read_trees(two))

@@ -80,7 +80,7 @@ def by_hand(qrels, run, *, depth, per_query, min_label, non_relevant):
 
 
 @given(worlds())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_pooled_and_hidden_are_those_of_a_walk_down_the_list(world):
     qrels, run, options = world
     pooled, hidden = by_hand(qrels, run, **options)
@@ -151,7 +151,7 @@ def test_bad_input_is_named(change, message):
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 2)), min_size=1, max_size=14), st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_auc_is_the_share_of_pairs_also_of_samples(rows, seed):
     values, hidden, group = (np.array(column) for column in zip(*rows))
     times = np.random.default_rng(seed).integers(0, 3, size=(3, 3))

@@ -80,7 +80,7 @@ def one_query(scores, positive=0.8, ranks=None):
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 10**6), size=st.integers(3, 15), n=st.integers(1, 20), epoch=st.integers(0, 3))
 def test_chances_and_draws_are_sound(name, seed, size, n, epoch):
     """Chances are finite, not negative, not all 0; draws are distinct, of the pool, and blind to the order of rows."""
@@ -412,7 +412,7 @@ def test_rank_chances_avoid_ranks_that_are_relevant():
     assert rank_chances(top, 10).argmax() > 15
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 20), min_size=13, max_size=80), st.floats(1.5, 50))
 def test_rank_chances_are_chances(counts, k):
     found = rank_chances(np.array(counts), 20, k=k)

@@ -87,7 +87,7 @@ def test_debiased_stops_where_its_documentation_says():
         assert (loss.item() == 0) is zero
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(-1e4, 1e4, width=32), min_size=2, max_size=6),
     st.sampled_from([0.0, 0.05, 0.5, 0.99]),

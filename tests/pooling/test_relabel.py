@@ -32,7 +32,7 @@ def pooled():
 # The pure function
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.floats(0, 1)), min_size=1, max_size=25),
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(-1, 2)), min_size=1, max_size=15),

@@ -34,7 +34,7 @@ def places(frame, stage=None):
 # ---- the mathematics
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.text(st.sampled_from("aB.,$ \t\n\u00a0é日"), max_size=40), st.sampled_from(["whitespace", "regex_word"]))
 def test_word_spans_are_where_regular_expressions_find_the_words(text, name):
     pattern = {"whitespace": r"\S+", "regex_word": r"\w+"}[name]
@@ -54,7 +54,7 @@ def test_word_spans_need_pieces_of_the_text():
         rotating.word_spans("two houses, one mouse", ["two", "house", "house"])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from(["a", "b"]), max_size=8), st.lists(st.sampled_from(["a", "b"]), max_size=3))
 def test_occurrences_by_brute_force(words, sought):
     expected = [i for i in range(len(words)) if sought and "".join(words)[i:].startswith("".join(sought))]
@@ -102,7 +102,7 @@ def test_marked_answers_are_counted_where_they_are_marked():
     pd.testing.assert_frame_equal(without_end, out)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_marked_words_by_construction(data):
     words = data.draw(st.lists(st.text(st.sampled_from("ab,$é"), min_size=1, max_size=4), min_size=1, max_size=12))

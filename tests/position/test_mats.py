@@ -117,7 +117,7 @@ def test_equal_to_brute_force(pair_scope, term_average, min_pairs, max_delta, dt
     assert ours["spread_from"] == "all pairs"
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 14), st.integers(1, 5), st.integers(0, 12), st.sampled_from(PAIR_SCOPES))
 def test_equal_to_brute_force_on_any_collection(seed, passages, words, longest, pair_scope):
     docnos, made = collection(passages, words, longest, d=3, seed=seed)
@@ -154,7 +154,7 @@ def assert_equal_state(left, right):
 SMALL = {"sample": 5, "memory": 400}
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.data())
 def test_shards_merge_in_any_order_to_one_pass(data):
     docnos, passages = collection(data.draw(st.integers(1, 25)), seed=data.draw(st.integers(0, 10**6)), dtype=np.float32)
@@ -439,7 +439,6 @@ def test_autocorrelation_against_fourier():
     assert autocorrelate(np.arange(17), dense, 17) == pytest.approx(expected)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 4), max_size=30))
 def test_twins_are_all_pairs_of_a_group(groups):
     left, right = twins(np.array(groups, dtype=np.int64))

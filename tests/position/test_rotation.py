@@ -42,7 +42,6 @@ class TestContract(pt.testing.transformer_test_class(RotatePassages)):
 # ---- the mathematics
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(), max_size=12), st.integers(-30, 30))
 def test_rotate_by_the_definition(units, offset):
     # One unit at a time.
@@ -82,7 +81,6 @@ def test_an_answer_of_l_words_is_cut_by_l_minus_1_rotations(n, length):
         assert cut == length - 1
 
 
-@settings(deadline=None)
 @given(TEXTS)
 def test_sentences_lose_white_space_only(text):
     parts = rotating.sentences(text)
@@ -99,7 +97,7 @@ def test_sentences():
 # ---- one text
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(TEXTS, NAMES, NAMES, st.integers(), st.sampled_from(["word", "sentence"]), st.sampled_from(["passage", "pair"]))
 def test_only_the_order_changes(text, docno, qid, seed, unit, scope):
     stage = RotatePassages(unit=unit, scope=scope, seed=seed)
@@ -115,7 +113,6 @@ def test_only_the_order_changes(text, docno, qid, seed, unit, scope):
     assert Counter(rotated.split()) == Counter(text.split())
 
 
-@settings(deadline=None)
 @given(TEXTS, NAMES, st.integers(0, 50))
 def test_the_inverse_restores(text, docno, seed):
     rotated, offset = RotatePassages(seed=seed).rotator()(text, docno)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_debias import InputError
@@ -148,7 +148,6 @@ def test_buckets_that_are_none(buckets):
 WORDS = st.lists(st.text("abcde", min_size=1, max_size=4), min_size=1, max_size=12)
 
 
-@settings(deadline=None)
 @given(WORDS, st.data())
 def test_placed_answers_are_whole_and_where_they_should_be(words, data):
     first = data.draw(st.integers(0, len(words) - 1))

@@ -150,7 +150,7 @@ def scorer(plain):
     return BiEncoder(plain)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     rows=st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(TEXTS)), min_size=1, max_size=12),
     budget=st.sampled_from([1, 20, 64, 4096]),

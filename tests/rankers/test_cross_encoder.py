@@ -149,7 +149,7 @@ def rankers(tiny):
 
 
 @pytest.mark.parametrize("name", ["packed", "plain", "mean"])
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(data=st.data(), budget=st.integers(1, 600))
 def test_a_pairs_score_is_the_same_in_any_batch_order_and_budget(rankers, name, data, budget):
     ranker = rankers[name]

@@ -27,7 +27,7 @@ lengths = st.lists(st.integers(1, 60), max_size=40).map(lambda values: np.array(
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("truncation", ["longest_first", "only_second"])
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(query=texts, doc=texts, window=st.integers(8, 40))
 def test_pairs_are_encoded_as_the_tokenizer_encodes_them(name, truncation, query, doc, window):
     tokenizer = TOKENIZERS[name]
@@ -44,7 +44,7 @@ def test_pairs_are_encoded_as_the_tokenizer_encodes_them(name, truncation, query
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(text=texts, window=st.integers(4, 40))
 def test_single_texts_are_encoded_as_the_tokenizer_encodes_them(name, text, window):
     tokenizer = TOKENIZERS[name]
@@ -61,7 +61,6 @@ def test_texts_are_cut_on_the_side_that_the_tokenizer_cuts():
     assert ours.ids(0).tolist() == tokenizer(query, doc, truncation=True, max_length=10)["input_ids"]
 
 
-@settings(deadline=None)
 @given(first=st.integers(0, 50), second=st.integers(0, 50), room=st.integers(0, 60))
 def test_cut_pairs_fill_the_room_and_grow_nowhere(first, second, room):
     kept = cut_lengths(np.array([first]), np.array([second]), room)
@@ -109,7 +108,6 @@ def test_what_is_cut_is_reported_once_with_numbers(caplog):
     assert not caplog.records
 
 
-@settings(deadline=None)
 @given(lengths=lengths, budget=st.integers(1, 200), padded=st.booleans())
 def test_a_plan_holds_everything_once_within_its_budget(lengths, budget, padded):
     found = plan(lengths, budget, padded=padded)
@@ -121,7 +119,6 @@ def test_a_plan_holds_everything_once_within_its_budget(lengths, budget, padded)
     assert np.all(np.diff(in_order) <= 0)
 
 
-@settings(deadline=None)
 @given(lengths=lengths, budget=st.integers(60, 400), memory=st.integers(60, 400), padded=st.booleans())
 def test_out_of_memory_halves_the_budget_and_goes_on(lengths, budget, memory, padded):
     def compute(indices):

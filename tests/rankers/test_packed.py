@@ -40,7 +40,7 @@ def encoders(tiny):
 
 
 @pytest.mark.parametrize("name", SERVED)
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=8), seed=st.integers(0, 1000))
 def test_states_first_and_mean_agree_with_the_plain_path(encoders, name, lengths, seed):
     encoder = encoders[name]

@@ -120,7 +120,7 @@ def scorer(folder):
     return T5Reranker(folder)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     rows=st.lists(st.integers(0, len(PAIRS) - 1), min_size=1, max_size=10, unique=True),
     budget=st.sampled_from([1, 40, 100, 4096]),

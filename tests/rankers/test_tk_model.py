@@ -213,7 +213,7 @@ def test_a_passage_without_any_match_has_the_floors_score():
 
 
 @given(st.integers(0, 2**31))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_kernel_sums_are_sums_of_gaussians(seed):
     rng = np.random.default_rng(seed)
     cosines, mask = rng.uniform(-1, 1, (2, 3, 4)), rng.random((2, 4)) < 0.7
@@ -252,7 +252,7 @@ def rotated(text: torch.Tensor, by: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("convention", CONVENTIONS)
 @given(length=st.integers(1, 12), by=st.integers(0, 11), seed=st.integers(0, 100))
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_without_positions_a_terms_vector_does_not_depend_on_where_it_stands(convention, length, by, seed):
     tk, text = model(convention=convention, positional="none").double(), ids(1, length, seed=seed)
     with torch.no_grad():
@@ -292,7 +292,7 @@ def test_relative_positions_know_distances_only():
     more=st.integers(0, 5),
     filler=st.integers(0, 39),
 )
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_padding_plays_no_part(convention, positional, lengths, more, filler):
     tk = model(convention=convention, positional=positional)
     queries = [ids(q, seed=i) for i, (q, _) in enumerate(lengths)]

@@ -20,7 +20,7 @@ def longest(documents):
     return float(np.linalg.norm(documents.astype(np.float64), axis=1).max())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(1, 120),
@@ -66,7 +66,7 @@ def test_same_result_for_every_block_size_and_batch_of_queries():
         assert [rows.tolist() for rows, _ in again] == reference
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 2**32 - 1), d=st.sampled_from([1, 8, 384, 1024]))
 def test_float32_products_stay_within_the_bound(seed, d):
     rng = np.random.default_rng(seed)

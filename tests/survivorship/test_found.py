@@ -38,7 +38,7 @@ def test_answers_that_no_ranking_shows_change_nothing():
     assert per_query(run, few, ["nDCG@10"], ["q"]).iloc[0, 0] != per_query(run, many, ["nDCG@10"], ["q"]).iloc[0, 0]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 12), min_size=3, max_size=12), st.lists(st.integers(1, 10), min_size=12, max_size=12))
 def test_one_answer_a_query_is_ordered_as_by_its_reciprocal_rank(places, ranks):
     """Ranks 0 to 9 are within the cut-off, 10 is not, and 11 and 12 not retrieved."""

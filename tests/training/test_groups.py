@@ -51,7 +51,7 @@ def test_a_grade_between_is_neither_positive_nor_negative():
     assert readable(groups)["q1"] == (["d2"], ["d1", "d3"])
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.randoms(use_true_random=False), st.integers(1, 3))
 def test_against_sets_whatever_the_order_of_rows(random, min_label):
     pairs = [(f"q{q}", f"d{d}") for q in range(4) for d in range(6) if random.random() < 0.7]
