@@ -17,7 +17,7 @@ from hypothesis import settings
 pt.documentation._cached_objects_inv = {}
 
 # How long an example takes says nothing about it on a machine that does other things too.
-settings.register_profile("untimed")
+settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 ROOT = Path(__file__).resolve().parent.parent
