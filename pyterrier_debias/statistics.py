@@ -7,7 +7,7 @@ all differences are zero there is no evidence, and p is 1. Both libraries are im
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,6 +50,22 @@ class Interval:
     high: float
     level: float
     n: int
+
+    def within(self, least: float = 0.0, most: float = 1.0) -> Interval:
+        """The interval, cut to the range of its statistic: Student's interval of a few shares may pass 0 or 1.
+
+        Args:
+            least: The lowest value that the statistic can have.
+            most: The highest.
+
+        Returns:
+            The interval with both ends in the range; ends that are NaN stay so.
+
+        Example:
+            >>> Interval(0.9, 0.7, 1.1, 0.95, 3).within()
+            Interval(estimate=0.9, low=0.7, high=1.0, level=0.95, n=3)
+        """
+        return replace(self, low=float(np.clip(self.low, least, most)), high=float(np.clip(self.high, least, most)))
 
 
 def _differences(before: np.ndarray, after: np.ndarray) -> np.ndarray:

@@ -467,11 +467,10 @@ def tables_of(rows: pd.DataFrame, world: World, arms: Sequence[str]) -> dict[str
     for name, table in parts.items():
         wide |= {name: table["mean"].to_numpy()} | {f"{name}_{end}": table[f"mean_{end}"].to_numpy() for end in ("low", "high")}
     compared = pd.concat([table[table["arm"] != ORIGINAL] for table in parts.values()], ignore_index=True)
-    compared = compared.astype({count: int for count in ("seeds", "queries") if len(compared)})
     tables = {"means": pd.DataFrame(wide)}
     if len(compared):
         columns = ["arm", "measure", "difference", "low", "high", "p", "reduction", "seeds", "queries"]
-        tables["differences"] = corrected(compared[columns])
+        tables["differences"] = corrected(compared[columns].astype({"seeds": int, "queries": int}))
     return tables
 
 

@@ -6,7 +6,7 @@ Rooms do not import each other. What needs two of them is joined here, and runs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,13 +81,10 @@ def wording_by_rank(topics: pd.DataFrame) -> tuple[pd.DataFrame, str]:
         >>> round(float(found["TTR"].iloc[0]), 3), how
         (0.667, 'complexity as the topics have it')
     """
-    from pyterrier_debias.linguistic.audit import COMPLEXITY, INDEX_SET, room_complexity
+    from pyterrier_debias.linguistic.audit import measured_complexity
     from pyterrier_debias.linguistic.complexity import LinguisticComplexity
 
-    found, how = topics, "complexity as the topics have it"
-    if COMPLEXITY not in topics.columns:
-        found = room_complexity()(topics)
-        how = f"complexity by LinguisticComplexity({INDEX_SET!r}), normalised over these queries"
+    found, how = measured_complexity(topics)
     known = topics["query"].map(lambda query: isinstance(query, str)) if "query" in topics.columns else None
     if known is not None and known.any():
         ratio = LinguisticComplexity([_TTR], keep_indices=True, out="_mean")(topics.loc[known, ["qid", "query"]])
@@ -166,18 +163,15 @@ class _Wording:
         Yields:
             Label, queries, and the mean with Student's interval, cut to [0, 1] for the ratio.
         """
-        from pyterrier_debias.survivorship.audit import BINS
-        from pyterrier_debias.survivorship.ranks import NEVER
+        from pyterrier_debias.survivorship.audit import rank_bins
 
         own = self._own(measure)
-        labels = [f"first met at {first} to {last}" if last else f"first met at {first} or later" for first, last in BINS]
-        chosen = [(own["rank"] >= first) & (own["rank"] <= (last or NEVER)) & np.isfinite(own["rank"]) for first, last in BINS]
-        for label, rows in zip([*labels, _NEVER_ANSWERED], [*chosen, ~np.isfinite(own["rank"])]):
+        ranks = own["rank"].to_numpy()
+        groups = [*rank_bins(ranks), (_NEVER_ANSWERED, ~np.isfinite(ranks))]
+        for label, rows in groups:
             if rows.any():
                 found = t_interval(own.loc[rows, "value"].to_numpy())
-                if measure == _TTR and found.n > 1:  # a ratio lies in [0, 1]
-                    found = replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
-                yield label, own[rows], found
+                yield label, own[rows], found.within() if measure == _TTR else found
 
     def _finding(self, measure: str, group: str, found: Interval, text: str, convention: str, **more: Any) -> Finding:
         how = f"{convention}; {self.how}" if measure != _TTR else f"{convention}; different words by words, as they stand"

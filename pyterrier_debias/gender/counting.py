@@ -262,8 +262,8 @@ def _ascii(tokeniser: str) -> bytes:
 _SCANNED = frozenset({"regex_word", "whitespace", "blank"})
 
 
-def _threads() -> int:
-    """How many threads count: a processor core each, or as many as the environment allows numerical libraries."""
+def threads() -> int:
+    """How many threads to work with: a processor core each, or as many as ``OMP_NUM_THREADS`` allows numerical libraries."""
     allowed = os.environ.get("OMP_NUM_THREADS", "")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, int(allowed) if allowed.isdigit() else cores))
@@ -305,10 +305,10 @@ class _Scanner:
         if not batches:
             empty = np.empty(0, dtype=np.int64)
             return WordCounts(0, self.wordlist, empty, empty, empty)
-        if len(batches) < _WORTH_THREADS or _threads() == 1:
+        if len(batches) < _WORTH_THREADS or threads() == 1:
             return WordCounts.joined([self._batch(batch) for batch in batches])
         # Most of the work is numpy's and done outside Python's lock.
-        with ThreadPoolExecutor(_threads()) as pool:
+        with ThreadPoolExecutor(threads()) as pool:
             return WordCounts.joined(list(pool.map(self._batch, batches)))
 
     def _batch(self, texts: list[str]) -> WordCounts:

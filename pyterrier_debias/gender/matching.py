@@ -10,7 +10,6 @@ treated as one, of which as many are matched as there are.
 from __future__ import annotations
 
 import heapq
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.gender.counting import threads
 
 #: Which way nearest neighbours are looked for where a document may be matched more than once.
 DIRECTIONS = ("f2m", "m2f", "both")
@@ -403,7 +403,7 @@ def best_candidates(rows: np.ndarray, columns: np.ndarray, *, kept: int) -> Cand
     if len(work) == 1:
         parts = [_best_block(work[0], columns, padded, kept)]
     else:
-        with ThreadPoolExecutor(min(len(work), os.cpu_count() or 1)) as pool:
+        with ThreadPoolExecutor(min(len(work), threads())) as pool:
             parts = list(pool.map(lambda block: _best_block(block, columns, padded, kept), work))
     names = ("columns", "values", "lengths", "bounds")
     return Candidates(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

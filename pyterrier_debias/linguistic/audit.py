@@ -93,6 +93,21 @@ def room_complexity() -> pt.Transformer:
     return LinguisticComplexity(INDEX_SET)
 
 
+def measured_complexity(topics: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Topics with the complexity of their wording, taken from themselves where they have it.
+
+    Args:
+        topics: ``qid``, and ``query`` or ``complexity``.
+
+    Returns:
+        The topics with ``complexity``; and how it was measured, in words.
+    """
+    if COMPLEXITY in topics.columns:
+        return topics, "complexity as the topics have it"
+    how = f"complexity by LinguisticComplexity({INDEX_SET!r}), normalised over these queries"
+    return with_complexity(topics, room_complexity()), how
+
+
 def prepared_topics(topics: pd.DataFrame, qrels: pd.DataFrame) -> tuple[pd.DataFrame, list[str], str]:
     """Judged topics with their complexity and controls.
 
@@ -106,10 +121,7 @@ def prepared_topics(topics: pd.DataFrame, qrels: pd.DataFrame) -> tuple[pd.DataF
     """
     topics = with_string_ids(topics).drop_duplicates("qid")
     topics = topics[topics["qid"].isin(judged_qids(topics, qrels))]
-    how = "complexity as the topics have it"
-    if COMPLEXITY not in topics.columns:
-        topics = with_complexity(topics, room_complexity())
-        how = f"complexity by LinguisticComplexity({INDEX_SET!r}), normalised over these queries"
+    topics, how = measured_complexity(topics)
     topics = topics.assign(**{RELEVANT: log_relevant(topics, qrels)})
     if "query" in topics.columns:
         topics = topics.assign(**{LENGTH: query_length(topics["query"])})
@@ -186,7 +198,8 @@ class _Examined:
         added, reworded, unasked = {}, {}, {}
         for system in context.systems:
             if system.ranker is not None:
-                added[system.name] = cls._given_candidates(system, context, topics, controls)
+                own = values[values["name"] == system.name].set_index("qid")[_MAIN]
+                added[system.name] = cls._given_candidates(system, own, context, topics, controls)
             reason = _unasked_reason(system, context, topics)
             if reason is None:
                 reworded[system.name] = cls._reword(system, context, topics)
@@ -198,15 +211,13 @@ class _Examined:
 
     @staticmethod
     def _given_candidates(
-        system: System, context: Context, topics: pd.DataFrame, controls: list[str]
+        system: System, values: pd.Series, context: Context, topics: pd.DataFrame, controls: list[str]
     ) -> tuple[Slope, pd.Index]:
         # Permutations depend on the order of the queries.
         topics = topics.dropna(subset=[COMPLEXITY]).sort_values("qid")
-        before, after = (
-            per_query(results, context.qrels, [_MAIN], list(topics["qid"]))[_MAIN].to_numpy()
-            for results in (context.candidates(system), context.results(system))
-        )
-        found = ranker_slope(after, before, topics, controls, draws=_RESAMPLES, seed=context.seed)
+        given = per_query(context.candidates(system), context.qrels, [_MAIN], list(topics["qid"]))[_MAIN]
+        own, given = values.loc[topics["qid"]].to_numpy(), given.to_numpy()
+        found = ranker_slope(own, given, topics, controls, draws=_RESAMPLES, seed=context.seed)
         return found, pd.Index(topics["qid"], name="qid")
 
     @staticmethod

@@ -8,7 +8,7 @@ permutations. Means are of RR@10, as in the thesis.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -122,14 +122,33 @@ def answer_grade(dataset: Any, qrels: pd.DataFrame) -> int:
     return int(labels[labels > 0].min()) if (labels > 0).any() else 1
 
 
-def measure_name(grade: int) -> str:
-    """RR@10, with the grade where it is not 1."""
-    return graded("RR", grade)
+def measure_name(grade: int, measure: str = "RR") -> str:
+    """A measure down to rank 10, with the grade where it is not 1.
+
+    Example:
+        >>> measure_name(1), measure_name(2, "DCG")
+        ('RR@10', 'DCG(rel=2)@10')
+    """
+    return f"{measure}@10" if grade == 1 else f"{measure}(rel={grade})@10"
 
 
-def graded(name: str, grade: int) -> str:
-    """A measure down to rank 10, with the grade where it is not 1."""
-    return f"{name}@10" if grade == 1 else f"{name}(rel={grade})@10"
+def rank_bins(ranks: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Queries by the rank at which labellers first met an answer: at 1 to 3, 4 to 6, 7 or later.
+
+    Args:
+        ranks: Shape [n]; infinite for queries that were never answered.
+
+    Yields:
+        What a bin is called, and the mask [n] of its queries; bins that hold none are left out.
+
+    Example:
+        >>> [(label, own.tolist()) for label, own in rank_bins(np.array([1.0, 8.0, np.inf]))]
+        [('first met at 1 to 3', [True, False, False]), ('first met at 7 or later', [False, True, False])]
+    """
+    for first, last in BINS:
+        own = np.isfinite(ranks) & (ranks >= first) & (ranks <= (last or NEVER))
+        if own.any():
+            yield (f"first met at {first} to {last}" if last else f"first met at {first} or later"), own
 
 
 def shown_queries(context: Context, grade: int) -> tuple[pd.DataFrame, list[str]]:
@@ -276,16 +295,14 @@ class _Examined:
             f"over all {last.total}: {last.mean.estimate:.3f} times the share answered, {last.share:.3f}."
         )
         how = "mean over answered queries; Student's interval"
-        mean = _in_range(last.mean)
-        yield self._finding(name, self.measure, "answered", mean, text, convention=how), answered, values[answered]
+        yield self._finding(name, self.measure, "answered", last.mean.within(), text, convention=how), answered, values[answered]
         how = "mean over all queries shown to labellers, unanswered ones as 0; Student's interval"
         everyone, filled = np.ones(len(values), dtype=bool), np.where(answered, values, 0.0)
-        zero = _in_range(last.zero_filled)
-        yield self._finding(name, self.measure, "zero-filled", zero, text, convention=how), everyone, filled
+        yield self._finding(name, self.measure, "zero-filled", last.zero_filled.within(), text, convention=how), everyone, filled
 
     def _trend(self, name: str) -> Iterator[tuple[Finding, np.ndarray | None, np.ndarray | None]]:
         values, answered, seed = self.gains[name], self.answered, self.context.seed
-        gain = graded("DCG", self.grade)
+        gain = measure_name(self.grade, "DCG")
         measure = f"rho of {gain}"
         found = trend(values, self.ranks, draws=_DRAWS, seed=seed)
         how = "Spearman's rank correlation over answered queries; Bonett and Wright's interval; p by permutation"
@@ -322,19 +339,14 @@ class _Examined:
     def _groups(self, name: str) -> Iterator[tuple[Finding, np.ndarray | None, np.ndarray | None]]:
         values, ranks = self.values[name], self.ranks
         how = "strata that share no query; Student's interval, cut to [0, 1]; not tested"
-        rows = []
-        for first, last in BINS:
-            own = np.isfinite(ranks) & (ranks >= first) & (ranks <= (last or NEVER))
-            label = f"first met at {first} to {last}" if last else f"first met at {first} or later"
-            rows.append((label, own, _in_range(t_interval(values[own]))))
-        rows = [row for row in rows if row[1].any()]
+        rows = [(label, own, t_interval(values[own]).within()) for label, own in rank_bins(ranks)]
         text = f"{self.measure} is {', '.join(f'{found.estimate:.3f} ({label})' for label, _, found in rows)}."
         for label, own, found in rows:
             yield self._finding(name, self.measure, label, found, text, convention=how), own, values[own]
         for kind in self._kinds():
             own = self.answered & (self.topics["type"] == kind).to_numpy()
             if own.any():
-                found = _in_range(t_interval(values[own]))
+                found = t_interval(values[own]).within()
                 text = f"{self.measure} is {found.estimate:.3f} over the {found.n} answered queries of type {kind}."
                 yield self._finding(name, self.measure, f"answered, type {kind}", found, text, convention=how), own, values[own]
 
@@ -375,7 +387,3 @@ class _Examined:
             axes.set_xticks([*range(1, len(counts) + 1), len(counts) + 1.5], [*map(str, range(1, len(counts) + 1)), "never"])
             plots.label_axes(axes, x="rank at which labellers first met an answer", y="queries", n=len(self.topics))
 
-
-def _in_range(found: Interval) -> Interval:
-    """An interval of a mean reciprocal rank, which lies in [0, 1]."""
-    return replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0)) if found.n > 1 else found

@@ -131,7 +131,7 @@ def test_documents_of_one_name_and_two_texts_are_two():
 def test_as_many_threads_as_the_environment_allows(monkeypatch, allowed, threads):
     monkeypatch.setattr(counting.os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", allowed)
-    assert counting._threads() == threads
+    assert counting.threads() == threads
 
 
 def test_threads_change_nothing(monkeypatch):
@@ -140,7 +140,7 @@ def test_threads_change_nothing(monkeypatch):
     monkeypatch.setattr(counting, "_CHARACTERS", 200)
     found = []
     for threads in (1, 4):
-        monkeypatch.setattr(counting, "_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(counting, "threads", lambda threads=threads: threads)
         found.append(word_counts(texts, TRICKY))
     for name in ("rows", "words", "counts"):
         np.testing.assert_array_equal(getattr(found[0], name), getattr(found[1], name))
