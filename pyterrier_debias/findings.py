@@ -57,11 +57,15 @@ class Room:
             sentence, or None where it can.
         run: ``run(context)`` gives a :class:`RoomResult`. The context holds systems, dataset, topics, judgements, seed, and
             what rooms share (retrieval and scoring are done once).
+        contributions: ``contributions(context, result)`` gives what single documents, words or positions contribute to figures
+            of the room's result: frames as :func:`pyterrier_debias.contributions.parts_of_figure` makes them. None where the
+            room does not take its figures apart.
     """
 
     name: str
     needs: Callable[[Any, Any], str | None]
     run: Callable[[Any], RoomResult]
+    contributions: Callable[[Any, RoomResult], Sequence[pd.DataFrame]] | None = None
 
 
 @dataclass(frozen=True)

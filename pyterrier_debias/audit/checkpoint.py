@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias._version import __version__
-from pyterrier_debias.audit.contributions import CONTRIBUTION_COLUMNS, contributions_frame
+from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_frame
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.files import write_whole
@@ -182,7 +182,7 @@ class Checkpoint:
             room: Its name.
 
         Returns:
-            See :func:`pyterrier_debias.audit.contributions.contributions_of`.
+            See :func:`pyterrier_debias.contributions.contributions_of`.
         """
         try:
             content = json.loads(self._file(room, "contributions").read_text(encoding="utf-8"))

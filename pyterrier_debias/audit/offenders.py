@@ -78,7 +78,7 @@ def worst_items(contributions: pd.DataFrame, kind: str, n: int = 10) -> pd.DataF
     """The documents, words or positions that push each figure furthest in its own direction.
 
     Args:
-        contributions: What :func:`pyterrier_debias.audit.contributions.contributions_of` returned, in its order.
+        contributions: What :func:`pyterrier_debias.contributions.contributions_of` returned, in its order.
         kind: ``'document'``, ``'word'`` or ``'position'``.
         n: How many of each figure.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from pyterrier_debias.audit.contributions import CONTRIBUTION_COLUMNS, contributions_frame
+from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_frame
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.files import whole_folder, write_whole
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding
@@ -111,8 +111,8 @@ class AuditResult:
         Raises:
             InputError: For a kind that is not known, a bias or system that was not audited, or ``n`` below 1.
         """
-        from pyterrier_debias.audit.contributions import KINDS
         from pyterrier_debias.audit.offenders import worst_items, worst_queries
+        from pyterrier_debias.contributions import KINDS
 
         if n < 1:
             raise InputError(f"worst: n is {n}; it must be 1 or more")

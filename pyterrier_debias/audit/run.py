@@ -20,10 +20,10 @@ import pyterrier as pt
 
 from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint
 from pyterrier_debias.audit.comparing import against_baseline
-from pyterrier_debias.audit.contributions import CONTRIBUTION_COLUMNS, contributions_of
 from pyterrier_debias.audit.joined import ALL, JOINED, unjoined_reason
 from pyterrier_debias.audit.result import FAILED_COLUMNS, SKIPPED_COLUMNS, AuditResult
 from pyterrier_debias.collections.opening import open_dataset
+from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_of
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, findings_frame

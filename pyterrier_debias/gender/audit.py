@@ -18,9 +18,11 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.collections.base import provided
+from pyterrier_debias.contributions import KEPT, parts_of_figure, primary_finding
 from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
 from pyterrier_debias.frames import with_string_ids
+from pyterrier_debias.gender.contributions import order_parts
 from pyterrier_debias.gender.counting import count_words
 from pyterrier_debias.gender.documents import Texts
 from pyterrier_debias.gender.evaluator import ARaBEvaluator, union_background
@@ -97,7 +99,20 @@ def run(context: Context) -> RoomResult:
     return _run(GENDER, context)
 
 
-ROOM = Room(name=_BIAS, needs=needs, run=run)
+def contributions(context: Context, result: RoomResult) -> list[pd.DataFrame]:
+    """What documents and words contribute to the primary figures.
+
+    Args:
+        context: Systems, collection, topics and judgements.
+        result: What :func:`run` found.
+
+    Returns:
+        Two frames a system; see :func:`pyterrier_debias.contributions.contributions_of`.
+    """
+    return _contributions(GENDER, context, result)
+
+
+ROOM = Room(name=_BIAS, needs=needs, run=run, contributions=contributions)
 
 
 def word_list_room(wordlist: Any, name: str | None = None, *, contrast: str | tuple[str, str] | None = None) -> Room:
@@ -127,7 +142,7 @@ def word_list_room(wordlist: Any, name: str | None = None, *, contrast: str | tu
     words = WordList.of(wordlist)
     words.contrast(contrast)
     attribute = Attribute(name or words.name, words, contrast, None)
-    return Room(attribute.name, partial(_needs, attribute), partial(_run, attribute))
+    return Room(attribute.name, *(partial(part, attribute) for part in (_needs, _run, _contributions)))
 
 
 def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
@@ -201,6 +216,22 @@ def _run(attribute: Attribute, context: Context) -> RoomResult:
     if not context.systems:
         return RoomResult([], pd.DataFrame(columns=PER_QUERY_COLUMNS))
     return _Examined.of(attribute, context).result()
+
+
+def _contributions(attribute: Attribute, context: Context, result: RoomResult) -> list[pd.DataFrame]:
+    qids = set(neutral_qids(context.topics, attribute)) & set(judged_qids(context.topics, context.qrels))
+    texts, parts = Texts(context.dataset), []
+    for system in context.systems:
+        finding = primary_finding(result, system.name)
+        if finding is None:
+            continue
+        run = context.results(system)
+        run = run[run["qid"].isin(qids) & (run["rank"] < context.depth)]
+        cutoff = int(finding.measure.rpartition("@")[2])
+        documents, words, exact = order_parts(run, texts, cutoff, wordlist=attribute.wordlist, contrast=attribute.contrast)
+        parts.append(parts_of_figure("document", finding, documents, keep=KEPT))
+        parts.append(parts_of_figure("word", finding, words, exact=exact))
+    return parts
 
 
 @dataclass(frozen=True, eq=False)

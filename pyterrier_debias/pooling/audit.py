@@ -14,9 +14,11 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.collections.base import provided
+from pyterrier_debias.contributions import KEPT, parts_of_figure, primary_finding
 from pyterrier_debias.evaluation import judged_qids, per_query
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
 from pyterrier_debias.frames import ranked, with_string_ids
+from pyterrier_debias.pooling.contributions import unjudged_parts
 from pyterrier_debias.pooling.unjudged import ExpectedNDCG, infer_judgements, kendall_tau, strictly_ranked
 from pyterrier_debias.statistics import Interval, TestResult, bootstrap_interval, randomisation_test
 from pyterrier_debias.systems import Context, System
@@ -75,7 +77,30 @@ def run(context: Context) -> RoomResult:
     return _Examined.of(context).result()
 
 
-ROOM = Room(name=_BIAS, needs=needs, run=run)
+def contributions(context: Context, result: RoomResult) -> list[pd.DataFrame]:
+    """What unjudged documents contribute to the primary figures.
+
+    Args:
+        context: Systems, collection, topics and judgements.
+        result: What :func:`run` found.
+
+    Returns:
+        A frame a system; see :func:`pyterrier_debias.contributions.contributions_of`.
+    """
+    pool, parts = pools_run(context.dataset), []
+    if pool is None:
+        return parts
+    qids = judged_qids(context.topics, context.qrels)
+    for system in context.systems:
+        finding = primary_finding(result, system.name)
+        if finding is not None:
+            runs = {system.name: context.results(system), f"{pool[0]} (the pool)": pool[1]}
+            items = unjudged_parts(runs, context.qrels, qids, int(finding.measure.rpartition("@")[2]))
+            parts.append(parts_of_figure("document", finding, items, keep=KEPT))
+    return parts
+
+
+ROOM = Room(name=_BIAS, needs=needs, run=run, contributions=contributions)
 
 
 def pools_run(dataset: Any) -> tuple[str, pd.DataFrame] | None:

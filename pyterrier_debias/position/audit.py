@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pyterrier_debias.contributions import parts_of_figure, primary_finding
 from pyterrier_debias.evaluation import judged_qids, per_query
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
+from pyterrier_debias.position.contributions import answer_thirds, move_parts, third_parts
 from pyterrier_debias.position.outcome import SensitivityResult
 from pyterrier_debias.position.rotation import RotatePassages
 from pyterrier_debias.position.sensitivity import PositionSensitivity, reindexing_reason
@@ -58,7 +60,32 @@ def run(context: Context) -> RoomResult:
     )
 
 
-ROOM = Room(name=_BIAS, needs=needs, run=run)
+def contributions(context: Context, result: RoomResult) -> list[pd.DataFrame]:
+    """What moves of an answer, and places of answers, contribute to the figures that they sum to.
+
+    Args:
+        context: Systems, collection, topics and judgements.
+        result: What :func:`run` found.
+
+    Returns:
+        A frame for each figure that can be taken apart; see :func:`pyterrier_debias.contributions.contributions_of`.
+    """
+    parts, thirds = [], answer_thirds(context)
+    values = {key: own.set_index("qid")["value"] for key, own in result.per_query.groupby(["system", "measure", "group"])}
+    for system in context.systems:
+        for finding in result.findings:
+            if finding.system == system.name and finding.group == "end - start":
+                places = [values.get((finding.system, finding.measure, f"answer at the {p}")) for p in ("start", "middle", "end")]
+                if all(place is not None for place in places):
+                    parts.append(parts_of_figure("position", finding, move_parts(*places)))
+        finding = primary_finding(result, system.name)
+        own = None if finding is None else values.get((system.name, finding.measure, finding.group))
+        if thirds and own is not None:
+            parts.append(parts_of_figure("position", finding, third_parts(own, thirds)))
+    return parts
+
+
+ROOM = Room(name=_BIAS, needs=needs, run=run, contributions=contributions)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,24 +14,16 @@ from hypothesis import strategies as st
 
 from pyterrier_debias import ARaBEvaluator, AuditResult, InputError, PlantedCollection, PlantedRanker, WordList, audit
 from pyterrier_debias.audit import checkpoint, run
-from pyterrier_debias.audit.contributions import (
-    CONTRIBUTION_COLUMNS,
-    contributions_frame,
-    contributions_of,
-    move_parts,
-    order_parts,
-    order_weights,
-    parts_of_figure,
-    third_parts,
-    unjudged_parts,
-    word_parts,
-)
 from pyterrier_debias.audit.offenders import ITEM_COLUMNS
+from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_frame, contributions_of, parts_of_figure
 from pyterrier_debias.findings import Finding, RoomResult
 from pyterrier_debias.gender.arab import arab, magnitudes
 from pyterrier_debias.gender.audit import word_list_room
+from pyterrier_debias.gender.contributions import order_parts, order_weights, word_parts
 from pyterrier_debias.gender.counting import word_counts
 from pyterrier_debias.gender.documents import Texts
+from pyterrier_debias.pooling.contributions import unjudged_parts
+from pyterrier_debias.position.contributions import move_parts, third_parts
 from tests.audit import worlds
 
 TEXTS = {
