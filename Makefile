@@ -10,11 +10,10 @@ OUT ?= quickstart-results
 
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: quickstart test lint docs benchmark clean
+.PHONY: quickstart test lint docs clean
 
 quickstart: $(VENV)/.demo
-	rm -rf $(OUT)
-	$(VENV)/bin/pyterrier-debias audit --draws 2 --out $(OUT)
+	$(VENV)/bin/pyterrier-debias audit --draws 2 --out $(OUT) --overwrite
 
 test: $(VENV)/.test lint
 	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup
@@ -40,4 +39,4 @@ $(VENV)/.test: $(VENV)/.python setup.cfg pyproject.toml constraints.txt
 	touch $@ $(VENV)/.demo
 
 clean:
-	rm -rf $(VENV) build *.egg-info docs/_build docs/api docs/pages $(OUT)
+	rm -rf $(VENV) build *.egg-info docs/_build docs/api docs/pages
