@@ -225,13 +225,13 @@ def check(
       bias = "position"
       measure = "PSI"
       group = "answers placed"
-      system = "BM25 >> all-MiniLM-L6-v2"      # without it: every system
+      system = "BM25 >> all-MiniLM-L6-v2"      # without it: every system, also those that cannot be examined
       at_most = 0.2                            # the upper end of its interval may not be above
 
     \b
     Exit codes:
       0   every budget is kept
-      1   a budget is crossed, or the room that it speaks of broke off
+      1   a budget is crossed, the room that it speaks of broke off, or one of its systems could not be examined
       2   the input is at fault: unknown keys, figures that the audit does not have
     """
     with _one_line_errors():

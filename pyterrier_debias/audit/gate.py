@@ -11,11 +11,14 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyterrier_debias.audit.request import Request
 from pyterrier_debias.audit.result import RESULT_FILE, AuditResult
 from pyterrier_debias.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _BOUNDS = ("interval", "value")
 _KEYS = ("bias", "measure", "group", "system", "at_most", "at_least", "bound")
@@ -29,7 +32,7 @@ class Budget:
         bias: The room.
         measure: Of these figures only; None and no ``group`` means the primary ones.
         group: Of these only.
-        system: Of this system only; None means every system.
+        system: Of this system only; None means every system, so that one that could not be examined crosses the budget.
         at_most: What the upper end of the interval may not exceed.
         at_least: What the lower end of the interval may not fall below.
         bound: ``'interval'``; or ``'value'``, for figures that have no interval: then the figure itself is compared.
@@ -171,8 +174,8 @@ def check_budgets(result: AuditResult, budgets: Sequence[Budget]) -> list[Verdic
         budgets: The budgets.
 
     Returns:
-        One verdict a figure and limit, in the order of budgets and figures. A room that broke off crosses its budget: nothing is
-        shown.
+        One verdict a figure and limit, in the order of budgets and figures. A room that broke off crosses its budget, and so does
+        each system that it could not examine, or has no primary figure of, where the budget is of every system: nothing is shown.
 
     Raises:
         InputError: For a budget whose bias, system or figure the audit does not have; the message names what there is.
@@ -202,7 +205,22 @@ def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
         rows = rows[rows["primary"].astype(bool)]
         if rows.empty:
             raise InputError(f"the audit has no primary figure of {budget.name}; name a measure and a group")
-    return [verdict for row in rows.to_dict("records") for verdict in _verdicts(row, budget)]
+    return [verdict for row in rows.to_dict("records") for verdict in _verdicts(row, budget)] + _unshown(result, budget, rows)
+
+
+def _unshown(result: AuditResult, budget: Budget, rows: pd.DataFrame) -> list[Verdict]:
+    """The systems that a budget of every system speaks of and the audit does not."""
+    if budget.system is not None:
+        return []
+    reasons = {
+        s["system"]: f"{s['system']} was not examined ({s['reason']})"
+        for s in result.skipped[result.skipped["bias"] == budget.bias].to_dict("records")
+    }
+    if budget.measure is None and budget.group is None:
+        there = [name for name in result.settings["systems"] if name not in set(rows["system"])]
+        reasons = {name: f"the audit has none of {name}" for name in there} | reasons
+    remedy = "name the systems that the budget is meant for with system ="
+    return [Verdict(True, f"{budget.name}: {reason}, so that nothing is shown of it; {remedy}") for reason in reasons.values()]
 
 
 def _absent(result: AuditResult, budget: Budget, name: str, wanted: str, there: list[str]) -> str:

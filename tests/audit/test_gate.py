@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from typer.testing import CliRunner
 
@@ -76,6 +78,30 @@ def test_what_has_no_interval_is_not_shown_to_keep_a_budget(result):
 def test_a_room_that_broke_off_keeps_the_gate_shut(result):
     (verdict,) = check_budgets(result, [Budget("broken", at_most=9.0)])
     assert verdict.crossed and "the room fell down" in verdict.text
+
+
+def test_a_system_that_could_not_be_examined_keeps_a_budget_of_every_system_shut(result):
+    # picky examines rankers only: of BM25 it shows nothing, and a budget of every system speaks of BM25 too.
+    kept, missing = check_budgets(result, [Budget("picky", at_least=-1.0)])
+    assert not kept.crossed and missing.crossed
+    assert missing.text == (
+        "picky: primary figure: BM25 was not examined (it has no ranker to probe), so that nothing is shown of it; "
+        "name the systems that the budget is meant for with system ="
+    )
+    (named,) = check_budgets(result, [Budget("picky", system="longest", at_least=-1.0)])
+    assert not named.crossed
+    (_, figure) = check_budgets(result, [Budget("picky", "RR@10", "original", at_least=0.5, bound="value")])
+    assert figure.crossed
+
+
+def test_a_system_without_a_primary_figure_keeps_the_gate_shut(result):
+    f = result.findings
+    fewer = replace(result, findings=f[~((f["system"] == "BM25") & f["primary"])])
+    (kept, missing) = check_budgets(fewer, [Budget("order", at_least=-1.0)])
+    assert not kept.crossed and missing.crossed and "order: primary figure: the audit has none of BM25" in missing.text
+    # A group that some systems have by nature, such as a comparison with a baseline, is asked of those that have it.
+    (only,) = check_budgets(fewer, [Budget("order", group=GROUP, at_least=-1.0)])
+    assert not only.crossed
 
 
 @pytest.mark.parametrize(
