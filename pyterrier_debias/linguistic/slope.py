@@ -21,6 +21,21 @@ from pyterrier_debias.statistics import Interval
 
 #: What is smaller than this share of what it was before the controls were taken out is taken for 0.
 _NOTHING = 1e-10
+#: Values of permuted queries that are held in memory at once, at most: 32 MB in double precision.
+CELLS = 4_000_000
+
+
+def at_once(block: int, n: int) -> int:
+    """How many permutations of n values are drawn at once, so that memory does not grow with n.
+
+    Args:
+        block: How many are asked for.
+        n: Values of each.
+
+    Returns:
+        At least 1.
+    """
+    return max(1, min(block, CELLS // max(n, 1)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +105,7 @@ def partial_slope(
         level: Coverage of intervals.
         draws: How many permutations.
         seed: Seed of the permutations.
-        block: Permutations held in memory at once.
+        block: Permutations held in memory at once, at most; fewer of many queries (:data:`CELLS`).
 
     Returns:
         The slope. All figures are NaN where complexity does not vary once the controls are given, or where fewer than two queries
@@ -145,6 +160,7 @@ def partial_slope(
     generator = np.random.default_rng(seed)
     places = [np.flatnonzero(codes == stratum) for codes in [_codes(strata, n)] for stratum in range(codes.max() + 1)]
     extreme, floor = 0, 0.0
+    block = at_once(block, n)
     for start in range(0, draws, block):
         permuted = np.repeat(left[None], min(block, draws - start), axis=0)
         for place in places:
@@ -191,7 +207,7 @@ def within_slope(
         level: Coverage of the interval.
         draws: How many permutations.
         seed: Their seed.
-        block: Permutations held in memory at once.
+        block: Permutations held in memory at once, at most; fewer of many queries (:data:`CELLS`).
 
     Returns:
         The slope; ``sd`` is the standard deviation of the first wording's complexity, ``share`` that of the variance within
@@ -237,6 +253,7 @@ def within_slope(
     slope, error, t = float(slopes[0]), float(errors[0]), float(ratio(slopes, errors)[0])
     generator = np.random.default_rng(seed)
     extreme, floor = 0, 0.0
+    block = at_once(block, left.size)
     for start in range(0, draws, block):
         permuted = generator.permuted(np.repeat(left[None], min(block, draws - start), axis=0), axis=2)
         null, null_errors, null_shares = fitted(permuted)

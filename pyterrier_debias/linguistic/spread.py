@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.linguistic.slope import at_once
 from pyterrier_debias.statistics import Interval
 
 #: Statistics of the values of queries.
@@ -278,7 +279,7 @@ def permutation_tests(
         level: Coverage of the interval.
         draws: How many permutations.
         seed: Their seed.
-        block: Permutations held in memory at once.
+        block: Permutations held in memory at once, at most; fewer of many queries.
 
     Returns:
         The statistics and p values.
@@ -316,6 +317,7 @@ def permutation_tests(
     generator = np.random.default_rng(seed)
     extreme, floor = np.zeros(3), 0.0
     tolerance = 1e-9 * np.maximum(np.abs(observed), 1.0)
+    block = at_once(block, n)
     for start in range(0, draws if n else 0, block):
         order = np.repeat(np.arange(n)[None], min(block, draws - start), axis=0)
         for place in places:
@@ -407,6 +409,8 @@ def smooth(
     curve = lines(np.ones((1, n)))[0]
     if not draws:
         return np.stack([curve, np.full_like(curve, np.nan), np.full_like(curve, np.nan)])
-    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws).astype(float)
-    low, high = np.nanquantile(lines(drawn), [(1 - level) / 2, (1 + level) / 2], axis=0)
+    generator, block = np.random.default_rng(seed), at_once(draws, n)
+    sizes = (min(block, draws - start) for start in range(0, draws, block))
+    drawn = [lines(generator.multinomial(n, np.full(n, 1 / n), size=size).astype(float)) for size in sizes]
+    low, high = np.nanquantile(np.concatenate(drawn), [(1 - level) / 2, (1 + level) / 2], axis=0)
     return np.stack([curve, low, high])

@@ -302,7 +302,8 @@ def vocd(words: Sequence[str], rng: np.random.Generator) -> float:
     """D: the parameter of the curve TTR(n) = (D/n)(sqrt(1 + 2n/D) - 1) that fits the TTR of random samples best.
 
     For each n from 35 to 50, the mean TTR of 100 samples of n words, drawn without replacement; D by least squares; the mean of
-    three such runs (Malvern et al. 2004).
+    three such runs (Malvern et al. 2004). The samples cost 4,800 random numbers a word: some .05 s of one core for a text of 300
+    words, .2 s for 2,000; :func:`hdd` measures much the same exactly, in no time.
 
     Args:
         words: The words of one text.
@@ -316,10 +317,11 @@ def vocd(words: Sequence[str], rng: np.random.Generator) -> float:
     ids = np.unique(np.asarray(words), return_inverse=True)[1]
     fits = []
     for _ in range(_VOCD_RUNS):
-        order = np.argsort(rng.random((len(_VOCD_SIZES), _VOCD_SAMPLES, len(ids))), axis=-1)
         curve = []
-        for size, orders in zip(_VOCD_SIZES, order):
-            drawn = np.sort(ids[orders[:, :size]], axis=1)
+        for size in _VOCD_SIZES:
+            # A sample is the words with the smallest of random numbers; all of them in order would cost more and say no more.
+            smallest = np.argpartition(rng.random((_VOCD_SAMPLES, len(ids))), size - 1, axis=1)[:, :size]
+            drawn = np.sort(ids[smallest], axis=1)
             curve.append(1 / size + np.mean(np.diff(drawn, axis=1) != 0) * (size - 1) / size)
         fits.append(fit_d(np.asarray(_VOCD_SIZES), np.asarray(curve)))
     return float(np.mean(fits))

@@ -1,5 +1,6 @@
 """The slope on complexity: against statsmodels, enumeration, and worlds in which the truth is known."""
 
+import tracemalloc
 from itertools import permutations
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import statsmodels.api as sm
 
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.linguistic import slope
 from pyterrier_debias.linguistic.slope import design, partial_slope, within_slope
 from pyterrier_debias.statistics import binomial_interval
 
@@ -140,6 +142,22 @@ def test_columns_that_say_the_same_twice():
 def test_blocks_do_not_matter():
     y, x, z = a_world(30)
     assert partial_slope(y, x, z, draws=100, block=7).p == pytest.approx(partial_slope(y, x, z, draws=100, block=100).p, abs=0.1)
+
+
+def test_many_queries_are_permuted_a_few_at_a_time(monkeypatch):
+    """At most so many cells are held in memory, and p is the same."""
+    y, x, z = a_world(300)
+    usual = partial_slope(y, x, z, draws=600)
+    tables = wordings(100, 3)
+    within = within_slope(*tables, draws=600)
+    monkeypatch.setattr(slope, "CELLS", 3_000)
+    tracemalloc.start()
+    assert partial_slope(y, x, z, draws=600).p == usual.p
+    assert within_slope(*tables, draws=600).p == within.p
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 500 * 300 * 8  # what one block of 500 permutations takes
+    assert slope.at_once(500, 1_000_000) == 1  # never none
 
 
 def test_design():

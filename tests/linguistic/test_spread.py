@@ -1,5 +1,6 @@
 """Spread and tests of arrays: against the paper's figures, scipy, statsmodels and enumeration."""
 
+import tracemalloc
 from itertools import permutations
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.linguistic import slope
 from pyterrier_debias.linguistic.spread import (
     AVERAGES,
     STATISTICS,
@@ -185,6 +187,21 @@ def test_p_values_are_those_of_all_permutations(strata):
     found = permutation_tests(y, x, bins, strata=strata, draws=9_999)
     assert (found.rho_p, found.kruskal_p, found.gap_p) == pytest.approx(tuple(exact), abs=0.02)
     assert found.gap_floor == pytest.approx(null[:, 2].mean(), abs=0.01)
+
+
+def test_many_queries_are_permuted_a_few_at_a_time(monkeypatch):
+    y, x = a_sample(400)
+    bins = bin_numbers(x, inner_edges(x, "tertile"))
+    usual, band = permutation_tests(y, x, bins, draws=600), smooth(y, x, np.array([0.0]), draws=600)
+    monkeypatch.setattr(slope, "CELLS", 4_000)
+    tracemalloc.start()
+    found = permutation_tests(y, x, bins, draws=600)
+    assert (found.rho_p, found.kruskal_p, found.gap_p) == (usual.rho_p, usual.kruskal_p, usual.gap_p)
+    assert found.gap_floor == pytest.approx(usual.gap_floor)
+    assert smooth(y, x, np.array([0.0]), draws=600) == pytest.approx(band)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 500 * 400 * 8
 
 
 def test_nothing_to_test():

@@ -1,6 +1,7 @@
 """Lexical indices: worked examples, published formulas, exact expectations, properties."""
 
 import math
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -215,6 +216,23 @@ def test_vocd_samples_what_can_be_computed_exactly():
     found = [vocd(words, np.random.default_rng(seed)) for seed in range(4)]
     assert np.mean(found) == pytest.approx(exact, rel=0.02)
     assert np.std(found) < 0.05 * exact
+
+
+def test_vocd_draws_the_words_with_the_smallest_numbers():
+    """By sorting all of them; a long text is no matter of memory."""
+    words = zipf_text(200)
+    ids, generator = np.unique(words, return_inverse=True)[1], np.random.default_rng(3)
+    fits = []
+    for _ in range(3):
+        order = np.argsort(generator.random((16, 100, 200)), axis=-1)
+        curve = [np.mean([len(set(ids[row[:n]])) / n for row in rows]) for n, rows in zip(range(35, 51), order)]
+        fits.append(fit_d(np.arange(35, 51), np.array(curve)))
+    assert vocd(words, np.random.default_rng(3)) == pytest.approx(np.mean(fits), rel=1e-12)
+    tracemalloc.start()
+    vocd(zipf_text(2000), np.random.default_rng(0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 * 8 * 100 * 2000  # numbers of the samples of one size, not of all sixteen
 
 
 def test_vocd_is_undefined_for_short_texts_and_where_nothing_is_repeated():
