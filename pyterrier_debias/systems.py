@@ -17,6 +17,13 @@ from pyterrier_debias.stage import chain, flatten
 #: Makes a retriever over documents (dictionaries with ``docno`` and ``text``).
 Indexer = Callable[[Iterable[dict[str, Any]]], pt.Transformer]
 
+_TOPICS = ["qid", "query"]
+_RESULTS = [*_TOPICS, "docno", "score", "rank", "text"]
+
+
+class BrokenSystemError(RuntimeError):
+    """Raised where a part of a system that is examined raised something: the cause is what it raised."""
+
 
 @dataclass(frozen=True, eq=False)
 class System:
@@ -63,10 +70,10 @@ class System:
                 f"system {name!r} is a {type(pipeline).__name__}; give a PyTerrier pipeline, a result frame or a ranker"
             )
         stages = flatten(pipeline)
-        columns: list[str] | None = ["qid", "query"]
+        columns = _TOPICS
         for position, stage in enumerate(stages):
             outputs = pt.inspect.transformer_outputs(stage, columns, strict=False)
-            if outputs is None and position == 0 and _needs_candidates(stage):
+            if position == 0 and _needs_candidates(stage, outputs):
                 return cls._ranker_alone(name, pipeline, dataset, indexer)
             if outputs is None:
                 break
@@ -89,9 +96,17 @@ class System:
         return cls(name, pt.Transformer.from_df(run) >> dataset.text_loader(), ranker, indexer)
 
 
-def _needs_candidates(stage: pt.Transformer) -> bool:
-    """Whether every kind of input that a stage accepts has documents in it."""
+def _needs_candidates(stage: pt.Transformer, outputs: list[str] | None) -> bool:
+    """Whether a stage must be given documents, by what it says and by what it makes of empty frames.
+
+    One that refuses topics needs documents where every kind of input that it accepts has them. One that takes anything, such as
+    ``pt.apply.doc_score``, gives topics a score and no document. A retriever that passes empty frames through does neither.
+    """
+    if outputs is not None:
+        return "score" in outputs and "docno" not in outputs
     inputs = pt.inspect.transformer_inputs(stage, strict=False)
+    if inputs is None:  # it neither validates nor takes a frame without texts
+        return pt.inspect.transformer_outputs(stage, _RESULTS, strict=False) is not None
     return bool(inputs) and all("docno" in columns for columns in inputs)
 
 
@@ -114,7 +129,9 @@ def takes_topics(pipeline: Any, dataset: Any, stage: Any) -> bool:
         raise InputError(f"{stage_name(stage)}: the pipeline is a {kind}; give a ranker, a pipeline or a System")
     if isinstance(pipeline, System) or dataset is not None:
         return True
-    return pt.inspect.transformer_outputs(flatten(pipeline)[0], ["qid", "query"], strict=False) is not None
+    first = flatten(pipeline)[0]
+    outputs = pt.inspect.transformer_outputs(first, _TOPICS, strict=False)
+    return outputs is not None and not _needs_candidates(first, outputs)
 
 
 def probed_system(pipeline: Any, dataset: Any, stage: Any) -> System:
@@ -162,7 +179,7 @@ def check_run(run: pd.DataFrame, name: str) -> pd.DataFrame:
 
 @dataclass(eq=False)
 class Context:
-    """What the rooms of one audit share: retrieval and scoring run once, whoever asks first.
+    """What the rooms of one audit share: retrieval and scoring run once, whoever asks first, also where they raise.
 
     Attributes:
         systems: What is examined.
@@ -185,6 +202,7 @@ class Context:
     verbose: bool = False
     _retrieved: list[tuple[pt.Transformer, pd.DataFrame]] = field(default_factory=list, repr=False)
     _ranked: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+    _raised: dict[str, Exception] = field(default_factory=dict, repr=False)
 
     def candidates(self, system: System) -> pd.DataFrame:
         """The system's candidates, cut to ``depth`` where a ranker follows; computed once for equal retrievers.
@@ -197,10 +215,11 @@ class Context:
 
         Raises:
             InputError: Where nothing is retrieved, a pair is repeated, a score is NaN, or no qid is judged.
+            BrokenSystemError: Where the retriever raised.
         """
         frame = next((known for stage, known in self._retrieved if stage == system.candidates), None)
         if frame is None:
-            frame = ranked(check_run(system.candidates(self.topics), system.name), f"run {system.name!r}")
+            frame = ranked(check_run(self._asked(system, system.candidates, self.topics), system.name), f"run {system.name!r}")
             check_overlap(frame, self.qrels, f"run {system.name!r}")
             self._retrieved.append((system.candidates, frame))
         if system.ranker is not None:
@@ -215,10 +234,27 @@ class Context:
 
         Returns:
             Result frame sorted by rank.
+
+        Raises:
+            InputError: See :meth:`candidates`.
+            BrokenSystemError: Where the retriever or the ranker raised.
         """
         if system.name not in self._ranked:
             frame = self.candidates(system)
             if system.ranker is not None:
-                frame = ranked(check_run(system.ranker(frame), system.name), f"ranker of {system.name!r}")
+                frame = ranked(check_run(self._asked(system, system.ranker, frame), system.name), f"ranker of {system.name!r}")
             self._ranked[system.name] = frame
         return self._ranked[system.name]
+
+    def _asked(self, system: System, stage: pt.Transformer, inp: pd.DataFrame) -> pd.DataFrame:
+        """What a part of a system makes of a frame. A system that has raised is not asked again."""
+        if system.name not in self._raised:
+            try:
+                return stage(inp)
+            except (InputError, pt.validate.InputValidationError):
+                raise
+            except Exception as error:
+                self._raised[system.name] = error
+        error = self._raised[system.name]
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        raise BrokenSystemError(f"system {system.name!r} raised {told}") from error

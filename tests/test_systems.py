@@ -1,11 +1,13 @@
 """Systems are taken apart where text is known; what rooms share runs once."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pyterrier as pt
 import pytest
 
 from pyterrier_debias import Collection, InputError
-from pyterrier_debias.systems import Context, System
+from pyterrier_debias.systems import Context, System, BrokenSystemError, takes_topics
 
 CORPUS = pd.DataFrame({"docno": ["d1", "d2", "d3"], "text": ["one", "two words", "now three words"]})
 TOPICS = pd.DataFrame({"qid": ["q1", "q2"], "query": ["first", "second"]})
@@ -55,6 +57,32 @@ def test_a_ranker_alone_gets_the_run_of_the_collection():
     assert system.candidates(TOPICS)["docno"].tolist() == ["d1", "d2", "d3"]
 
 
+class Unchecked(pt.Transformer):
+    """A ranker as users write them: it validates nothing, so that topics end in a KeyError."""
+
+    def transform(self, inp):
+        return pt.model.add_ranks(inp.assign(score=inp["text"].str.len().astype(float)))
+
+
+@pytest.mark.parametrize(
+    "ranker",
+    [pt.apply.doc_score(lambda row: len(row["text"])), pt.apply.doc_score(lambda row: 1.0) >> pt.RankCutoff(2), Unchecked()],
+    ids=["doc_score", "doc_score % 2", "unchecked"],
+)
+def test_a_ranker_that_validates_nothing_is_a_ranker_alone(ranker):
+    system = System.of("s", ranker, dataset=TOY)
+    assert system.ranker is ranker
+    assert system.candidates(TOPICS)["text"].tolist() == ["one", "two words", "now three words"]
+    assert not takes_topics(ranker, None, "probe")
+
+
+@pytest.mark.parametrize("kind", [pt.apply.generic, pt.apply.by_query])
+def test_a_retriever_that_shows_nothing_of_itself_is_no_ranker(kind):
+    search = kind(lambda topics: topics.merge(RUN, on="qid"))
+    assert System.of("s", search, dataset=TOY).ranker is None
+    assert System.of("s", search >> TOY.text_loader(), dataset=TOY).candidates(TOPICS)["docno"].tolist() == ["d1", "d2", "d3"]
+
+
 def test_a_ranker_alone_without_a_run_is_an_error():
     bare = Collection("bare", corpus=CORPUS, topics={"test": TOPICS}, qrels={"test": QRELS})
     with pytest.raises(InputError, match="put a retriever and a text loader before it"):
@@ -92,6 +120,27 @@ def test_depth_cuts_what_a_ranker_sees_and_not_what_a_retriever_returns():
     assert shallow.results(system)["docno"].tolist() == ["d1", "d3"]
     alone = System("b", retriever())
     assert len(Context([alone], TOY, TOPICS, QRELS, depth=1).results(alone)) == 3
+
+
+def test_a_system_that_raises_runs_once_and_is_named_each_time():
+    calls = []
+
+    def broken(row):
+        calls.append(row["docno"])
+        raise ZeroDivisionError("no  luck")
+
+    first = retriever() >> TOY.text_loader()
+    a, b, c = System("a", first, pt.apply.doc_score(broken)), System("b", first, Length()), System("c", pt.apply.generic(broken))
+    shared = context(a, b, c)
+    for again in (shared, replace(shared, systems=[a])):
+        with pytest.raises(BrokenSystemError, match=r"^system 'a' raised ZeroDivisionError: no luck$") as caught:
+            again.results(a)
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert calls == ["d1"]
+    assert len(shared.results(b)) == 3
+    for _ in range(2):
+        with pytest.raises(BrokenSystemError, match="system 'c' raised KeyError"):
+            shared.candidates(c)
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def _perform(request: Request) -> AuditResult:
 def _report_defects(result: AuditResult) -> None:
     """Where a room broke off: the traceback, and exit code 1."""
     if len(result.failed):
-        for trace in result.failed["traceback"]:
+        for trace in dict.fromkeys(result.failed["traceback"]):
             sys.stderr.write(trace)
         raise typer.Exit(1)
 

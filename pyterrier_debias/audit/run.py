@@ -29,7 +29,7 @@ from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, findings_frame
 from pyterrier_debias.frames import check_overlap, check_text, with_string_ids
 from pyterrier_debias.stage import flatten
-from pyterrier_debias.systems import Context, System
+from pyterrier_debias.systems import Context, System, BrokenSystemError
 
 #: The rooms in the order of reports: name to the module that exports ``ROOM``.
 ROOMS = {
@@ -265,6 +265,9 @@ def _told(name: str, failed: list[dict[str, str]]) -> Iterator[None]:
             f"{name}: {' '.join(str(error.args[0]).split())} Put a stage before it that adds {lacks}; "
             f"a text loader adds 'text'"
         ) from error
+    except BrokenSystemError as error:
+        trace = "".join(traceback.format_exception(error.__cause__))
+        failed.append({"bias": name, "error": str(error), "traceback": trace})
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
         failed.append({"bias": name, "error": message, "traceback": traceback.format_exc()})

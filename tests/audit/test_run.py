@@ -72,6 +72,26 @@ def test_a_room_that_breaks_is_reported_and_the_others_finish(dataset):
     assert set(result.findings["bias"]) == {"order"}
 
 
+def test_a_ranker_that_raises_runs_once_and_is_named_in_every_room(dataset):
+    calls = []
+
+    def broken(row):
+        calls.append(row["docno"])
+        raise ValueError("the index\nis gone")
+
+    first = pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader()
+    result = audit({"mine": first >> pt.apply.doc_score(broken)}, dataset, rooms=[ORDER, PICKY])
+    assert len(calls) == 1
+    assert result.failed["error"].tolist() == ["system 'mine' raised ValueError: the index is gone"] * 2
+    (trace,) = set(result.failed["traceback"])
+    assert trace.rstrip().endswith("ValueError: the index\nis gone") and "in broken" in trace and "systems.py" in trace
+
+
+def test_a_scoring_function_alone_reranks_the_collections_run(dataset):
+    result = audit({"length": pt.apply.doc_score(lambda row: len(row["text"]))}, dataset, rooms=[ORDER, PICKY])
+    assert result.failed.empty and set(result.findings["bias"]) == {"order", "picky"}
+
+
 def test_input_errors_reach_the_user(dataset):
     def run(context):
         raise InputError("ranker: column 'text' is missing at row 3")
