@@ -7,7 +7,7 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import Collection, InputError
-from pyterrier_debias.systems import Context, System, BrokenSystemError, takes_topics
+from pyterrier_debias.systems import BrokenSystemError, Context, System, takes_topics
 
 CORPUS = pd.DataFrame({"docno": ["d1", "d2", "d3"], "text": ["one", "two words", "now three words"]})
 TOPICS = pd.DataFrame({"qid": ["q1", "q2"], "query": ["first", "second"]})

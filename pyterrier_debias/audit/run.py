@@ -29,7 +29,7 @@ from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, findings_frame
 from pyterrier_debias.frames import check_overlap, check_text, with_string_ids
 from pyterrier_debias.stage import flatten
-from pyterrier_debias.systems import Context, System, BrokenSystemError
+from pyterrier_debias.systems import BrokenSystemError, Context, System
 
 #: The rooms in the order of reports: name to the module that exports ``ROOM``.
 ROOMS = {
