@@ -237,7 +237,8 @@ class Ranker(Fittable, Stage):
     number of threads may score with one ranker.
 
     Args:
-        model: A hub name, a folder, another ranker of the same class (whose weights are copied), or an :class:`InMemory` model.
+        model: A hub name, a folder, another ranker of the same class (whose weights are copied as they are now), or an
+            :class:`InMemory` model, which is used as it is.
         max_length: Longest input in tokens; None for all that the model can read. What is cut is logged.
         device: Where to compute; None picks CUDA, then MPS, then the processor.
         dtype: ``'float32'``, or ``'bfloat16'`` or ``'float16'``, which are faster and move scores by about 1e-3 relative: stay
@@ -326,6 +327,18 @@ class Ranker(Fittable, Stage):
     @abstractmethod
     def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
         """Score what :meth:`tokenise` returned, under autograd where the caller asks for it: shape [n] (scorer protocol)."""
+
+    @property
+    def model(self) -> Any:
+        """Where the weights come from. A ranker is copied when it is assigned, so that later training of it changes nothing here."""
+        return self._model
+
+    @model.setter
+    def model(self, model: Any) -> None:
+        if isinstance(model, Ranker):
+            # Options of a training may hold whole frames, and are never changed.
+            model = copy.deepcopy(model, {id(model.training): model.training})
+        self._model = model
 
     # Scoring
 
@@ -516,7 +529,7 @@ class Ranker(Fittable, Stage):
             # Weights that were made in inference mode could never be trained.
             with torch.inference_mode(False):
                 if isinstance(self.model, Ranker):
-                    module, tokenizer = copy.deepcopy(self.model.module), self.model.tokenizer
+                    module, tokenizer = self.model._give()
                 elif isinstance(self.model, InMemory):
                     module, tokenizer = self.model.module, self.model.tokenizer
                 else:
@@ -525,6 +538,15 @@ class Ranker(Fittable, Stage):
                 module = module.to(device=self.torch_device, dtype=self.torch_dtype).eval()
             self._loaded = _Loaded(module, tokenizer, source, fingerprint, _versions(module))
             return self._loaded
+
+    def _give(self) -> tuple[Any, Any]:
+        """Weights for the ranker that holds this copy: the copy's own where it can load them again, else a further copy."""
+        with self._lock:
+            module, tokenizer = self.module, self.tokenizer
+            if self._trained() or isinstance(self.model, InMemory):
+                return copy.deepcopy(module), tokenizer
+            self._loaded = None
+            return module, tokenizer
 
     def _trained(self) -> bool:
         """Whether the weights in memory differ from those that were loaded."""

@@ -17,7 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias import CrossEncoder, InputError
+from pyterrier_debias import CrossEncoder, InputError, Training
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.training.scorer import Scorer
 from tests.contract import CHECKS, Case
@@ -279,6 +279,66 @@ def test_training_is_kept_by_pickle_copy_save_and_further_rankers(tiny, tmp_path
     with pytest.raises(InputError, match="after training"):
         ranker.seed = 3
         ranker.score(queries, docs)
+
+
+def test_a_ranker_made_from_another_is_a_copy_of_what_it_was_then(tiny):
+    first = CrossEncoder(tiny(), training=Training(seed=3))
+    before = CrossEncoder(first)
+    assert before == first
+    queries, docs = pairs(5)
+    expected = CrossEncoder(tiny()).score(queries, docs)
+    train_a_little(first)
+    assert before != first
+    for other in (pickle.loads(pickle.dumps(before)), copy.deepcopy(before), before):
+        assert other == CrossEncoder(tiny())
+        assert same(other.score(queries, docs), expected)
+    after, trained = CrossEncoder(first), first.score(queries, docs)
+    assert after == first
+    train_a_little(first, seed=1)
+    train_a_little(before)
+    assert after != first
+    for other in (pickle.loads(pickle.dumps(after)), after):
+        assert same(other.score(queries, docs), trained)
+    assert len(pickle.dumps(CrossEncoder(CrossEncoder(tiny())))) < 4000
+
+
+def test_a_copy_takes_no_more_memory_than_its_weights(tiny):
+    """What was loaded for a copy is the copy's own; the ranker inside it holds weights only where they cannot be loaded again."""
+    copied = CrossEncoder(CrossEncoder(tiny())).warm_up()
+    assert copied.model._loaded is None
+    copied.dtype = "bfloat16"
+    assert next(copied.module.parameters()).dtype == torch.bfloat16
+    copied.dtype = "float32"
+    queries, docs = pairs(5)
+    assert same(copied.score(queries, docs), CrossEncoder(tiny()).score(queries, docs))
+
+
+def test_a_copy_of_a_model_in_memory_does_not_learn_with_it(tiny):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    there = InMemory(AutoModelForSequenceClassification.from_pretrained(tiny()), AutoTokenizer.from_pretrained(tiny()))
+    first = CrossEncoder(there)
+    before, queries = CrossEncoder(first), pairs(5)
+    expected = first.score(*queries)
+    train_a_little(first)
+    assert before != first
+    assert same(before.score(*queries), expected)
+
+
+def test_a_copy_keeps_the_training_options_shared_and_its_form(tiny):
+    class Large:
+        def sample(self, groups, group, positive, n, *, seed, epoch):
+            return group.pool[:n]
+
+        def __deepcopy__(self, memo):
+            raise AssertionError("options of a training need not be copied")
+
+    first = CrossEncoder("a/model", training=Training(negatives=Large()))
+    assert repr(CrossEncoder(first, max_length=20)).startswith("CrossEncoder(CrossEncoder('a/model', training=")
+    second = CrossEncoder("b/model")
+    second.set_parameter("model", first)
+    assert second == first and second.get_parameter("model") == first
+    assert pt.inspect.transformer_apply_attributes(second, max_length=9).model == first
 
 
 def test_a_saved_mean_head_comes_back(tiny, tmp_path):
