@@ -83,6 +83,36 @@ def run(context: Context) -> RoomResult:
     return _Examined.of(context).result()
 
 
+def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
+    """What this room measures query by query on one ranking, for ``pt.Experiment``.
+
+    Args:
+        context: Collection, topics and judgements.
+
+    Returns:
+        Spread, and slope, gap and worst third by complexity where all judged queries have one; and where the other figures can
+        be had.
+    """
+    from pyterrier_debias.linguistic.over_queries import OverQueries
+
+    second = {
+        f"{_SLOPE} on complexity, with controls": "Disparity(...).evaluate(...)",
+        f"{_MAIN}, the same need in other words": "WordingSensitivity(...).evaluate(...), or RewriteQueries(...) before a ranker",
+    }
+    found = [OverQueries(_MAIN, "sd"), OverQueries(_MAIN, "cv")]
+    reason = needs(None, context.dataset)
+    if reason is None:
+        topics, _, _ = prepared_topics(context.topics, context.qrels)
+        complexity = topics[["qid", COMPLEXITY]]
+        unknown = set(context.qrels["qid"]) - set(topics["qid"])
+        if complexity[COMPLEXITY].notna().all() and not unknown and complexity[COMPLEXITY].nunique() > 1:
+            # There is one complexity here, so that names need not tell which.
+            own = [OverQueries(_MAIN, s, complexity, name=f"{s}({_MAIN})") for s in ("slope", "gap", "worst")]
+            return found + own, second
+        reason = "some judged queries have no complexity, or all have the same"
+    return found, {f"slope, gap and worst third of {_MAIN} by complexity": reason, **second}
+
+
 ROOM = Room(name=_BIAS, needs=needs, run=run)
 
 

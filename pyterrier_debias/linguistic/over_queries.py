@@ -15,6 +15,7 @@ from pyterrier_debias.evaluation import parse_measures, per_query
 from pyterrier_debias.frames import with_string_ids
 from pyterrier_debias.linguistic.slope import partial_slope
 from pyterrier_debias.linguistic.spread import bin_numbers, influence, inner_edges
+from pyterrier_debias.text import keyed_hash
 
 #: Statistics that need the complexity of queries.
 _BY_COMPLEXITY = ("slope", "worst", "gap")
@@ -32,6 +33,10 @@ class OverQueries(Measure):
     adds to it, whose mean is the statistic exactly. That makes columns of ``pt.Experiment`` right, and tests against its
     ``baseline`` too: the paired t-test of influence values is the delta method's test of a difference between the statistics. A
     single query's value has no meaning of its own.
+
+    Measures are equal where their names are, and experiments have one column a name. So the name of the last three statistics
+    tells which complexity they are by, as its number of queries and a hash: ``slope(nDCG@10,complexity=43:9f2c81d0)``. ``name=``
+    gives another one.
 
     Raises:
         InputError: While evaluating, where a judged query has no complexity.
@@ -58,15 +63,17 @@ class OverQueries(Measure):
         "of": ParamInfo(required=True, desc="the other measure"),
         "statistic": ParamInfo(dtype=str, required=True, desc="sd, cv, slope, worst or gap"),
         "complexity": ParamInfo(required=False, desc="frame qid, complexity"),
+        "name": ParamInfo(required=False, desc="what tables call the measure"),
     }
 
-    def __init__(self, of: Any, statistic: str, complexity: pd.DataFrame | None = None):
+    def __init__(self, of: Any, statistic: str, complexity: pd.DataFrame | None = None, *, name: str | None = None):
         """
         Args:
             of: The other measure, an ir_measures object or its name.
             statistic: ``'sd'``, ``'cv'``, ``'slope'``, ``'worst'`` or ``'gap'``.
             complexity: Frame ``qid``, ``complexity``: topics that went through ``LinguisticComplexity()``. Needed for the last
                 three statistics.
+            name: What tables call the measure.
 
         Raises:
             InputError: For an unknown measure or statistic, or where complexity is needed and not given.
@@ -75,11 +82,13 @@ class OverQueries(Measure):
             raise InputError(f"OverQueries: statistic {statistic!r} is not known; use sd, cv, {', '.join(_BY_COMPLEXITY)}")
         if statistic in _BY_COMPLEXITY and (complexity is None or not {"qid", "complexity"} <= set(complexity.columns)):
             raise InputError(f"OverQueries: {statistic!r} needs complexity, a frame with the columns qid and complexity")
-        super().__init__(of=parse_measures([of])[0], statistic=statistic, complexity=complexity)
+        super().__init__(of=parse_measures([of])[0], statistic=statistic, complexity=complexity, name=name)
+        by = f",complexity={content_mark(complexity)}" if statistic in _BY_COMPLEXITY else ""
+        self._name = name or f"{statistic}({self.params['of']}{by})"
 
     def __repr__(self) -> str:
-        """The statistic and the measure, never the complexities."""
-        return f"{self.params['statistic']}({self.params['of']})"
+        """The name; without one the statistic, the measure, and by which complexity."""
+        return self._name
 
     def runtime_impl(self, qrels: pd.DataFrame, run: pd.DataFrame) -> Iterator[Metric]:
         """What ir_measures calls.
@@ -110,6 +119,26 @@ class OverQueries(Measure):
                 f"leave them out of topics and judgements"
             )
         return np.array([known[qid] for qid in qids])
+
+
+def content_mark(complexity: pd.DataFrame) -> str:
+    """What tells two frames of complexities apart: how many queries, and a hash of theirs that no order of rows changes.
+
+    Args:
+        complexity: Frame ``qid``, ``complexity``.
+
+    Returns:
+        Such as ``43:9f2c81d0``.
+
+    Example:
+        >>> frame = pd.DataFrame({"qid": ["1", "2"], "complexity": [0.5, 1.0]})
+        >>> content_mark(frame) == content_mark(frame.iloc[::-1]) != content_mark(frame.assign(complexity=0.0))
+        True
+    """
+    values = pd.to_numeric(complexity["complexity"], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    content = pd.DataFrame({"qid": complexity["qid"].astype(str).to_numpy(dtype=object), "complexity": values})
+    rows = np.sort(pd.util.hash_pandas_object(content, index=False).to_numpy())
+    return f"{len(rows)}:{keyed_hash(0, rows.tobytes().hex()):016x}"[: -8]
 
 
 def influence_values(values: np.ndarray, statistic: str, complexity: np.ndarray | None = None) -> np.ndarray:

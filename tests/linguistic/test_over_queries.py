@@ -1,5 +1,7 @@
 """Statistics over queries as measures: what Experiment averages is the statistic."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pyterrier as pt
@@ -50,7 +52,7 @@ def test_columns_of_an_experiment(name):
         "gap": max(means) - min(means),
     }
     row = experiment().set_index("name").loc[name]
-    assert {s: row[f"{s}(nDCG@5)"] for s in expected} == pytest.approx(expected)
+    assert {s: row[str(MEASURES[s])] for s in expected} == pytest.approx(expected)
     assert row["nDCG@5"] == pytest.approx(y.mean())
 
 
@@ -59,7 +61,7 @@ def test_the_baselines_test_is_the_delta_method():
     found = experiment(baseline="one").set_index("name").loc["two"]
     for statistic in ("cv", "slope"):
         paired = stats.ttest_rel(influence_values(two, statistic, x), influence_values(one, statistic, x))
-        assert found[f"{statistic}(nDCG@5) p-value"] == pytest.approx(paired.pvalue)
+        assert found[f"{MEASURES[statistic]} p-value"] == pytest.approx(paired.pvalue)
     # For the slope that is the slope of the differences, tested with White's standard error.
     change = partial_slope(two - one, x, draws=1)
     assert (influence_values(two, "slope", x) - influence_values(one, "slope", x)).mean() == pytest.approx(change.per_sd.estimate)
@@ -79,15 +81,31 @@ def test_standard_errors_are_those_of_the_bootstrap(statistic):
 
 
 def test_names_and_equality():
-    assert [str(m) for m in MEASURES.values()] == [f"{s}(nDCG@5)" for s in MEASURES]
     assert OverQueries("RR@10", "cv") == OverQueries(RR @ 10, "cv") != OverQueries(RR @ 10, "sd")
+    assert [str(MEASURES[s]) for s in ("sd", "cv")] == ["sd(nDCG@5)", "cv(nDCG@5)"]
+    # Those by complexity tell which: as many queries, and a hash of theirs.
+    assert re.fullmatch(r"slope\(nDCG@5,complexity=24:[0-9a-f]{8}\)", str(MEASURES["slope"]))
+    shuffled = COMPLEXITY.sample(frac=1, random_state=0).assign(query="any").astype({"qid": object})
+    assert OverQueries(nDCG @ 5, "slope", shuffled) == MEASURES["slope"]
+    other = COMPLEXITY.assign(complexity=-COMPLEXITY["complexity"])
+    assert OverQueries(nDCG @ 5, "slope", other) != MEASURES["slope"]
+    named = OverQueries(nDCG @ 5, "slope", COMPLEXITY, name="slope")
+    assert str(named) == str(named()) == "slope" and named.params["complexity"] is COMPLEXITY
+
+
+def test_two_complexities_in_one_experiment_are_two_columns():
+    other = COMPLEXITY.assign(complexity=-COMPLEXITY["complexity"])
+    measures = [OverQueries(nDCG @ 5, "slope", frame) for frame in (COMPLEXITY, other)]
+    topics = pd.DataFrame({"qid": QIDS, "query": "any"})
+    row = pt.Experiment([pt.Transformer.from_df(RUNS["one"])], topics, QRELS, measures).iloc[0]
+    assert row[str(measures[0])] == pytest.approx(-row[str(measures[1])]) != 0
 
 
 def test_integer_identifiers():
     run = pd.DataFrame({"qid": [1, 1, 2], "docno": ["a", "b", "a"], "score": [2.0, 1.0, 1.0]}).astype({"qid": str})
     qrels = pd.DataFrame({"qid": ["1", "2"], "docno": ["b", "a"], "label": 1})
     complexity = pd.DataFrame({"qid": [1, 2], "complexity": [0.0, 1.0]})
-    assert pt.Evaluate(run, qrels, [OverQueries(RR, "gap", complexity)]) == {"gap(RR)": 0.5}
+    assert pt.Evaluate(run, qrels, [OverQueries(RR, "gap", complexity, name="gap(RR)")]) == {"gap(RR)": 0.5}
 
 
 def test_bad_input():
