@@ -27,6 +27,7 @@ from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
 from pyterrier_debias.stage import Stage
+from pyterrier_debias.training.fingerprints import weights_fingerprint
 from pyterrier_debias.training.fitting import Fittable
 
 if TYPE_CHECKING:
@@ -98,29 +99,6 @@ def pick_device(device: str | torch.device | None) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def weights_fingerprint(module: torch.nn.Module) -> str:
-    """A hash of all weights and of how the module computes with them.
-
-    Args:
-        module: Any torch module.
-
-    Returns:
-        ``weights:`` and 32 hexadecimal digits, over names, types, shapes and values, the printed structure, and what a
-        sentence-transformers model knows beyond its weights.
-    """
-    import torch
-
-    state = blake2b(digest_size=16)
-    beyond = [getattr(module, name, None) for name in ("prompts", "default_prompt_name", "truncate_dim", "max_seq_length")]
-    state.update(f"{module!r} {beyond}".encode())
-    for name, value in sorted(module.state_dict().items()):
-        if not isinstance(value, torch.Tensor):
-            continue
-        state.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        state.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return f"weights:{state.hexdigest()}"
 
 
 def source_fingerprint(model: str | Path) -> str:

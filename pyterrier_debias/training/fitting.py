@@ -18,7 +18,7 @@ from pyterrier_debias.errors import InputError
 from pyterrier_debias.files import whole_folder, write_whole
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.losses import get_loss
-from pyterrier_debias.training.options import Training
+from pyterrier_debias.training.options import Training, plain
 from pyterrier_debias.training.report import ABOUT, TrainingReport, read_about
 
 if TYPE_CHECKING:
@@ -112,6 +112,12 @@ class Fittable(pt.Estimator):
         except (OSError, SafetensorError) as error:
             raise InputError(f"{type(self).__name__}: {folder} cannot be written ({error}); nothing was changed there") from error
         wait_for_all()
+
+    def record(self) -> dict[str, Any]:
+        """What a resumed run must share with the run that wrote a checkpoint: the class, and what training reads of the options."""
+        unseen = {"model", "training", "device", "batch_tokens", "verbose"}
+        options = {name: plain(value) for name, value in self.options().items() if name not in unseen}
+        return {"class": type(self).__name__, **options}
 
     def _about(self) -> dict[str, Any]:
         options = {name: value for name, value in self.options().items() if name not in self._NOT_SAVED}

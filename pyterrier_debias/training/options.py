@@ -172,7 +172,7 @@ class Training:
 
     def describe(self) -> dict[str, Any]:
         """All options as what JSON can hold; objects and functions by their names."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
     def record(self) -> dict[str, Any]:
         """The options that a resumed run must share with the run that wrote the checkpoint."""
@@ -191,11 +191,19 @@ def _default(option: Field) -> Any:
     return option.default if option.default_factory is MISSING else option.default_factory()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """An option as what JSON can hold.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        Numbers, texts, lists and mappings as they are; objects and functions by their names.
+    """
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if callable(value) and hasattr(value, "__qualname__"):

@@ -29,6 +29,7 @@ from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.files import write_whole
 from pyterrier_debias.training.examples import Example, Examples, run_length
+from pyterrier_debias.training.fingerprints import trainable_fingerprint
 from pyterrier_debias.training.groups import Groups
 from pyterrier_debias.training.method import Method
 from pyterrier_debias.training.options import Training
@@ -75,7 +76,11 @@ def train(
         "options": training.record(),
         "world": world,
         **method.record(),
+        "ranker": ranker.record(),
     }
+    if training.checkpoints is not None:
+        # A resumed run forgets the weights that it is given: they must be those that the run began with.
+        record["starting weights"] = trainable_fingerprint(method)
     with ExitStack() as stack:
         stack.enter_context(_as_found(ranker.torch_device))
         if training.checkpoints is None:
@@ -240,7 +245,8 @@ def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -
     """The checkpoint to go on from.
 
     Raises:
-        InputError: Where the folder holds another run, or one that was not to be resumed.
+        InputError: Where the folder holds another run (its data, options, ranker or starting weights differ), or one that was not
+            to be resumed.
     """
     found = _checkpoints(folder)
     for other in sorted(set(folder.glob("checkpoint-*")) - set(found)) if int(os.environ.get("RANK", "0")) == 0 else []:
@@ -254,9 +260,10 @@ def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -
     if not training.resume:
         raise InputError(f"{folder} holds the checkpoints of a run; go on with Training(resume=True), or name another folder")
     there = _about(found[-1])["record"]
-    differ = [f"{name} ({there.get(name)!r} there)" for name in record if name != "options" and there.get(name) != record[name]]
-    old, new = there.get("options", {}), record["options"]
-    differ += [f"{name}={new[name]!r} ({old.get(name)!r} there)" for name in new if old.get(name) != new[name]]
+    several = ("ranker", "options")
+    differ = [f"{name} ({there.get(name)!r} there)" for name in record if name not in several and there.get(name) != record[name]]
+    for old, new in ((there.get(name, {}), record[name]) for name in several):
+        differ += [f"{name}={new[name]!r} ({old.get(name)!r} there)" for name in new if old.get(name) != new[name]]
     if differ:
         raise InputError(f"{folder} holds the checkpoints of another run, with other {', '.join(differ)}; name another folder")
     return found[-1]

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -174,8 +175,18 @@ def test_another_runs_checkpoints_are_refused(tiny, tmp_path):
         ranker.fit(candidates().assign(text="other"), qrels())
     with pytest.raises(InputError, match=r"another run, with other validation \(None there\)"):
         fitted(tiny(), candidates("v"), qrels("v"), max_steps=2, checkpoints=tmp_path, resume=True)
-    with pytest.raises(InputError, match=r"checkpoint-2 does not fit this model \(.*\); resume with the model"):
-        fitted(tiny(architecture="electra"), max_steps=2, checkpoints=tmp_path, resume=True)
+    for other in (tiny(architecture="electra"), tiny(seed=1)):
+        with pytest.raises(InputError, match=r"another run, with other starting weights \('weights:[0-9a-f]+' there\)"):
+            fitted(other, max_steps=2, checkpoints=tmp_path, resume=True)
+    with pytest.raises(InputError, match=r"another run, with other max_length=64 \(None there\)"):
+        ranker = CrossEncoder(tiny(), max_length=64, training=training(max_steps=2, checkpoints=tmp_path, resume=True))
+        ranker.fit(candidates(), qrels())
+
+    class Another(CrossEncoder):
+        pass
+
+    with pytest.raises(InputError, match=r"another run, with other class='Another' \('CrossEncoder' there\)"):
+        Another(tiny(), training=training(max_steps=2, checkpoints=tmp_path, resume=True)).fit(candidates(), qrels())
     fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True, log_every=5)
     (tmp_path / "checkpoint-9").mkdir()
     (tmp_path / "checkpoint-9" / "model.safetensors").touch()
@@ -184,6 +195,22 @@ def test_another_runs_checkpoints_are_refused(tiny, tmp_path):
     (tmp_path / "checkpoint-9" / "model.safetensors").unlink()
     fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True)
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
+
+
+def test_the_same_model_elsewhere_goes_on(tiny, tmp_path):
+    """Where the model lies, how it is batched and what it shows make no other run."""
+    fitted(tiny(), max_steps=2, checkpoints=tmp_path / "run")
+    shutil.copytree(tiny(), tmp_path / "moved")
+    options = training(max_steps=2, checkpoints=tmp_path / "run", resume=True)
+    ranker = CrossEncoder(str(tmp_path / "moved"), batch_tokens=99, verbose=True, device="cpu", training=options)
+    assert ranker.fit(candidates(), qrels()).training_report.steps == 2
+
+
+def test_a_damaged_checkpoint_is_named(tiny, tmp_path):
+    fitted(tiny(), max_steps=2, checkpoints=tmp_path)
+    torch.save({"something": torch.zeros(1)}, tmp_path / "checkpoint-2" / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"checkpoint-2 does not fit this model \(.*\); resume with the model"):
+        fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True)
 
 
 @pytest.mark.parametrize("where", ["weights", "optimizer", "ranker", "record"])
