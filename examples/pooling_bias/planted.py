@@ -144,7 +144,7 @@ class World:
             for part, end, size in zip(PARTS, ends, np.diff(ends, prepend=0))
         }
         if settings.add_judged:
-            parts["train"] = AddJudged(self.judgements.pooled)(parts["train"])
+            parts["train"] = AddJudged(self.judgements.pooled, min_label=settings.min_label)(parts["train"])
         texts = self.collection.text_loader()
         parts = {part: texts(frame).reset_index(drop=True) for part, frame in parts.items()}
         train = self.judgements.evidence(AddScores(dense, "cosine")(parts["train"]))
@@ -195,6 +195,7 @@ class World:
             "warmup": 0.05,
             "schedule": settings.schedule,
             "precision": settings.precision,
+            "min_label": settings.min_label,
         }
         return Training(**{**given, **options})
 
@@ -229,14 +230,14 @@ class World:
 
 def compared(world: World, arms: list[str]) -> HiddenResult:
     """Carry out the arms of one collection, or read back what is there."""
-    frames = world.frames()
+    frames, rel = world.frames(), "" if world.settings.min_label == 1 else f"(rel={world.settings.min_label})"
     return world.judgements.compare(
         {name: CORRECTIONS[name](world) for name in arms},
         frames["train"],
         frames["test"],
         seeds=(world.seed,),
         full="all judgements",
-        measures=("nDCG@10", "RR@10", "AP"),
+        measures=("nDCG@10", f"RR{rel}@10", f"AP{rel}"),
         checkpoint=world.out / f"arms-{world.seed}",
         draws=world.settings.draws,
     )

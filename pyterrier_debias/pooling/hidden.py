@@ -28,6 +28,8 @@ from pyterrier_debias.pooling.emphasis import emphasis_of
 from pyterrier_debias.pooling.hidden_result import BETWEEN, HIDDEN, TRUE, HiddenResult
 from pyterrier_debias.pooling.negatives import ExcludeNegatives
 from pyterrier_debias.pooling.relabel import RelabelReranker, apply
+from pyterrier_debias.rankers.around import TrainedRanker
+from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.stage import Stage, chain, flatten
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.fitting import Fittable
@@ -100,6 +102,7 @@ class HiddenJudgements:
         per_query: How many relevant documents a query keeps at most, the best ranked ones; None for all that were shown. A
             small number (MS MARCO: 1) hides documents that the pooling system ranked *high*, behind the first.
         min_label: The lowest grade of a relevant document. Grades above 0 and below it are neither relevant nor negatives.
+            Rankers that are compared need the same, ``Training(min_label=...)``.
         non_relevant: What becomes of judgements below ``min_label``: ``'shown'`` keeps those within the depth, ``'none'`` keeps
             none (MS MARCO's form, in which nobody knows what was shown).
 
@@ -220,7 +223,7 @@ class HiddenJudgements:
         oracle: str | None = "oracle",
         full: str | None = None,
         validation: pd.DataFrame | None = None,
-        measures: Sequence[Any] = ("nDCG@10", "RR@10", "R@10"),
+        measures: Sequence[Any] | None = None,
         checkpoint: str | Path | None = None,
         level: float = 0.95,
         draws: int = 2000,
@@ -229,7 +232,8 @@ class HiddenJudgements:
         """Train by every correction on the pooled judgements, and evaluate on all of them.
 
         Each correction is copied for each seed; the seed is set in its ``Training`` and, where a ranker draws a fresh head, in
-        the ranker. Validation, where there is one, is on pooled judgements too: who trains has no others.
+        the ranker. A correction around a ranker that has no ``training`` of its own trains with its ranker's. Validation, where
+        there is one, is on pooled judgements too: who trains has no others.
 
         Args:
             corrections: Name to what is fitted: a ranker (with another sampler, loss or weights in its ``training``), a
@@ -246,7 +250,8 @@ class HiddenJudgements:
             full: Name of a training like the baseline's on all judgements (of the same candidates); None for none. It also has
                 the hidden documents as positives, so no correction of negatives should be expected to reach it.
             validation: Candidates of further queries, for the best checkpoint; None for none.
-            measures: ir_measures objects or names; the first one is what summaries speak of.
+            measures: ir_measures objects or names; the first one is what summaries speak of. None for nDCG@10, RR@10 and R@10,
+                of which the last two count documents from ``min_label`` on (``RR(rel=2)@10`` for 2).
             checkpoint: Folder where each finished training leaves its result, so that a comparison that was killed goes on. None
                 keeps nothing.
             level: Coverage of intervals.
@@ -258,13 +263,13 @@ class HiddenJudgements:
 
         Raises:
             InputError: For a baseline that is not among the corrections, queries that are in both training and test, frames that
-                cannot be used, corrections that cannot be fitted.
+                cannot be used, corrections that cannot be fitted, or that train with another ``min_label`` than this one.
         """
         name = type(self).__name__
         arms = self._arms(corrections, baseline, oracle, full)
         if not seeds or len(set(seeds)) != len(seeds):
             raise InputError(f"{name}: seeds={list(seeds)!r} must be different numbers, at least one")
-        parsed = parse_measures(measures)
+        parsed = self._measures(measures)
         if not parsed:
             raise InputError(f"{name}: measures is empty; give at least one, e.g. 'nDCG@10'")
         given = {"train": train, "test": test, **({} if validation is None else {"validation": validation})}
@@ -314,6 +319,13 @@ class HiddenJudgements:
                     f"{name}: correction {what!r} has a {unfit[0]} before its last stage, which would have to be fitted too; fit "
                     f"it first and wrap it, e.g. in pt.apply.generic(fitted)"
                 )
+            training = _training(last)
+            if training is not None and training.min_label != self.min_label:
+                raise InputError(
+                    f"{name}: correction {what!r} trains with min_label={training.min_label}, while documents of "
+                    f"min_label={self.min_label} are hidden; give it training=Training(min_label={self.min_label}, ...), or make "
+                    f"HiddenJudgements(min_label={training.min_label})"
+                )
         arms = [_Arm(what, estimator) for what, estimator in corrections.items()]
         base = corrections[baseline]
         if full is not None and full not in corrections:
@@ -321,6 +333,24 @@ class HiddenJudgements:
         if oracle is not None and oracle not in corrections:
             arms.insert(list(corrections).index(baseline) + 1, _Arm(oracle, self._oracle(base), clean=True))
         return arms
+
+    def _measures(self, measures: Sequence[Any] | None) -> list[Any]:
+        """What is measured; a warning tells of measures that take other grades for relevant than are hidden."""
+        least = "" if self.min_label == 1 else f"(rel={self.min_label})"
+        if measures is None:
+            return parse_measures(["nDCG@10", f"RR{least}@10", f"R{least}@10"])
+        parsed = parse_measures(measures)
+        # Some have no lowest grade, or one that means nothing unless it is given.
+        counted = {str(one): one["rel"] for one in parsed if "rel" in getattr(one, "SUPPORTED_PARAMS", ())}
+        others = [one for one, grade in counted.items() if isinstance(grade, int) and grade != self.min_label]
+        if others:
+            logger.warning(
+                "%s: %s count documents from another grade on than min_label=%d; say rel=%d in their names, e.g. RR(rel=%d)@10",
+                type(self).__name__,
+                ", ".join(others),
+                *[self.min_label] * 3,
+            )
+        return parsed
 
     def _oracle(self, base: Any) -> Any:
         """The baseline, with a sampler that never draws a hidden document."""
@@ -467,7 +497,9 @@ def seeded(estimator: Any, seed: int) -> Any:
 
     Args:
         estimator: A ranker, a correction around one, or a pipeline of such stages.
-        seed: Set in the ``Training`` of what is fitted, and as the ``seed`` of rankers whose weights are not trained yet.
+        seed: Set in the ``Training`` of what is fitted (a correction without one trains as its ranker would), and as the
+            ``seed`` of rankers whose weights are not trained yet; a ranker that selects (``CETReranker(selection=...)``) keeps
+            its distance from the first.
 
     Returns:
         The copy.
@@ -478,12 +510,19 @@ def seeded(estimator: Any, seed: int) -> Any:
 
 
 def _seed(stage: Any, seed: int) -> None:
-    if hasattr(stage, "training") and not (isinstance(stage, RelabelReranker) and stage.training is None):
-        stage.training = replace(stage.training if stage.training is not None else Training(), seed=seed)
     options = stage.options() if isinstance(stage, Stage) else {}
-    if "seed" in options and not (hasattr(stage, "_trained") and stage._trained()):
+    own = getattr(stage, "training", False)
+    if isinstance(stage, TrainedRanker):
+        # What it trains with by itself: its own options, else its ranker's.
+        own, stage.ranker = stage.training_options(), stage.base()
+    if own is None or isinstance(own, Training):
+        stage.training = replace(own if own is not None else Training(), seed=seed)
+    if "seed" in options and not (isinstance(stage, Ranker) and stage._trained()):
         stage.seed = seed
-    inner = options.get("ranker")
+    inner, second = (getattr(stage, name) if name in options else None for name in ("ranker", "selection"))
+    if isinstance(second, Ranker) and hasattr(second, "seed"):
+        # Two fresh heads stay as far apart as they were.
+        _seed(second, second.seed + seed - getattr(inner, "seed", 0))
     if inner is not None:
         _seed(inner, seed)
 
@@ -536,11 +575,13 @@ def told(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _training(stage: Any) -> Training | None:
-    """The options that a stage trains with; None where it is not one of ours."""
+    """The options that a stage trains with in a comparison; None where it has none of ours."""
+    if isinstance(stage, TrainedRanker):
+        return stage.training_options()
     for one in (stage, getattr(stage, "ranker", None)):
-        if getattr(one, "training", None) is not None:
+        if isinstance(getattr(one, "training", None), Training):
             return one.training
-    return Training() if isinstance(stage, (Fittable, RelabelReranker)) or hasattr(stage, "text_columns") else None
+    return Training() if getattr(stage, "training", False) is None or hasattr(stage, "text_columns") else None
 
 
 def _draws(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame | None:
@@ -612,7 +653,10 @@ def described(value: Any) -> Any:
         return [described(stage) for stage in flatten(value)]
     if isinstance(value, Stage):
         unseen = {"verbose", "device", "batch_tokens"}
-        options = {name: described(option) for name, option in value.options().items() if name not in unseen}
+        options = {name: option for name, option in value.options().items() if name not in unseen}
+        if isinstance(value, TrainedRanker):
+            options |= {"ranker": value.base(), "training": value.training_options()}
+        options = {name: described(option) for name, option in options.items()}
         weights = {"weights": value.fingerprint()} if hasattr(value, "fingerprint") else {}
         return {"stage": type(value).__name__, **options, **weights}
     if isinstance(value, pd.DataFrame):

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias import CrossEncoder, InputError, Training, UniformNegatives, plots
+from pyterrier_debias import (
+    CETReranker,
+    CrossEncoder,
+    EqualizeReranker,
+    GroupDROReranker,
+    InputError,
+    Training,
+    UniformNegatives,
+    plots,
+)
 from pyterrier_debias.pooling.hidden import HiddenJudgements, described, frame_digest, seeded, told
 from pyterrier_debias.pooling.hidden_result import auc, auc_draws, combined
 from pyterrier_debias.pooling.negatives import ExcludeNegatives, RankWindow
@@ -21,6 +30,7 @@ from pyterrier_debias.pooling.scores import AddScores
 from pyterrier_debias.stage import Stage
 from pyterrier_debias.statistics import randomisation_test, two_level_interval
 from tests.training.worlds import candidates, training
+from tests.training.worlds import qrels as worlds_qrels
 
 
 @pytest.fixture(autouse=True)
@@ -381,6 +391,69 @@ def test_validation_is_on_pooled_judgements(world, monkeypatch):
         assert qrels_tr.equals(made.pooled) and qrels_va.equals(made.pooled)
 
 
+# Grades
+
+
+@pytest.fixture(scope="module")
+def graded():
+    """Like the toy collection; place 5 is relevant (grade 2), place 4 and 3 are on topic only (grade 1)."""
+    frame = candidates()
+    rows = [(q, d, {"5": 2, "4": 1, "3": 1}.get(d[-1], 0)) for q, d in zip(frame["qid"], frame["docno"])]
+    # The pool shows place 5 to even queries only.
+    pool = [{"5": 9.0 if int(q[1]) % 2 == 0 else 0.0}.get(d[-1], 5.0) for q, d in zip(frame["qid"], frame["docno"])]
+    made = HiddenJudgements(judgements(rows), frame.assign(score=pool)[["qid", "docno", "score"]], depth=3, min_label=2)
+    return made, frame[frame["qid"] < "q6"], frame[frame["qid"] >= "q6"]
+
+
+@pytest.mark.parametrize(
+    "correction",
+    [
+        CrossEncoder("a/model"),
+        CrossEncoder("a/model", training=Training(min_label=1)),
+        AddScores(pt.apply.doc_score(len)) >> CrossEncoder("a/model"),
+        CETReranker(CrossEncoder("a/model")),
+        CETReranker(CrossEncoder("a/model", training=Training(min_label=2)), training=Training()),
+        RelabelReranker("a/model", len),
+        Taste(),
+    ],
+)
+def test_trainings_that_take_other_grades_for_relevant_are_refused(graded, correction):
+    made, train, test = graded
+    corrections = {"plain": CrossEncoder("a/model", training=Training(min_label=2)), "other": correction}
+    with pytest.raises(InputError, match=r"'other' trains with min_label=1.*min_label=2.*Training\(min_label=2"):
+        made.compare(corrections, train, test)
+
+
+def test_trainings_and_measures_take_the_grades_that_are_hidden(graded, tiny):
+    made, train, test = graded
+    ranker = CrossEncoder(tiny(), training=training(min_label=2))
+    result = made.compare({"plain": ranker, "CET": CETReranker(ranker, selection="lexical")}, train, test, seeds=(0,), draws=10)
+    assert list(dict.fromkeys(result.table["measure"])) == ["nDCG@10", "RR(rel=2)@10", "R(rel=2)@10"]
+    # Grade 1 is neither relevant nor drawn as a negative.
+    drawn = result.negatives
+    assert (drawn.loc[drawn["kind"] == "between", "drawn"] == 0).all() and (drawn["drawn"] > 0).any()
+    by_hand = seeded(ranker, 0).fit(train, made.pooled)(test).rename(columns={"qid": "query_id", "docno": "doc_id"})
+    judged = made.full.rename(columns={"qid": "query_id", "docno": "doc_id", "label": "relevance"})
+    rr = {m.query_id: m.value for m in ir_measures.iter_calc([ir_measures.RR(rel=2) @ 10], judged, by_hand)}
+    rows = result.per_query.query("judgements == 'full' and measure == 'RR(rel=2)@10' and correction == 'plain'")
+    assert dict(zip(rows["qid"], rows["value"])) == pytest.approx({q: rr[q] for q in ("q6", "q7")})
+
+
+def test_measures_that_count_other_grades_are_noticed(graded, world, caplog):
+    caplog.set_level("WARNING")
+    made, train, test = graded
+    tastes = {"plain": Taste(2.0, training=Training(min_label=2)), "oracle": Taste(0.3, training=Training(min_label=2))}
+    frames = [frame.assign(grade=0, shade=0.5) for frame in (train, test)]
+    asked = ("nDCG@10", "RR(rel=2)@10", "AP", ir_measures.P(rel=1) @ 5, "Judged@10")
+    made.compare(tastes, *frames, seeds=(0,), measures=asked, draws=10)
+    [found] = [record.getMessage() for record in caplog.records if "rel=" in record.getMessage()]
+    assert "AP, P@5" in found and "rel=2" in found and "nDCG" not in found
+    caplog.clear()
+    made, train, test = world
+    made.compare(CORRECTIONS, train, test, seeds=(0,), draws=10)
+    assert not [record for record in caplog.records if "rel=" in record.getMessage()]
+
+
 # Going on
 
 
@@ -424,6 +497,10 @@ def test_what_a_training_is_known_by():
     known = described(ranker)
     assert known == described(copy.deepcopy(ranker)) == described(seeded(ranker, 0))
     assert known["training"]["negatives"] == {"object": "RankWindow", "column": "pool_rank", "first": 0, "last": 9}
+    # A correction trains with its ranker's options, whoever says so.
+    assert described(CETReranker(ranker)) == described(CETReranker(ranker, training=ranker.training))
+    assert described(CETReranker(ranker)) != described(CETReranker(ranker, training=Training()))
+    assert described(CETReranker("a/model")) == described(CETReranker(CrossEncoder("a/model")))
     for other in (
         CrossEncoder("a/model", training=Training(negatives=RankWindow("pool_rank", last=8))),
         CrossEncoder("a/model", max_length=20, training=ranker.training),
@@ -530,12 +607,53 @@ def test_seeds_are_set_where_they_count(tiny):
     made = seeded(ranker, 5)
     assert (made.seed, made.training.seed, made.training.epochs) == (5, 5, 3) and ranker.seed == ranker.training.seed == 0
     inner = seeded(AddScores(ranker) >> RelabelReranker(ranker, right_about_hidden), 5)[-1]
-    assert inner.training is None and inner.ranker.training.seed == inner.ranker.seed == 5
+    assert inner.training == inner.ranker.training == training(epochs=3, seed=5) and inner.ranker.seed == 5
     outer = seeded(RelabelReranker(ranker, right_about_hidden, training=training(epochs=7)), 5)
     assert (outer.training.seed, outer.training.epochs) == (5, 7)
     frames = candidates(), judgements([(f"q{n}", f"d{n}-4", 1) for n in range(8)])
     trained = CrossEncoder(tiny(), training=training(max_steps=1)).fit(*frames)
     assert seeded(trained, 5).seed == 0  # its head is no longer drawn
+
+
+@pytest.mark.parametrize("correction", [CETReranker, EqualizeReranker, GroupDROReranker])
+def test_a_correction_without_training_keeps_its_ranker_s(correction, tiny):
+    """Whoever compares a plain ranker with a correction around it compares like trainings."""
+    ranker = CrossEncoder(tiny(labels=None), training=training(max_steps=7, learning_rate=3e-4))
+    made = seeded(correction(ranker), 5)
+    assert made.training_options() == replace(ranker.training, seed=5) and made.ranker.seed == 5
+    own = seeded(correction(ranker, training=training(epochs=9)), 5)
+    assert own.training_options() == training(epochs=9, seed=5)
+    assert seeded(correction(CrossEncoder("a/model")), 5).training_options() == Training(seed=5)
+    assert ranker.training.seed == ranker.seed == 0
+    # A name stands for a cross-encoder, whose head is drawn too.
+    named = seeded(correction("a/model"), 5)
+    assert isinstance(named.base(), CrossEncoder) and named.base().seed == 5 and named.training_options() == Training(seed=5)
+
+
+def test_a_selection_model_draws_its_head_anew_and_apart_from_the_ranker_s(tiny):
+    ranker, other = (CrossEncoder(tiny(labels=None), seed=seed) for seed in (0, 1))
+    made = seeded(CETReranker(ranker, selection=other), 5)
+    assert (made.ranker.seed, made.selection.seed, other.seed) == (5, 6, 1)
+    assert seeded(CETReranker("a/model", selection=other), 5).selection.seed == 6
+    fitted = CrossEncoder(tiny(labels=None), training=training(max_steps=1)).fit(candidates(), worlds_qrels())
+    assert seeded(CETReranker(ranker, selection=fitted), 5).selection.seed == 0
+    assert seeded(CETReranker(ranker, selection="same"), 5).selection == "same"
+
+
+def test_a_comparison_trains_a_correction_as_long_as_the_plain_ranker(tiny, monkeypatch):
+    made, train, test = tiny_world()
+    ranker = CrossEncoder(tiny(), training=training(max_steps=2))
+    steps = {}
+    transform = CETReranker.transform
+
+    def remembered(self, inp):
+        steps[self.training.seed] = self.training_report.steps
+        return transform(self, inp)
+
+    monkeypatch.setattr(CETReranker, "transform", remembered)
+    corrections = {"plain": ranker, "CET": CETReranker(ranker)}
+    made.compare(corrections, train, test, seeds=(3, 4), oracle=None, draws=10)
+    assert steps == {3: 2, 4: 2}
 
 
 def test_judged_documents_that_nobody_retrieved_are_noticed(world):
