@@ -27,7 +27,7 @@ from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
 from pyterrier_debias.stage import Stage
-from pyterrier_debias.training.fingerprints import weights_fingerprint
+from pyterrier_debias.training.fingerprints import marks, structure_of, weights_fingerprint
 from pyterrier_debias.training.fitting import Fittable
 
 if TYPE_CHECKING:
@@ -80,7 +80,10 @@ class _Loaded:
     tokenizer: Any
     source: dict[str, Any]
     fingerprint: str
-    versions: list[int]
+    #: The marks of the weights as they were loaded; None for weights that cannot be loaded again.
+    marks: tuple[tuple[int, int], ...] | None
+    #: The hash of trained weights, and what it is the hash of.
+    hashed: tuple[Any, str] | None = None
 
 
 def pick_device(device: str | torch.device | None) -> torch.device:
@@ -308,7 +311,7 @@ class Ranker(Fittable, Stage):
 
     @property
     def model(self) -> Any:
-        """Where the weights come from. A ranker is copied when it is assigned, so that later training of it changes nothing here."""
+        """Where the weights come from; a ranker is copied when it is assigned, so that its later training changes nothing."""
         return self._model
 
     @model.setter
@@ -455,7 +458,11 @@ class Ranker(Fittable, Stage):
 
     @property
     def module(self) -> torch.nn.Module:
-        """The torch module, loaded on first use, on its device. Train it in place: the ranker notices."""
+        """The torch module, loaded on first use, on its device.
+
+        Train it in place: the ranker notices, whichever way weights are written (see
+        :func:`~pyterrier_debias.training.fingerprints.marks` for the one exception, and call :meth:`mark_trained` there).
+        """
         return self._load().module
 
     @property
@@ -514,7 +521,7 @@ class Ranker(Fittable, Stage):
                     with loading(self.model, self) as where:
                         module, tokenizer = self.read(where)
                 module = module.to(device=self.torch_device, dtype=self.torch_dtype).eval()
-            self._loaded = _Loaded(module, tokenizer, source, fingerprint, _versions(module))
+            self._loaded = _Loaded(module, tokenizer, source, fingerprint, marks(module))
             return self._loaded
 
     def _give(self) -> tuple[Any, Any]:
@@ -528,13 +535,13 @@ class Ranker(Fittable, Stage):
 
     def _trained(self) -> bool:
         """Whether the weights in memory differ from those that were loaded."""
-        return self._loaded is not None and _versions(self._loaded.module) != self._loaded.versions
+        return self._loaded is not None and (self._loaded.marks is None or marks(self._loaded.module) != self._loaded.marks)
 
     def mark_trained(self) -> None:
-        """Tell that the weights in memory are no longer those that were loaded, in case they were not changed in place."""
+        """Tell that the weights in memory are no longer those that were loaded, in case the ranker cannot notice it."""
         with self._lock:
             if self._loaded is not None:
-                self._loaded = _Loaded(self._loaded.module, self._loaded.tokenizer, self._loaded.source, "", [])
+                self._loaded = _Loaded(self._loaded.module, self._loaded.tokenizer, self._loaded.source, "", None)
 
     # Identity
 
@@ -551,9 +558,16 @@ class Ranker(Fittable, Stage):
         Returns:
             The text; nothing is loaded for it.
         """
-        if self._loaded is None:
+        loaded = self._loaded
+        if loaded is None:
             return self._source_fingerprint()
-        return weights_fingerprint(self._loaded.module) if self._trained() else self._loaded.fingerprint
+        present = marks(loaded.module)
+        if loaded.marks == present:
+            return loaded.fingerprint
+        present = present, structure_of(loaded.module)
+        if loaded.hashed is None or loaded.hashed[0] != present:
+            loaded.hashed = present, weights_fingerprint(loaded.module)
+        return loaded.hashed[1]
 
     def identity(self) -> dict[str, Any]:
         """The options that change scores, with the fingerprint of the weights in place of the model's name."""
@@ -574,10 +588,5 @@ class Ranker(Fittable, Stage):
         self.__dict__.update(state)
         self._lock = threading.RLock()
         if self._loaded is not None:
-            # Weights that were trained stay so: their versions start anew in a copy.
-            self._loaded = _Loaded(self._loaded.module, self._loaded.tokenizer, self._loaded.source, "", [])
-
-
-def _versions(module: torch.nn.Module) -> list[int]:
-    """How often each parameter was written to; an optimiser's step or ``load_state_dict`` raises it."""
-    return [parameter._version for parameter in module.parameters()]
+            # Weights that were trained stay so: what was counted starts anew in a copy.
+            self.mark_trained()

@@ -114,7 +114,7 @@ class Fittable(pt.Estimator):
         wait_for_all()
 
     def record(self) -> dict[str, Any]:
-        """What a resumed run must share with the run that wrote a checkpoint: the class, and what training reads of the options."""
+        """What a resumed run must share with the one that wrote a checkpoint: the class, and the options that training reads."""
         unseen = {"model", "training", "device", "batch_tokens", "verbose"}
         options = {name: plain(value) for name, value in self.options().items() if name not in unseen}
         return {"class": type(self).__name__, **options}

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from pyterrier_debias import CrossEncoder, InputError, Training
 from pyterrier_debias.rankers.base import InMemory
+from pyterrier_debias.training.fingerprints import marks
 from pyterrier_debias.training.scorer import Scorer
 from tests.contract import CHECKS, Case
 from tests.tiny_models import WORDS
@@ -261,6 +262,84 @@ def test_trained_rankers_are_never_equal_to_others(tiny):
     assert one == same
     queries, docs = pairs(5)
     assert np.abs(one.score(queries, docs) - two.score(queries, docs)).max() > 1e-4
+
+
+def by_sgd(module):
+    next(module.parameters()).grad = torch.ones_like(next(module.parameters()))
+    torch.optim.SGD(module.parameters(), lr=0.1).step()
+
+
+def by_a_fused_optimiser(module):
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    torch.optim.AdamW(module.parameters(), lr=0.1, fused=True).step()
+
+
+def by_data(module):
+    """One number of the largest matrix."""
+    module.get_input_embeddings().weight.data[7, 3] += 0.5
+
+
+def by_assigning(module):
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    state["classifier.bias"] += 1
+    module.load_state_dict(state, assign=True)
+
+
+def by_a_buffer(module):
+    module.register_buffer("more", getattr(module, "more", torch.zeros(3)).clone())
+    module.more.data += 1
+
+
+@pytest.mark.parametrize("change", [by_sgd, by_a_fused_optimiser, by_data, by_assigning, by_a_buffer])
+def test_a_ranker_notices_its_training_whichever_way_weights_are_written(tiny, change):
+    fresh, ranker, queries = CrossEncoder(tiny()), CrossEncoder(tiny()).warm_up(), pairs(5)
+    assert ranker == fresh
+    change(ranker.module)
+    assert ranker != fresh
+    assert ranker.fingerprint().startswith("weights:")
+    copied = pickle.loads(pickle.dumps(ranker))
+    assert copied == ranker
+    assert same(copied.score(*queries), ranker.score(*queries))
+    # And once more, from weights that are trained already.
+    before = copy.deepcopy(ranker)
+    change(ranker.module)
+    assert ranker != before
+
+
+def test_trained_weights_are_hashed_once(tiny, monkeypatch):
+    from pyterrier_debias.rankers import base
+
+    ranker, hashed, whole = train_a_little(CrossEncoder(tiny())), [], base.weights_fingerprint
+    monkeypatch.setattr(base, "weights_fingerprint", lambda module: hashed.append(1) or whole(module))
+    other = CrossEncoder(tiny(seed=5))
+    first = ranker.fingerprint()
+    assert all(ranker != other and ranker.fingerprint() == first for _ in range(3))
+    assert len(hashed) == 1
+    train_a_little(ranker)
+    assert ranker.fingerprint() != first
+    assert len(hashed) == 2
+    ranker.mark_trained()
+    assert ranker.fingerprint() == whole(ranker.module)
+    assert len(hashed) == 3
+    ranker.module.dropout = torch.nn.Dropout(0.25)  # The same weights, which compute otherwise.
+    assert ranker.fingerprint() == whole(ranker.module)
+    assert len(hashed) == 4
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 5, 8, 21])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.int64])
+def test_any_number_that_changes_is_marked(length, dtype):
+    """Wherever in memory a weight begins, and however long it is."""
+    for offset in (0, 1, 3):
+        whole = torch.zeros(offset + length, dtype=dtype)
+        module = torch.nn.Module()
+        module.register_buffer("weight", whole[offset:])
+        seen = {marks(module)}
+        for place in range(length):
+            module.weight.data.view(torch.uint8)[place * whole.element_size()] = 1
+            seen.add(marks(module))
+        assert len(seen) == length + 1
 
 
 def test_training_is_kept_by_pickle_copy_save_and_further_rankers(tiny, tmp_path):
