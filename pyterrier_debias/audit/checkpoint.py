@@ -1,38 +1,56 @@
 """Results of finished rooms on disk, so that a long audit can be taken up again. Floor 4.
 
 A checkpoint is a folder with one file for what was audited and one for each finished room. Every file is written whole or not at
-all. A folder that was made for anything else is refused, since half of one audit and half of another make none.
+all. A folder that was made for anything else is refused, since half of one audit and half of another make none. A room that looks
+for other words than before is another room, whatever its name is, and has a file of its own.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import inspect
 import json
 import re
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pyterrier_debias._version import __version__
+from pyterrier_debias.collections.base import Collection, provided
+from pyterrier_debias.collections.irds import IRDSCollection
 from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_frame
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.files import write_whole
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, RoomResult
-from pyterrier_debias.frames import ranked
 from pyterrier_debias.stage import Stage, flatten
 from pyterrier_debias.systems import Context, System
 
 #: The file that says what was audited.
 ABOUT = "checkpoint.json"
 
-#: Systems are told apart by what they make of so many judged queries and of so many candidates of each.
+#: Raised where what a checkpoint says of an audit changes.
+_FORM = 2
+#: What rooms ask a collection for, beside texts and what the audit has: how it is called in a message, to a method and arguments.
+_ASKED = {
+    "topics": ("get_topics",),
+    "full topics": ("get_topics", "full"),
+    "judgements": ("get_qrels",),
+    "full judgements": ("get_qrels", "full"),
+    "candidates (what labellers were shown)": ("get_candidates",),
+    "answers": ("get_answers",),
+    "runs": ("get_runs",),
+}
+#: Rankers are told apart by how they score so many judged queries and so many candidates of each.
 _QUERIES, _CANDIDATES = 3, 10
 #: How far scores may differ, as a share of their range: rounding, other hardware.
 _TOLERANCE = 1e-3
@@ -127,17 +145,18 @@ class Checkpoint:
                 f"checkpoint folder {self.folder} was made by another audit: {what}; name another folder, or delete this one"
             )
 
-    def kept(self, room: str) -> RoomResult | None:
+    def kept(self, room: str, made: Any = None) -> RoomResult | None:
         """What a finished room found; None where it has not finished.
 
         Args:
             room: Its name.
+            made: What :func:`made_by` says of it.
 
         Returns:
             The result, with figures as pictures. A file that cannot be read counts as none, so that the room runs again.
         """
         try:
-            content = json.loads(self._file(room).read_text(encoding="utf-8"))
+            content = json.loads(self._file(room, made).read_text(encoding="utf-8"))
             figures = [
                 DrawnFigure.from_pictures(f["name"], f["caption"], {k: base64.b64decode(f[k]) for k in ("png", "svg")})
                 for f in content["figures"]
@@ -147,12 +166,13 @@ class Checkpoint:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def keep(self, room: str, result: RoomResult) -> RoomResult:
+    def keep(self, room: str, result: RoomResult, made: Any = None) -> RoomResult:
         """Keep what a room found.
 
         Args:
             room: Its name.
             result: Its result.
+            made: What :func:`made_by` says of it.
 
         Returns:
             The same, with its figures drawn, so that nothing is drawn twice.
@@ -164,6 +184,7 @@ class Checkpoint:
         values = values.reindex(columns=PER_QUERY_COLUMNS)
         figures = [DrawnFigure.of(figure) for figure in result.figures]
         content = {
+            "made_by": made,
             "findings": [{k: _plain(v) for k, v in asdict(finding).items()} for finding in result.findings],
             "per_query": {c: [_plain(v) for v in values[c].tolist()] for c in PER_QUERY_COLUMNS},
             "figures": [
@@ -172,54 +193,84 @@ class Checkpoint:
             ],
         }
         # NaN is written as such: this file is read by nobody but the package.
-        write_whole(self._file(room), json.dumps(content, ensure_ascii=False))
+        write_whole(self._file(room, made), json.dumps(content, ensure_ascii=False))
         return RoomResult(result.findings, result.per_query, figures)
 
-    def kept_contributions(self, room: str) -> pd.DataFrame | None:
+    def kept_contributions(self, room: str, made: Any = None) -> pd.DataFrame | None:
         """What items contribute to a finished room's figures; None where it is not known.
 
         Args:
             room: Its name.
+            made: What :func:`made_by` says of it.
 
         Returns:
             See :func:`pyterrier_debias.contributions.contributions_of`.
         """
         try:
-            content = json.loads(self._file(room, "contributions").read_text(encoding="utf-8"))
+            content = json.loads(self._file(room, made, "contributions").read_text(encoding="utf-8"))
             return contributions_frame(content)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def keep_contributions(self, room: str, contributions: pd.DataFrame) -> None:
+    def keep_contributions(self, room: str, contributions: pd.DataFrame, made: Any = None) -> None:
         """Keep what items contribute to a room's figures.
 
         Args:
             room: Its name.
             contributions: The table.
+            made: What :func:`made_by` says of it.
 
         Raises:
             InputError: Where the place cannot be written.
         """
         content = {c: [_plain(v) for v in contributions[c].tolist()] for c in CONTRIBUTION_COLUMNS}
-        write_whole(self._file(room, "contributions"), json.dumps(content, ensure_ascii=False))
+        write_whole(self._file(room, made, "contributions"), json.dumps(content, ensure_ascii=False))
 
-    def _file(self, room: str, kind: str = "room") -> Path:
-        return self.folder / f"{kind}-{re.sub(r'[^A-Za-z0-9_-]', '_', room)}-{_digest([room])[:8]}.json"
+    def _file(self, room: str, made: Any, kind: str = "room") -> Path:
+        key = _hashed([room, json.dumps(made, sort_keys=True)])[:8]
+        return self.folder / f"{kind}-{re.sub(r'[^A-Za-z0-9_-]', '_', room)}-{key}.json"
 
 
 def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
+def made_by(run: Callable[..., Any]) -> Any:
+    """What a room's function is known by: its name, and what it was given before it runs, such as the words that it looks for.
+
+    Args:
+        run: A function, a partial one, a method or an object that can be called.
+
+    Returns:
+        What JSON can hold; equal in every process. What the function does is not in it.
+
+    Example:
+        >>> made_by(partial(sorted, key=len, reverse=True))
+        {'function': 'builtins.sorted', 'given': [[], {'key': 'builtins.len', 'reverse': True}]}
+    """
+    from pyterrier_debias.pooling.hidden import described
+
+    given: list[Any] = []
+    while isinstance(run, partial):
+        given += [described(list(run.args)), described(run.keywords)]
+        run = run.func
+    if not hasattr(run, "__qualname__"):  # an object
+        return {"function": f"{type(run).__module__}.{type(run).__qualname__}", "given": [*given, described(run)]}
+    if getattr(run, "__self__", None) is not None and not isinstance(run.__self__, ModuleType):
+        given.append(described(run.__self__))
+    given += [described(value) for value in inspect.getclosurevars(run).nonlocals.values()] if inspect.isfunction(run) else []
+    return {"function": described(run), "given": given}
+
+
 def fingerprint(context: Context, *, dataset: str, split: str | None) -> dict[str, Any]:
     """What two audits must share so that rooms of one may stand in the other.
 
-    Systems are black boxes: beside the names of their stages it is what they retrieve for a few queries, and how they score it,
-    that tells them apart, so that other weights under the same name are found out. Which rooms run, the baseline and the
+    Systems are black boxes: beside the names of their stages it is what they retrieve, with its texts, and how they score some of
+    it, that tells them apart, so that other weights under the same name are found out. Which rooms run, the baseline and the
     correction are free: they do not change what a room finds.
 
     Args:
-        context: What is audited.
+        context: What is audited. Its systems retrieve for it.
         dataset: The collection's name.
         split: The test set's name.
 
@@ -227,26 +278,45 @@ def fingerprint(context: Context, *, dataset: str, split: str | None) -> dict[st
         What JSON can hold.
     """
     return {
+        "form": _FORM,
         "package": __version__,
         "dataset": dataset,
         "split": split,
         "depth": context.depth,
         "draws": context.draws,
         "seed": context.seed,
-        "topics": _frame_digest(context.topics),
-        "judgements": _frame_digest(context.qrels[["qid", "docno", "label"]]),
+        "topics": _digest(context.topics),
+        "judgements": _digest(context.qrels[["qid", "docno", "label"]]),
+        "provided": _provided(context.dataset),
         "systems": [_of_system(system, context) for system in context.systems],
     }
 
 
+def _provided(dataset: Any) -> dict[str, Any]:
+    """Digests of what the collection gives to rooms. A dataset of ir_datasets is what its name says, and would be downloaded."""
+    if isinstance(dataset, IRDSCollection):
+        return {}
+    about: dict[str, Any] = {"corpus": _digest(dataset.corpus) if isinstance(dataset, Collection) else None}
+    for what, (method, *arguments) in _ASKED.items():
+        found = provided(dataset, method, *arguments)
+        if isinstance(found, Mapping):
+            about[what] = {str(name): _digest(frame) for name, frame in found.items()} or None
+        else:
+            about[what] = None if found is None else _digest(found)
+    return about
+
+
 def _of_system(system: System, context: Context) -> dict[str, Any]:
     stages = [_describe(stage) for part in (system.candidates, system.ranker) if part is not None for stage in flatten(part)]
-    about: dict[str, Any] = {"name": system.name, "stages": stages, "retrieved": None, "scores": None}
-    qids = judged_qids(context.topics, context.qrels)[:_QUERIES]
+    about: dict[str, Any] = {"name": system.name, "stages": stages, "retrieved": None, "texts": None, "scores": None}
     try:
-        found = ranked(system.candidates(context.topics[context.topics["qid"].isin(qids)].reset_index(drop=True)))
-        found = found[found["rank"] < _CANDIDATES].reset_index(drop=True)
-        about["retrieved"] = _frame_digest(found[[c for c in ("qid", "docno", "text") if c in found.columns]])
+        found = context.candidates(system)
+        about["retrieved"] = _digest(found[["qid", "docno", "rank"]])
+        found = found[found["rank"] < context.depth]
+        texts = _with_texts(found, context.dataset)
+        about["texts"] = _digest(texts[[c for c in texts.columns if pd.api.types.is_string_dtype(texts[c])]])
+        qids = judged_qids(context.topics, context.qrels)[:_QUERIES]
+        found = found[found["qid"].isin(qids) & (found["rank"] < _CANDIDATES)].reset_index(drop=True)
         scored = found if system.ranker is None else system.ranker(found)
         about["scores"] = [float(s) for s in scored.sort_values(["qid", "docno"])["score"]]
     except Exception:  # whatever is wrong with the system, the rooms say it better
@@ -254,45 +324,77 @@ def _of_system(system: System, context: Context) -> dict[str, Any]:
     return about
 
 
+def _with_texts(found: pd.DataFrame, dataset: Any) -> pd.DataFrame:
+    """Candidates with the texts that rooms load for them, where a system has none itself and the collection gives them."""
+    if "text" in found.columns:
+        return found
+    try:
+        texts = dataset.text_loader()(found[["docno"]].drop_duplicates())
+        return found.merge(texts[["docno", "text"]], on="docno", how="left")
+    except Exception:  # the rooms that need them say it better
+        return found
+
+
 def _describe(stage: Any) -> str:
-    """A stage of this package with its options, another one by its class: its text may hold an address in memory."""
+    """A stage in words: its class, and how it is made; addresses in memory and names of temporary folders change every time.
+
+    Stages of this package are told apart by their options and weights too, by a digest at the end.
+    """
+    from pyterrier_debias.pooling.hidden import described
+
     name = f"{type(stage).__module__}.{type(stage).__qualname__}"
-    if not isinstance(stage, Stage):
+    if type(stage).__repr__ is object.__repr__:
         return name
-    return re.sub(r" at 0x[0-9a-f]+", "", f"{name} {stage!r}")
+    text = re.sub(r"( at )?0x[0-9a-f]+", "", f"{name} {stage!r}")
+    text = re.sub(rf"{re.escape(tempfile.gettempdir())}[\w./-]*", "<temporary>", text)
+    if isinstance(stage, Stage):
+        text += f" {_hashed([json.dumps(described(stage), sort_keys=True)])[:8]}"
+    return text
 
 
-def _frame_digest(frame: pd.DataFrame) -> str:
-    """A digest of a frame's content that does not depend on the order of its rows."""
-    columns = sorted(map(str, frame.columns))
-    rows = frame.rename(columns=str)[columns].astype(str)
-    return _digest([*columns, *sorted("\x1f".join(row) for row in rows.itertuples(index=False, name=None))])
+def _digest(frame: pd.DataFrame) -> str:
+    """A digest of a frame's content that does not depend on the order of its rows and columns."""
+    frame = frame.rename(columns=str)
+    columns = sorted(frame.columns)
+    rows = zip(*(map(str, frame[c].tolist()) for c in columns))
+    return _hashed([*columns, *sorted(_hashed(row) for row in rows)])
 
 
-def _digest(parts: list[str]) -> str:
-    return hashlib.blake2b("\x1e".join(parts).encode(), digest_size=16).hexdigest()
+def _hashed(parts: Sequence[str]) -> str:
+    return hashlib.blake2b("\x1f".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _difference(there: Any, here: Mapping[str, Any]) -> str | None:
     """The first thing that differs, in words."""
     there = there if isinstance(there, dict) else {}
-    for name in ("package", "dataset", "split", "depth", "draws", "seed"):
+    for name in ("form", "package", "dataset", "split", "depth", "draws", "seed"):
         if there.get(name) != here[name]:
             return f"{name} is {there.get(name)!r} there and {here[name]!r} here"
     for name in ("topics", "judgements"):
         if there.get(name) != here[name]:
             return f"its {name} differ"
+    for name, now in here["provided"].items():
+        if there["provided"].get(name) != now:
+            return f"what the collection gives differs: {name}"
     old, new = there.get("systems", []), here["systems"]
     if [s["name"] for s in old] != [s["name"] for s in new]:
         return f"its systems are {', '.join(s['name'] for s in old)}, not {', '.join(s['name'] for s in new)}"
     for before, now in zip(old, new):
         if before["stages"] != now["stages"]:
-            return f"system {now['name']!r} is made of other stages"
+            pairs = zip_longest(before["stages"], now["stages"], fillvalue="nothing")
+            was, is_ = next(pair for pair in pairs if pair[0] != pair[1])
+            return f"system {now['name']!r} is made of other stages: {_short(was)} there, {_short(is_)} here"
         if before["retrieved"] != now["retrieved"]:
             return f"system {now['name']!r} retrieves other documents"
+        if before["texts"] != now["texts"]:
+            return f"system {now['name']!r} has other texts of its candidates"
         if not _same_scores(before["scores"], now["scores"]):
             return f"system {now['name']!r} scores otherwise, as one with other weights would"
     return None
+
+
+def _short(stage: str) -> str:
+    return stage if len(stage) <= 120 else f"{stage[:100]} ... {stage[-16:]}"
 
 
 def _same_scores(before: list[float] | None, now: list[float] | None) -> bool:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint
+from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint, made_by
 from pyterrier_debias.audit.comparing import against_baseline
 from pyterrier_debias.audit.joined import ALL, JOINED, unjoined_reason
 from pyterrier_debias.audit.result import FAILED_COLUMNS, SKIPPED_COLUMNS, AuditResult
@@ -85,8 +84,8 @@ def audit(
         seed: Seed of everything random.
         checkpoint: A folder in which the results of finished rooms are kept. The same call with the same folder goes on where
             the last one was interrupted: rooms that had finished are read, those that had not or broke off run. Rooms may be
-            added; anything else that differs (systems, their scores, topics, judgements, depth, draws, seed) is refused. None
-            keeps nothing. The folder is never removed.
+            added; anything else that differs (systems, what they retrieve and how they score, the collection, topics,
+            judgements, depth, draws, seed) is refused. None keeps nothing. The folder is never removed.
         verbose: Whether to show progress.
 
     Returns:
@@ -218,17 +217,18 @@ def _visit(rooms: Sequence[Room], context: Context, verbose: bool, checkpoint: C
                 else:
                     seen.skipped.append({"bias": room.name, "system": system.name, "reason": reason})
             if able:
-                result = _kept_or_made(room.name, partial(room.run, replace(context, systems=able)), checkpoint)
+                result = _kept_or_made(room.name, room.run, replace(context, systems=able), checkpoint)
         if result is None:
             continue
         ran.append(room.name)
         seen.add(room.name, result)
         with _told(f"{room.name}: contributions", seen.failed):
-            parts = None if checkpoint is None else checkpoint.kept_contributions(room.name)
+            made = None if checkpoint is None else made_by(room.run)
+            parts = None if checkpoint is None else checkpoint.kept_contributions(room.name, made)
             if parts is None:
                 parts = contributions_of(room, replace(context, systems=able), result)
                 if checkpoint is not None:
-                    checkpoint.keep_contributions(room.name, parts)
+                    checkpoint.keep_contributions(room.name, parts, made)
             if len(parts):
                 seen.contributions.append(parts)
     asked = {room.name for room in rooms}
@@ -236,20 +236,21 @@ def _visit(rooms: Sequence[Room], context: Context, verbose: bool, checkpoint: C
         with _told(part.name, seen.failed):
             reason = unjoined_reason(part, ran, context)
             if reason is None:
-                seen.add(part.rooms[0], _kept_or_made(part.name, partial(part.run, context), checkpoint))
+                seen.add(part.rooms[0], _kept_or_made(part.name, part.run, context, checkpoint))
             elif set(part.rooms) & set(ran):  # where none of its rooms ran, they have said why
                 seen.skipped.append({"bias": part.name, "system": ALL, "reason": reason})
     return seen
 
 
-def _kept_or_made(name: str, make: Callable[[], RoomResult], checkpoint: Checkpoint | None) -> RoomResult:
+def _kept_or_made(
+    name: str, run: Callable[[Context], RoomResult], context: Context, checkpoint: Checkpoint | None
+) -> RoomResult:
     """A result from the checkpoint, or made and kept."""
-    result = None if checkpoint is None else checkpoint.kept(name)
-    if result is None:
-        result = make()
-        if checkpoint is not None:
-            result = checkpoint.keep(name, result)
-    return result
+    if checkpoint is None:
+        return run(context)
+    made = made_by(run)
+    result = checkpoint.kept(name, made)
+    return checkpoint.keep(name, run(context), made) if result is None else result
 
 
 @contextmanager

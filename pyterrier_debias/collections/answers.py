@@ -23,7 +23,7 @@ def read_squad(path: str | Path, *, only_certain: bool = False, split: str | Non
     """Read SQuAD JSON (v1.1 or v2.0) as a test collection: each paragraph a passage, each answerable question a topic.
 
     The relevant passage of a question is its own paragraph, with label 1; questions marked ``is_impossible`` and questions
-    without an answer are left out, as Hofstätter et al. (SIGIR 2021) do it. A passage's docno is derived from its text, so that
+    without an answer are left out, as Hofstätter et al. (ECIR 2021) do it. A passage's docno is derived from its text, so that
     it is the same in every file and version that holds the paragraph; the qid is the question's id.
 
     Files whose offsets were found again by searching mark each answer with ``offset``: ``unique`` (certain), ``overlap`` or

@@ -1,14 +1,21 @@
 import json
+import os
+import subprocess
+import sys
+import tempfile
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import InputError, Room, audit
-from pyterrier_debias.audit.checkpoint import Checkpoint, DrawnFigure
+from pyterrier_debias import Collection, InputError, Room, System, WordList, audit
+from pyterrier_debias.audit.checkpoint import Checkpoint, DrawnFigure, _describe, fingerprint
+from pyterrier_debias.audit.first_stage import PisaIndexer
 from pyterrier_debias.findings import Finding, RoomResult
 from pyterrier_debias.plots import new_axes, rendered
+from pyterrier_debias.systems import Context
 from tests.audit import worlds
 from tests.audit.worlds import ORDER, PICKY
 
@@ -120,6 +127,166 @@ def test_other_systems_are_refused(dataset, tmp_path):
         go({"a": fewer >> texts >> ranker()})
 
 
+def changed(dataset, **parts):
+    """The same collection under the same name, with some parts replaced."""
+    own = {
+        "corpus": dataset.corpus, "topics": dataset.topics, "qrels": dataset.qrels, "runs": dataset.runs,
+        "candidates": CANDIDATES, "answers": ANSWERS,
+    }  # fmt: skip
+    return Collection(dataset.name, **{**own, **parts})
+
+
+CANDIDATES = pd.DataFrame({"qid": ["q0"], "docno": ["q0-good"], "score": [1.0], "rank": [0]})
+ANSWERS = pd.DataFrame({"qid": ["q0"], "docno": ["q0-good"], "answer": ["text"], "start": [5], "end": [9]})
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (lambda d: {"corpus": d.corpus.assign(text=[*d.corpus["text"][:-1], "new"])}, "differs: corpus"),
+        (lambda d: {"answers": ANSWERS.assign(start=6)}, "differs: answers"),
+        (lambda d: {"answers": None}, "differs: answers"),
+        (lambda d: {"candidates": CANDIDATES.assign(docno="q0-bad")}, "differs: candidates"),
+        (lambda d: {"qrels": {**d.qrels, "full": d.qrels["test"].assign(label=2)}}, "differs: full judgements"),
+        (lambda d: {"runs": {**d.runs, "other": CANDIDATES}}, "differs: runs"),
+        (lambda d: {"topics": {**d.topics, "full": d.topics["test"].assign(type="x")}}, "differs: full topics"),
+    ],
+)
+def test_another_collection_of_the_same_name_is_refused(dataset, tmp_path, part, message):
+    whole = changed(dataset)
+    other = changed(dataset, **part(dataset))
+    for number, systems in enumerate((worlds.systems, lambda d: {"BM25": worlds.systems(d)["BM25"]})):
+        claim(tmp_path / f"{number}", systems(whole), whole)
+        claim(tmp_path / f"{number}", systems(changed(worlds.collection())), changed(worlds.collection()))
+        with pytest.raises(InputError, match=message):
+            claim(tmp_path / f"{number}", systems(other), other)
+
+
+def test_a_dataset_of_another_kind_is_known_by_the_texts_of_what_is_retrieved(dataset, tmp_path):
+    class Duck:
+        def __init__(self, inner):
+            self.name = "duck"
+            for method in ("get_corpus_iter", "get_topics", "get_qrels", "text_loader"):
+                setattr(self, method, getattr(inner, method))
+
+    for number, systems in enumerate((worlds.systems, lambda d: {"BM25": worlds.systems(d)["BM25"]})):
+        claim(tmp_path / f"{number}", systems(dataset), Duck(dataset))
+        claim(tmp_path / f"{number}", systems(dataset), Duck(worlds.collection()))
+        other = changed(dataset, corpus=dataset.corpus.assign(text=[*dataset.corpus["text"][:-1], "new"]))
+        with pytest.raises(InputError, match=r"has other texts of its candidates|other stages: .*TextLoader"):
+            claim(tmp_path / f"{number}", systems(other), Duck(other))
+
+
+def claim(folder, systems, dataset):
+    """What an audit does before its rooms run."""
+    made = [System.of(name, pipeline) for name, pipeline in systems.items()]
+    context = Context(made, dataset, dataset.get_topics(), dataset.get_qrels())
+    Checkpoint(folder).claim(fingerprint(context, dataset=dataset.name, split=None))
+
+
+def test_systems_that_differ_only_in_later_queries_or_a_cut_off_are_refused(dataset, tmp_path):
+    run = dataset.get_runs()["bm25"]
+    last = run["qid"] == "q5"
+    texts, ranker = dataset.text_loader(), worlds.CountingRanker()
+
+    def go(candidates, *more):
+        system = pt.Transformer.from_df(candidates) >> texts >> ranker
+        for stage in more:
+            system = system >> stage
+        claim(tmp_path / "kept", {"a": system}, dataset)
+
+    go(run, pt.RankCutoff(10))
+    go(run, pt.RankCutoff(10))
+    with pytest.raises(InputError, match=r"made of other stages: .*RankCutoff\(10\).* there, .*RankCutoff\(50\).* here"):
+        go(run, pt.RankCutoff(50))
+    with pytest.raises(InputError, match="retrieves other documents"):
+        go(run.assign(score=run["score"].mask(last, -run["score"])), pt.RankCutoff(10))
+    with pytest.raises(InputError, match=r"made of other stages: .*RankCutoff\(10\).* there, nothing here"):
+        go(run)
+
+
+def test_what_changes_from_run_to_run_is_no_part_of_a_stage(tmp_path, monkeypatch):
+    pytest.importorskip("pyterrier_pisa")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    documents = [{"docno": "d1", "text": "one text"}, {"docno": "d2", "text": "another text"}]
+    make = PisaIndexer(tmp_path, 5)
+    one, two = _describe(make(documents)), _describe(make(documents))
+    assert one == two != _describe(PisaIndexer(tmp_path, 6)(documents))
+    assert _describe(pt.apply.doc_score(lambda row: 1)) == _describe(pt.apply.doc_score(lambda row: 1))
+    assert _describe(Lexical("a")) == _describe(Lexical("a")) != _describe(Lexical("b"))
+
+
+class Lexical(pt.Transformer):
+    """A stage whose text holds an address."""
+
+    def __init__(self, kind):
+        self.kind, self.index = kind, object()
+
+    def transform(self, inp):
+        return inp
+
+    def __repr__(self):
+        return f"Lexical({self.kind}, {self.index})"
+
+
+RAN = []
+
+
+def count_words(words, context):
+    RAN.append(words)
+    return RoomResult([Finding("BM25", "words", "count", "all", float(len(words.groups["a"])))], pd.DataFrame())
+
+
+def test_rooms_of_one_name_that_look_for_something_else_keep_their_own_results(dataset, tmp_path):
+    def room(*words):
+        return Room("words", lambda system, dataset: None, partial(count_words, WordList({"a": words, "b": ["old"]}, "age")))
+
+    def closure(number):
+        words = WordList({"a": map(str, range(number)), "b": ["old"]})
+        return Room("words", lambda system, dataset: None, lambda context: count_words(words, context))
+
+    def go(one):
+        result = audit(worlds.bm25_system(dataset), dataset, rooms=[one], checkpoint=tmp_path / "kept")
+        return result.findings["value"].item()
+
+    RAN.clear()
+    assert [go(room("teen")), go(room("teen", "young")), go(closure(7)), go(closure(8))] == [1, 2, 7, 8]
+    assert [go(room("teen")), go(room("teen", "young")), go(closure(8)), go(closure(7))] == [1, 2, 8, 7]
+    assert len(RAN) == 4
+
+
+def test_another_process_goes_on():
+    code = """
+import json
+from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint, made_by
+from pyterrier_debias.gender.audit import word_list_room
+from pyterrier_debias.systems import Context, System
+from tests.audit import worlds
+dataset = worlds.collection()
+made = [System.of(name, pipeline) for name, pipeline in worlds.systems(dataset).items()]
+room = word_list_room({"good": ["good", "fine", "great"], "bad": ["bad", "evil", "poor"]}, "praise")
+context = Context(made, dataset, dataset.get_topics(), dataset.get_qrels())
+print(json.dumps([fingerprint(context, dataset="toy", split=None), made_by(room.run)]))
+"""
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert told[0] == told[1] and b"gender.audit._run" in told[0]
+
+
+def test_a_folder_of_an_earlier_form_is_refused(dataset, tmp_path):
+    claim(tmp_path / "kept", worlds.systems(dataset), dataset)
+    file = tmp_path / "kept" / "checkpoint.json"
+    content = json.loads(file.read_text())
+    del content["form"]
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="form is None there and 2 here"):
+        claim(tmp_path / "kept", worlds.systems(dataset), dataset)
+
+
 def test_folders_that_are_no_checkpoint(dataset, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
@@ -164,7 +331,5 @@ def test_a_drawn_figure_can_be_drawn_onto_axes():
 
 
 def _context():
-    from pyterrier_debias.systems import Context
-
     dataset = worlds.collection()
     return Context([worlds.bm25_system(dataset)], dataset, dataset.get_topics(), dataset.get_qrels())
