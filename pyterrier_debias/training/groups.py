@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -13,7 +14,7 @@ import pyterrier as pt
 
 from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.stage import Stage, same_value
 
 #: Grades that judgements may have. TREC uses -2 for spam; a gain of 2 to the power of the grade must stay a small number.
 LABELS = (-2, 30)
@@ -230,6 +231,9 @@ class AddJudged(Stage):
     columns out      the same; added rows carry the query's columns, the last ranks, and NaN in ``score`` and all else
     ===============  ==========================================================================
 
+    The query's columns are ``query``, what PyTerrier keeps of earlier queries, and every column that never differs between two
+    candidates of one query (weights, kinds of question), but for scores, ranks and texts.
+
     When not to use it: in a pipeline that is evaluated on the same judgements, to which it hands the answers; where the first
     stage's score is used as evidence, unless rows without one are left out or scored anew.
 
@@ -271,7 +275,7 @@ class AddJudged(Stage):
         if not pairs:
             return inp
         added = pd.DataFrame(pairs, columns=["qid", "docno"])
-        about = [column for column in pt.model.query_columns(frame) if column != "qid"]
+        about = _query_columns(frame)
         added = added.merge(frame[["qid", *about]].drop_duplicates("qid"), on="qid", how="left")
         if "rank" in frame.columns:
             last = added["qid"].map(frame.groupby("qid")["rank"].max())
@@ -280,3 +284,31 @@ class AddJudged(Stage):
         # Each query's additions behind its own candidates.
         order = pd.factorize(whole["qid"])[0].argsort(kind="stable")
         return whole.iloc[order].reset_index(drop=True)
+
+
+#: What PyTerrier knows of a query, and of earlier forms of it.
+_OF_QUERIES = re.compile(r"query(_\d+)?|stashed_results_\d+")
+
+#: What belongs to a document or to a pair, whatever the candidates at hand look like.
+_OF_DOCUMENTS = re.compile(r"(.*_)?(score|rank)|qid|docno|docid|label|text|title|body|url|contents")
+
+
+def _query_columns(frame: pd.DataFrame) -> list[str]:
+    """The columns that tell about the query; where no query has two candidates, those that are called so."""
+    query = pd.factorize(frame["qid"])[0]
+    first = np.flatnonzero(~frame["qid"].duplicated().to_numpy())[query]
+    alone = len(frame) == frame["qid"].nunique()
+
+    def is_the_querys(name: str) -> bool:
+        if _OF_QUERIES.fullmatch(name):
+            return True
+        if _OF_DOCUMENTS.fullmatch(name) or (alone and not name.startswith("query")):
+            return False
+        try:
+            codes = pd.factorize(frame[name])[0]
+        except TypeError:  # Vectors and the like.
+            values = frame[name].tolist()
+            return all(same_value(value, values[at]) for value, at in zip(values, first))
+        return bool((codes == codes[first]).all())
+
+    return [name for name in frame.columns if is_the_querys(str(name))]

@@ -1,5 +1,6 @@
 """Groups of candidates and AddJudged."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 
 from pyterrier_debias import InputError
 from pyterrier_debias.training.groups import AddJudged, make_groups
+from pyterrier_debias.training.weights import ColumnWeights, weights_of
 
 
 def candidates(**more):
@@ -145,7 +147,8 @@ def test_frames_that_cannot_be_trained_on(frame, qrels, message):
 
 
 def found():
-    return candidates(score=[4.0, 3, 2, 1, 2, 1, 1, 1], rank=[0, 1, 2, 3, 0, 1, 0, 0], note="first stage").drop(columns="text")
+    notes = [f"{number} of the first stage" for number in range(8)]
+    return candidates(score=[4.0, 3, 2, 1, 2, 1, 1, 1], rank=[0, 1, 2, 3, 0, 1, 0, 0], note=notes).drop(columns="text")
 
 
 def test_added_rows_know_the_query_and_have_no_score():
@@ -158,6 +161,43 @@ def test_added_rows_know_the_query_and_have_no_score():
     assert out["rank"].dtype == found()["rank"].dtype
     kept = out.merge(found(), how="inner")
     assert len(kept) == len(found())
+
+
+def added_to(frame, qrels=QRELS):
+    out = AddJudged(qrels)(frame)
+    return out[~out.set_index(["qid", "docno"]).index.isin(frame.set_index(["qid", "docno"]).index)]
+
+
+def test_what_does_not_differ_within_queries_is_the_querys_and_goes_with_it():
+    ease = found()["qid"].map({"q1": 0.5, "q2": 2.0, "q3": 1.0, "q4": float("nan")})
+    vectors = [np.full(2, int(qid[1])) for qid in found()["qid"]]
+    frame = found().assign(ease=ease, kind="who", query_vec=vectors, query_0="before", stashed_results_0=None)
+    # Each of these belongs to a document, however it is called, and whatever it looks like in the candidates at hand.
+    frame = frame.assign(quality=range(8), text="the same", title="the same", pool_score=1.0, pool_rank=3)
+    [row] = added_to(frame).to_dict("records")
+    assert (row["qid"], row["docno"]) == ("q2", "d9")
+    assert (row["query"], row["ease"], row["kind"], row["query_0"]) == ("text of q2", 2.0, "who", "before")
+    assert row["query_vec"].tolist() == [2, 2]
+    assert pd.isna([row[name] for name in ("quality", "text", "title", "pool_score", "pool_rank", "score", "note")]).all()
+    one_vector_off = frame.assign(query_vec=[vector + (place == 2) for place, vector in enumerate(vectors)])
+    assert added_to(one_vector_off)["query_vec"].isna().all()
+
+
+def test_where_each_query_has_one_candidate_only_names_tell():
+    """What does not differ within a query says nothing there."""
+    frame = found().drop_duplicates("qid").assign(ease=1.0, url="x", query_toks=[{"a": 1.0}] * 4)
+    row = added_to(frame).iloc[0]
+    assert row["query"] == "text of q1" and row["query_toks"] == {"a": 1.0}
+    assert pd.isna(row["ease"]) and pd.isna(row["url"])
+
+
+def test_weights_of_queries_reach_added_positives():
+    qrels = pd.DataFrame({"qid": ["q1", "q4"], "docno": ["d9", "d9"], "label": [1, 1]})
+    ease = found()["qid"].map({"q1": 0.5, "q2": 2.0, "q3": 1.0, "q4": 3.0})
+    frame = AddJudged(qrels)(found().assign(ease=ease)).assign(text=lambda f: "text of " + f["docno"])
+    groups = make_groups(frame, qrels, stage="fit")
+    weights = [weights_of(ColumnWeights("ease"), groups, group, group.positives).tolist() for group in groups.groups]
+    assert weights == [0.5, 3.0]
 
 
 def test_only_queries_of_its_judgements_change():
