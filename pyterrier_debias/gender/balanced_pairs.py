@@ -33,8 +33,8 @@ class BalancedPairs(Stage):
                      one 0; ``similarity``: the cosine of the two profiles
     ===============  ==========================================================================
 
-    Rows of other groups are left out. A document is judged by the gender of its query, as in the paper: the frame holds positive
-    pairs (a query that was written or generated for the document), the query labelled by
+    Rows of other groups, and of none (a missing label), are left out. A document is judged by the gender of its query, as in the
+    paper: the frame holds positive pairs (a query that was written or generated for the document), the query labelled by
     :class:`~pyterrier_debias.gender.query_gender.QueryGender`, the document profiled by
     :class:`~pyterrier_debias.gender.profiles.LexiconProfiles`.
 
@@ -107,7 +107,7 @@ class BalancedPairs(Stage):
         if twice.any():
             row = frame[twice].iloc[0]
             raise InputError(f"BalancedPairs: the pair ({row['qid']!r}, {row['docno']!r}) occurs twice; keep one row a pair")
-        sides = [np.flatnonzero((frame[self.group] == group).to_numpy(dtype=bool)) for group in self.groups]
+        sides = [np.flatnonzero(frame[self.group].isin([group]).to_numpy(dtype=bool)) for group in self.groups]
         profiles = _profiles(frame, names)
         keys = [f"{qid}\0{docno}" for qid, docno in zip(frame["qid"], frame["docno"])]
         found = match(
@@ -177,7 +177,7 @@ class BalancedPairs(Stage):
         for frame in (before, matched):
             table = _profiles(frame, names)
             there = table.any(axis=1)
-            parts += [table[there & (frame[self.group] == group).to_numpy(dtype=bool)] for group in self.groups]
+            parts += [table[there & frame[self.group].isin([group]).to_numpy(dtype=bool)] for group in self.groups]
         prefix = self.columns if isinstance(self.columns, str) else ""
         rows: dict[str, Any] = {"category": [name.removeprefix(prefix) for name in names]}
         for when, pair in (("before", parts[:2]), ("after", parts[2:])):
@@ -238,11 +238,11 @@ def save_pairs(pairs: pd.DataFrame, path: str | Path, *, keep_labels: bool = Fal
     """
     out = without_labels(pairs, keep_labels)
     if not keep_labels:
-        order = sorted(
-            range(len(out)),
-            key=lambda i: (int(out["match"].iloc[i]), keyed_hash(0, "order", str(out["qid"].iloc[i]), str(out["docno"].iloc[i]))),
-        )
-        out = out.iloc[order]
+        keys = [
+            (int(match), keyed_hash(0, "order", str(qid), str(docno)))
+            for match, qid, docno in zip(out["match"], out["qid"], out["docno"])
+        ]
+        out = out.iloc[sorted(range(len(out)), key=keys.__getitem__)]
     for column in out.columns:
         values = out[column].tolist()
         bad = next((i for i, value in enumerate(values) if isinstance(value, str) and any(c in value for c in "\t\r\n")), None)

@@ -84,12 +84,13 @@ def augment_balanced(
             f"{name}: ratio={ratio:g} of {relevant:,} pairs asks for {wanted:,} matches, of which there are {len(sizes):,}; "
             f"use a ratio of at most {np.floor(2000 * len(sizes) / max(1, relevant)) / 1000:g}, or more pairs"
         )
-    keys = {
-        number: keyed_hash(seed, "match", *sorted(f"{qid}\0{docno}" for qid, docno in zip(own["qid"], own["docno"])))
-        for number, own in pairs.groupby("match")
-    }
-    chosen = set(sorted(keys, key=lambda number: (keys[number], number))[:wanted])
-    added = pairs[pairs["match"].isin(chosen)]
+    codes, _ = pd.factorize(pairs["match"], sort=True)
+    names = [f"{qid}\0{docno}" for qid, docno in zip(pairs["qid"], pairs["docno"])]
+    # Two rows each, match by match; those of no match, which come first, are left out.
+    rows = np.argsort(codes, kind="stable")[(codes < 0).sum() :].reshape(-1, 2)
+    keys = [keyed_hash(seed, "match", *sorted((names[one], names[other]))) for one, other in rows.tolist()]
+    chosen = sorted(range(len(keys)), key=lambda number: (keys[number], number))[:wanted]
+    added = pairs[np.isin(codes, chosen)]
     texts = added.groupby("qid")["query"].nunique()
     if (texts > 1).any():
         raise InputError(f"{name}: qid {texts.index[texts > 1][0]!r} of the pairs has more than one query text")

@@ -105,7 +105,8 @@ class NeutralReranker(Stage):
         """Rank anew; see the class.
 
         Raises:
-            InputError: For options that are not known or out of range, missing texts or scores.
+            InputError: For options that are not known or out of range, missing texts or scores, and infinite scores where they
+                have no place on the scale (always with ``normalise``).
         """
         column = self.text_field if self.bias is None else self.bias
         pt.validate.result_frame(inp, extra_columns=["score", column], context=self)
@@ -133,6 +134,19 @@ class NeutralReranker(Stage):
         relevance = inp["score"].to_numpy(dtype=np.float64)
         score = np.empty(len(inp))
         for rows in inp.reset_index(drop=True).groupby("qid", sort=False).indices.values():
-            own = normalised(relevance[rows], self.normalise), normalised(bias[rows], self.normalise)
-            score[rows] = (1 - self.strength) * own[0] - self.strength * own[1]
+            with np.errstate(invalid="ignore"):
+                own = normalised(relevance[rows], self.normalise), normalised(bias[rows], self.normalise)
+                score[rows] = (1 - self.strength) * own[0] - self.strength * own[1]
+        self._refuse_infinite(inp, score, {"score": relevance, "bias" if self.bias is None else self.bias: bias})
         return frames.ranked(inp.assign(score_0=relevance, bias=bias, score=score), self)
+
+    def _refuse_infinite(self, inp: pd.DataFrame, score: np.ndarray, columns: dict[str, np.ndarray]) -> None:
+        if not np.isnan(score).any():
+            return
+        for column, values in columns.items():
+            for row in np.flatnonzero(np.isinf(values))[:1].tolist():
+                raise InputError(
+                    f"NeutralReranker: column '{column}' is infinite at row {row} (qid={inp['qid'].iloc[row]!r}, "
+                    f"docno={inp['docno'].iloc[row]!r}), which has no place beside the others of its list; drop such rows, or "
+                    f"give them the lowest or highest finite value"
+                )

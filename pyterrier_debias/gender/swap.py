@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -126,27 +126,24 @@ def _in_case(word: str, like: str) -> str | None:
     return word.upper() if like.isupper() else None
 
 
-@cache
-def _table(more: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    table = {**ONE_WAY, **PAIRS, **{other: one for one, other in PAIRS.items()}}
-    for one, other in more:
-        table |= {one: other, other: one}
-    return table
+_TABLE = {**ONE_WAY, **PAIRS, **{other: one for one, other in PAIRS.items()}}
 
 
-def _pairs_of(pairs: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The user's pairs, checked and lower-cased."""
+def _table(pairs: Mapping[str, str] | None) -> dict[str, str]:
+    """The library's words and the user's, checked and lower-cased, to their counterparts."""
+    if not pairs:
+        return _TABLE
     found: list[tuple[str, str]] = []
     for pair in pairs.items():
         bad = next((word for word in pair if not isinstance(word, str) or not _WORD.fullmatch(word)), None)
         if bad is not None:
             raise InputError(f"SwapGender: {bad!r} in pairs is no single word; give words of letters and digits")
         found.append((pair[0].lower(), pair[1].lower()))
-    words = [word for pair in found for word in pair]
-    twice = next((word for word in words if words.count(word) > 1 or word in _PRONOUNS), None)
+    times = Counter(word for pair in found for word in pair)
+    twice = next((word for word, n in times.items() if n > 1 or word in _PRONOUNS), None)
     if twice is not None:
         raise InputError(f"SwapGender: {twice!r} has more than one counterpart in pairs; a word may stand in one pair")
-    return tuple(found)
+    return {**_TABLE, **dict(found), **{other: one for one, other in found}}
 
 
 def swap_gender(text: str, pairs: Mapping[str, str] | None = None) -> tuple[str, int]:
@@ -171,7 +168,7 @@ def swap_gender(text: str, pairs: Mapping[str, str] | None = None) -> tuple[str,
         >>> swap_gender("Mary met him", {"mary": "john"})
         ('John met her', 2)
     """
-    return _swap(text, _table(_pairs_of(pairs or {})))
+    return _swap(text, _table(pairs))
 
 
 def _swap(text: str, table: Mapping[str, str]) -> tuple[str, int]:
@@ -257,12 +254,12 @@ class SwapGender(Stage):
         """
         columns = [] if self.text_attr is None else ["docno", self.text_attr]
         pt.validate.columns(inp, includes=columns + (["qid", "query"] if self.queries else []), context=self)
-        turn = self.rotator()
+        turn = self._turner(0)
         out = inp
         if self.text_attr is not None:
             check_text(inp, self.text_attr, self)
             texts, docnos = inp[self.text_attr].tolist(), inp["docno"].astype(str).tolist()
-            swapped = [turn(text, docno) for text, docno in zip(texts, docnos)]
+            swapped = [turn(text, "document", docno) for text, docno in zip(texts, docnos)]
             added: dict[str, Any] = {"text_orig": inp[self.text_attr]} if self.keep_original else {}
             added[self.text_attr] = [text for text, _ in swapped]
             added["swapped"] = np.array([n for _, n in swapped], dtype=np.int64)
@@ -270,7 +267,7 @@ class SwapGender(Stage):
         if self.queries:
             check_text(inp, "query", self)
             new = {
-                (qid, query): self._turned(query, "query", qid, 0)[0]
+                (qid, query): turn(query, "query", qid)[0]
                 for qid, query in set(zip(inp["qid"].astype(str), inp["query"]))
             }
             queries = [new[pair] for pair in zip(inp["qid"].astype(str), inp["query"])]
@@ -289,14 +286,20 @@ class SwapGender(Stage):
         Raises:
             InputError: For options that cannot be used.
         """
+        turn = self._turner(draw)
+        return lambda text, docno, qid="": turn(text, "document", docno)
+
+    def _turner(self, draw: int) -> Callable[[str, str, str], tuple[str, int]]:
+        """What turns a text of a kind and a name; the pairs are read once, however many texts follow."""
         if not isinstance(self.share, (int, float)) or not 0 <= self.share <= 1:
             raise InputError(f"SwapGender: share={self.share!r} must lie between 0 and 1")
         if self.text_attr is None and not self.queries:
             raise InputError("SwapGender: text_attr=None and queries=False leave nothing to swap; name a column")
-        _pairs_of(self.pairs or {})
-        return lambda text, docno, qid="": self._turned(text, "document", docno, draw)
+        table, limit = _table(self.pairs), self.share * 2.0**64
 
-    def _turned(self, text: str, kind: str, name: str, draw: int) -> tuple[str, int]:
-        if self.share < 1 and keyed_hash(self.seed, "swap", kind, str(draw), name) >= self.share * 2.0**64:
-            return text, 0
-        return _swap(text, _table(_pairs_of(self.pairs) if self.pairs else ()))
+        def turned(text: str, kind: str, name: str) -> tuple[str, int]:
+            if self.share < 1 and keyed_hash(self.seed, "swap", kind, str(draw), name) >= limit:
+                return text, 0
+            return _swap(text, table)
+
+        return turned

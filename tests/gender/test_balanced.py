@@ -12,6 +12,7 @@ from pyterrier_debias.gender.balanced_training import augment_balanced, choose_r
 from pyterrier_debias.gender.neutral_reranker import NeutralReranker, normalised
 from pyterrier_debias.gender.profiles import LexiconProfiles
 from pyterrier_debias.gender.query_gender import QueryGender
+from pyterrier_debias.text import keyed_hash
 
 LEXICON = {"work": ["job", "office", "pay"], "home": ["house", "garden", "bed"], "money": ["pay", "bank"]}
 
@@ -77,6 +78,15 @@ def test_all_zero_profiles_and_other_groups_are_left_out_and_counted():
     assert about["female without a profile"] == 1 and about["female"] == 20
     assert "d0" not in set(out["docno"]) and (out["similarity"] >= 0.99).all()
     assert about["matches"] + about["below the least similarity or without a partner"] == 19
+
+
+def test_a_missing_label_is_no_group():
+    frame = labelled()
+    missing = frame.assign(gender=frame["gender"].where(frame["gender"] != "neutral").astype("string"))
+    assert missing["gender"].isna().sum() == 20
+    stage = BalancedPairs()
+    pd.testing.assert_series_equal(stage(missing)["docno"], stage(frame)["docno"])
+    pd.testing.assert_frame_equal(stage.balance(missing, stage(missing)), stage.balance(frame, stage(frame)))
 
 
 def test_an_empty_frame_and_one_group():
@@ -153,6 +163,21 @@ def test_larger_ratios_add_to_smaller_ones_and_order_does_not_matter():
     assert few < many
     assert set(augment_balanced(*original(), pairs.iloc[::-1], 0.25)[0]["qid"]) == few
     assert set(augment_balanced(*original(), pairs, 0.25, seed=1)[0]["qid"]) != few
+
+
+def test_matches_are_drawn_by_their_names_alone():
+    """Against one hash a match, of its two pairs in the order of their names."""
+    pairs = BalancedPairs()(labelled())
+    pairs = pairs.assign(match=[f"m{(7 * i) % 20:02}" for i in pairs["match"]]).sample(frac=1, random_state=3)
+    found = augment_balanced(*original(), pairs, 0.4, seed=6)[0]["qid"].iloc[40:]
+    keys = {
+        name: keyed_hash(6, "match", *sorted(f"{q}\0{d}" for q, d in zip(own["qid"], own["docno"])))
+        for name, own in pairs.groupby("match")
+    }
+    chosen = sorted(keys, key=keys.get)[:8]
+    assert found.tolist() == ("balanced-" + pairs.loc[pairs["match"].isin(chosen), "qid"]).tolist()
+    lost = pairs.assign(match=pairs["match"].where(pairs["match"] != "m00"))  # rows of no match are left out
+    assert augment_balanced(*original(), lost, 0.9)[0]["qid"].nunique() == 40 + 36
 
 
 def test_what_cannot_be_added():
@@ -252,5 +277,13 @@ def test_what_cannot_be_traded():
     for stage, words in ((NeutralReranker(2), "strength=2"), (NeutralReranker(normalise="rank"), "normalise='rank'")):
         with pytest.raises(InputError, match=words):
             stage(run())
+    for stage in (NeutralReranker(), NeutralReranker(normalise="zscore"), NeutralReranker(1.0, normalise=None)):
+        with pytest.raises(InputError, match=r"NeutralReranker: column 'score' is infinite at row 3 \(qid='2', docno='d'\)"):
+            stage(run().assign(score=[3.0, 2.5, 1.0, np.inf, 0.1]))
+    with pytest.raises(InputError, match="column 'known' is infinite at row 0"):
+        NeutralReranker(bias="known")(run().assign(known=[np.inf, 0, 0, 0, 0]))
+    # Scores as they are stay above, or below, all others.
+    out = NeutralReranker(normalise=None)(run().assign(score=[-np.inf, 2.5, 1.0, 0.2, 0.1]))
+    assert out["docno"].tolist()[2] == "a" and out["score"].iloc[2] == -np.inf
     empty = NeutralReranker()(run().iloc[:0])
     assert len(empty) == 0 and list(empty.columns) == list(NeutralReranker()(run()).columns)

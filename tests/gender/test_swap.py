@@ -133,6 +133,23 @@ def test_a_share_is_drawn_by_document_and_epoch():
     Training(augment=stage)  # is one
 
 
+def test_pairs_are_read_once_however_many_texts_there_are():
+    class Counted(dict):
+        reads = 0
+
+        def items(self):
+            Counted.reads += 1
+            return super().items()
+
+    names = Counted({f"anna{i}": f"hans{i}" for i in range(50)})
+    docs = pd.DataFrame({"docno": [f"d{i}" for i in range(30)], "text": "anna7 and he", "qid": "q", "query": "hans3"})
+    out = SwapGender(pairs=names, queries=True)(docs)
+    assert out["text"].eq("hans7 and she").all() and out["query"].eq("anna3").all()
+    turn = SwapGender(pairs=names).rotator()
+    assert {turn("hans1", f"d{i}") for i in range(30)} == {("anna1", 1)}
+    assert Counted.reads == 2
+
+
 def test_what_cannot_be_used():
     for options, words in (
         ({"share": 2}, "share=2"),
