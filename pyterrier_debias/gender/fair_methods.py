@@ -117,7 +117,6 @@ class Adversarial(Annotated):
         head = getattr(ranking.network, "classifier", None)
         if head is None:
             raise InputError(f"{stage}: {type(ranking.network).__name__} has no classification head to look behind")
-        self._read: list[torch.Tensor] = []
         size = ranking.network.config.hidden_size
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

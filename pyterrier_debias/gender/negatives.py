@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.gender.leaning import check_reading, lean_of_texts
@@ -14,6 +15,30 @@ from pyterrier_debias.text import Tokeniser, keyed_generator, keyed_hash
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.groups import Group, Groups
+
+
+def mixed(hashes: np.ndarray, key: int) -> np.ndarray:
+    """New numbers from hashed names and a key: for each key another order of the names, as good as drawn at random.
+
+    The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014), one to one
+    for each key.
+
+    Args:
+        hashes: Shape [n], uint64: :func:`~pyterrier_debias.text.keyed_hash` of the names.
+        key: Another of its hashes.
+
+    Returns:
+        Shape [n], uint64.
+
+    Example:
+        >>> hashes = np.arange(3, dtype=np.uint64)
+        >>> mixed(hashes, 1).argsort().tolist(), mixed(hashes, 2).argsort().tolist()
+        ([1, 2, 0], [2, 1, 0])
+    """
+    x = hashes ^ np.uint64(key)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
 
 @dataclass(frozen=True)
@@ -91,7 +116,9 @@ class BiasAwareNegatives:
                         f"BiasAwareNegatives: column '{self.column}' is missing in {int(np.isnan(found).sum())} rows; every "
                         f"candidate needs it"
                     )
-            self._known[:] = [weakref.ref(groups), np.abs(found)]
+            codes, docnos = pd.factorize(groups.rows["docno"])
+            hashes = np.array([keyed_hash(0, "biased", docno) for docno in docnos], dtype=np.uint64)
+            self._known[:] = [weakref.ref(groups), np.abs(found), hashes[codes]]
         return self._known[1]
 
     def sample(self, groups: Groups, group: Group, positive: int, n: int, *, seed: int, epoch: int) -> np.ndarray:
@@ -102,7 +129,7 @@ class BiasAwareNegatives:
         wanted = self.share * n
         biased = int(wanted) + int(chance.random() < wanted - int(wanted))
         bias = self.biases(groups)[group.pool]
-        ties = np.array([keyed_hash(seed, "biased", str(epoch), docnos[row]) for row in group.pool.tolist()], dtype=np.uint64)
+        ties = mixed(self._known[2][group.pool], keyed_hash(seed, "biased", str(epoch)))
         order = np.lexsort((ties, -bias))
         rest = np.sort(group.pool[order[biased:]])
         return np.r_[group.pool[order[:biased]], chance.choice(rest, size=n - biased, replace=False)]

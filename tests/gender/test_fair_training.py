@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.gender import negatives
 from pyterrier_debias.gender.fair_methods import Adversarial
 from pyterrier_debias.gender.fair_rerankers import AdversarialReranker, BiasAwareReranker
 from pyterrier_debias.gender.leaning import gendered, lean_of_texts
@@ -142,6 +143,21 @@ def test_negatives_do_not_depend_on_order_and_can_be_sent_away():
     groups = make_groups(frame.assign(known=frame["rank"].astype(float)), qrels(), stage="test")
     drawn = given.sample(groups, groups.groups[0], groups.groups[0].positives[0], 2, seed=0, epoch=0)
     assert [groups.column("docno")[row] for row in drawn] == ["d0-3", "d0-2"]
+
+
+def test_each_docno_is_hashed_once_and_ties_are_drawn_anew(monkeypatch):
+    groups = make_groups(world().assign(known=1.0), qrels(), stage="test")
+    sampler, hashed = BiasAwareNegatives(column="known", share=1.0), []
+    original = negatives.keyed_hash
+    monkeypatch.setattr(negatives, "keyed_hash", lambda seed, *ids: hashed.append(ids) or original(seed, *ids))
+    group, docnos = groups.groups[0], groups.column("docno")
+    drawn = [sampler.sample(groups, group, group.positives[0], 1, seed=5, epoch=epoch)[0] for epoch in range(400)]
+    assert len(hashed) == len(set(docnos)) + 400
+    # All are equally biased, and equally often the first.
+    shares = np.bincount(np.searchsorted(group.pool, drawn), minlength=len(group.pool)) / 400
+    assert shares == pytest.approx(np.full(len(group.pool), 1 / len(group.pool)), abs=0.08)
+    again = pickle.loads(pickle.dumps(sampler))
+    assert [again.sample(groups, group, group.positives[0], 1, seed=5, epoch=epoch)[0] for epoch in range(9)] == drawn[:9]
 
 
 def test_negatives_that_cannot_be_drawn():

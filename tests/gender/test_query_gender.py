@@ -125,6 +125,11 @@ def test_an_empty_frame():
     assert len(empty) == 0 and list(empty.columns) == list(QueryGender()(topics()).columns)
 
 
+def test_a_mark_of_the_byte_order_is_no_part_of_a_qid(tmp_path):
+    (tmp_path / "queries.csv").write_text("1,a query, with a comma,f\n2,another,n\n", encoding="utf-8-sig")
+    assert read_gender_queries(tmp_path / "queries.csv")["qid"].tolist() == ["1", "2"]
+
+
 def test_the_annotated_queries(shared_data, tmp_path):
     frame = read_gender_queries(shared_data / "gender" / "rekabsaz_schedl_2020" / "queries_gender_annotated.csv")
     assert frame["gender"].value_counts().to_dict() == {"neutral": 1765, "male": 1202, "female": 742, "other": 41}
