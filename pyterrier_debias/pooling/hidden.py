@@ -8,9 +8,9 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from pyterrier_debias._version import __version__
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import parse_measures, per_query
 from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.pooling.described import described, frame_digest
 from pyterrier_debias.pooling.emphasis import emphasis_of
 from pyterrier_debias.pooling.hidden_result import BETWEEN, HIDDEN, TRUE, HiddenResult
 from pyterrier_debias.pooling.negatives import ExcludeNegatives
@@ -253,7 +254,8 @@ class HiddenJudgements:
             measures: ir_measures objects or names; the first one is what summaries speak of. None for nDCG@10, RR@10 and R@10,
                 of which the last two count documents from ``min_label`` on (``RR(rel=2)@10`` for 2).
             checkpoint: Folder where each finished training leaves its result, so that a comparison that was killed goes on. None
-                keeps nothing.
+                keeps nothing. A training is known by its data and by all that its correction is made of, functions and scorers
+                included; where one of these cannot be told from another of its kind, this is refused.
             level: Coverage of intervals.
             draws: Of the bootstrap.
             verbose: Whether to show progress.
@@ -263,7 +265,8 @@ class HiddenJudgements:
 
         Raises:
             InputError: For a baseline that is not among the corrections, queries that are in both training and test, frames that
-                cannot be used, corrections that cannot be fitted, or that train with another ``min_label`` than this one.
+                cannot be used, corrections that cannot be fitted, that train with another ``min_label`` than this one, or
+                that a checkpoint could not tell from others.
         """
         name = type(self).__name__
         arms = self._arms(corrections, baseline, oracle, full)
@@ -278,9 +281,12 @@ class HiddenJudgements:
         kinds = self._kinds(given["train"])
         notes = self._notes(given["train"], kinds)
         data = self._fingerprint(given, parsed)
+        # Before anything is trained: not all corrections can be told apart.
+        known = {arm.name: None if checkpoint is None else described(arm.estimator, exact=True) for arm in arms}
         results, todo = [], [(seed, arm) for seed in seeds for arm in arms]
         for seed, arm in pt.tqdm(todo, desc=name, unit="training", disable=not verbose):
-            made = _kept(checkpoint, arm, seed, data, lambda arm=arm, seed=seed: self._carry_out(arm, seed, given, parsed, kinds))
+            make = partial(self._carry_out, arm, seed, given, parsed, kinds)
+            made = _kept(checkpoint, arm, known[arm.name], seed, data, make)
             results.append({what: frame.assign(correction=arm.name, seed=seed) for what, frame in made.items()})
         tables = {what: pd.concat([result[what] for result in results], ignore_index=True) for what in results[0]}
         negatives = tables["negatives"].merge(kinds, on=_PAIR, how="left")
@@ -612,11 +618,13 @@ def _draws(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame
 # What was done before
 
 
-def _kept(checkpoint: str | Path | None, arm: _Arm, seed: int, data: str, make: Any) -> dict[str, pd.DataFrame]:
+def _kept(
+    checkpoint: str | Path | None, arm: _Arm, known: Any, seed: int, data: str, make: Any
+) -> dict[str, pd.DataFrame]:
     """What a training gave, from the folder where it lies there; whole or not at all."""
     if checkpoint is None:
         return make()
-    record = {"name": arm.name, "seed": seed, "judgements": arm.judgements, "estimator": described(arm.estimator), "data": data}
+    record = {"name": arm.name, "seed": seed, "judgements": arm.judgements, "estimator": known, "data": data}
     key = blake2b(json.dumps(record, sort_keys=True).encode(), digest_size=8).hexdigest()
     slug = re.sub(r"[^\w.]+", "_", f"{arm.name}-{seed}")
     folder = Path(checkpoint).expanduser() / f"{slug}-{key}"
@@ -636,68 +644,3 @@ def _read(path: Path) -> pd.DataFrame:
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     numbers = [name for name in ("emphasis", "positives", "drawn", "value", "seconds") if name in table.columns]
     return table.assign(**{name: table[name].replace("", "nan").astype("float64") for name in numbers})
-
-
-def described(value: Any) -> Any:
-    """What JSON can hold of a stage, its options and theirs, equal for equal ones: what a finished training is known by.
-
-    Args:
-        value: A stage, an option, or anything else.
-
-    Returns:
-        Names, numbers, lists and mappings; frames, arrays and sets by a hash of their content, functions by their names.
-    """
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, pt.Compose):
-        return [described(stage) for stage in flatten(value)]
-    if isinstance(value, Stage):
-        unseen = {"verbose", "device", "batch_tokens"}
-        options = {name: option for name, option in value.options().items() if name not in unseen}
-        if isinstance(value, TrainedRanker):
-            options |= {"ranker": value.base(), "training": value.training_options()}
-        options = {name: described(option) for name, option in options.items()}
-        weights = {"weights": value.fingerprint()} if hasattr(value, "fingerprint") else {}
-        return {"stage": type(value).__name__, **options, **weights}
-    if isinstance(value, pd.DataFrame):
-        return frame_digest(value)
-    if isinstance(value, np.ndarray):
-        return blake2b(value.tobytes() + str((value.shape, value.dtype)).encode(), digest_size=8).hexdigest()
-    if isinstance(value, Mapping):
-        return {str(name): described(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [described(one) for one in value]
-    if isinstance(value, (set, frozenset)):
-        return blake2b(repr(sorted(value, key=repr)).encode(), digest_size=8).hexdigest()
-    if isinstance(value, Training):
-        options = {f.name: described(getattr(value, f.name)) for f in fields(value)}
-        return {name: option for name, option in options.items() if name in value.record() and name != "seed"}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"object": type(value).__name__, **{f.name: described(getattr(value, f.name)) for f in fields(value) if f.init}}
-    if callable(value) and hasattr(value, "__qualname__"):
-        return f"{value.__module__}.{value.__qualname__}"
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
-
-
-def frame_digest(frame: pd.DataFrame) -> str:
-    """A hash of a frame's content, equal in any order of rows and columns.
-
-    Args:
-        frame: Any frame.
-
-    Returns:
-        Hexadecimal digits.
-    """
-    columns = sorted(frame.columns, key=str)
-    keys = [column for column in _PAIR if column in columns] or columns
-    rows = frame[columns].sort_values(keys, kind="stable")
-    state = blake2b(" ".join(map(str, columns)).encode(), digest_size=16)
-    for line in _lines(rows):
-        state.update(line)
-    return state.hexdigest()
-
-
-def _lines(rows: pd.DataFrame) -> Iterator[bytes]:
-    for values in zip(*(rows[column].tolist() for column in rows.columns)):
-        line = "\x1f".join(map(str, values))
-        yield b"%d\0" % len(line) + line.encode("utf-8", "surrogatepass")

@@ -22,9 +22,9 @@ from pyterrier_debias import (
     UniformNegatives,
     plots,
 )
-from pyterrier_debias.pooling.hidden import HiddenJudgements, described, frame_digest, seeded, told
+from pyterrier_debias.pooling.hidden import HiddenJudgements, seeded, told
 from pyterrier_debias.pooling.hidden_result import auc, auc_draws, combined
-from pyterrier_debias.pooling.negatives import ExcludeNegatives, RankWindow
+from pyterrier_debias.pooling.negatives import RankWindow
 from pyterrier_debias.pooling.relabel import RelabelReranker
 from pyterrier_debias.pooling.scores import AddScores
 from pyterrier_debias.stage import Stage
@@ -492,31 +492,41 @@ def test_a_comparison_that_was_killed_goes_on(world, tmp_path, monkeypatch):
     assert len(calls) == 21
 
 
-def test_what_a_training_is_known_by():
-    ranker = CrossEncoder("a/model", training=Training(negatives=RankWindow("pool_rank", last=9)))
-    known = described(ranker)
-    assert known == described(copy.deepcopy(ranker)) == described(seeded(ranker, 0))
-    assert known["training"]["negatives"] == {"object": "RankWindow", "column": "pool_rank", "first": 0, "last": 9}
-    # A correction trains with its ranker's options, whoever says so.
-    assert described(CETReranker(ranker)) == described(CETReranker(ranker, training=ranker.training))
-    assert described(CETReranker(ranker)) != described(CETReranker(ranker, training=Training()))
-    assert described(CETReranker("a/model")) == described(CETReranker(CrossEncoder("a/model")))
-    for other in (
-        CrossEncoder("a/model", training=Training(negatives=RankWindow("pool_rank", last=8))),
-        CrossEncoder("a/model", max_length=20, training=ranker.training),
-        CrossEncoder("a/model", training=replace(ranker.training, learning_rate=1e-3)),
-        RelabelReranker(ranker, described),
-        AddScores(ranker) >> ranker,
-    ):
-        assert described(other) != known
-    # Neither the seed, which is the comparison's, nor what changes no result.
-    assert described(CrossEncoder("a/model", device="cpu", training=replace(ranker.training, seed=7, workers=2))) == known
-    pairs = [pd.DataFrame({"qid": ["q"], "docno": [d]}) for d in "ab"]
-    samplers = [described(Training(negatives=ExcludeNegatives(frame))) for frame in pairs]
-    assert samplers[0] != samplers[1]
-    frame = candidates()
-    assert frame_digest(frame) == frame_digest(frame.sample(frac=1, random_state=0)[frame.columns[::-1]])
-    assert frame_digest(frame) != frame_digest(frame.assign(rank=1))
+def test_another_teacher_is_another_training(world, tmp_path, monkeypatch):
+    made, train, test = world
+    fit, calls = Taste.fit, []
+    monkeypatch.setattr(Taste, "fit", lambda self, *frames: calls.append(1) or fit(self, *frames))
+
+    def compared(teacher):
+        arms = {"plain": Taste(2.0), "taught": AddScores(teacher) >> Taste(1.0)}
+        made.compare(arms, train, test, seeds=(0,), oracle=None, draws=10, checkpoint=tmp_path)
+        return len(calls)
+
+    assert compared(pt.apply.doc_score(lambda row: 1.0)) == 2
+    assert compared(pt.apply.doc_score(lambda row: 1.0)) == 2
+    assert compared(pt.apply.doc_score(lambda row: 2.0)) == 3
+
+
+def test_what_cannot_be_told_apart_is_refused_before_anything_is_fitted(world, tmp_path, monkeypatch):
+    made, train, test = world
+    monkeypatch.setattr(Taste, "fit", lambda *_: pytest.fail("fitted"))
+    model = Opaque()
+    arms = {"plain": Taste(2.0), "taught": AddScores(pt.apply.doc_score(lambda row: model.score(row))) >> Taste(1.0)}
+    with pytest.raises(InputError, match=r"of a .*Opaque in a ApplyDocumentScoringTransformer nothing is known.*fingerprint"):
+        made.compare(arms, train, test, oracle=None, checkpoint=tmp_path)
+    monkeypatch.undo()
+    made.compare(arms, train, test, seeds=(0,), oracle=None, draws=10)
+    model.fingerprint = lambda: "second version"
+    made.compare(arms, train, test, seeds=(0,), oracle=None, draws=10, checkpoint=tmp_path)
+
+
+class Opaque:
+    """Knows nothing of itself."""
+
+    __slots__ = ("fingerprint",)
+
+    def score(self, row):
+        return 1.0
 
 
 # Real trainings in miniature
