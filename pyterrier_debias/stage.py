@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Mapping
+from functools import partial
+from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
@@ -35,13 +37,88 @@ def same_value(left: Any, right: Any) -> bool:
     return type(left) is type(right) and bool(left == right)
 
 
-def _brief(value: Any) -> str:
-    """A short form of an option value: frames and arrays by their shape, never by their content."""
+def described(value: Any) -> str:
+    """A text for an option value that is the same in every process, and another one for another value.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        Frames and arrays by a hash of their content, functions by their names, objects by their ``repr``; those without one, or
+        with an address in it, by their class and attributes.
+
+    Example:
+        >>> from functools import partial
+        >>> described(partial(sorted, reverse=True))
+        'partial(builtins.sorted, reverse=True)'
+    """
+    return _text(value, exact=True)
+
+
+def brief(value: Any) -> str:
+    """As :func:`described`, but short, for ``repr``: frames and arrays by their shape, never by their content.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        The text, without an address.
+    """
+    return _text(value, exact=False)
+
+
+def _text(value: Any, exact: bool, within: tuple[int, ...] = ()) -> str:
+    """The text of a value that lies in others (by their ids)."""
     if isinstance(value, (pd.DataFrame, pd.Series, np.ndarray)):
-        return f"<{type(value).__name__} {'x'.join(map(str, value.shape))}>"
-    if isinstance(value, Mapping) and len(repr(value)) > 60:
-        return f"<{type(value).__name__} of {len(value)}>"
-    return repr(value)
+        content = f" {_digest(value)}" if exact else ""
+        return f"<{type(value).__name__} {'x'.join(map(str, value.shape))}{content}>"
+    if id(value) in within:
+        return "..."
+
+    def text(one: Any) -> str:
+        return _text(one, exact, (*within, id(value)))
+
+    if isinstance(value, partial):
+        keywords = [f"{name}={text(one)}" for name, one in value.keywords.items()]
+        return f"partial({', '.join([text(value.func), *map(text, value.args), *keywords])})"
+    if inspect.ismethod(value):
+        return f"{text(value.__self__)}.{value.__name__}"
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}" if exact else value.__qualname__
+    if isinstance(value, Mapping):
+        whole = f"{{{', '.join(f'{text(name)}: {text(one)}' for name, one in value.items())}}}"
+        whole = whole if type(value) is dict else f"{type(value).__name__}({whole})"
+        return whole if exact or len(whole) <= 60 else f"<{type(value).__name__} of {len(value)}>"
+    if type(value) in (list, tuple, set) and len(value):
+        parts = [text(one) for one in value]
+        left, right = {list: "[]", tuple: ("(", ",)" if len(parts) == 1 else ")"), set: "{}"}[type(value)]
+        return f"{left}{', '.join(sorted(parts) if isinstance(value, set) else parts)}{right}"
+    if type(value).__repr__ is not object.__repr__:
+        own = repr(value)
+        if isinstance(value, str) or " at 0x" not in own:
+            return own
+    name = f"{type(value).__module__}.{type(value).__qualname__}" if exact else type(value).__qualname__
+    return f"{name}({', '.join(f'{key}={text(one)}' for key, one in _attributes(value).items())})"
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """What an object consists of, as its pickle would hold it."""
+    state = value.__getstate__()
+    own, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+    if not all(part is None or isinstance(part, dict) for part in (own, slots)):
+        return {"state": state}
+    return {**(own or {}), **(slots or {})}
+
+
+def _digest(table: pd.DataFrame | pd.Series | np.ndarray) -> str:
+    """A short hash of content, names and types."""
+    if not isinstance(table, np.ndarray):
+        content = table.to_json(orient="split", default_handler=str).encode()
+    elif table.dtype.hasobject:
+        content = repr(table.tolist()).encode()
+    else:
+        content = f"{table.dtype} ".encode() + table.tobytes()
+    return blake2b(content, digest_size=8).hexdigest()
 
 
 class Stage(pt.Transformer):
@@ -105,7 +182,7 @@ class Stage(pt.Transformer):
             if name == "verbose" or same_value(value, parameter.default):
                 continue
             keyword = parameter.kind is inspect.Parameter.KEYWORD_ONLY
-            parts.append(f"{name}={_brief(value)}" if keyword else _brief(value))
+            parts.append(f"{name}={brief(value)}" if keyword else brief(value))
         return f"{type(self).__name__}({', '.join(parts)})"
 
 

@@ -1,10 +1,14 @@
 """What every stage inherits."""
 
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias.stage import Stage, chain, flatten
+from pyterrier_debias.stage import Stage, chain, described, flatten
 
 
 class Adder(Stage):
@@ -50,6 +54,77 @@ def test_repr_is_the_call_with_what_differs():
     assert repr(Adder("a", by=2.0)) == "Adder('a', by=2.0)"
     assert repr(Adder("a", verbose=True)) == "Adder('a')"
     assert repr(Adder("a", table=pd.DataFrame({"x": [1, 2]}))) == "Adder('a', table=<DataFrame 2x1>)"
+
+
+class Plain:
+    """An object without a repr of its own, as users write them."""
+
+    def __init__(self, **options):
+        self.__dict__.update(options)
+
+    def act(self, value):
+        return value
+
+
+class Slotted:
+    __slots__ = ("by", "unset")
+
+    def __init__(self, by):
+        self.by = by
+
+
+def scaled(value, by=1.0):
+    return value * by
+
+
+@dataclass
+class Wrapped:
+    inner: object
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: scaled, "scaled"),
+        (lambda: len, "len"),
+        (lambda: Plain, "Plain"),
+        (lambda: partial(scaled, 2, by=Plain(n=3)), "partial(scaled, 2, by=Plain(n=3))"),
+        (lambda: Plain(n=3, of=scaled), "Plain(n=3, of=scaled)"),
+        (lambda: Plain(), "Plain()"),
+        (lambda: Plain(n=3).act, "Plain(n=3).act"),
+        (lambda: Slotted(2.0), "Slotted(by=2.0)"),
+        (lambda: Wrapped(Plain(n=1)), "Wrapped(inner=Plain(n=1))"),
+        (lambda: Wrapped([1, 2]), "Wrapped(inner=[1, 2])"),
+        (lambda: [Plain(n=1), (scaled,), {"a": scaled}, {len}], "[Plain(n=1), (scaled,), {'a': scaled}, {len}]"),
+        (lambda: Plain(table=pd.DataFrame({"x": [1, 2]})), "Plain(table=<DataFrame 2x1>)"),
+        (lambda: "what lies at 0x7f", "'what lies at 0x7f'"),
+        (lambda: [1, "a"], "[1, 'a']"),
+    ],
+)
+def test_no_repr_holds_an_address(make, expected):
+    assert repr(Adder("a", table=make())) == f"Adder('a', table={expected})"
+    exact = described(make())
+    assert exact == described(make())
+    assert " at 0x7f" not in exact.replace("lies at 0x7f", "")
+
+
+def test_descriptions_tell_values_apart_whose_short_forms_are_equal():
+    def make(n):
+        return Plain(table=pd.DataFrame({"x": [1, n]}), at=np.array([n]), names={f"name{i}": n for i in range(9)})
+
+    here, there = make(2), make(3)
+    for name in ("table", "at", "names"):
+        left, right = getattr(here, name), getattr(there, name)
+        assert repr(Adder("a", table=left)) == repr(Adder("a", table=right))
+        assert described(left) != described(right)
+    assert described(here) != described(there)
+    assert described(scaled) == f"{__name__}.scaled"
+
+
+def test_an_object_that_holds_itself_has_a_repr():
+    loop = Plain(n=1)
+    loop.itself = loop
+    assert repr(Adder("a", table=loop)) == "Adder('a', table=Plain(n=1, itself=...))"
 
 
 def test_flatten_and_chain_are_inverse():

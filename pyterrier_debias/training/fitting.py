@@ -16,6 +16,7 @@ import pyterrier as pt
 from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.stage import brief
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.losses import get_loss
 from pyterrier_debias.training.options import Training, plain
@@ -205,7 +206,7 @@ class Fittable(pt.Estimator):
             values = pd.Series(report.validation)
             rows.append(
                 {
-                    **{option: value if isinstance(value, (int, float, str)) else repr(value) for option, value in trial.items()},
+                    **{name: value if isinstance(value, (int, float, str)) else brief(value) for name, value in trial.items()},
                     str(report.metric): report.best,
                     "standard_error": float(values.sem()) if len(values) > 1 else float("nan"),
                     "n": len(values),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import parse_measures
+from pyterrier_debias.stage import brief, described
 from pyterrier_debias.training.losses import GRADED, get_loss
 from pyterrier_debias.training.samplers import Sampler, UniformNegatives
 from pyterrier_debias.training.weights import ExampleWeights
@@ -162,7 +162,7 @@ class Training:
     def __repr__(self) -> str:
         """The constructor call, with the options that differ from their defaults."""
         changed = [f.name for f in fields(self) if getattr(self, f.name) != _default(f)]
-        return f"Training({', '.join(f'{name}={getattr(self, name)!r}' for name in changed)})"
+        return f"Training({', '.join(f'{name}={brief(getattr(self, name))}' for name in changed)})"
 
     def depths(self) -> tuple[int, ...] | None:
         """The re-ranking depths to choose from; None for all candidates."""
@@ -198,7 +198,7 @@ def plain(value: Any) -> Any:
         value: Any value.
 
     Returns:
-        Numbers, texts, lists and mappings as they are; objects and functions by their names.
+        Numbers, texts, lists and mappings as they are; objects and functions as :func:`~pyterrier_debias.stage.described` tells.
     """
     if isinstance(value, Mapping):
         return {str(name): plain(one) for name, one in value.items()}
@@ -206,9 +206,4 @@ def plain(value: Any) -> Any:
         return [plain(one) for one in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if callable(value) and hasattr(value, "__qualname__"):
-        return f"{value.__module__}.{value.__qualname__}"
-    try:
-        return json.loads(json.dumps(value))
-    except TypeError:
-        return str(value) if isinstance(value, Path) else repr(value)
+    return str(value) if isinstance(value, Path) else described(value)

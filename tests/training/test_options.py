@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -60,6 +61,42 @@ def test_its_description_is_json():
     assert about["negatives"] == "UniformNegatives()"
     assert about["augment"] == "RotatePassages()"
     assert about["rerank_depth"] == [10, 20]
+
+
+class Mine:
+    """A sampler, a loss and a weight without a repr."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def sample(self, groups, group, positive, n, *, seed, epoch):
+        return group.pool[: self.n]
+
+    def weigh(self, groups, group, rows):
+        return 1.0
+
+    def __call__(self, scores, *, labels=None, mask=None, weights=None):
+        return scores.mean()
+
+
+@pytest.mark.parametrize(
+    ("option", "make"),
+    [
+        ("negatives", Mine),
+        ("weights", Mine),
+        ("loss", Mine),
+        ("loss", lambda n: partial(ranknet, sigma=n)),
+        ("loss", lambda n: Mine(n).__call__),
+        ("loss_options", lambda n: {"weigh": Mine(n)}),
+    ],
+)
+def test_objects_of_the_users_are_recorded_by_what_they_are(option, make):
+    """A resumed run has other objects at other places in memory, and they are the same options."""
+    here, again, other = (Training(**{option: make(n)}) for n in (1.0, 1.0, 2.0))
+    assert here.record() == again.record() != other.record()
+    assert json.loads(json.dumps(here.record())) == here.record()
+    assert "0x" not in json.dumps(here.describe()) + repr(here)
+    assert repr(here) == repr(again) != repr(other)
 
 
 def test_it_plays_no_part_in_a_rankers_identity():
