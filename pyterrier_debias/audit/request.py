@@ -124,7 +124,7 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
     from pyterrier_debias.audit import options
     from pyterrier_debias.audit.checkpoint import Checkpoint
     from pyterrier_debias.audit.defaults import default_systems
-    from pyterrier_debias.audit.result import check_target
+    from pyterrier_debias.audit.result import check_target, written_by_audits
     from pyterrier_debias.audit.run import audit, check_baseline, check_settings, find_rooms
     from pyterrier_debias.collections.opening import open_dataset
     from pyterrier_debias.files import whole_folder
@@ -135,6 +135,8 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
             check_target(r.out, overwrite=r.overwrite)
         if r.checkpoint is not None:
             Checkpoint(r.checkpoint)
+            if r.out is not None and r.checkpoint.resolve().is_relative_to(r.out.resolve()):
+                raise InputError(f"--checkpoint {r.checkpoint} lies in --out {r.out}, which is filled at the end; name another")
         chosen = find_rooms("all" if r.rooms == ["all"] else r.rooms)
         check_settings(correction=r.correction, depth=r.depth, draws=r.draws, topics=r.topics)
         ranker_options = options.ranker_options(r.device, r.dtype, r.verbose)
@@ -145,7 +147,9 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
         systems = default_systems(collection, Path(folder), models=found, runs=frames, depth=r.depth, **ranker_options)
         check_baseline(r.baseline, systems)
         options.load_models(systems)
-        results = None if r.out is None else stack.enter_context(whole_folder(r.out, overwrite=r.overwrite))
+        results = None if r.out is None else stack.enter_context(
+            whole_folder(r.out, overwrite=r.overwrite, ours=written_by_audits(r.out))
+        )
         if r.verbose or sys.stderr.isatty():
             say(f"auditing {', '.join(s.name for s in systems)} on {getattr(collection, 'name', r.dataset)} ...")
         result = audit(

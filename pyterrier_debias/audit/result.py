@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ SCHEMA_VERSION = 1
 
 #: What ``overwrite`` looks for before it replaces a folder.
 RESULT_FILE = "audit.json"
+
+_TABLES = ("findings.csv", "per_query.csv", "index.html")
 
 SKIPPED_COLUMNS = ["bias", "system", "reason"]
 FAILED_COLUMNS = ["bias", "error", "traceback"]
@@ -268,7 +271,7 @@ class AuditResult:
 
         Args:
             folder: A folder that does not exist yet, or is empty.
-            overwrite: Whether an earlier audit there may be replaced.
+            overwrite: Whether an earlier audit there may be replaced. Other files beside it stay.
 
         Returns:
             The folder.
@@ -277,7 +280,7 @@ class AuditResult:
             InputError: Where the folder holds anything already, or cannot be written.
         """
         check_target(folder, overwrite=overwrite)
-        with whole_folder(folder, overwrite=overwrite) as scratch:
+        with whole_folder(folder, overwrite=overwrite, ours=written_by_audits(folder)) as scratch:
             self.write_files(scratch)
         return Path(folder)
 
@@ -289,10 +292,11 @@ class AuditResult:
         """
         from pyterrier_debias.audit.report import picture
 
-        write_whole(folder / "findings.csv", self.findings.to_csv(index=False))
-        write_whole(folder / "per_query.csv", self.per_query.to_csv(index=False))
+        findings, per_query, page = _TABLES
+        write_whole(folder / findings, self.findings.to_csv(index=False))
+        write_whole(folder / per_query, self.per_query.to_csv(index=False))
         write_whole(folder / RESULT_FILE, self.to_json())
-        write_whole(folder / "index.html", self.to_html())
+        write_whole(folder / page, self.to_html())
         for bias, figure in self.figures:
             write_whole(folder / f"{bias}-{figure.name}.png", picture(figure, "png"))
 
@@ -314,6 +318,24 @@ def check_target(folder: str | Path, *, overwrite: bool = False) -> None:
         raise InputError(f"{folder} exists already and holds no audit; name a folder that does not exist yet")
     if not overwrite:
         raise InputError(f"{folder} holds an audit already; name another folder, or allow it to be replaced (--overwrite)")
+
+
+def written_by_audits(folder: str | Path) -> Callable[[str], bool]:
+    """Tells the files of an earlier audit from others that stand beside them.
+
+    Args:
+        folder: Where the earlier audit may be.
+
+    Returns:
+        ``ours(name)``: whether :meth:`AuditResult.save` wrote a file of that name: the tables, the page, or a figure of a room
+        that the earlier audit had.
+    """
+    try:
+        rooms = json.loads((Path(folder) / RESULT_FILE).read_text(encoding="utf-8"))["settings"]["rooms"]
+    except (OSError, ValueError, KeyError, TypeError):
+        rooms = []
+    figures = tuple(f"{room}-" for room in rooms)
+    return lambda name: name in (RESULT_FILE, *_TABLES) or (name.endswith(".png") and name.startswith(figures))
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -199,6 +199,8 @@ def test_an_out_folder_that_cannot_be_used(folder, tmp_path):
     assert "holds no audit" in refused(*base, tmp_path / "mine", "--overwrite")
     assert "exists already" in refused(*base, tmp_path / "mine" / "thesis.tex")
     assert "cannot be written" in refused(*base, tmp_path / "mine" / "thesis.tex" / "below")
+    assert "lies in --out" in refused(*base, tmp_path / "new", "--checkpoint", tmp_path / "new" / "kept")
+    assert not (tmp_path / "new").exists()
     assert call(*base, tmp_path / "results")[0] == 0
     assert "--overwrite" in refused(*base, tmp_path / "results")
     assert call(*base, tmp_path / "results", "--overwrite")[0] == 0

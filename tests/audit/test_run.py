@@ -284,6 +284,24 @@ def test_save_replaces_an_audit_only_when_asked_and_nothing_else_ever(result, tm
     assert sorted(f.name for f in tmp_path.iterdir()) == ["a", "b"]
 
 
+def test_overwriting_replaces_the_audits_own_files_and_no_others(result, tmp_path):
+    folder = result.save(tmp_path / "a")
+    for name in ("notes.txt", "order-stale.png", "cat.png"):
+        (folder / name).write_text("mine")
+    result.save(folder, overwrite=True)
+    assert sorted(f.name for f in folder.iterdir()) == [
+        "audit.json", "cat.png", "findings.csv", "index.html", "notes.txt", "order-change.png", "per_query.csv",
+        "picky-change.png",
+    ]  # fmt: skip
+
+
+def test_the_current_folder_may_be_filled(result, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for overwrite in (False, True):
+        assert result.save(".", overwrite=overwrite).joinpath("index.html").is_file()
+    assert len(list(tmp_path.iterdir())) == 6
+
+
 def test_a_save_that_breaks_leaves_nothing(result, tmp_path, monkeypatch):
     def broken(axes):
         raise RuntimeError("no ink")
