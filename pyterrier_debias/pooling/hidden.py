@@ -304,6 +304,7 @@ class HiddenJudgements:
             notes=tuple(notes),
             level=level,
             draws=draws,
+            full=full,
         )
 
     # What is compared

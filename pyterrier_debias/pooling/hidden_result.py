@@ -122,6 +122,7 @@ class HiddenResult:
         level: Coverage of intervals.
         draws: Of the bootstrap, and of the tests.
         seed: Of both.
+        full: Name of the training on all judgements; None without one.
     """
 
     per_query: pd.DataFrame
@@ -135,12 +136,13 @@ class HiddenResult:
     level: float = 0.95
     draws: int = 2000
     seed: int = 0
+    full: str | None = None  # also of results that were pickled without it
 
     def __repr__(self) -> str:
-        """Sizes, and the first measure on full judgements of the best correction."""
+        """Sizes, and the first measure on full judgements of the best that knows no more than the pool."""
         rows = self.table[self.table["judgements"] == "full"]
         rows = rows[rows["measure"] == rows["measure"].iloc[0]].sort_values("mean", ascending=False, kind="stable")
-        best = rows[~rows["correction"].isin([self.oracle])].iloc[0]
+        best = rows[~rows["correction"].isin([self.oracle, self.full])].iloc[0]
         return (
             f"<HiddenResult: {len(self.corrections)} trainings, {best['seeds']} seeds, {best['queries']} test queries; best "
             f"{best['measure']} on full judgements: {best['correction']} {best['mean']:.4f} ({best['difference']:+.4f})>"
@@ -155,7 +157,7 @@ class HiddenResult:
         ``judgements``, ``measure``, ``correction``; ``mean`` over seeds and queries, ``low``, ``high``; ``difference`` from the
         baseline, ``difference_low``, ``difference_high``, ``p`` (randomisation test over queries, each query's mean over seeds:
         it speaks of queries, for these seeds), ``p_corrected`` (Holm, over the corrections of a kind of judgements and measure;
-        the oracle is none); ``gap_closed``: the share of the oracle's difference that the correction reaches, with
+        the oracle and the training on all judgements are none); ``gap_closed``: the share of the oracle's difference that the correction reaches, with
         ``gap_low`` and ``gap_high``, which are NaN where the interval of the oracle's own difference holds 0 (there is no gap to
         speak of; the notes say so); ``seeds`` and ``queries``.
         """
@@ -193,7 +195,7 @@ class HiddenResult:
                 with np.errstate(divide="ignore", invalid="ignore"):
                     row["gap_low"], row["gap_high"] = _limits((means[number] - means[base]) / gaps, self.level)
             rows.append({**row, "seeds": len(values), "queries": units.shape[1]})
-        tested = [row for row in rows if row["correction"] not in (self.baseline, self.oracle)]
+        tested = [row for row in rows if row["correction"] not in (self.baseline, self.oracle, self.full)]
         for row, p in zip(tested, correct(np.array([row["p"] for row in tested]))):
             row["p_corrected"] = float(p)
         return rows
@@ -344,6 +346,10 @@ def _within(values: np.ndarray, hidden: np.ndarray, query: np.ndarray) -> float:
     return float(np.mean(known)) if known else float("nan")
 
 
+def _compared(result: HiddenResult) -> tuple[Any, ...]:
+    return list(result.corrections), result.baseline, result.oracle, result.full
+
+
 def combined(results: Mapping[str, HiddenResult]) -> HiddenResult:
     """Results of several collections as one: each collection is a seed with queries of its own.
 
@@ -362,7 +368,7 @@ def combined(results: Mapping[str, HiddenResult]) -> HiddenResult:
         raise InputError("combined: there are no results")
     first = parts[0]
     for name, one in results.items():
-        if (list(one.corrections), one.baseline, one.oracle) != (list(first.corrections), first.baseline, first.oracle):
+        if _compared(one) != _compared(first):
             raise InputError(f"combined: result {name!r} compares other corrections than the first; compare the same ones")
         if one.per_query["seed"].nunique() != 1:
             raise InputError(f"combined: result {name!r} has several seeds; combine results of one seed each")

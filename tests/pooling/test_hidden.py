@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import pickle
 from dataclasses import dataclass, replace
 
 import ir_measures
@@ -318,6 +319,28 @@ def test_results_can_be_read(result):
         result.summary("P@3")
     with pytest.raises(InputError, match="no correction 'nobody'"):
         result.plot_emphasis("nobody")
+
+
+def test_trainings_that_know_more_are_no_corrections(world):
+    """Neither the oracle nor a training on all judgements counts among those that are tested, or is the best of them."""
+    made, train, test = world
+    options = {"seeds": (0,), "draws": 50}
+    arms = {"plain": Taste(2.0), "some": Taste(1.2), "little": Taste(1.9), "oracle": Taste(0.8)}
+    result = made.compare({**arms, "everything": Taste(0.0)}, train, test, full="everything", **options)
+    rows = result.table.query("judgements == 'full' and measure == 'nDCG@10'").set_index("correction")
+    assert rows["mean"].idxmax() == "everything"
+    assert ": some" in repr(result) and "everything" not in repr(result)
+    assert rows["p_corrected"].notna().to_dict() == {name: name in ("some", "little") for name in rows.index}
+    without = made.compare(arms, train, test, **options).table
+    without = without.query("judgements == 'full' and measure == 'nDCG@10'").set_index("correction")
+    pd.testing.assert_series_equal(rows["p_corrected"].drop("everything"), without["p_corrected"])
+    assert rows["p"]["everything"] == result.table["p"].min()
+    # Results that were pickled before `full` was remembered.
+    old = copy.copy(result)
+    del old.__dict__["full"]
+    old = pickle.loads(pickle.dumps(old))
+    assert old.full is None and ": everything" in repr(old)
+    assert combined({"a": old}).full is None and combined({"a": result}).full == "everything"
 
 
 def test_figure_5_shows_shares_of_both_kinds(result):
