@@ -399,12 +399,17 @@ def p_from_null(observed: float, null: np.ndarray, *, alternative: str = "greate
         alternative: ``'greater'``, ``'less'`` or ``'two-sided'`` (distance from the null's mean).
 
     Returns:
-        (1 + number at least as extreme) / (1 + draws).
+        (1 + number at least as extreme) / (1 + draws); draws that are NaN count as extreme. NaN where the statistic is.
     """
     null = np.asarray(null, dtype=float)
+    if np.isnan(observed):
+        return float("nan")
+    undefined = np.isnan(null)
+    if undefined.all():
+        return 1.0
     if alternative == "two-sided":
-        centre = null.mean()
+        centre = null[~undefined].mean()
         observed, null = abs(observed - centre), np.abs(null - centre)
     elif alternative == "less":
         observed, null = -observed, -null
-    return float((1 + (null >= observed - 1e-12).sum()) / (1 + len(null)))
+    return float((1 + (undefined | (null >= observed - 1e-12)).sum()) / (1 + len(null)))

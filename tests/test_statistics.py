@@ -145,6 +145,16 @@ def test_p_from_null_counts():
     assert ours.p_from_null(4, null, alternative="two-sided") == pytest.approx(1 / 4)
 
 
+@pytest.mark.parametrize("alternative", ["greater", "less", "two-sided"])
+def test_what_is_not_defined_is_no_evidence(alternative):
+    assert np.isnan(ours.p_from_null(np.nan, np.arange(9.0), alternative=alternative))
+    # A draw without a value might have been as extreme as any: (1 + 1 + those that are) / (1 + 4).
+    null = np.array([1.0, np.nan, 2.0, 3.0])
+    observed, extreme = {"greater": (3, 1), "less": (1, 1), "two-sided": (4, 0)}[alternative]
+    assert ours.p_from_null(observed, null, alternative=alternative) == pytest.approx((2 + extreme) / 5)
+    assert ours.p_from_null(0.0, np.full(3, np.nan), alternative=alternative) == 1.0
+
+
 def test_binomial_interval_of_none_is_the_rule_of_three():
     interval = ours.binomial_interval(0, 100, level=0.95)
     assert interval.low == 0
