@@ -248,7 +248,7 @@ def made_by(run: Callable[..., Any]) -> Any:
         >>> made_by(partial(sorted, key=len, reverse=True))
         {'function': 'builtins.sorted', 'given': [[], {'key': 'builtins.len', 'reverse': True}]}
     """
-    from pyterrier_debias.pooling.hidden import described
+    from pyterrier_debias.pooling.described import described
 
     given: list[Any] = []
     while isinstance(run, partial):
@@ -340,7 +340,7 @@ def _describe(stage: Any) -> str:
 
     Stages of this package are told apart by their options and weights too, by a digest at the end.
     """
-    from pyterrier_debias.pooling.hidden import described
+    from pyterrier_debias.pooling.described import described
 
     name = f"{type(stage).__module__}.{type(stage).__qualname__}"
     if type(stage).__repr__ is object.__repr__:

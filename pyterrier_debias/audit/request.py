@@ -138,7 +138,7 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
             if r.out is not None and r.checkpoint.resolve().is_relative_to(r.out.resolve()):
                 raise InputError(f"--checkpoint {r.checkpoint} lies in --out {r.out}, which is filled at the end; name another")
         chosen = find_rooms("all" if r.rooms == ["all"] else r.rooms)
-        check_settings(correction=r.correction, depth=r.depth, draws=r.draws, topics=r.topics)
+        check_settings(correction=r.correction, depth=r.depth, draws=r.draws, topics=r.topics, seed=r.seed)
         ranker_options = options.ranker_options(r.device, r.dtype, r.verbose)
         found = options.find_models(r.model, r.model_kind)
         collection = open_dataset(r.dataset, split=r.split)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import operator
 import tempfile
 import time
 import traceback
@@ -26,7 +27,7 @@ from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_o
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, findings_frame
-from pyterrier_debias.frames import check_overlap, check_text, with_string_ids
+from pyterrier_debias.frames import check_overlap, check_pairs, check_text, with_string_ids
 from pyterrier_debias.stage import flatten
 from pyterrier_debias.systems import BrokenSystemError, Context, System
 
@@ -38,6 +39,8 @@ ROOMS = {
     "linguistic": "pyterrier_debias.linguistic.audit",
     "pooling": "pyterrier_debias.pooling.audit",
 }
+
+_JUDGEMENT = ["qid", "docno", "label"]
 
 CORRECTIONS = ("holm", "bonferroni", "fdr_bh")
 
@@ -77,7 +80,7 @@ def audit(
         baseline: The name of one of the systems; the others are compared with it, query by query.
         split: Which topics and judgements of the dataset; None means its default.
         topics: Topics in place of the dataset's, or how many of its judged topics to use, from the first.
-        qrels: Judgements in place of the dataset's: ``qid``, ``docno``, ``label``.
+        qrels: Judgements in place of the dataset's: ``qid``, ``docno``, ``label``; one label a pair.
         depth: How many candidates of a query a ranker is given.
         draws: How many random variants of each text rooms draw; None leaves it to the room.
         correction: How p values are corrected over the whole table: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
@@ -92,8 +95,9 @@ def audit(
         The result.
 
     Raises:
-        InputError: Where the input is at fault: an unknown room, dataset or baseline, topics and judgements that do not
-            overlap, nothing that any room could examine, and whatever a room finds wrong with its input.
+        InputError: Where the input is at fault: an unknown room, dataset or baseline, numbers that are none, topics and
+            judgements that do not overlap, a pair with two labels, nothing that any room could examine, and whatever a room finds
+            wrong with its input.
 
     Example:
         ::
@@ -107,7 +111,7 @@ def audit(
     """
     started = time.perf_counter()
     chosen = find_rooms(rooms)
-    check_settings(correction=correction, depth=depth, draws=draws, topics=topics)
+    depth, draws, topics, seed = check_settings(correction=correction, depth=depth, draws=draws, topics=topics, seed=seed)
     kept = None if checkpoint is None else Checkpoint(checkpoint)
     collection = open_dataset(dataset, split=split)
     all_topics, all_qrels = topics_and_qrels(collection, topics, qrels)
@@ -274,7 +278,9 @@ def _told(name: str, failed: list[dict[str, str]]) -> Iterator[None]:
         failed.append({"bias": name, "error": message, "traceback": traceback.format_exc()})
 
 
-def check_settings(*, correction: str, depth: int, draws: int | None, topics: Any) -> None:
+def check_settings(
+    *, correction: str, depth: Any, draws: Any, topics: Any, seed: Any = 0
+) -> tuple[int, int | None, pd.DataFrame | int | None, int]:
     """Refuse settings that no audit can have.
 
     Args:
@@ -282,15 +288,38 @@ def check_settings(*, correction: str, depth: int, draws: int | None, topics: An
         depth: As for :func:`audit`.
         draws: As for :func:`audit`.
         topics: As for :func:`audit`.
+        seed: As for :func:`audit`.
+
+    Returns:
+        Depth, draws, topics and seed, numbers as Python's own.
 
     Raises:
-        InputError: For an unknown correction, or a number below 1.
+        InputError: For an unknown correction, what is no whole number, or one that is too small.
     """
     if correction not in CORRECTIONS:
         raise InputError(f"correction {correction!r} is not known; use one of {', '.join(CORRECTIONS)}")
-    for name, number in (("depth", depth), ("draws", draws), ("topics", topics)):
-        if isinstance(number, int) and number < 1:
-            raise InputError(f"{name} is {number}; it must be 1 or more")
+    return (
+        _whole("depth", depth),
+        None if draws is None else _whole("draws", draws),
+        topics if topics is None or isinstance(topics, pd.DataFrame) else _limit(topics),
+        _whole("seed", seed, 0),
+    )
+
+
+def _whole(name: str, number: Any, least: int = 1, instead: str = "") -> int:
+    try:
+        if isinstance(number, bool):
+            raise TypeError
+        number = operator.index(number)
+    except TypeError:
+        raise InputError(f"{name} is {number!r}; it must be a whole number{instead}") from None
+    if number < least:
+        raise InputError(f"{name} is {number}; it must be {least} or more")
+    return number
+
+
+def _limit(topics: Any) -> int:
+    return _whole("topics", topics, instead=", or a frame with qid and query")
 
 
 def check_baseline(baseline: str | None, systems: Sequence[System]) -> None:
@@ -347,12 +376,15 @@ def topics_and_qrels(
         Topics (``qid``, ``query``, ...) and judgements (``qid``, ``docno``, ``label``) with string identifiers.
 
     Raises:
-        InputError: Where a column is missing, a query is no text, a qid is repeated, or the two do not overlap.
+        InputError: Where a column is missing, a query is no text, a qid is repeated, a pair has two labels, or the two do not
+            overlap.
     """
-    limit = topics if isinstance(topics, int) else None
+    limit = None if topics is None or isinstance(topics, pd.DataFrame) else _limit(topics)
     topics = topics if isinstance(topics, pd.DataFrame) else collection.get_topics()
     qrels = collection.get_qrels() if qrels is None else qrels
-    for name, frame, columns in (("topics", topics, ["qid", "query"]), ("judgements", qrels, ["qid", "docno", "label"])):
+    for name, frame, columns in (("topics", topics, ["qid", "query"]), ("judgements", qrels, _JUDGEMENT)):
+        if not isinstance(frame, pd.DataFrame):
+            raise InputError(f"{name}: a {type(frame).__name__} is no frame; give a DataFrame with {', '.join(columns)}")
         missing = [c for c in columns if c not in frame.columns]
         if missing:
             raise InputError(f"{name}: column {missing[0]!r} is missing; there are {', '.join(map(str, frame.columns))}")
@@ -361,6 +393,8 @@ def topics_and_qrels(
     repeated = topics["qid"].duplicated()
     if repeated.any():
         raise InputError(f"topics: qid {topics['qid'][repeated].iloc[0]!r} occurs twice; keep one row a query")
+    qrels = qrels.drop_duplicates(_JUDGEMENT, ignore_index=True) if qrels.duplicated(_JUDGEMENT).any() else qrels
+    check_pairs(qrels, "judgements")
     check_overlap(topics, qrels, "audit")
     if limit is not None:
         topics = topics[topics["qid"].isin(judged_qids(topics, qrels)[:limit])].reset_index(drop=True)

@@ -163,6 +163,17 @@ def test_systems_come_in_every_shape(dataset):
         ({"depth": 0}, "depth is 0"),
         ({"draws": 0}, "draws is 0"),
         ({"topics": 0}, "topics is 0"),
+        ({"topics": np.int64(0)}, "topics is 0; it must be 1 or more"),
+        ({"topics": ["q1"]}, r"topics is \['q1'\]; it must be a whole number, or a frame with qid and query"),
+        ({"topics": True}, "topics is True; it must be a whole number"),
+        ({"topics": 2.0}, "topics is 2.0; it must be a whole number"),
+        ({"depth": 10.5}, "depth is 10.5; it must be a whole number"),
+        ({"depth": None}, "depth is None; it must be a whole number"),
+        ({"draws": "2"}, "draws is '2'; it must be a whole number"),
+        ({"seed": None}, "seed is None; it must be a whole number"),
+        ({"seed": -1}, "seed is -1; it must be 0 or more"),
+        ({"qrels": {"q1": {"d": 1}}}, "judgements: a dict is no frame"),
+        ({"qrels": pd.DataFrame({"qid": ["q1"] * 3, "docno": ["a", "b", "b"], "label": [1, 0, 1]})}, "judgements.*docno='b'"),
         ({"baseline": "DPH"}, "baseline 'DPH' is not one of the systems: BM25"),
         ({"split": "dl99"}, "dl99"),
         ({"qrels": pd.DataFrame({"qid": ["x"], "docno": ["d"], "label": [1]})}, "no qid is in both"),
@@ -208,6 +219,26 @@ def test_topics_can_be_limited_to_the_first_that_are_judged(dataset):
     qrels = dataset.get_qrels().query("qid != 'q0'")
     audit(worlds.bm25_system(dataset), dataset, rooms=[room], topics=2, qrels=qrels, depth=7, seed=3, draws=2)
     assert seen == [(["q1", "q2"], 7, 3, 2)]
+
+
+def test_numbers_may_be_numpys_and_the_result_is_still_json(dataset):
+    numbers = {"topics": np.int64(2), "depth": np.int32(7), "seed": np.uint8(3), "draws": np.int64(2)}
+    options = {"dataset": dataset, "rooms": [ORDER]}
+    result = audit(worlds.bm25_system(dataset), **options, **numbers)
+    assert result.settings["topics"] == 2 and set(result.queries) == {"q0", "q1"}
+    plain = audit(worlds.bm25_system(dataset), **options, **{name: int(number) for name, number in numbers.items()})
+    told = [json.loads(one.to_json())["settings"] for one in (result, plain)]
+    assert [{name: one[name] for name in numbers} for one in told] == [{"topics": 2, "depth": 7, "seed": 3, "draws": 2}] * 2
+
+
+def test_judgements_that_say_the_same_twice_count_once(dataset):
+    qrels = dataset.get_qrels()
+    twice = audit(worlds.bm25_system(dataset), dataset, rooms=[ORDER], qrels=pd.concat([qrels, qrels]))
+    pd.testing.assert_frame_equal(twice.findings, audit(worlds.bm25_system(dataset), dataset, rooms=[ORDER]).findings)
+    seen = []
+    room = Room("made", lambda system, dataset: None, lambda context: seen.append(context.qrels) or _count(context))
+    audit(worlds.bm25_system(dataset), dataset, rooms=[room], qrels=pd.concat([qrels, qrels]))
+    assert len(seen[0]) == len(qrels)
 
 
 def test_identifiers_that_are_numbers_join(dataset):
