@@ -228,7 +228,7 @@ class Ranker(Fittable, Stage):
         text_field: The column with the document's text.
         fields: Columns to join with a blank in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
         long: What to do with long documents: ``'truncate'`` reads what fits into the window, ``'firstp'`` scores the first
-            passage, ``'maxp'`` takes the best passage.
+            passage (and trains on it), ``'maxp'`` takes the best passage (but trains as ``'truncate'``, which is logged).
         passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
         passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
         training: How :meth:`fit` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
@@ -404,6 +404,10 @@ class Ranker(Fittable, Stage):
             return np.empty(0)
         scores = self.score_pairs(*map(list, zip(*place)))
         return np.asarray(scores, dtype=np.float64)[[place[pair] for pair in pairs]]
+
+    def training_text(self, text: str) -> str:
+        """What training reads of a document: its first passage for ``long='firstp'``, else what fits into the window."""
+        return passages(text, self.passage_length, self.passage_stride)[0][0] if self.long == "firstp" else text
 
     def check_options(self) -> None:
         """Refuse options that are not known, before anything is loaded.

@@ -215,6 +215,11 @@ class CrossEncoder(Ranker):
         """Tensors of n pairs: ``input_ids``, ``attention_mask`` and, where the model takes them, ``token_type_ids``."""
         return self._padded(self.sequences(queries, docs), np.arange(len(queries)))
 
+    def cuts(self, queries: Sequence[str], docs: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int] | None:
+        """Tokens that pairs lose and have left, and the window; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
+        sequences = self.sequences(queries, docs)
+        return sequences.cut, sequences.lengths, self.window
+
     def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
         """Scores of shape [n] for the tensors of :meth:`tokenise`, under autograd where the caller asks for it."""
         return _relevance(self.module(**tensors).logits)

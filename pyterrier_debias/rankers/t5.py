@@ -209,6 +209,11 @@ class T5Reranker(Ranker):
         """Tensors of n pairs (scorer protocol): ``input_ids`` and ``attention_mask``."""
         return self.sequences(queries, docs).padded(np.arange(len(docs)), self.tokenizer)
 
+    def cuts(self, queries: Sequence[str], docs: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int] | None:
+        """Tokens that pairs lose and have left, and the window; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
+        sequences = self.sequences(queries, docs)
+        return sequences.cut, sequences.lengths, self.window
+
     def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
         """Scores of shape [n] for the tensors of :meth:`tokenise`, under autograd where the caller asks for it."""
         return log_probability_of_first(self.answer_logits(**tensors))

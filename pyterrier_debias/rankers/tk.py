@@ -298,6 +298,11 @@ class TK(Ranker):
         of_queries = self._sequences(queries).padded(np.arange(len(queries)), self.tokenizer)
         return {**tensors, **{f"query_{name}": value for name, value in of_queries.items()}}
 
+    def cuts(self, queries: Sequence[str], docs: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int] | None:
+        """Tokens that pairs lose and have left, and the window; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
+        sequences = self._sequences(docs)
+        return sequences.cut, sequences.lengths, self.window
+
     def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
         """Scores of shape [n] for the tensors of :meth:`tokenise`, under autograd where the caller asks for it."""
         return self.module(**tensors).scores

@@ -244,6 +244,13 @@ class TwoTowers(Ranker):
                 tensors[f"{task}_{name}"] = value
         return tensors
 
+    def cuts(self, queries: Sequence[str], docs: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int] | None:
+        """Tokens that pairs lose and have left, and the window; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
+        if not counts_tokens(self.module):
+            return None
+        sequences = self._sequences(docs, "document")
+        return sequences.cut, sequences.lengths, self.task_window("document")
+
     def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
         """Score what :meth:`tokenise` returned (scorer protocol).
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,12 +70,16 @@ class Examples:
         groups: What to draw from.
         training: How to draw.
         length: How many examples the run shows.
+        read: What of each text is read, once it was augmented; None for all of it.
     """
 
-    def __init__(self, groups: Groups, training: Training, length: int):
+    def __init__(
+        self, groups: Groups, training: Training, length: int, *, read: Callable[[str], str] | None = None
+    ):
         self.groups = groups
         self.training = training
         self.length = length
+        self.read = read
         self.units: list[tuple[Group, int | None]] = [
             (group, positive)
             for group in groups.groups
@@ -156,4 +161,5 @@ class Examples:
                 turn = augment.rotator(draw=epoch)
                 texts = [turn(text, docnos[row], group.qid)[0] for text, row in zip(texts, rows)]
             parts.append(texts)
-        return [" ".join(of_one) for of_one in zip(*parts)]
+        whole = [" ".join(of_one) for of_one in zip(*parts)]
+        return whole if self.read is None else [self.read(text) for text in whole]

@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from pyterrier_debias.training.method import Method
 
 logger = logging.getLogger(__name__)
+
+#: Training texts, evenly spread over all, that are tokenised beforehand to tell how many do not fit into the window.
+_LOOKED_AT = 1000
 
 
 class Fittable(pt.Estimator):
@@ -113,6 +117,22 @@ class Fittable(pt.Estimator):
         except (OSError, SafetensorError) as error:
             raise InputError(f"{type(self).__name__}: {folder} cannot be written ({error}); nothing was changed there") from error
         wait_for_all()
+
+    def training_text(self, text: str) -> str:
+        """What training reads of a document; scoring may read it otherwise."""
+        return text
+
+    def cuts(self, queries: Sequence[str], docs: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int] | None:
+        """What of n pairs does not fit into the window.
+
+        Args:
+            queries: n queries.
+            docs: n documents.
+
+        Returns:
+            Tokens that each loses, tokens that each has left (shape [n] both), and the window; None where that is not known.
+        """
+        return None
 
     def record(self) -> dict[str, Any]:
         """What a resumed run must share with the one that wrote a checkpoint: the class, and the options that training reads."""
@@ -295,9 +315,36 @@ def fit_ranker(
 
     take_device(ranker)
     try:
-        return train(ranker, make_method(training, groups), groups, training, validation)
+        method = make_method(training, groups)
+        _tell_what_is_not_read(ranker, groups, name)
+        return train(ranker, method, groups, training, validation)
     finally:
         ranker.mark_trained()
+
+
+def _tell_what_is_not_read(ranker: Any, groups: Groups, name: str) -> None:
+    """Log how much of the training texts the window does not hold, which no step of the training tells."""
+    if getattr(ranker, "long", None) == "maxp":
+        logger.warning(
+            "%s: long='maxp' is for scoring; training reads each text from its start, as far as the window goes; cut the "
+            "candidates into passages, or use long='firstp'",
+            name,
+        )
+    rows = np.concatenate([rows for group in groups.groups for rows in (group.positives, group.pool)])
+    chosen = groups.rows.iloc[rows[np.linspace(0, len(rows) - 1, min(len(rows), _LOOKED_AT)).astype(int)]]
+    found = ranker.cuts(chosen["query"].tolist(), [ranker.training_text(text) for text in ranker.documents(chosen)])
+    if found is not None and found[0].any():
+        cut, left, window = found
+        logger.warning(
+            "%s: %d of %d%s training texts are longer than the window of %d tokens, and training does not read %.0f %% of all "
+            "tokens; raise max_length where the model allows it, or cut the candidates into passages",
+            name,
+            np.count_nonzero(cut),
+            len(chosen),
+            f" (of {len(rows)})" if len(rows) > len(chosen) else "",
+            window,
+            100 * cut.sum() / (cut.sum() + left.sum()),
+        )
 
 
 def _apart(name: str, candidates: dict[str, pd.DataFrame], test: set[str]) -> None:

@@ -69,7 +69,7 @@ def train(
     world = int(os.environ.get("WORLD_SIZE", "1"))
     per_epoch = Examples(groups, training, 0).units
     steps, effective = run_length(training, len(per_epoch))
-    examples = Examples(groups, training, steps * effective)
+    examples = Examples(groups, training, steps * effective, read=ranker.training_text)
     record = {
         "data": groups.fingerprint,
         "validation": None if validation is None else validation.fingerprint(),

@@ -96,6 +96,47 @@ def test_queries_that_are_left_out_are_told(tiny, caplog):
     assert "CrossEncoder: trains on 6 of 8 queries; 2 are without a positive" in caplog.text
 
 
+def test_training_reads_the_first_passage_as_scoring_does(tiny):
+    options = training(max_steps=3, evaluate_every=3)
+    whole = CrossEncoder(tiny(), long="firstp", passage_length=4, training=options)
+    whole.fit(candidates(), qrels(), candidates("v"), qrels("v"))
+    first = {split: candidates(split).assign(text=lambda f: f["text"].str.split().str[:4].str.join(" ")) for split in "qv"}
+    cut = CrossEncoder(tiny(), training=options).fit(first["q"], qrels(), first["v"], qrels("v"))
+    assert states_equal(whole, cut)
+    assert whole.training_report.validation == cut.training_report.validation
+    assert not states_equal(whole, CrossEncoder(tiny(), training=options).fit(candidates(), qrels()))
+
+
+@pytest.mark.parametrize(
+    ("make", "builder", "options"),
+    [
+        (CrossEncoder, "build", {"max_length": 12}),
+        (BiEncoder, "build_sentence_transformer", {"max_length": 6}),
+        (MultiVector, "build_multi_vector", {"max_length": 6}),
+        (T5Reranker, "build_t5", {"max_length": 14}),
+    ],
+)
+def test_what_training_does_not_read_is_told_once(make, builder, options, tiny, caplog):
+    make(tiny(builder), training=training(max_steps=2), **options).fit(candidates(), qrels())
+    [line] = [record.getMessage() for record in caplog.records if "texts" in record.getMessage()]
+    assert line.startswith(f"{make.__name__}: 48 of 48 training texts are longer than the window")
+    caplog.clear()
+    make(tiny(builder), training=training(max_steps=2)).fit(candidates(), qrels())
+    assert "training texts" not in caplog.text
+
+
+def test_that_training_knows_no_best_passage_is_told(tiny, caplog):
+    CrossEncoder(tiny(), long="maxp", training=training(max_steps=1)).fit(candidates(), qrels())
+    assert "CrossEncoder: long='maxp' is for scoring; training reads each text from its start" in caplog.text
+
+
+def test_of_many_texts_some_are_looked_at(tiny, caplog):
+    tk = TK.from_embeddings(tiny(labels=None), config={"num_hidden_layers": 1}, max_length=5, training=training(max_steps=1))
+    rows = pd.concat([candidates()] + [candidates().assign(docno=lambda f, n=n: f["docno"] + f"-{n}") for n in range(29)])
+    tk.fit(rows, qrels())
+    assert "TK: 1000 of 1000 (of 1440) training texts are longer than the window of 5 tokens" in caplog.text
+
+
 def test_fitting_twice_goes_on_from_the_weights_held(tiny, tmp_path):
     options = training(max_steps=2)
     twice = CrossEncoder(tiny(), training=options).fit(candidates(), qrels())
