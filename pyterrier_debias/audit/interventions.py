@@ -137,16 +137,17 @@ def intervene(
     if len(candidates):
         rows = np.arange(len(candidates))
         texts = candidates["text"].tolist()
+        # Arms are numbered: what a user calls a change may be any word, also that of the reference.
         arms = [Arm("original", 0, rows, texts, None)]
-        arms += [Arm(name, 0, rows, new, f"i{number}") for number, (name, new) in enumerate(new_texts.items())]
+        arms += [Arm(f"i{number}", 0, rows, new, f"i{number}") for number, new in enumerate(new_texts.values())]
         scored = score_arms(candidates, arms, ranker, text_attr="text", name="intervene")
         original = scored[scored["arm"] == "original"]
         if len(original) < len(candidates):
             raise InputError("intervene: the ranker left candidates out; give it no more than it ranks")
-        for name, new in new_texts.items():
+        for number, (name, new) in enumerate(new_texts.items()):
             moved = wanted & (np.array(new, dtype=object) != np.array(texts, dtype=object))
             unchanged[name] = int((wanted & ~moved).sum())
-            own = candidates.loc[moved, ["qid", "docno"]].merge(scored[scored["arm"] == name], on=["qid", "docno"])
+            own = candidates.loc[moved, ["qid", "docno"]].merge(scored[scored["arm"] == f"i{number}"], on=["qid", "docno"])
             frames.append(_among_others(own, original).assign(change=name, kind="passage"))
         for number, (name, new) in enumerate(new_queries.items()):
             moved = wanted & (np.array(new, dtype=object) != candidates["query"].to_numpy(dtype=object))

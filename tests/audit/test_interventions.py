@@ -115,6 +115,15 @@ def test_no_cache_can_hide_a_change_and_names_come_back():
     assert set(found.items["docno"]) <= set(frame["docno"])
 
 
+@pytest.mark.parametrize("name", ["original", "", "i1", "q0"])
+def test_a_change_may_have_any_name(name):
+    changes = {"other": lambda text: text.replace("coal", "ash"), "turned": turned}
+    expected = intervene(Early(), candidates(), passages=changes)
+    found = intervene(Early(), candidates(), passages={"other": changes["other"], name: turned})
+    for one, other in ((found.items, expected.items), (found.table, expected.table)):
+        pd.testing.assert_frame_equal(one, other.assign(change=other["change"].replace("turned", name)))
+
+
 def test_the_order_of_rows_makes_no_difference():
     frame = candidates()
     shuffled = frame.sample(frac=1, random_state=3)
