@@ -79,7 +79,8 @@ class RotatePassages(Stage):
                 no part with ``unit='sentence'``.
             scope: ``'passage'``: one draw a document, as the paper's text reads; ``'pair'``: one for each query and document,
                 as the released evaluation does.
-            allow_identity: Whether "nothing moved" may be drawn (probability 1/n), as in the paper.
+            allow_identity: Whether "nothing moved" may be drawn (probability 1/n), as in the paper. What compares several draws
+                with the original needs it (``PositionSensitivity``).
             seed: Any integer; the default is the released code's, though the draws are not.
             draw: Which of the independent draws under this seed: 0, 1, 2, ... give further rotations of one passage.
             text_attr: The column to rotate.

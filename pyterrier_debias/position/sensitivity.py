@@ -56,7 +56,8 @@ class PositionSensitivity(Stage):
 
     Statistics: the unit is the query; draws are averaged within a query before anything else; judged queries without results
     count 0. p is that of :func:`pyterrier_debias.statistics.exchange_test`: under the null hypothesis that position makes no
-    difference, the original list is exchangeable with its rotations. Intervals are bootstrap intervals over queries.
+    difference, the original list is exchangeable with its rotations, because "nothing moved" is one of them
+    (``RotatePassages(allow_identity=True)``), however few units a passage has. Intervals are bootstrap intervals over queries.
 
     When not to use it: where the order of a passage is its content (code, recipes, dialogues). For judgements that were pooled
     from the very ranker that is examined: its luck with the original texts is in the judgements. And the cut leaves broken
@@ -108,6 +109,7 @@ class PositionSensitivity(Stage):
             answers: Frame ``qid``, ``docno``, ``answer``, and ``start`` and ``end`` (characters) where known; where only the
                 string is known, its occurrences are searched for. The first answer in a passage counts. Default the dataset's.
             rotation: How passages are rotated; None means ``RotatePassages()``. Its ``text_attr`` is the column that is read.
+                ``allow_identity=False`` goes with ``draws=1`` only: of several, none could be the original.
             draws: How many rotations of each list, at least 1. The mean over them is what is compared.
             placements: Which of ``'start'``, ``'middle'``, ``'end'``; none leaves placement out.
             placement_unit: ``'sentence'`` moves the answer in its sentence. ``'word'`` puts the answer itself first or last, and
@@ -214,6 +216,12 @@ class PositionSensitivity(Stage):
         for option, value in (("draws", self.draws), ("depth", self.depth), ("queries_per_call", self.queries_per_call)):
             if value is not None and value < 1:
                 raise InputError(f"PositionSensitivity: {option}={value} must be at least 1")
+        if not self._turning.allow_identity and self.draws > 1:
+            raise InputError(
+                f"PositionSensitivity: RotatePassages(allow_identity=False) with draws={self.draws} makes the original text the "
+                f"one that no rotation may be like, so that chance alone would count as sensitivity; use allow_identity=True, or "
+                f"draws=1"
+            )
         parse_measures(self.measures)
         psi.bucket_of(np.empty(0), self.buckets)
 

@@ -15,6 +15,7 @@ from pyterrier_debias.position import psi
 from pyterrier_debias.position.outcome import relative_change
 from pyterrier_debias.position.rotating import sentences
 from pyterrier_debias.stage import Stage
+from pyterrier_debias.statistics import exchange_test
 from tests.position.worlds import Overlap, collection, world
 
 CANDIDATES, QRELS, ANSWERS = world(3)
@@ -445,11 +446,38 @@ def test_a_retriever_without_indexer_cannot_be_probed():
         ({"buckets": 1}, "buckets=1"),
         ({"measures": ["no such"]}, "measure 'no such'"),
         ({"rotation": RotatePassages(unit="page")}, "unit='page'"),
+        ({"rotation": RotatePassages(allow_identity=False)}, "allow_identity=False.*draws=3"),
     ],
 )
 def test_options_that_are_not_known(options, message):
     with pytest.raises(InputError, match=message):
         PositionSensitivity(EARLY, **options).evaluate(CANDIDATES, QRELS)
+
+
+def false_alarms(allow_identity, *, units=3, draws=3, queries=30, worlds=300):
+    """How often the test rejects at 0.05 where a passage's quality depends on its order, and every order is as likely."""
+    text, alarms = " ".join("abcdefgh"[:units]), 0
+    for seed in range(worlds):
+        chance = np.random.default_rng(seed)
+        quality = chance.random((queries, units))
+        place = chance.integers(0, units, size=queries)
+        values = [quality[np.arange(queries), place]]
+        for draw in range(draws):
+            turn = RotatePassages(seed=seed, allow_identity=allow_identity).rotator(draw)
+            moved = np.array([turn(text, f"d{row}")[1] for row in range(queries)])
+            values.append(quality[np.arange(queries), (place + moved) % units])
+        alarms += exchange_test(np.column_stack(values), draws=199, seed=seed).p <= 0.05
+    return alarms / worlds
+
+
+def test_rotations_are_exchangeable_where_the_identity_is_among_them():
+    """With few units, too, such as sentences: original and rotations are independent draws of one passage's orders."""
+    assert stats.binomtest(round(300 * false_alarms(True)), 300, 0.05).pvalue > 0.01
+    # Left out, the original is the one that differs from all others; with one rotation each differs from the other.
+    assert false_alarms(False) > 0.1
+    assert stats.binomtest(round(300 * false_alarms(False, draws=1)), 300, 0.05).pvalue > 0.01
+    one = PositionSensitivity(EARLY, rotation=RotatePassages(allow_identity=False), draws=1, **FAST)
+    assert "identity left out" in one.evaluate(CANDIDATES, QRELS).convention
 
 
 def test_what_is_no_pipeline():
