@@ -34,8 +34,8 @@ def front(
         results: An audit of several systems, or several audits of the same collection; their systems must have distinct names.
         bias: The room.
         effectiveness: The measure.
-        measure: The figure of the bias; None (with ``group`` None) means the primary one.
-        group: The same.
+        measure: The figure of the bias; None (with ``group`` None) means each system's primary one.
+        group: The same. One of the two alone will do where it names a single figure.
 
     Returns:
         One row a system that has both: ``size`` (the figure's distance from 0) with the interval's ends likewise, the mean
@@ -44,7 +44,8 @@ def front(
         intervals: two systems whose intervals overlap may change places on other queries.
 
     Raises:
-        InputError: For audits of different collections, names that occur twice, or where no system has both figures.
+        InputError: For audits of different collections, names that occur twice, a measure or group that names several figures, or
+            where no system has both figures.
 
     Example:
         ::
@@ -54,13 +55,13 @@ def front(
     audits = [results] if isinstance(results, AuditResult) else list(results)
     if len({(a.settings["dataset"], a.settings["split"]) for a in audits}) > 1:
         raise InputError("front: the audits are of different collections or splits")
+    chosen = [_meant(one.findings, bias, measure, group) for one in audits]
+    meant = list(dict.fromkeys(pair for f in chosen for pair in zip(f["measure"], f["group"])))
+    if len(meant) > 1 and (measure is not None or group is not None):
+        names = ", ".join(f"{m} ({g})" for m, g in meant)
+        raise InputError(f"front: several figures of {bias!r} are meant: {names}; name one with measure= and group=")
     rows = []
-    for one in audits:
-        f = one.findings[one.findings["bias"] == bias]
-        if measure is None and group is None:
-            f = f[f["primary"].astype(bool)]
-        f = f[(f["measure"] == measure) | (measure is None)]
-        f = f[(f["group"] == group) | (group is None)]
+    for one, f in zip(audits, chosen):
         for found in f.drop_duplicates("system").to_dict("records"):
             where = effectiveness_of(one, found["system"], effectiveness)
             if where is None or np.isnan(found["value"]):
@@ -88,6 +89,14 @@ def front(
         raise InputError(f"front: system {name!r} occurs twice; name systems apart")
     table["on_front"] = on_front(table["size"], table["effectiveness"])
     return table.sort_values("effectiveness", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def _meant(findings: pd.DataFrame, bias: str, measure: str | None, group: str | None) -> pd.DataFrame:
+    """The findings that a front is of."""
+    f = findings[findings["bias"] == bias]
+    if measure is None and group is None:
+        return f[f["primary"].astype(bool)]
+    return f[((f["measure"] == measure) | (measure is None)) & ((f["group"] == group) | (group is None))]
 
 
 def plot_front(

@@ -221,6 +221,12 @@ def test_fronts_that_cannot_be_drawn_up():
         front(made({"a": PLAIN}), "gender")
     with pytest.raises(InputError, match="occurs twice"):
         front([made({"a": PLAIN}), made({"a": PLAIN})], "position")
+    one = made({"a": PLAIN, "b": DEBIASED})
+    message = r"several figures of 'position' are meant: nDCG@10 \(rotated - original\), nDCG@10 \(original\); name one"
+    with pytest.raises(InputError, match=message):
+        front(one, "position", measure="nDCG@10")
+    pd.testing.assert_frame_equal(front(one, "position", measure="nDCG@10", group=BIAS), front(one, "position"))
+    pd.testing.assert_frame_equal(front(one, "position", group=BIAS), front(one, "position"))
     with pytest.raises(InputError, match="different collections"):
         front([made({"a": PLAIN}), made({"b": PLAIN}, dataset="other")], "position")
 
