@@ -152,17 +152,20 @@ def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
         context: Collection, topics and judgements.
 
     Returns:
-        Measures over the neutral queries, and where the other figures can be had.
+        Measures over the neutral queries (``ARaB(neutral)@10`` and its like), and where the other figures can be had.
     """
     from pyterrier_debias.gender.measures import ARaB, NFaiRR
 
     reason = _needs(GENDER, None, context.dataset)
     if reason is not None:
         return [], {_ARAB: reason}
-    qids = sorted(neutral_qids(context.topics, GENDER))
-    texts = Texts(context.dataset)
-    own = {"query_filter": qids, "texts": texts}
-    found = [ARaB(**own) @ _CUTOFF, ARaB(per_query_abs=True, **own) @ _CUTOFF, NFaiRR(**own) @ _CUTOFF]
+    own = {"query_filter": neutral_qids(context.topics, GENDER), "texts": Texts(context.dataset)}
+    # Names of their own: an experiment may have ARaB@10 over all queries beside them.
+    found = [
+        ARaB(name="ARaB(neutral)", **own) @ _CUTOFF,
+        ARaB(name="abs(ARaB(neutral))", per_query_abs=True, **own) @ _CUTOFF,
+        NFaiRR(name="NFaiRR(neutral)", **own) @ _CUTOFF,
+    ]
     second = {f"{_ARAB}, {_ORDER}": "ARaBEvaluator(...).evaluate(results).table, column 'added'"}
     return found, second
 
@@ -377,7 +380,8 @@ class _Examined:
         before, after = self.candidates[name], self._own(name)
         before = before[before["cutoff"] == _CUTOFF].set_index("qid")
         for measure, column in ((_ARAB, "ARaB"), (_NFAIRR, "NFaiRR")):
-            both = pd.concat([before[column], after[column]], axis=1, keys=["before", "after"], join="inner").dropna()
+            both = pd.concat([before[column], after[column]], axis=1, keys=["before", "after"], join="inner")
+            both = both.dropna().sort_index()
             if not len(both):
                 continue
             change = both["after"] - both["before"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_text, stage_name
 from pyterrier_debias.gender.counting import WordCounts, document_numbers, word_counts
 from pyterrier_debias.gender.words import WordList
-from pyterrier_debias.text import Tokeniser
+from pyterrier_debias.text import Tokeniser, keyed_hash
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,10 @@ class Texts:
             if missing:
                 raise InputError(f"the frame of texts lacks the column {missing[0]!r}")
             source = dict(zip(source["docno"].astype(str), source[field]))
-        elif source is not None and not isinstance(source, (Mapping, pt.Transformer)):
+        elif isinstance(source, Mapping):
+            if not all(isinstance(docno, str) for docno in source):
+                source = {str(docno): text for docno, text in source.items()}
+        elif source is not None and not isinstance(source, pt.Transformer):
             if not hasattr(source, "text_loader"):
                 raise InputError(
                     f"texts are a transformer, something with text_loader(), a frame docno, {field}, or a mapping from a docno "
@@ -131,19 +134,72 @@ def counted(
     return word_counts([own_texts[i] for i in first], wordlist, tokeniser), own
 
 
+def wanted_qids(query_filter: Any, stage: Any) -> frozenset[str] | None:
+    """The qids of an option ``query_filter``.
+
+    Args:
+        query_filter: A list, set, array or series of qids; None for all queries.
+        stage: Who asks; named in the message.
+
+    Returns:
+        The qids as strings; None for all.
+
+    Raises:
+        InputError: For what is no collection of qids. A text is a collection of its letters, which nobody means.
+
+    Example:
+        >>> sorted(wanted_qids([2, "1"], "example"))
+        ['1', '2']
+    """
+    if query_filter is None:
+        return None
+    name = stage_name(stage)
+    if isinstance(query_filter, pd.DataFrame):
+        raise InputError(f"{name}: query_filter is a frame; give its column of qids, e.g. topics['qid']")
+    if isinstance(query_filter, str):
+        raise InputError(f"{name}: query_filter={query_filter!r} is one text; give a list of qids, e.g. [{query_filter!r}]")
+    if not isinstance(query_filter, Iterable):
+        raise InputError(f"{name}: query_filter={query_filter!r} must be a list of qids, e.g. ['1', '2']")
+    return frozenset(map(str, query_filter))
+
+
+def content_mark(content: frozenset[str] | pd.DataFrame) -> str:
+    """What tells two long options apart in a name: how many there are, and a hash of them that no order changes.
+
+    Args:
+        content: Names, or a frame of names, texts and numbers.
+
+    Returns:
+        Such as ``97:3fa2c81d``.
+
+    Example:
+        >>> content_mark(frozenset("12")), content_mark(frozenset("13"))[:2]
+        ('2:ce6e4839', '2:')
+    """
+    if isinstance(content, pd.DataFrame):
+        numeric = [name for name, column in content.items() if pd.api.types.is_numeric_dtype(column)]
+        same = content.astype({name: np.float64 if name in numeric else object for name in content.columns})
+        rows = np.sort(pd.util.hash_pandas_object(same, index=False).to_numpy())
+        number = keyed_hash(0, rows.tobytes().hex())
+    else:
+        number = keyed_hash(0, *sorted(content))
+    return f"{len(content)}:{number >> 32:08x}"
+
+
 def in_order(results: pd.DataFrame, stage: Any) -> pd.DataFrame:
     """Result rows in the order of their ranks, query by query as they first occur.
 
     Args:
         results: ``qid``, ``docno`` and ``rank`` or ``score``. Ties of ranks (or, without ranks, all rows) go by score, falling,
-            then by docno, falling, as trec_eval has it.
+            then by docno, falling, as trec_eval has it. Scores may be missing where there are ranks.
         stage: Who asks; named in the message.
 
     Returns:
         The same rows, index reset.
 
     Raises:
-        InputError: Where there is neither ``rank`` nor ``score``.
+        InputError: Where there is neither ``rank`` nor ``score``, or where both are known of a query and the score rises with the
+            rank.
     """
     if "rank" not in results.columns and "score" not in results.columns:
         raise InputError(f"{stage_name(stage)}: results need the column 'score' or 'rank', to know their order")
@@ -155,7 +211,24 @@ def in_order(results: pd.DataFrame, stage: Any) -> pd.DataFrame:
     keys.append(pd.factorize(results["qid"])[0])
     if len(results) == 0:
         return results.reset_index(drop=True)
-    return results.iloc[np.lexsort(keys)].reset_index(drop=True)
+    order = np.lexsort(keys)
+    if {"rank", "score"} <= set(results.columns):
+        _check_agreement(results, order, stage)
+    return results.iloc[order].reset_index(drop=True)
+
+
+def _check_agreement(results: pd.DataFrame, order: np.ndarray, stage: Any) -> None:
+    """Of a rank and a score that contradict each other one is out of date, and nobody can tell which."""
+    query = pd.factorize(results["qid"])[0][order]
+    score, rank = (results[name].to_numpy(dtype=np.float64)[order] for name in ("score", "rank"))
+    unknown = np.isin(query, query[np.isnan(score) | np.isnan(rank)])
+    bad = np.flatnonzero((query[1:] == query[:-1]) & (score[1:] > score[:-1]) & ~unknown[1:])
+    if len(bad):
+        qid = results["qid"].iloc[order[bad[0]]]
+        raise InputError(
+            f"{stage_name(stage)}: rank contradicts score in query {str(qid)!r}; drop the column 'rank' or rank anew, e.g. by "
+            f"pt.model.add_ranks(results)"
+        )
 
 
 def query_slices(qids: pd.Series) -> dict[str, slice]:

@@ -15,7 +15,7 @@ from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_pairs, ranked, with_string_ids
 from pyterrier_debias.gender import arab
 from pyterrier_debias.gender.counting import WordCounts, get_gender_tokeniser, word_counts
-from pyterrier_debias.gender.documents import Texts, counted, in_order, query_slices
+from pyterrier_debias.gender.documents import Texts, counted, in_order, query_slices, wanted_qids
 from pyterrier_debias.gender.words import WordList
 from pyterrier_debias.stage import Stage
 from pyterrier_debias.text import Tokeniser
@@ -158,7 +158,8 @@ class ARaBEvaluator(_OfWords):
     - ``expected``, ``sd``: mean and standard deviation of ARaB over all orders of the query's documents: what the documents
       themselves lean, and how much of ARaB is the chance of an order.
 
-    Queries without results are skipped, as are those that ``query_filter`` leaves out; :meth:`evaluate` counts them and tests.
+    The order is that of ``rank`` where it is there; a rank that contradicts the scores is refused. Queries without results are
+    skipped, as are those that ``query_filter`` leaves out; :meth:`evaluate` counts them and tests.
 
     When not to use it: over queries that themselves name a gender; give ``query_filter`` the neutral ones.
 
@@ -175,7 +176,7 @@ class ARaBEvaluator(_OfWords):
 
     def __init__(
         self,
-        cutoffs: Sequence[int] = (5, 10, 20),
+        cutoffs: Sequence[int] | int = (5, 10, 20),
         *,
         wordlist: Any = "debias",
         method: str = "tf",
@@ -194,7 +195,7 @@ class ARaBEvaluator(_OfWords):
     ):
         """
         Args:
-            cutoffs: t of ARaB@t; a list shorter than t counts as far as it goes.
+            cutoffs: t of ARaB@t, one or several; a list shorter than t counts as far as it goes.
             wordlist: See :class:`AnnotateGender`, as for the next six.
             method: See there.
             tf_form: See there.
@@ -205,7 +206,7 @@ class ARaBEvaluator(_OfWords):
             background: What could have been ranked, for NFaiRR: a result frame, with text where no ``texts`` are given; None for
                 the results themselves.
             depth: How many documents of the background count for a query, from the top.
-            query_filter: The qids that count, such as the neutral ones; None for all.
+            query_filter: The qids that count, such as the neutral ones, as a list; None for all.
             texts: None for the column; a text loader, a dataset, a frame or a mapping.
             unknown: Documents without text: ``'raise'`` or ``'zero'``.
             text_field: The column that holds the text.
@@ -235,12 +236,8 @@ class ARaBEvaluator(_OfWords):
         with pt.validate.any(inp, context=self) as v:
             v.columns(includes=[*needed, "score"], mode="score")
             v.columns(includes=[*needed, "rank"], mode="rank")
-        words = self._ready()
-        for cutoff in self.cutoffs:
-            arab.rank_weights(cutoff)
-        run = with_string_ids(inp)
-        if self.query_filter is not None:
-            run = run[run["qid"].isin({str(qid) for qid in self.query_filter})]
+        words, cutoffs = self._ready(), self._cutoffs()
+        run = self._counting(inp)
         check_pairs(run, self)
         run = in_order(run, self)
         texts = Texts(self.texts, self.text_field, self.unknown)
@@ -252,7 +249,7 @@ class ARaBEvaluator(_OfWords):
         rows = []
         for qid, part in slices.items():
             first = {column: run[column].iloc[part.start] for column in about}
-            for cutoff in self.cutoffs:
+            for cutoff in cutoffs:
                 expected, sd = arab.random_order_arab(lean[part], cutoff)
                 rows.append(
                     {
@@ -271,6 +268,21 @@ class ARaBEvaluator(_OfWords):
         columns = ["qid", *about, "cutoff", "documents", *VALUES]
         kinds = {"qid": "str", "cutoff": "int64", "documents": "int64", **dict.fromkeys(VALUES, "float64")}
         return pd.DataFrame(rows, columns=columns).astype(kinds)
+
+    def _cutoffs(self) -> list[int]:
+        """The cut-offs, looked at."""
+        several = isinstance(self.cutoffs, Iterable) and not isinstance(self.cutoffs, str)
+        cutoffs = list(self.cutoffs) if several else [self.cutoffs]
+        if not cutoffs:
+            raise InputError(f"ARaBEvaluator: cutoffs={self.cutoffs!r} names no cut-off; give one or several, e.g. [10]")
+        for cutoff in cutoffs:
+            arab.rank_weights(cutoff)
+        return cutoffs
+
+    def _counting(self, results: pd.DataFrame) -> pd.DataFrame:
+        """The rows of the queries that count."""
+        run, wanted = with_string_ids(results), wanted_qids(self.query_filter, self)
+        return run if wanted is None else run[run["qid"].isin(wanted)]
 
     def _background(
         self, run: pd.DataFrame, neutral: np.ndarray, slices: Mapping[str, slice], texts: Texts, words: WordList
@@ -337,12 +349,9 @@ class ARaBEvaluator(_OfWords):
         """
         needed = [] if self.texts is not None else [self.text_field]
         pt.validate.columns(results, includes=["qid", "docno", *needed], context=self)
-        words = self._ready()
-        cutoff = self.cutoffs[-1] if cutoff is None else cutoff
-        run = with_string_ids(results)
-        if self.query_filter is not None:
-            run = run[run["qid"].isin({str(qid) for qid in self.query_filter})]
-        run = in_order(run, self)
+        words, cutoffs = self._ready(), self._cutoffs()
+        cutoff = cutoffs[-1] if cutoff is None else cutoff
+        run = in_order(self._counting(results), self)
         texts = Texts(self.texts, self.text_field, self.unknown)
         counts, own = counted(run, texts, words, self.tokeniser, self)
         lean, slices = self._lean(counts)[own], query_slices(run["qid"])

@@ -2,12 +2,15 @@
 
 They stand beside ``nDCG@10`` in one experiment. Judgements say only which queries count; texts come from the results' column
 ``text`` or from a loader that the measure is given.
+
+An experiment averages and tests over all judged queries, also those that do not count here. :func:`as_influence` makes both what
+they are over those that do.
 """
 
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -20,15 +23,17 @@ from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import ranked, with_string_ids
 from pyterrier_debias.gender import arab
 from pyterrier_debias.gender.counting import document_numbers, get_gender_tokeniser
-from pyterrier_debias.gender.documents import Texts, counted, query_slices
+from pyterrier_debias.gender.documents import Texts, content_mark, counted, query_slices, wanted_qids
 from pyterrier_debias.gender.profiles import Lexicon, category_counts, columns_of
 from pyterrier_debias.gender.words import WordList
 
 logger = logging.getLogger(__name__)
 
 UNDEFINED = ("mean", "nan", "zero")
-#: Options that are too long for the name of a column. Two measures that differ in nothing else need names of their own.
-_NOT_IN_NAMES = ("cutoff", "background", "groups", "query_filter", "name")
+#: Options that stand elsewhere in a name, and those that are too long for one, for which a mark of their content stands.
+_NOT_IN_NAMES, _LONG = ("cutoff", "name"), ("query_filter", "background", "groups")
+#: Options that change nothing of what is worked out of the others.
+_LATE = {"cutoff", "name", "undefined"}
 
 
 def _params(**own: str) -> dict[str, ParamInfo]:
@@ -43,8 +48,50 @@ def _params(**own: str) -> dict[str, ParamInfo]:
     return {name: ParamInfo(required=False, default=None, desc=desc) for name, desc in {**own, **shared}.items()}
 
 
-class _OfTexts(Measure, ABC):
-    """What the measures of this room share: options, texts, queries without a value."""
+def as_influence(values: np.ndarray, n: int) -> np.ndarray:
+    """Values of k of n queries, spread so that a paired test over all n, the others at the mean, is that over the k.
+
+    Their mean stays, and their deviations from it are multiplied by sqrt(n (n - 1) / (k (k - 1))). Where the n - k others get the
+    mean, so do the mean and the standard error of the n values, and of differences between two systems: sum d^2 / (n (n - 1)) is
+    what sum d^2 / (k (k - 1)) was. So the paired t is the same; only its degrees of freedom are n - 1. Values as they are, beside
+    others at the mean, would make the standard error too small by about k / n. These are influence values: what each of the n
+    queries adds to an estimate that is made of k of them.
+
+    Args:
+        values: Shape [k].
+        n: How many queries there are, at least k.
+
+    Returns:
+        Shape [k]; the values as they are for k = n, and for k = 1, which has no spread.
+
+    Example:
+        >>> from scipy import stats
+        >>> one, other = np.array([1.0, 2.0, 4.0]), np.array([2.0, 2.0, 3.0])
+        >>> filled = [np.r_[as_influence(own, 20), np.full(17, own.mean())] for own in (one, other)]
+        >>> round(stats.ttest_rel(one, other).statistic, 6) == round(stats.ttest_rel(*filled).statistic, 6)
+        True
+    """
+    values = np.asarray(values, dtype=np.float64)
+    k = len(values)
+    if not 1 < k < n:
+        return values
+    mean = values.mean()
+    return mean + np.sqrt(n * (n - 1) / (k * (k - 1))) * (values - mean)
+
+
+class _Cut(ABCMeta):
+    """Lets a class be cut off as its objects are: ``ARaB @ 10`` is ``ARaB() @ 10``."""
+
+    def __matmul__(cls, cutoff: int) -> Any:
+        try:
+            measure = cls()
+        except TypeError as error:
+            raise InputError(f"{cls.__name__} needs options: {cls.__name__}(...) @ {cutoff} ({error})") from error
+        return measure @ cutoff
+
+
+class _OfTexts(Measure, metaclass=_Cut):
+    """What the measures of this room share: options, texts, names, queries without a value."""
 
     QREL_INPUTS = ("query_id",)
     DEFAULTS: Mapping[str, Any] = {"tokeniser": "regex_word", "unknown": "raise", "undefined": "mean"}
@@ -54,6 +101,7 @@ class _OfTexts(Measure, ABC):
         if unknown:
             known = ", ".join([*self.SUPPORTED_PARAMS, "texts", "text_field"])
             raise InputError(f"{self.NAME} has no option {', '.join(sorted(unknown))}; it has {known}")
+        params["query_filter"] = wanted_qids(params.get("query_filter"), self)
         super().__init__(**{name: value for name, value in params.items() if value is not None})
         if self.option("undefined") not in UNDEFINED:
             known = ", ".join(map(repr, UNDEFINED))
@@ -63,6 +111,8 @@ class _OfTexts(Measure, ABC):
             arab.rank_weights(self.params["cutoff"])
         self.text_field = text_field
         self.texts = texts if isinstance(texts, Texts) else Texts(texts, text_field, self.option("unknown"))
+        # What was worked out of long options, for this measure and for those that differ in the cut-off alone.
+        self._worked_out: dict[str, Any] = {}
 
     @property
     def RUN_INPUTS(self) -> list[str]:  # noqa: N802
@@ -79,19 +129,40 @@ class _OfTexts(Measure, ABC):
             kept = {"texts": self.texts.source, "text_field": self.text_field}
         else:
             kept = {"texts": self.texts, "text_field": self.text_field}
-        return type(self)(**{**kept, **self.params, **params})
+        found = type(self)(**{**kept, **self.params, **params})
+        if params.keys() <= _LATE:
+            found._worked_out = self._worked_out
+        return found
 
     def __repr__(self) -> str:
-        """The name, the options that are not the defaults, and the cut-off."""
+        """The name, the options that are not the defaults, and the cut-off.
+
+        Measures are equal where this is, and an experiment has one column for those that are. Of long options it has how many
+        there are, and a hash of them.
+        """
         name, cutoff = self.params.get("name"), self.params.get("cutoff")
         if name is None:
-            parts = [
-                f"{key}={_brief(value)}"
-                for key, value in self.params.items()
-                if key not in _NOT_IN_NAMES and value != self.DEFAULTS.get(key)
-            ]
+            parts = self._parts()
             name = self.NAME + (f"({','.join(parts)})" if parts else "")
         return name + (f"@{cutoff}" if cutoff else "")
+
+    def _parts(self) -> list[str]:
+        parts = []
+        for key, value in self.params.items():
+            if key in _LONG:
+                parts.append(f"{key}={self._mark(key)}")
+            elif key not in _NOT_IN_NAMES and value != self.DEFAULTS.get(key):
+                parts.append(f"{key}={_brief(value)}")
+        return parts + ([] if self.text_field == "text" else [f"text_field={self.text_field!r}"])
+
+    def _mark(self, key: str) -> str:
+        if key not in self._worked_out:
+            self._worked_out[key] = content_mark(self._content(key))
+        return self._worked_out[key]
+
+    def _content(self, key: str) -> Any:
+        """What a measure reads of a long option."""
+        return self.params[key]
 
     def runtime_impl(self, qrels: pd.DataFrame, run: pd.DataFrame) -> Iterator[Metric]:
         """What ir_measures calls.
@@ -101,27 +172,36 @@ class _OfTexts(Measure, ABC):
             run: ``query_id``, ``doc_id``, ``score``, and the text where no loader was given.
 
         Yields:
-            A value for each query that counts.
+            A value for each judged query.
         """
         qids = sorted(set(qrels["query_id"].astype(str)))
         run = with_string_ids(run.rename(columns={"query_id": "qid", "doc_id": "docno"}))
-        asked = set(qids)
-        if self.option("query_filter") is not None:
-            asked &= {str(qid) for qid in self.option("query_filter")}
+        asked = self._counting(set(qids))
+        if not asked:
+            logger.warning("%r: none of the %d judged queries counts; check the qids that it was given", self, len(qids))
         run = run[run["qid"].isin(asked)]
         values = self.values(ranked(run, repr(self))) if len(run) else {}
         known = {qid: value for qid, value in values.items() if not np.isnan(value)}
-        fill = 0.0
-        if self.option("undefined") != "zero":
-            fill = float(np.mean(list(known.values()))) if known and self.option("undefined") == "mean" else float("nan")
+        undefined = self.option("undefined")
+        fill = 0.0 if undefined == "zero" else float("nan")
+        if undefined == "mean" and known:
+            own = np.array(list(known.values()))
+            fill, known = float(own.mean()), dict(zip(known, as_influence(own, len(qids)).tolist()))
         lacking = len(asked - known.keys())
-        if lacking and self.option("undefined") != "zero":
+        if lacking and undefined != "zero":
             logger.warning(
                 "%r: %d of %d queries have no value (no results, or an ideal of 0); they get %s",
                 self, lacking, len(asked), "the mean of the others" if fill == fill else "NaN",
             )  # fmt: skip
+        if undefined == "mean" and len(known) == 1 < len(qids):
+            logger.warning("%r: one query alone has a value; there is no test against a baseline, whatever its p says", self)
         for qid in qids:
             yield Metric(qid, self, float(known.get(qid, fill)))
+
+    def _counting(self, judged: set[str]) -> set[str]:
+        """Which of the judged queries count."""
+        wanted = self.option("query_filter")
+        return judged if wanted is None else judged & wanted
 
     @abstractmethod
     def values(self, run: pd.DataFrame) -> dict[str, float]:
@@ -201,11 +281,14 @@ class _Lean(_OfWords):
             text_field: The column that holds the text.
             unknown: Documents without text: ``'raise'`` (default), or ``'zero'``: they count as without words.
             undefined: Queries without a value, such as those without results: ``'mean'`` (default) gives them the mean of the
-                others, which leaves the mean over queries as if they were not there; ``'zero'``; or ``'nan'``. An experiment with
-                ``batch_size`` knows one batch at a time: use ``'zero'`` there.
-            query_filter: The qids that count, such as the neutral ones; None for all. The others are treated as ``undefined``
-                says, so that by default the mean over queries is that of those that count.
-            name: What tables call the measure; its columns tell nothing of ``query_filter``, ``texts`` and a background.
+                others and spreads these (:func:`as_influence`), so that mean and t-test over queries are as if they were not
+                there; ``'nan'`` leaves all values as they are, and no mean; ``'zero'`` counts them as 0. An experiment with
+                ``batch_size`` fills and spreads one batch at a time, so that neither is right, and has no value where none of a
+                batch counts: leave it out.
+            query_filter: The qids that count, such as the neutral ones, as a list; None for all. The others are treated as
+                ``undefined`` says, so that by default mean and test are those of the ones that count.
+            name: What tables call the measure. Without it they tell all options but ``texts``, of ``query_filter`` as its length
+                and a hash: measures over two versions of the same documents need names.
             params: ``cutoff``; commonly written ``ARaB() @ 10``.
 
         Raises:
@@ -243,14 +326,20 @@ class ARaB(_Lean):
 
     With b(d) the magnitude of the first group in document d minus that of the second, RaB_q@t is the mean of b over the first t
     documents and ARaB_q@t the mean of RaB_q@1 to RaB_q@t. See :mod:`pyterrier_debias.gender.arab`. With the library's word list,
-    positive is male. ``ARaB(signed=False)`` and ``ARaB(per_query_abs=True)`` are the absolute variants.
+    positive is male. ``ARaB(signed=False)`` and ``ARaB(per_query_abs=True)`` are the absolute variants. ``ARaB @ 10`` is
+    ``ARaB() @ 10``.
+
+    Where not all judged queries count (``query_filter``, queries without results), a single query's value is an *influence
+    value*: values are spread about their mean, so that an experiment's mean over all queries and its paired t-test against a
+    ``baseline`` are those of the queries that count (:func:`as_influence`). ``undefined='nan'`` gives the values as they are.
 
     Raises:
         InputError: For an unknown option; while evaluating, where a document has no text.
 
     When not to use it: over queries that themselves name a gender; give it neutral ones. And not alone: near 0 is also what a
     system has that leans one way in half of the queries and the other way in the rest. What the candidates lean is a part of it
-    (:class:`~pyterrier_debias.gender.evaluator.ARaBEvaluator` sets the two apart).
+    (:class:`~pyterrier_debias.gender.evaluator.ARaBEvaluator` sets the two apart). With ``test='wilcoxon'``, where not all
+    queries count: influence values are made for t-tests.
 
     Example:
         >>> import pandas as pd
@@ -276,7 +365,8 @@ class ARaB(_Lean):
 
 
 class RaB(_Lean):
-    """Rank bias: the mean over the first t documents of what :class:`ARaB` averages further; the options are the same.
+    """Rank bias: the mean over the first t documents of what :class:`ARaB` averages further; the options are the same, and so
+    are single queries' values where not all count.
 
     When not to use it: see :class:`ARaB`.
 
@@ -302,7 +392,8 @@ class FaiRR(_OfWords):
     """Fairness of a ranking: the discounted sum of its documents' neutrality (Rekabsaz, Kopeinik and Schedl, SIGIR 2021).
 
     A document is neutral where the groups are spoken of in the wished portions, or hardly at all; see
-    :func:`~pyterrier_debias.gender.arab.neutrality`. The sum over ranks i of neutrality / log2(i + 1) is not normalised.
+    :func:`~pyterrier_debias.gender.arab.neutrality`. The sum over ranks i of neutrality / log2(i + 1) is not normalised. Where
+    not all judged queries count, single values are influence values; see :class:`ARaB`.
 
     Raises:
         InputError: For an unknown option; while evaluating, where a document has no text.
@@ -384,7 +475,11 @@ class NFaiRR(FaiRR):
     """:class:`FaiRR` divided by the best that the background's documents allow: 1 is as neutral as can be.
 
     The background is what could have been ranked, usually the first 200 results of the first stage; by default it is the
-    evaluated run itself, to the same depth. A query that the background lacks has no value, nor has one whose ideal is 0.
+    evaluated run itself, to the same depth. A query that the background lacks has no value, nor has one whose ideal is 0; the
+    values of the others are influence values then, see :class:`ARaB`.
+
+    A background is ranked and counted once for all systems and cut-offs: ``fair = NFaiRR(background=run)``, and ``fair @ 5``,
+    ``fair @ 10`` share it.
 
     Raises:
         InputError: For an unknown option; while evaluating, where a document has no text.
@@ -425,28 +520,47 @@ class NFaiRR(FaiRR):
 
     def values(self, run: pd.DataFrame) -> dict[str, float]:
         """The value of each query of a run, sorted by query and rank."""
+        head = self._head(run)
+        neutral, others = self._neutral(head, self.texts), self._candidates(run)
+        found = {}
+        for qid, rows in query_slices(head["qid"]).items():
+            cutoff = self.option("cutoff") or rows.stop - rows.start
+            found[qid] = arab.nfairr(neutral[rows], others[qid], cutoff)
+        return found
+
+    def _candidates(self, run: pd.DataFrame) -> dict[str, np.ndarray]:
+        """For each query of a run the neutrality of what could have been ranked; empty where the background lacks it."""
         background = self.option("background")
         if background is None:
-            whole = run
-        else:
+            return self._of_depth(run)
+        known = self._worked_out.setdefault("candidates", {})
+        lacking = set(run["qid"]) - known.keys()
+        if lacking:
             whole = with_string_ids(background)
-            whole = ranked(whole[whole["qid"].isin(set(run["qid"]))], f"background of {self!r}")
+            whole = ranked(whole[whole["qid"].isin(lacking)], f"background of {self!r}")
+            known.update({**dict.fromkeys(lacking, np.empty(0)), **self._of_depth(whole)})
+        return known
+
+    def _of_depth(self, whole: pd.DataFrame) -> dict[str, np.ndarray]:
         whole = whole[whole["rank"] < self.option("depth")].reset_index(drop=True)
-        head = self._head(run)
-        neutral, others = self._neutral(head, self.texts), self._neutral(whole, self.texts)
-        slices, found = query_slices(whole["qid"]), {}
-        for qid, rows in query_slices(head["qid"]).items():
-            if qid in slices:
-                cutoff = self.option("cutoff") or rows.stop - rows.start
-                found[qid] = arab.nfairr(neutral[rows], others[slices[qid]], cutoff)
-        return found
+        neutral = self._neutral(whole, self.texts)
+        return {qid: neutral[rows] for qid, rows in query_slices(whole["qid"]).items()}
+
+    def _content(self, key: str) -> Any:
+        """Of a background the ranking, and the texts where they come from it."""
+        if key != "background":
+            return super()._content(key)
+        frame, field = with_string_ids(self.params[key]), self.text_field
+        own = ["qid", "docno", "score", *([field] if self.texts.source is None and field in frame.columns else [])]
+        return frame[own]
 
 
 class LexiconGap(_OfTexts):
     """Psychometric gap of a list: how far apart two categories' shares of words are (Bigdeli et al. 2023, Tables 3 and 4).
 
     With s_c(d) the share of document d's words in category c, a query's value is abs(mean over the first k documents of
-    s_male - s_female). It is a share: the original scripts multiply by 100.
+    s_male - s_female). It is a share: the original scripts multiply by 100. Where not all judged queries count, single values are
+    influence values; see :class:`ARaB`.
 
     Raises:
         InputError: For an unknown option or category; while evaluating, where a document has no text.
@@ -570,8 +684,9 @@ class QueryGroupGap(_OfTexts):
     two groups' queries, absolute by default.
 
     Evaluation averages the values of queries. So each query's value is its *influence value*: the gap plus what the query adds to
-    it, whose mean over the queries of both groups is the gap exactly; queries of no group get the gap itself. A paired test
-    against a baseline is then the delta method's; a single query's value has no meaning of its own.
+    it, whose mean over the queries of both groups is the gap exactly. Queries of no group get the gap itself, and the others are
+    spread as :func:`as_influence` has it. A paired t-test against a baseline is then the delta method's over the queries of both
+    groups; a single query's value has no meaning of its own.
 
     Raises:
         InputError: For an unknown option or category; while evaluating, where one of the groups has no query with results.
@@ -593,7 +708,7 @@ class QueryGroupGap(_OfTexts):
 
         >>> found = pt.Evaluate(run, judged, [QueryGroupGap(lexicon=lexicon, category="power", groups=groups) @ 1])
         >>> {name: round(value, 4) for name, value in found.items()}
-        {'QueryGroupGap(power)@1': 0.4167}
+        {'QueryGroupGap(power,lexicon=lexicon:58c810fa,groups=3:56ae5079)@1': 0.4167}
     """
 
     __name__ = "QueryGroupGap"
@@ -649,12 +764,21 @@ class QueryGroupGap(_OfTexts):
             raise InputError(f"QueryGroupGap: groups lack the column {lacking[0]!r}; give a frame qid, gender")
         there = list(dict.fromkeys(groups["gender"].astype(str)))
         self.between = two_categories(Lexicon({group: ["x"] for group in there}, "groups"), between)
+        known = with_string_ids(groups[["qid", "gender"]])
+        known = known.assign(gender=known["gender"].astype(str))
+        self._gender = {qid: gender for qid, gender in zip(known["qid"], known["gender"]) if gender in self.between}
 
-    def __repr__(self) -> str:
-        """The category and the cut-off."""
-        cutoff = self.params.get("cutoff")
-        name = self.params.get("name") or f"QueryGroupGap({self.params['category']}{',signed' if self.option('signed') else ''})"
-        return name + (f"@{cutoff}" if cutoff else "")
+    def _parts(self) -> list[str]:
+        category, signed = (f"{name}={self.option(name)!r}" for name in ("category", "signed"))
+        others = [part for part in super()._parts() if part not in (category, signed)]
+        return [self.option("category"), *(["signed"] if self.option("signed") else []), *others]
+
+    def _content(self, key: str) -> Any:
+        """Of groups who belongs to which."""
+        return self.params[key][["qid", "gender"]].astype(str) if key == "groups" else super()._content(key)
+
+    def _counting(self, judged: set[str]) -> set[str]:
+        return super()._counting(judged) & self._gender.keys()
 
     @property
     def lexicon(self) -> Lexicon:
@@ -666,10 +790,8 @@ class QueryGroupGap(_OfTexts):
         run = self._head(run)
         shares = _shares(run, self, (self.option("category"),))[:, 0]
         own = {qid: float(shares[rows].mean()) for qid, rows in query_slices(run["qid"]).items()}
-        groups = with_string_ids(self.option("groups")[["qid", "gender"]])
-        gender = dict(zip(groups["qid"], groups["gender"].astype(str)))
         y = np.array(list(own.values()))
-        member = np.array([[gender.get(qid) == group for group in self.between] for qid in own])
+        member = np.array([[self._gender.get(qid) == group for group in self.between] for qid in own])
         return dict(zip(own, group_gap(y, member, signed=bool(self.option("signed"))).tolist()))
 
 
@@ -682,7 +804,7 @@ def group_gap(values: np.ndarray, member: np.ndarray, *, signed: bool = False) -
         signed: Whether the gap is the first group's mean minus the second's, or its absolute value.
 
     Returns:
-        Shape [n]; the gap itself for queries of neither group.
+        Shape [n]; the gap itself for queries of neither group. The standard error of their mean is that of the gap.
 
     Raises:
         InputError: Where a group has no query.
@@ -698,5 +820,5 @@ def group_gap(values: np.ndarray, member: np.ndarray, *, signed: bool = False) -
     means = values @ member / sizes
     gap = means[0] - means[1]
     side = 1.0 if signed or gap >= 0 else -1.0
-    weights = member * np.array([1.0, -1.0]) * sizes.sum() / sizes
+    weights = member * np.array([1.0, -1.0]) * len(values) / sizes
     return side * (gap + (weights * (values[:, None] - means)).sum(axis=1))

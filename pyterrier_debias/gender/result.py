@@ -13,6 +13,7 @@ import pandas as pd
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import with_string_ids
+from pyterrier_debias.gender.documents import wanted_qids
 from pyterrier_debias.statistics import Interval, TestResult, bootstrap_interval, correct, randomisation_test
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class BiasResult:
     """How far systems lean, made by :meth:`ARaBEvaluator.evaluate`.
 
     Attributes:
-        per_query: What the evaluator returns, with ``system`` before it, and ``added`` (``ARaB`` less ``expected``).
+        per_query: What the evaluator returns, sorted by qid, with ``system`` before it, and ``added`` (``ARaB`` less
+            ``expected``).
         table: One row a system and cut-off: ``system``, ``cutoff``, ``n`` (queries), ``missing`` (asked, without results); the
             mean ``ARaB`` with ``low``, ``high`` (95 % bootstrap) and ``p`` (:func:`against_zero`); ``magnitude``: the mean of
             absolute values; ``first``, ``second``, ``neither``: how many queries lean to which side; ``expected``: the mean over
@@ -100,13 +102,14 @@ class BiasResult:
         runs = dict(results) if isinstance(results, Mapping) else {"system": results}
         if not runs:
             raise InputError("ARaBEvaluator: there are no results; give a result frame, or a mapping from names to result frames")
-        found = {name: evaluator(run) for name, run in runs.items()}
+        # Resampling draws by place: sorted by query, the same results in another order give the same p values.
+        found = {name: evaluator(run).sort_values("qid", kind="stable") for name, run in runs.items()}
         if topics is not None:
             asked = set(with_string_ids(topics)["qid"])
         else:
             asked = {qid for frame in found.values() for qid in frame["qid"]}
-        if evaluator.query_filter is not None:
-            asked &= {str(qid) for qid in evaluator.query_filter}
+        wanted = wanted_qids(evaluator.query_filter, evaluator)
+        asked = asked if wanted is None else asked & wanted
         found = {name: frame[frame["qid"].isin(asked)] for name, frame in found.items()}
         found = {name: frame.assign(added=frame["ARaB"] - frame["expected"]) for name, frame in found.items()}
         empty = [name for name, frame in found.items() if len(frame) == 0]

@@ -54,7 +54,9 @@ def test_order_is_by_rank_then_score_then_docno():
     first = ARaBEvaluator([1], method="tc")
     by_score = run.assign(score=[1.0, 2.0, 0.0])
     assert first(by_score)["ARaB"].tolist() == [-1]
-    assert first(by_score.assign(rank=[0, 1, 2]))["ARaB"].tolist() == [1]
+    # Ranks count where scores are equal, or not all known.
+    assert first(by_score.assign(score=1.0, rank=[0, 1, 2]))["ARaB"].tolist() == [1]
+    assert first(by_score.assign(score=[1.0, 2.0, np.nan], rank=[0, 1, 2]))["ARaB"].tolist() == [1]
     # Ties: trec_eval puts the last docno first.
     assert first(run.assign(score=1.0))["ARaB"].tolist() == [0]
     assert first(by_score.assign(rank=0))["ARaB"].tolist() == [-1]
@@ -62,6 +64,28 @@ def test_order_is_by_rank_then_score_then_docno():
         first(run)
     with pytest.raises(InputError, match="'score' or 'rank'"):
         documents.in_order(run, first)
+
+
+def test_a_rank_that_contradicts_the_score_is_refused():
+    run = frame(ONE)
+    changed = run.assign(score=run["score"].where(run["qid"] != "2", -run["score"]))
+    evaluator = ARaBEvaluator([1])
+    for call in (evaluator, evaluator.evaluate, evaluator.contributions, ARaBEvaluator([1], background=changed)):
+        given = run if call not in (evaluator, evaluator.evaluate, evaluator.contributions) else changed
+        with pytest.raises(InputError, match="ARaBEvaluator: rank contradicts score in query '2'; drop the column 'rank'"):
+            call(given)
+    assert len(evaluator(changed.drop(columns="rank"))) == 3
+
+
+def test_tests_do_not_depend_on_the_order_of_rows():
+    generator = np.random.default_rng(0)
+    lists = {str(q): generator.permutation(["d1", "d2", "d3"]).tolist() for q in range(60)}
+    rows = [(q, d, float(-i), TEXTS[d]) for q, docs in lists.items() for i, d in enumerate(docs)]
+    run = pd.DataFrame(rows, columns=["qid", "docno", "score", "text"])
+    one, other = (ARaBEvaluator([1, 3]).evaluate(given) for given in (run, run.sample(frac=1, random_state=4)))
+    pd.testing.assert_frame_equal(one.table, other.table)
+    pd.testing.assert_frame_equal(one.per_query, other.per_query)
+    assert (one.table["p"].between(0.01, 0.99)).all()  # neither end, which any order gives
 
 
 def test_rows_may_come_in_any_order():
@@ -207,6 +231,12 @@ def test_sums_merge_in_any_order():
         whole.merge(GenderCounts.of({"a": ["x"], "b": ["y"]}))
 
 
+def test_one_cut_off():
+    pd.testing.assert_frame_equal(ARaBEvaluator(2)(frame(ONE)), ARaBEvaluator([2])(frame(ONE)))
+    pd.testing.assert_frame_equal(ARaBEvaluator(2).contributions(frame(ONE)), ARaBEvaluator([2]).contributions(frame(ONE)))
+    assert ARaBEvaluator(2).evaluate(frame(ONE)).table["cutoff"].tolist() == [2]
+
+
 def test_equality_and_pickling():
     assert ARaBEvaluator([5], wordlist={"a": ["x"], "b": ["y"]}) == ARaBEvaluator([5], wordlist={"a": ["x"], "b": ["y"]})
     assert ARaBEvaluator([5]) != ARaBEvaluator([10])
@@ -223,6 +253,9 @@ REFUSED = [
     (AnnotateGender(portions={"m": 1}), "must name each"),
     (AnnotateGender(unknown="x"), "unknown 'x'"),
     (ARaBEvaluator([0]), "whole number of 1 or more"),
+    (ARaBEvaluator("10"), "whole number of 1 or more"),
+    (ARaBEvaluator([]), r"cutoffs=\[\] names no cut-off"),
+    (ARaBEvaluator(query_filter="12"), r"query_filter='12' is one text; give a list"),
     (ARaBEvaluator(tokeniser="x"), "tokeniser 'x'"),
 ]
 
@@ -231,6 +264,9 @@ REFUSED = [
 def test_what_is_refused(stage, message):
     with pytest.raises(InputError, match=message):
         stage(frame(ONE))
+    for call in (stage.evaluate, stage.contributions) if isinstance(stage, ARaBEvaluator) else ():
+        with pytest.raises(InputError, match=message):
+            call(frame(ONE))
     with pytest.raises(InputError, match="is missing at row 2"):
         ARaBEvaluator()(frame(ONE).assign(text=lambda f: f["text"].where(f.index != 2)))
     with pytest.raises(InputError, match="more than once"):

@@ -13,6 +13,7 @@ from pyterrier_debias.gender import audit as room
 from pyterrier_debias.gender.arab import arab
 from pyterrier_debias.gender.audit import ROOM, folded_mean, measures, neutral_qids, word_list_room
 from pyterrier_debias.gender.counting import count_words
+from pyterrier_debias.gender.measures import ARaB
 from pyterrier_debias.systems import Context
 
 PLANTED = PlantedCollection(4, topics=30, passages=300, linguistic=0.0, pooling=0.0, survivorship=0.0, gender=1.0)
@@ -151,11 +152,16 @@ def test_nothing_to_say():
 
 def test_measures_for_an_experiment(context):
     found, second = measures(context)
-    assert [str(m) for m in found] == ["ARaB@10", "ARaB(per_query_abs=True)@10", "NFaiRR@10"]
+    assert [str(m) for m in found] == ["ARaB(neutral)@10", "abs(ARaB(neutral))@10", "NFaiRR(neutral)@10"]
     assert any("random order" in name for name in second)
-    table = pt.Experiment([BM25 % 20], TOPICS, QRELS, found, verbose=False)
+    over_all = ARaB(texts=PLANTED) @ 10
+    table = pt.Experiment([BM25 % 20], TOPICS, QRELS, [over_all, *found], verbose=False)
     ours = findings_frame(ROOM.run(Context(SYSTEMS[:1], PLANTED, TOPICS, QRELS, depth=20)).findings)
-    assert table["ARaB@10"].iloc[0] == pytest.approx(ours["value"].iloc[0])
+    ours = ours.set_index(["measure", "group"])["value"]
+    assert table["ARaB(neutral)@10"].iloc[0] == pytest.approx(ours["ARaB@10", "neutral queries"])
+    assert table["abs(ARaB(neutral))@10"].iloc[0] == pytest.approx(ours["abs(ARaB@10)", "neutral queries"])
+    neutral = TOPICS["gender"].eq("neutral")
+    assert 0 < neutral.sum() < len(TOPICS) and table["ARaB@10"].iloc[0] != table["ARaB(neutral)@10"].iloc[0]
     reason = measures(Context([], object(), TOPICS, QRELS))
     assert reason[0] == [] and "no text" in reason[1]["ARaB@10"]
 

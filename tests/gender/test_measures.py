@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from scipy import stats
 from pyterrier_debias.collections.base import Collection
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.gender import documents
-from pyterrier_debias.gender.measures import ARaB, FaiRR, LexiconGap, NFaiRR, QueryGroupGap, RaB, group_gap
+from pyterrier_debias.gender.measures import ARaB, FaiRR, LexiconGap, NFaiRR, QueryGroupGap, RaB, as_influence, group_gap
 
 TEXTS = {
     "d1": "He gave him his word.",  # m 3
@@ -107,9 +108,10 @@ def test_gap_between_groups_by_hand():
     # Shares at 1: 3/5 | 3/7, 1: 3/5 - 5/7.
     assert np.mean(per_query(gap @ 1)) == pytest.approx(5 / 7 - 3 / 5)
     assert np.mean(per_query(gap(signed=True) @ 1)) == pytest.approx(3 / 5 - 5 / 7)
-    # With a query of neither group the mean stays.
+    # With a query of neither group the mean is that of the others, and its own value the gap.
     groups = groups.assign(gender=["m", "f", "n"])
-    assert np.mean(per_query(gap(groups=groups) @ 1)) == pytest.approx(3 / 5 - 3 / 7)
+    found = per_query(gap(groups=groups) @ 1)
+    assert np.mean(found) == pytest.approx(3 / 5 - 3 / 7) and found[2] == pytest.approx(3 / 5 - 3 / 7)
     with pytest.raises(InputError, match="no query with results"):
         group_gap(np.ones(2), np.array([[True, False], [True, False]]))
 
@@ -122,6 +124,32 @@ def test_a_baselines_test_of_the_gap_is_the_delta_method():
     # Two independent samples: the standard error is that of the difference of two means, with ddof 0.
     expected = np.sqrt(values[:20].var() / 20 + values[20:].var() / 20)
     assert found.std() / np.sqrt(40) == pytest.approx(expected)
+
+
+def test_queries_of_neither_group_leave_the_gaps_test_as_it_is():
+    """Two systems, 8 queries of men, 5 of women, 47 of nobody: the test of the gap's change, directly from the shares."""
+    generator = np.random.default_rng(2)
+    qids = [f"q{i:02}" for i in range(60)]
+    groups = pd.DataFrame({"qid": qids, "gender": ["m"] * 8 + ["f"] * 5 + ["n"] * 47})
+    said = {"a": "power to him", "b": "power power", "c": "rain", "d": "rain and power and rain"}
+    runs = [pd.DataFrame({"qid": qids, "docno": generator.choice(list(said), 60), "score": 1.0}) for _ in range(2)]
+    lexicon = {"power": ["power"], "rest": ["x"]}
+    gap = QueryGroupGap(lexicon=lexicon, category="power", groups=groups, signed=True, texts=said)
+    judged = runs[0][["qid", "docno"]].assign(label=1)
+    found = pt.Experiment([pt.Transformer.from_df(run) for run in runs], groups.assign(query=""), judged, [gap], baseline=0)
+    share = {docno: text.split().count("power") / len(text.split()) for docno, text in said.items()}
+    shares = [run["docno"].map(share).to_numpy() for run in runs]
+    change = shares[1] - shares[0]
+    men, women = change[:8], change[8:13]
+    error = np.sqrt((men.var() / 8 + women.var() / 5) * 13 / 12)
+    t = (men.mean() - women.mean()) / error
+    assert found[str(gap)].diff()[1] == pytest.approx(men.mean() - women.mean())
+    assert found[f"{gap} p-value"][1] == pytest.approx(2 * stats.t.sf(abs(t), 59))
+    # The pure function spreads them itself.
+    member = groups["gender"].to_numpy()[:, None] == np.array(["m", "f"])
+    values = group_gap(change, member, signed=True)
+    assert values.std() / np.sqrt(60) == pytest.approx(np.sqrt(men.var() / 8 + women.var() / 5))
+    assert set(values[13:]) == {values[13]} and values.mean() == pytest.approx(men.mean() - women.mean())
 
 
 ALL = [nDCG @ 10, ARaB() @ 10, ARaB(method="bool") @ 5, RaB() @ 5, FaiRR() @ 5, NFaiRR() @ 5, LexiconGap() @ 5]
@@ -209,11 +237,83 @@ def test_unknown_documents(source, caplog):
     assert "1 of 5 documents have no text" in caplog.text
 
 
+def many(n=40, seed=0):
+    """Two systems over n queries, three documents each."""
+    generator = np.random.default_rng(seed)
+    qids = [f"q{i:02}" for i in range(n)]
+    runs = []
+    for _ in range(2):
+        rows = [(q, d, float(-i)) for q in qids for i, d in enumerate(generator.permutation(list(TEXTS))[:3])]
+        runs.append(pd.DataFrame(rows, columns=["qid", "docno", "score"]).merge(CORPUS, on="docno"))
+    return qids, runs
+
+
+NEUTRAL = [f"q{i:02}" for i in range(0, 40, 5)]
+COUNTING = [ARaB(), RaB(method="tc"), FaiRR(), LexiconGap(), ARaB(signed=False), ARaB(per_query_abs=True)]
+
+
+@pytest.mark.parametrize("measure", COUNTING, ids=str)
+@pytest.mark.parametrize("why", ["the filter", "no results"])
+def test_a_baselines_test_is_that_of_the_queries_that_count(measure, why):
+    qids, runs = many()
+    topics = pd.DataFrame({"qid": qids, "query": "any"})
+    judged = topics[["qid"]].assign(docno="d1", label=1)
+    measure = measure @ 3
+    few = measure(query_filter=NEUTRAL) if why == "the filter" else measure
+    if why == "no results":
+        runs = [run[run["qid"].isin(NEUTRAL)] for run in runs]
+    systems = [pt.Transformer.from_df(run) for run in runs]
+    own = topics[topics["qid"].isin(NEUTRAL)]
+    raw = pt.Experiment(systems, own, judged, [measure], names=["a", "b"], perquery=True)
+    a, b = (raw[raw["name"] == name].sort_values("qid")["value"].to_numpy() for name in "ab")
+    expected = stats.ttest_rel(b, a)
+    assert expected.pvalue > 1e-6 and len(a) == 8
+    spread = pt.Experiment(systems, topics, judged, [few], names=["a", "b"], perquery=True)
+    one, other = (spread[spread["name"] == name].sort_values("qid")["value"].to_numpy() for name in "ab")
+    found = stats.ttest_rel(other, one)
+    assert len(one) == 40 and (one.mean(), other.mean()) == pytest.approx((a.mean(), b.mean()))
+    assert found.statistic == pytest.approx(expected.statistic)
+    table = pt.Experiment(systems, topics, judged, [few], baseline=0)
+    assert table[f"{few} p-value"][1] == pytest.approx(2 * stats.t.sf(abs(expected.statistic), 39))
+    # As they are, they come with undefined='nan'.
+    plain = pt.Experiment(systems, topics, judged, [few(undefined="nan")], names=["a", "b"], perquery=True)
+    assert plain[plain["name"] == "a"].sort_values("qid")["value"].dropna().tolist() == a.tolist()
+
+
+def test_no_false_alarms_where_few_queries_count():
+    alarms = 0
+    generator = np.random.default_rng(1)
+    for _ in range(300):
+        two = [as_influence(generator.normal(size=20), 200) for _ in range(2)]
+        filled = [np.concatenate([own, np.full(180, own.mean())]) for own in two]
+        alarms += stats.ttest_rel(*filled).pvalue <= 0.05
+    assert 3 <= alarms <= 33  # .063 expected: 199 degrees of freedom are taken for 19; it was .77 with the values as they are
+
+
+def test_one_query_that_counts_can_be_spread_over_no_others(caplog):
+    assert as_influence(np.array([2.0]), 5).tolist() == [2.0]
+    assert as_influence(np.array([2.0, 4.0]), 2).tolist() == [2.0, 4.0]
+    assert as_influence(np.array([2.0, 4.0]), 4) == pytest.approx([3 - math.sqrt(6), 3 + math.sqrt(6)])
+    with caplog.at_level(logging.WARNING):
+        assert per_query(ARaB(method="tc", query_filter=["1"]) @ 1) == [3, 3, 3]
+        assert np.isnan(per_query(ARaB(query_filter=["9"]) @ 1)).all()
+    assert "no test against a baseline" in caplog.text and "none of the 3 judged queries counts" in caplog.text
+
+
+def test_batches_know_only_their_own_queries():
+    """Said in the documentation: an experiment with batches and a filter is not what it seems, or has no value."""
+    tc = ARaB(method="tc", query_filter=["1", "3"]) @ 1
+    assert np.isnan(per_query(tc, batch_size=1)[1])
+    assert per_query(tc, batch_size=2) == [3, 3, -1] and np.mean(per_query(tc)) == pytest.approx(1)
+    assert per_query(tc(undefined="zero"), batch_size=2) == [3, 0, -1]
+
+
 def test_queries_without_results_and_without_gendered_words(caplog):
     lists = {"1": ["d1"], "3": ["d3"]}
     tc = ARaB(method="tc")
     with caplog.at_level(logging.WARNING):
-        assert per_query(tc @ 2, lists) == [3, 1.5, 0]
+        # 3 and 0, spread about their mean by the square root of (3 * 2) / (2 * 1), and the mean.
+        assert per_query(tc @ 2, lists) == pytest.approx([1.5 + 1.5 * math.sqrt(3), 1.5, 1.5 - 1.5 * math.sqrt(3)])
     assert "1 of 3 queries have no value" in caplog.text
     assert per_query(tc(undefined="zero") @ 2, lists) == [3, 0, 0]
     assert np.isnan(per_query(tc(undefined="nan") @ 2, lists)[1])
@@ -221,10 +321,11 @@ def test_queries_without_results_and_without_gendered_words(caplog):
 
 def test_queries_that_count():
     tc = ARaB(method="tc", query_filter={"1", "2"})
-    # 3 and -1, and for the one that does not count their mean.
-    assert per_query(tc @ 1) == [3, -1, 1]
+    # 3 and -1, spread about their mean, which the one that does not count gets.
+    assert per_query(tc @ 1) == pytest.approx([1 + 2 * math.sqrt(3), 1 - 2 * math.sqrt(3), 1])
     assert per_query(tc(undefined="zero") @ 1) == [3, -1, 0]
-    assert str(tc @ 1) == "ARaB(method='tc')@1"
+    assert per_query(tc(undefined="nan") @ 1) == pytest.approx([3, -1, np.nan], nan_ok=True)
+    assert per_query(ARaB(method="tc", query_filter=iter([1, 2]), undefined="zero") @ 1) == [3, -1, 0]
 
 
 def test_an_ideal_of_zero_has_no_value(caplog):
@@ -232,7 +333,8 @@ def test_an_ideal_of_zero_has_no_value(caplog):
     # All of query 1's documents speak of one gender alone: 0 / 0. The others have 1 and 1 / log2(3) over 1.
     with caplog.at_level(logging.WARNING):
         found = per_query(NFaiRR() @ 2, lists)
-    assert found == pytest.approx([(1 + 1 / math.log2(3)) / 2, 1, 1 / math.log2(3)])
+    mean, apart = (1 + 1 / math.log2(3)) / 2, (1 - 1 / math.log2(3)) / 2 * math.sqrt(3)
+    assert found == pytest.approx([mean, mean + apart, mean - apart])
     assert "ideal of 0" in caplog.text
     assert np.isnan(per_query(NFaiRR(undefined="nan") @ 2, lists)[0])
 
@@ -255,7 +357,75 @@ def test_names_say_what_is_not_the_default():
     assert ARaB(wordlist=words) != ARaB() and hash(ARaB(wordlist=words)) == hash(ARaB(wordlist=dict(words)))
 
 
+def test_names_tell_what_an_experiment_must_not_merge():
+    qids = ARaB(query_filter=["2", "1"]) @ 10
+    assert re.fullmatch(r"ARaB\(query_filter=2:[0-9a-f]{8}\)@10", str(qids))
+    assert qids == ARaB(query_filter={1, 2}) @ 10 != ARaB(query_filter=["1", "3"]) @ 10
+    assert str(qids(name="neutral")) == "neutral@10" and str(qids(query_filter=["1", "3"])) != str(qids)
+    assert str(ARaB(text_field="body") @ 1) == "ARaB(text_field='body')@1"
+    background = frame(ONE)
+    one = NFaiRR(background=background) @ 5
+    assert re.fullmatch(r"NFaiRR\(background=8:[0-9a-f]{8}\)@5", str(one))
+    assert one == NFaiRR(background=background.sample(frac=1, random_state=0).astype({"qid": int})) @ 5
+    for other in (frame(TWO), background.assign(text="x"), background.assign(score=1.0)):
+        assert one != NFaiRR(background=other) @ 5
+    # With texts from elsewhere those of the frame do not count.
+    assert NFaiRR(background=background, texts=TEXTS) == NFaiRR(background=background.assign(text="x"), texts=TEXTS)
+    groups = TOPICS.assign(gender=["m", "f", "f"])
+    gap = QueryGroupGap(lexicon={"him": ["h*"]}, category="him", groups=groups)
+    assert re.fullmatch(r"QueryGroupGap\(him,lexicon=[^,]*:[0-9a-f]{8},groups=3:[0-9a-f]{8}\)@1", str(gap @ 1))
+    for changed in (
+        {"groups": TOPICS.assign(gender=["m", "f", "m"])}, {"lexicon": {"him": ["he"]}}, {"between": ("f", "m")},
+        {"tokeniser": "whitespace"}, {"signed": True},
+    ):  # fmt: skip
+        assert gap(**changed) != gap
+    assert gap(groups=groups.assign(query="")) == gap
+
+
+def test_two_filters_in_one_experiment_are_two_columns():
+    tc = ARaB(method="tc") @ 1
+    measures = [tc, tc(query_filter=["1"]), tc(query_filter=["2"])]
+    row = pt.Experiment([pt.Transformer.from_df(frame(ONE))], TOPICS, QRELS, measures).iloc[0]
+    assert [row[str(measure)] for measure in measures] == pytest.approx([1 / 3, 3, -1])
+
+
+def test_a_class_may_be_cut_off():
+    assert [str(measure) for measure in (ARaB @ 10, RaB @ 5, FaiRR @ 1, NFaiRR @ 2, LexiconGap @ 3)] == [
+        "ARaB@10", "RaB@5", "FaiRR@1", "NFaiRR@2", "LexiconGap@3",
+    ]  # fmt: skip
+    assert per_query(ARaB @ 2) == per_query(ARaB() @ 2)
+    with pytest.raises(InputError, match=r"QueryGroupGap\(...\) @ 10.*'lexicon'"):
+        QueryGroupGap @ 10
+
+
+def test_the_background_is_ranked_and_counted_once(monkeypatch):
+    counted = []
+    original = documents.word_counts
+    monkeypatch.setattr(documents, "word_counts", lambda texts, *more: counted.append(len(texts)) or original(texts, *more))
+    background = frame({"1": ["d3", "d5"], "2": ["d4"]})
+    fair = NFaiRR(background=background, undefined="nan")
+    found = pt.Experiment(list(systems().values()), TOPICS, QRELS, [fair @ 1, fair @ 2], perquery=True, names=["a", "b"])
+    # The background's three documents, and those above each cut-off of each system.
+    above = [{docno for docnos in lists.values() for docno in docnos[:k]} for lists in (ONE, TWO) for k in (1, 2)]
+    assert sorted(counted) == sorted([3, *map(len, above)])
+    first = found[(found["name"] == "a") & (found["measure"] == str(fair @ 1))].set_index("qid")["value"]
+    assert first.loc[["1", "2"]].tolist() == [0, 1] and np.isnan(first["3"])
+    counted.clear()
+    # Another word list has another ideal.
+    rain = fair(wordlist={"a": ["rain"], "b": ["falls"]}, threshold=0, portions={"a": 0.1, "b": 0.9})
+    assert per_query(rain @ 2)[0] == pytest.approx((1 + 1 / math.log2(3)) / (1 + 0.2 / math.log2(3)))
+
+
+def test_integers_may_name_documents():
+    run = frame(ONE, texts=False).assign(docno=lambda f: f["docno"].str[1:])
+    numbered = {int(docno[1:]): text for docno, text in TEXTS.items()}
+    assert per_query(ARaB(texts=numbered) @ 2, run=run) == per_query(ARaB() @ 2)
+
+
 REFUSED = [
+    (lambda: ARaB(query_filter="12"), r"query_filter='12' is one text; give a list"),
+    (lambda: ARaB(query_filter=12), "query_filter=12"),
+    (lambda: ARaB(query_filter=TOPICS), "topics\\['qid'\\]"),
     (lambda: ARaB(method="df"), "method 'df'"),
     (lambda: ARaB(tf_form="x"), "tf_form 'x'"),
     (lambda: ARaB(tokeniser="x"), "tokeniser 'x'"),
