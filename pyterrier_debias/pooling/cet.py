@@ -66,7 +66,7 @@ class CETReranker(TrainedRanker):
         weighting: ``'paper'``, or ``'released'``: weights :math:`1 + e^{S_j/\tau}`, never below 1, which do not read the
             positive.
         selection: What S is. ``'first_stage'``: a weighted sum of the pooling system's score and rank (columns ``pool_score`` and
-            ``pool_rank``, else ``score`` and ``rank``) and of lexical features. ``'lexical'``: of those alone. A
+            ``pool_rank``, else, with a warning, ``score`` and ``rank``) and of lexical features. ``'lexical'``: of those alone. A
             :class:`~pyterrier_debias.pooling.evidence.PoolEvidence`: of what it says. ``'same'``: a copy of the ranker, with
             ``seed + 1`` where a fresh head is drawn. A ranker: a copy of it; it must read the same text columns.
         max_weight: The largest weight; None for no bound, as in the paper.

@@ -6,6 +6,7 @@ into numbers, and scores them by a weighted sum, whose coefficients can be read.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,8 @@ import pyterrier as pt
 from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.text import Tokeniser, get_tokeniser
+
+logger = logging.getLogger(__name__)
 
 #: Columns of a pooling system, and those that stand in for them where the first stage is the pooling system.
 POOL, FIRST_STAGE = ("pool_score", "pool_rank"), ("score", "rank")
@@ -118,7 +121,8 @@ class PoolEvidence:
     Args:
         columns: Columns of the candidates with the pooling system's numbers; those whose name ends in ``rank`` count from 0, best
             first, and enter as :math:`\\ln(1 + r)`. None takes ``pool_score`` and ``pool_rank``, or, where the candidates have
-            neither, ``score`` and ``rank``, which is right only where the stage before is the pooling system. ``()``: no column.
+            neither, ``score`` and ``rank``, which is right only where the stage before is the pooling system (a warning says
+            so; ``columns=['score', 'rank']`` says that it is). ``()``: no column.
         lexical: Whether to add BM25, the idf-weighted and the plain share of query terms covered, and the length, computed for
             every pair from its texts, with word statistics of the candidates.
         scorer: A transformer that computes the pooling system's score of every candidate, e.g. ``pt.terrier.TextScorer(...)``;
@@ -209,6 +213,15 @@ class PoolEvidence:
             InputError: For missing columns, or values that are no numbers.
         """
         columns = self.chosen(frame)
+        if self.columns is None and columns and not set(columns) & set(POOL):
+            logger.warning(
+                "CETReranker: the candidates have no pool_score or pool_rank; %s stand in for them, which is right only where "
+                "the stage before is the system that filled the pool (say so by selection=PoolEvidence(columns=%r)). Behind a "
+                "stronger one keep or join the pool's own numbers under these names, compute them "
+                "(selection=PoolEvidence(scorer=...)), or use selection='lexical'",
+                " and ".join(columns),
+                list(columns),
+            )
         statistics = collection_statistics(documents, get_tokeniser(self.tokeniser)) if self.lexical else None
         names = (*columns, *(["scorer"] if self.scorer is not None else []))
         width = len(names) + len(LEXICAL) * self.lexical

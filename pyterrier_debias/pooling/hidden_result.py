@@ -157,9 +157,9 @@ class HiddenResult:
         ``judgements``, ``measure``, ``correction``; ``mean`` over seeds and queries, ``low``, ``high``; ``difference`` from the
         baseline, ``difference_low``, ``difference_high``, ``p`` (randomisation test over queries, each query's mean over seeds:
         it speaks of queries, for these seeds), ``p_corrected`` (Holm, over the corrections of a kind of judgements and measure;
-        the oracle and the training on all judgements are none); ``gap_closed``: the share of the oracle's difference that the correction reaches, with
-        ``gap_low`` and ``gap_high``, which are NaN where the interval of the oracle's own difference holds 0 (there is no gap to
-        speak of; the notes say so); ``seeds`` and ``queries``.
+        the oracle and the training on all judgements are none); ``gap_closed``: the share of the oracle's difference that the
+        correction reaches, with ``gap_low`` and ``gap_high``, which are NaN where the interval of the oracle's own difference
+        holds 0 (there is no gap to speak of; the notes say so); ``seeds`` and ``queries``.
         """
         parts = self.per_query.groupby(["judgements", "measure"], sort=False)
         return pd.DataFrame([row for (judgements, measure), part in parts for row in self._compared(judgements, measure, part)])

@@ -123,6 +123,22 @@ def test_the_pools_own_columns_come_first(columns, chosen):
     assert PoolEvidence().chosen(pd.DataFrame(columns=columns)) == chosen
 
 
+def test_scores_that_stand_in_for_the_pools_are_noticed(caplog):
+    """Behind a stronger system than the pool's they say what that system thinks, which nobody was shown."""
+    caplog.set_level("WARNING")
+    bare = frame().drop(columns=["pool_score", "pool_rank"])
+    numbers = {"score": [5.0, 4.0, 3.0, 2.0, 1.0], "rank": range(5)}
+    learned(PoolEvidence(), bare.assign(**numbers))
+    [record] = caplog.records
+    said = record.getMessage()
+    assert all(part in said for part in ("score and rank", "pool_score", "only where", "scorer=", "'lexical'", "columns="))
+    caplog.clear()
+    learned(PoolEvidence(), frame(**numbers))
+    learned(PoolEvidence(columns=["score", "rank"]), bare.assign(**numbers))
+    learned(PoolEvidence(columns=()), bare.assign(**numbers))
+    assert not caplog.records
+
+
 def test_columns_that_are_missing_or_no_numbers_are_named():
     bare = frame().drop(columns=["pool_score", "pool_rank"])
     with pytest.raises(InputError, match=r"no column pool_score, pool_rank, score or rank.*selection='lexical'"):
