@@ -528,7 +528,7 @@ def union_background(runs: Iterable[pd.DataFrame], depth: int = 200) -> pd.DataF
         depth: How many of a run's documents are taken, from the top.
 
     Returns:
-        Frame with each (qid, docno) once; ``score`` falls in the order in which they were met.
+        Frame with each (qid, docno) once, without ranks; ``score`` falls in the order in which they were met.
 
     Example:
         >>> run = lambda docnos: pd.DataFrame({"qid": "1", "docno": docnos, "score": [2.0, 1.0]})
@@ -538,6 +538,6 @@ def union_background(runs: Iterable[pd.DataFrame], depth: int = 200) -> pd.DataF
     tops = []
     for run in runs:
         run = ranked(with_string_ids(run), "background")
-        tops.append(run[run["rank"] < depth])
+        tops.append(run[run["rank"] < depth].drop(columns="rank"))
     frame = pd.concat(tops, ignore_index=True).drop_duplicates(["qid", "docno"], ignore_index=True)
     return frame.assign(score=-np.arange(len(frame), dtype=np.float64))

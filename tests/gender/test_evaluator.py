@@ -127,6 +127,14 @@ def test_union_background():
     both = union_background([frame(ONE), frame(TWO)], depth=1)
     assert both["qid"].tolist() == ["1", "2", "3", "1", "2", "3"]
     assert both["docno"].tolist() == ["d1", "d4", "d5", "d2", "d3", "d4"]
+    # The ranks in the single runs say nothing of the union, whose order is that of its scores: for stage and measure alike.
+    others = {"1": ["d4", "d5"], "2": ["d2", "d3"], "3": ["d3", "d2", "d1"]}
+    union = union_background([frame(ONE), frame(others)])
+    assert "rank" not in union.columns
+    stage = ARaBEvaluator([2], background=union, depth=3)(frame(ONE)).set_index("qid")["NFaiRR"]
+    measure = NFaiRR(background=union, depth=3) @ 2
+    table = pt.Experiment([pt.Transformer.from_df(frame(ONE))], TOPICS, QRELS, [measure], perquery=True)
+    assert stage.to_dict() == pytest.approx(table.set_index("qid")["value"].to_dict())
 
 
 def test_annotations_by_hand():
