@@ -114,7 +114,7 @@ _PUBLIC = {
     "read_qna": "collections.answers",
     "IRDSCollection": "collections.irds",
     # the audit
-    "audit": "audit.run",
+    "audit": "audit",  # a package that can be called
     "AuditResult": "audit.result",
     "compare": "audit.comparison",
     "Comparison": "audit.comparison",
@@ -210,7 +210,8 @@ _register_models()
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    module = importlib.import_module(f"{__name__}.{_PUBLIC[name]}")
+    value = module if name == _PUBLIC[name] else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -54,6 +54,35 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = pyterrier_debias.NoSuchThing
 
 
+@pytest.mark.parametrize(
+    "order",
+    [
+        "from pyterrier_debias import audit\nimport pyterrier_debias.audit.gate as gate",
+        "import pyterrier_debias.audit.gate as gate\nfrom pyterrier_debias import audit",
+        "import pyterrier_debias\naudit = pyterrier_debias.audit\nfrom pyterrier_debias.audit import gate",
+    ],
+)
+def test_the_audit_is_a_package_and_a_function_whatever_is_imported_first(order):
+    code = f"""
+import inspect, pickle, sys
+{order}
+from pyterrier_debias.audit import run
+import pyterrier_debias
+assert audit is pyterrier_debias.audit is sys.modules["pyterrier_debias.audit"]
+assert gate.Budget and audit.gate is gate
+assert inspect.signature(audit) == inspect.signature(run.audit) and "baseline" in str(inspect.signature(audit))
+assert audit.__doc__ == run.audit.__doc__ and callable(audit)
+assert pickle.loads(pickle.dumps(audit)) is audit
+try:
+    audit(rooms="astrology")
+except pyterrier_debias.InputError as error:
+    assert "astrology" in str(error)
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
 def imported(path: Path) -> set[str]:
     """Modules of this package that a file imports, wherever in the file; as paths below the package."""
     found = set()
