@@ -7,6 +7,7 @@ answered share of a split without labels. scikit-learn does the learning; it is 
 from __future__ import annotations
 
 import logging
+import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -200,7 +201,7 @@ class Answerability(Stage):
     """Predicts from its text whether a query will be answered.
 
     ===============  ==============================================================================================
-    columns in       ``qid``, ``query``; for ``fit`` and ``evaluate`` also ``answered`` (true or false) or
+    columns in       ``qid``, ``query``; for ``fit`` and ``evaluate`` also ``answered`` (True or False, 1 or 0) or
                      ``first_relevant_rank`` (infinite for never)
     columns out      the same, with ``p_answered``, a calibrated probability
     ===============  ==============================================================================================
@@ -279,8 +280,8 @@ class Answerability(Stage):
             The stage itself.
 
         Raises:
-            InputError: For an option out of range, no outcome, or a split in which all or fewer than ``folds`` queries were
-                answered or not.
+            InputError: For an option out of range, no outcome, an outcome that is neither true nor false, or a split in which
+                all or fewer than ``folds`` queries were answered or not.
         """
         topics, y = self._outcomes(inp)
         texts = topics["query"].tolist()
@@ -409,7 +410,15 @@ class Answerability(Stage):
             known = topics["answered"]
             if known.isna().any():
                 raise InputError(f"Answerability: 'answered' is missing for query {topics['qid'][known.isna()].iloc[0]!r}")
-            return topics, known.astype(bool).to_numpy(dtype=float)
+            # A text would count as true, "False" among them.
+            bad = [not (isinstance(value, (numbers.Real, np.bool_)) and value in (0, 1)) for value in known]
+            if any(bad):
+                row = bad.index(True)
+                raise InputError(
+                    f"Answerability: 'answered' is {known.tolist()[row]!r} for query {topics['qid'].iloc[row]!r}; it must be "
+                    f"True or False (or 1 or 0), map it first"
+                )
+            return topics, known.to_numpy(dtype=float)
         if "first_relevant_rank" not in topics.columns:
             raise InputError(
                 "Answerability: neither 'answered' nor 'first_relevant_rank' is a column; join the latter with "

@@ -1,6 +1,7 @@
 """Answerability: figures of forecasts, cross-fitting, and shares with intervals that cover."""
 
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -128,6 +129,22 @@ def test_what_it_refuses(fitted):
         Answerability("tree", folds=2).fit(answerable(60, 1)[0])
     with pytest.raises(InputError, match="no queries to test on"):
         fitted.evaluate(topics.iloc[:0])
+
+
+@pytest.mark.parametrize("kind", [bool, int, float, "boolean", "Int64", "float32", object])
+def test_outcomes_in_any_kind_of_number(kind, fitted):
+    topics, _ = answerable(600, 1)
+    assert Answerability(draws=199).fit(topics.astype({"answered": kind})) == fitted
+
+
+@pytest.mark.parametrize("value", ["False", "no", "0", "", 2, -1, 0.5, [False]])
+def test_outcomes_that_are_none_are_refused(value, fitted):
+    topics = answerable(20, 1)[0].astype({"answered": object})
+    topics.at[7, "answered"] = value
+    said = rf"'answered' is {re.escape(repr(value))} for query '{topics['qid'][7]}'; it must be True or False"
+    for use in (Answerability().fit, fitted.evaluate):
+        with pytest.raises(InputError, match=said):
+            use(topics)
 
 
 def test_fitting_changes_identity_and_survives_pickling(fitted):
