@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.frames import with_string_ids
 
 
 def parse_measures(measures: Sequence[Any]) -> list[Any]:
@@ -46,21 +47,27 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
         qids: The queries to give values for, all of them judged; see :func:`judged_qids`.
 
     Returns:
-        Frame with one row a query, in the order of ``qids``: index ``qid``, one column a measure (its name as text).
+        Frame with one row a query, in the order of ``qids``: index ``qid`` (as they were given), one column a measure (its name
+        as text).
+
+    Identifiers are compared as strings, so that 7 and ``'7'`` are one query.
     """
     parsed = parse_measures(measures)
-    table = {str(m): dict.fromkeys(qids, 0.0) for m in parsed}
-    keep = set(qids)
+    asked = [str(qid) for qid in qids]
+    table = {str(m): dict.fromkeys(asked, 0.0) for m in parsed}
+    keep = set(asked)
     run = _by_query(results, "score", keep)
     if run:
         for metric in ir_measures.iter_calc(parsed, _by_query(qrels, "label", keep), run):
             if metric.query_id in keep:
                 table[str(metric.measure)][metric.query_id] = metric.value
-    return pd.DataFrame(table, index=pd.Index(list(qids), name="qid"), columns=list(table), dtype=np.float64)
+    values = {name: [of[qid] for qid in asked] for name, of in table.items()}
+    return pd.DataFrame(values, index=pd.Index(list(qids), name="qid"), dtype=np.float64)
 
 
 def _by_query(frame: pd.DataFrame, column: str, keep: set[str]) -> dict[str, dict[str, Any]]:
     """Query to document to value, of the queries to keep: what ir_measures makes of a frame, row by row and slower."""
+    frame = with_string_ids(frame)
     table: dict[str, dict[str, Any]] = {}
     for qid, docno, value in zip(*(frame[name].to_numpy(dtype=object) for name in ("qid", "docno", column))):
         if qid in keep:
@@ -76,7 +83,7 @@ def judged_qids(topics: pd.DataFrame, qrels: pd.DataFrame) -> list[str]:
         qrels: Frame with ``qid``.
 
     Returns:
-        The qids.
+        The qids, as the topics have them.
     """
-    judged = set(qrels["qid"].unique())
-    return [qid for qid in dict.fromkeys(topics["qid"]) if qid in judged]
+    judged = {str(qid) for qid in qrels["qid"].unique()}
+    return [qid for qid in dict.fromkeys(topics["qid"]) if str(qid) in judged]

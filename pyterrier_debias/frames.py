@@ -31,7 +31,7 @@ def with_string_ids(frame: pd.DataFrame) -> pd.DataFrame:
     """
     changed = {}
     for column in ("qid", "query_id", "docno", "doc_id"):
-        if column in frame.columns and not pd.api.types.is_string_dtype(frame[column].dtype):
+        if column in frame.columns and not pd.api.types.is_string_dtype(frame[column]):
             changed[column] = frame[column].astype(str)
     return frame.assign(**changed) if changed else frame
 

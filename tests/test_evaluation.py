@@ -50,3 +50,21 @@ def test_unknown_measures_are_named():
 
 def test_no_results_at_all_is_zero():
     assert per_query(RUN.iloc[:0], QRELS, ["nDCG@10"], ["q1"]).loc["q1", "nDCG@10"] == 0
+
+
+@pytest.mark.parametrize("kind", [int, object])
+def test_whole_numbers_as_ids_do(kind):
+    """Given as numbers anywhere, they are the same queries; the answer is indexed as it was asked for."""
+
+    def numbers(frame):
+        ids = [name for name in ("qid", "docno") if name in frame]
+        return frame.assign(**{name: frame[name].str[1:].astype(int).astype(kind) for name in ids})
+
+    expected = per_query(RUN, QRELS, ["nDCG@10"], ["q3", "q1"])["nDCG@10"].tolist()
+    assert expected[1] > 0
+    found = per_query(numbers(RUN), numbers(QRELS), ["nDCG@10"], judged_qids(numbers(TOPICS), numbers(QRELS)))
+    assert found["nDCG@10"].tolist() == expected
+    assert found.index.tolist() == [3, 1]
+    strings = QRELS.assign(qid=QRELS["qid"].str[1:], docno=QRELS["docno"].str[1:])
+    assert per_query(numbers(RUN), strings, ["nDCG@10"], ["3", "1"])["nDCG@10"].tolist() == expected
+    assert judged_qids(numbers(TOPICS), strings) == [3, 1]

@@ -79,6 +79,15 @@ def test_ids_become_strings_and_strings_are_left_alone():
     assert frames.with_string_ids(converted) is converted
 
 
+def test_ids_of_any_type_in_object_columns_become_strings():
+    mixed = pd.DataFrame({"qid": pd.Series([1, 2], dtype=object), "docno": pd.Series(["a", 7], dtype=object), "doc_id": ["a", "b"]})
+    converted = frames.with_string_ids(mixed)
+    assert converted[["qid", "docno", "doc_id"]].values.tolist() == [["1", "a", "a"], ["2", "7", "b"]]
+    for dtype in (object, "str", "string"):
+        strings = pd.DataFrame({"qid": pd.Series(["1"], dtype=dtype)})
+        assert frames.with_string_ids(strings) is strings
+
+
 def test_no_common_qid_is_named():
     with pytest.raises(InputError, match=r"no qid is in both .* \(e.g. 'a'\) .* \(e.g. 'b'\)"):
         frames.check_overlap(pd.DataFrame({"qid": ["a"]}), pd.DataFrame({"qid": ["b"]}), "Stage")

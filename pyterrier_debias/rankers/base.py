@@ -1,8 +1,8 @@
 """What every ranker shares: columns, texts, long documents, weights and their identity. Floor 2.
 
-A ranker is written by subclassing :class:`Ranker` with four methods: ``read`` (weights from a name or folder),
-``score_pairs`` (scores of texts, through :mod:`pyterrier_debias.rankers.engine`), and the scorer protocol of
-:mod:`pyterrier_debias.training.scorer`, ``tokenise`` and ``forward``.
+A ranker is written by subclassing :class:`Ranker` with five methods: ``read`` and ``write`` (weights from a name or folder, and
+back), ``score_pairs`` (scores of texts, through :mod:`pyterrier_debias.rankers.engine`), and the scorer protocol of
+:mod:`pyterrier_debias.training.scorer`, ``tokenise`` and ``forward``, by which it is trained.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ class Validation:
     """Validation candidates with their judgements.
 
     Args:
-        candidates: Result frame with ``qid``, ``docno``, ``query``, the text columns, and ``rank`` where depths are given.
+        candidates: Result frame with ``qid``, ``docno``, ``query``, the text columns, and ``rank`` where depths are given: the
+            first stage's order, whatever it counts from. A judged query without a candidate has no value: whether it is for
+            validation at all, candidates do not tell.
         qrels: Judgements ``qid``, ``docno``, ``label``.
         texts: The document of each row.
         metric: An ir_measures object or name.
@@ -60,6 +62,10 @@ class Validation:
         self.qids = list(dict.fromkeys(self.rows["qid"]))
         self.metric = metric
         self.depths = None if depths is None else sorted(depths)
+        if depths is not None:
+            frames.check_scores(self.rows, stage, column="rank")
+            ranking = frames.ranked(self.rows.assign(score=-pd.to_numeric(self.rows["rank"]), at=np.arange(len(self.rows))))
+            self._places = ranking.sort_values("at")["rank"].to_numpy(dtype=np.float64)
 
     def __len__(self) -> int:
         return len(self.qids)
@@ -92,9 +98,8 @@ class Validation:
             run = self.rows.assign(score=np.asarray(scores, dtype=np.float64))
             frames.check_scores(run, "validation")
             if depth is not None:
-                rank = run["rank"].to_numpy(dtype=np.float64)
-                below = np.nanmin(run["score"].to_numpy()) - 1 - rank
-                run = run.assign(score=run["score"].where(rank < depth, below))
+                below = np.nanmin(run["score"].to_numpy()) - 1 - self._places
+                run = run.assign(score=run["score"].where(self._places < depth, below))
             values = per_query(run, self.qrels, [self.metric], self.qids).iloc[:, 0]
             if best is None or values.mean() > best[0].mean():
                 best = values, depth

@@ -1,0 +1,45 @@
+"""Validation candidates: depths count places, however ranks are written."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pyterrier_debias import InputError
+from pyterrier_debias.training.validation import Validation
+from tests.training.worlds import candidates, qrels
+
+
+def measured(frame, depths, scores=None):
+    found = Validation(frame, qrels(), frame["text"].tolist(), metric="RR@10", depths=depths, stage="fit")
+    return found.measure(frame["score"].to_numpy() if scores is None else scores)
+
+
+def test_values_at_each_depth_by_hand():
+    """Places 4 and 5 are relevant. Re-ranked by place, the last first: the first 5 bring place 4 up, the first 4 nothing."""
+    frame = candidates()
+    places = frame["rank"].to_numpy(dtype=float)
+    for depth, expected in ((6, 1.0), (5, 1.0), (4, 1 / 5), (1, 1 / 5)):
+        values, chosen = measured(frame, [depth], places)
+        assert chosen == depth
+        assert values.tolist() == [expected] * 8
+    assert measured(frame, [2, 5, 6], places)[1] == 5
+
+
+@pytest.mark.parametrize("ranks", [lambda rank: rank + 1, lambda rank: 3 * rank + 7, lambda rank: rank / 10])
+def test_ranks_may_begin_anywhere(ranks):
+    frame = candidates()
+    scores = np.random.default_rng(3).random(len(frame))
+    for depth in (1, 3, 5):
+        expected = measured(frame, [depth], scores)[0]
+        pd.testing.assert_series_equal(measured(frame.assign(rank=ranks(frame["rank"])), [depth], scores)[0], expected)
+
+
+def test_the_order_of_rows_is_no_matter():
+    frame = candidates().assign(score=np.random.default_rng(3).random(48))
+    mixed = frame.sample(frac=1, random_state=2)
+    pd.testing.assert_series_equal(measured(mixed, [3])[0].sort_index(), measured(frame, [3])[0].sort_index())
+
+
+def test_ranks_that_are_missing_are_named():
+    with pytest.raises(InputError, match=r"fit: column 'rank' is NaN"):
+        measured(candidates().assign(rank=[np.nan] + [0.0] * 47), [3])
