@@ -298,7 +298,10 @@ def _provided(dataset: Any) -> dict[str, Any]:
         return {}
     about: dict[str, Any] = {"corpus": _digest(dataset.corpus) if isinstance(dataset, Collection) else None}
     for what, (method, *arguments) in _ASKED.items():
-        found = provided(dataset, method, *arguments)
+        try:
+            found = provided(dataset, method, *arguments)
+        except Exception:  # datasets differ in what they raise where there is no such variant
+            found = None
         if isinstance(found, Mapping):
             about[what] = {str(name): _digest(frame) for name, frame in found.items()} or None
         else:

@@ -7,7 +7,7 @@ asks with :func:`provided`. Whoever brings a collection of their own writes a cl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
@@ -137,6 +137,7 @@ class TextLoader(Stage):
     @property
     def _by_docno(self) -> pd.DataFrame:
         if "_table" not in self.__dict__:
+            _check_fields("TextLoader", self.corpus, self.fields)
             self.__dict__["_table"] = self.corpus.set_index("docno")[list(self.fields)]
         return self.__dict__["_table"]
 
@@ -248,9 +249,14 @@ class Collection:
         Args:
             fields: One name, several, or ``'*'`` for all.
             verbose: Accepted for compatibility; looking up a frame needs no progress bar.
+
+        Raises:
+            InputError: For a field that the corpus lacks; the message names those that there are.
         """
-        names = [c for c in self.corpus.columns if c != "docno"] if fields == "*" else fields
-        return TextLoader(self.corpus, tuple([names] if isinstance(names, str) else names))
+        there = [c for c in self.corpus.columns if c != "docno"]
+        names = there if fields == "*" else [fields] if isinstance(fields, str) else list(fields)
+        _check_fields(self.name, self.corpus, names)
+        return TextLoader(self.corpus, tuple(names))
 
     def get_candidates(self) -> pd.DataFrame | None:
         """What labellers were shown, in that order: ``qid``, ``docno``, ``score``, ``rank``; None where unknown."""
@@ -263,6 +269,13 @@ class Collection:
     def get_answers(self) -> pd.DataFrame | None:
         """Answers: ``qid``, ``docno``, ``answer``, ``start``, ``end`` (characters); None where unknown."""
         return self.answers
+
+
+def _check_fields(name: str, corpus: pd.DataFrame, fields: Iterable[str]) -> None:
+    missing = [field for field in fields if field not in corpus.columns]
+    if missing:
+        there = ", ".join(str(c) for c in corpus.columns if c != "docno")
+        raise InputError(f"{name}: documents have no field {missing[0]!r}; there are {there}")
 
 
 def _checked(frame: pd.DataFrame, columns: list[str], what: str) -> pd.DataFrame:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyterrier as pt
 
 from pyterrier_debias.collections.answers import reader_of
 from pyterrier_debias.collections.base import Collection, Dataset, provided
@@ -37,8 +38,8 @@ def open_dataset(spec: Any, split: str | None = None) -> Any:
       ``queries*.tsv``, ``topics*``), judgements (``qrels/*.tsv`` or ``qrels*``) and, where there are any, runs (``runs/*``,
       ``run.*``, ``*.run``); or SQuAD JSON, marked spans, or MS MARCO QnA. Every file may be gzipped (``.gz``).
     - A file of SQuAD JSON, marked spans, or MS MARCO QnA.
-    - An object that has the dataset's methods. It is returned as it is, or, where its identifiers are not strings, as a copy in
-      memory whose identifiers are.
+    - An object that has the dataset's methods. It is returned as it is (with a split, as a view of it), or, where its identifiers
+      are not strings, as a copy in memory whose identifiers are.
 
     The word between the name of a folder's file and its ending names the split: ``topics.dl19-passage.tsv`` and
     ``qrels.dl19-passage.txt`` make the split ``dl19``, ``runs/dl19.bm25.trec`` is its run ``bm25``; ``qrels/test.tsv`` makes
@@ -90,7 +91,7 @@ def open_dataset(spec: Any, split: str | None = None) -> Any:
 
 
 def _from_object(dataset: Any, split: str | None) -> Any:
-    """A dataset as it is, or as a collection in memory where its identifiers are not strings or another split is wanted."""
+    """A dataset as it is, a view of it where another split is wanted, or a copy in memory where identifiers are not strings."""
     if isinstance(dataset, Collection):
         if split is None or split == dataset.split:
             return dataset
@@ -109,22 +110,78 @@ def _from_object(dataset: Any, split: str | None) -> Any:
             f"a {type(dataset).__name__} is no dataset: it lacks {', '.join(lacks)}; bring an object with these methods, or "
             f"frames in a Collection"
         )
-    if split is None and all(
-        pd.api.types.is_string_dtype(frame[column]) for frame in (dataset.get_topics(), dataset.get_qrels())
+    chosen = dataset if split is None else SplitView(dataset, split)
+    if all(
+        pd.api.types.is_string_dtype(frame[column]) for frame in (chosen.get_topics(), chosen.get_qrels())
         for column in ("qid", "docno") if column in frame.columns
     ):
-        return dataset
-    name, variant = split or "test", [split] if split else []
+        return chosen
+    name = split or "test"
+    try:
+        full = provided(dataset, "get_qrels", "full")
+    except Exception:  # datasets differ in what they raise where there is no such variant
+        full = None
     return Collection(
         getattr(dataset, "name", type(dataset).__name__),
         corpus=pd.DataFrame(list(dataset.get_corpus_iter())),
-        topics={name: dataset.get_topics(*variant)},
-        qrels={name: dataset.get_qrels(*variant)},
+        topics={name: chosen.get_topics()},
+        qrels={name: chosen.get_qrels(), **({} if full is None else {"full": full})},
         candidates=provided(dataset, "get_candidates"),
         runs=provided(dataset, "get_runs"),
         answers=provided(dataset, "get_answers"),
         truth=getattr(dataset, "truth", None),
     )
+
+
+class SplitView:
+    """A dataset whose topics and judgements are those of one split where none is named; everything else is the dataset's own.
+
+    Example:
+        >>> topics = {split: pd.DataFrame({"qid": ["1"], "query": [f"a question of {split}"]}) for split in ("test", "dev")}
+        >>> own = Collection("toy", corpus=pd.DataFrame({"docno": ["d1"], "text": ["one"]}), topics=topics, qrels={})
+        >>> SplitView(own, "dev").get_topics()["query"].tolist()
+        ['a question of dev']
+    """
+
+    def __init__(self, dataset: Any, split: str):
+        """
+        Args:
+            dataset: Any dataset.
+            split: The split's name, as the dataset's methods take it.
+        """
+        self.dataset = dataset
+        self.split = split
+
+    @property
+    def name(self) -> str:
+        """What reports call it: the dataset's own name, or its class."""
+        return getattr(self.dataset, "name", type(self.dataset).__name__)
+
+    def __repr__(self) -> str:
+        """The dataset and the split."""
+        return f"<{self.dataset!r}, split {self.split!r}>"
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the dataset knows."""
+        if name.startswith("__") or name == "dataset":  # while it is copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def get_corpus_iter(self, verbose: bool = False) -> Iterator[dict[str, Any]]:
+        """The dataset's documents."""
+        return self.dataset.get_corpus_iter(verbose=verbose)
+
+    def get_topics(self, variant: str | None = None) -> pd.DataFrame:
+        """Topics of a split, default the view's own."""
+        return self.dataset.get_topics(self.split if variant is None else variant)
+
+    def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
+        """Judgements of a split, default the view's own; ``'full'`` where the dataset has them."""
+        return self.dataset.get_qrels(self.split if variant is None else variant)
+
+    def text_loader(self, fields: Any = "text", *, verbose: bool = False) -> pt.Transformer:
+        """The dataset's text loader."""
+        return self.dataset.text_loader(fields, verbose=verbose)
 
 
 def _from_file(path: Path, split: str | None) -> Collection:

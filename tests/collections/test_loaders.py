@@ -2,12 +2,14 @@
 
 import gzip
 import json
+import pickle
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +17,11 @@ from hypothesis import strategies as st
 from pyterrier_debias import (
     Collection,
     Dataset,
+    Finding,
     InputError,
+    Room,
+    TextLoader,
+    audit,
     open_dataset,
     read_corpus,
     read_qna,
@@ -26,6 +32,8 @@ from pyterrier_debias import (
     read_topics,
 )
 from pyterrier_debias.collections.answers import locate
+from pyterrier_debias.collections.base import provided
+from pyterrier_debias.findings import RoomResult
 
 QUESTION = {"id": "q1", "question": " Who? ", "answers": [{"text": "Ada", "answer_start": 7}]}
 
@@ -526,6 +534,73 @@ def test_objects():
     assert open_dataset(own, split="dev").get_topics()["query"].tolist() == ["dev"]
     with pytest.raises(InputError, match="a dict is no dataset: it lacks get_corpus_iter, get_topics, get_qrels, text_loader"):
         open_dataset({})
+
+
+class Large(Foreign):
+    """One that knows more, and whose corpus nobody should read."""
+
+    def __init__(self):
+        super().__init__(str)
+        self.read = 0
+
+    def get_corpus_iter(self, verbose=False):
+        self.read += 1
+        yield from super().get_corpus_iter()
+
+    def get_qrels(self, variant=None):
+        return super().get_qrels().assign(label={"full": 3, "dev": 2}.get(variant, 1))
+
+    def get_runs(self):
+        return {"bm25": pd.DataFrame({"qid": ["2"], "docno": ["1"], "score": [1.0], "rank": [0]})}
+
+    def text_loader(self, fields="text", *, verbose=False):
+        return pt.apply.text(lambda row: f"{fields} of {row['docno']}")
+
+
+def test_another_split_of_an_object_is_a_view():
+    large = Large()
+    dev = open_dataset(large, split="dev")
+    assert (dev.name, dev.get_topics()["query"].item(), dev.get_qrels()["label"].item()) == ("mine", "dev", 2)
+    assert dev.get_topics("test")["query"].item() == "test" and dev.get_qrels("full")["label"].item() == 3
+    assert list(dev.get_runs()) == ["bm25"] and provided(dev, "get_answers") is None
+    assert dev.text_loader("title")(pd.DataFrame({"docno": ["1"]}))["text"].tolist() == ["title of 1"]
+    assert isinstance(dev, Dataset) and not hasattr(dev, "truth") and repr(dev).endswith("split 'dev'>")
+    assert large.read == 0 and list(dev.get_corpus_iter()) == [{"docno": "1", "text": "one"}]
+    assert open_dataset(dev, split="test").get_topics()["query"].item() == "test"
+    assert pickle.loads(pickle.dumps(dev)).get_qrels()["label"].item() == 2
+    assert len(audit({"run": large.get_runs()["bm25"]}, large, split="dev", rooms=[ROOM]).findings) == 1
+
+
+ROOM = Room("made", lambda system, dataset: None, lambda c: RoomResult([Finding("run", "made", "m", "g", 1.0)], pd.DataFrame()))
+
+
+def test_fuller_judgements_of_an_object_with_numbers_are_kept():
+    class Numbered(Large):
+        def get_topics(self, variant=None):
+            return super().get_topics(variant).astype({"qid": int})
+
+    full = open_dataset(Numbered()).get_qrels("full")
+    assert full[["qid", "label"]].values.tolist() == [["2", 3]]
+
+    class Strict(Foreign):
+        def get_qrels(self, variant=None):
+            if variant == "full":
+                raise KeyError(variant)
+            return super().get_qrels(variant)
+
+    with pytest.raises(InputError, match="no judgements for 'full'"):
+        open_dataset(Strict(int)).get_qrels("full")
+
+
+def test_a_field_that_the_corpus_lacks_is_named_with_those_that_there_are():
+    corpus = pd.DataFrame({"docno": ["d1"], "text": ["one"], "url": ["x"]})
+    own = Collection("toy", corpus=corpus, topics={"test": pd.DataFrame({"qid": ["1"], "query": ["a"]})}, qrels={})
+    for fields in ("title", ["text", "title"]):
+        with pytest.raises(InputError, match="toy: documents have no field 'title'; there are text, url"):
+            own.text_loader(fields)
+    with pytest.raises(InputError, match="TextLoader: documents have no field 'title'; there are text, url"):
+        TextLoader(corpus, ("title",))(pd.DataFrame({"docno": ["d1"]}))
+    assert own.text_loader("*").fields == ("text", "url")
 
 
 def test_the_planted_collection_is_opened_by_name(monkeypatch):
