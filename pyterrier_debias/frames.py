@@ -128,7 +128,8 @@ def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
     """Give a scored frame ranks that agree with its scores, and sort it by them.
 
     Queries keep the order in which they first occur. Ties are broken by descending docno, as trec_eval does it, so that
-    measures that read the order of rows and measures that sort by score see one ranking.
+    measures that read the order of rows and measures that sort by score see one ranking. (trec_eval keeps scores in single
+    precision: scores that differ by less are ties to it. Here they keep their own order, so that ranks agree with scores.)
 
     Args:
         frame: A result frame with ``qid``, ``docno`` and ``score``; an old ``rank`` is replaced.
@@ -146,10 +147,17 @@ def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
     check_scores(frame, stage)
     check_pairs(frame, stage)
     query = pd.factorize(frame["qid"])[0]
-    docnos = frame["docno"].astype(str).to_numpy(dtype=object)
-    by_docno = np.empty(len(frame), dtype=np.int64)
-    by_docno[np.argsort(docnos, kind="stable")] = np.arange(len(frame))
-    order = np.lexsort((-by_docno, -frame["score"].to_numpy(dtype="float64"), query))
+    score = frame["score"].to_numpy(dtype="float64")
+    order = np.lexsort((-score, query))
+    tied = (query[order[1:]] == query[order[:-1]]) & (score[order[1:]] == score[order[:-1]])
+    if tied.any():
+        # Docnos are dear to sort, so only those are that decide something.
+        at = np.flatnonzero(np.r_[False, tied] | np.r_[tied, False])
+        rows, run = order[at], np.cumsum(np.r_[True, ~tied])[at]
+        docnos = frame["docno"].iloc[rows].astype(str).to_numpy(dtype=object)
+        by_docno = np.empty(len(rows), dtype=np.int64)
+        by_docno[np.argsort(docnos, kind="stable")] = np.arange(len(rows))
+        order[at] = rows[np.lexsort((-by_docno, run))]
     starts = np.flatnonzero(np.diff(query[order], prepend=-1))
     lengths = np.diff(starts, append=len(order))
     ranks = np.arange(len(order)) - np.repeat(starts, lengths)

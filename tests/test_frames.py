@@ -46,6 +46,30 @@ def test_ranks_are_those_of_a_plain_sort(scores):
     assert out["rank"].tolist() == list(range(len(scores)))
 
 
+SCORES = [0.0, -0.0, 0.5, 1e-9, np.inf, -np.inf, -3.0]
+ROWS = st.tuples(st.sampled_from(["q2", "q1", "q3"]), st.integers(0, 30), st.sampled_from(SCORES))
+
+
+@given(st.lists(ROWS, unique_by=lambda row: row[:2], min_size=1, max_size=40))
+def test_ranks_of_several_queries_are_those_of_a_plain_sort(rows):
+    run = pd.DataFrame([(qid, f"d{number}", score) for qid, number, score in rows], columns=["qid", "docno", "score"])
+    expected = []
+    for qid in dict.fromkeys(run["qid"]):
+        own = sorted(((score, docno) for q, docno, score in run.itertuples(index=False) if q == qid), reverse=True)
+        expected += [(qid, docno, score, rank) for rank, (score, docno) in enumerate(own)]
+    assert list(frames.ranked(run).itertuples(index=False, name=None)) == expected
+
+
+def test_docnos_are_sorted_only_where_they_decide(monkeypatch):
+    """A million docnos take seconds to sort, and most scores do not tie."""
+    sorted_at_once, argsort = [], np.argsort
+    monkeypatch.setattr(np, "argsort", lambda values, **options: sorted_at_once.append(len(values)) or argsort(values, **options))
+    run = pd.DataFrame({"qid": ["q"] * 100, "docno": [f"d{i}" for i in range(100)], "score": range(100)})
+    frames.ranked(run)
+    frames.ranked(run.assign(score=run["score"].replace({3: 4, 7: 9})))
+    assert sorted_at_once == [4]
+
+
 def test_ranked_of_nothing_has_the_columns():
     out = frames.ranked(pd.DataFrame(columns=["qid", "docno", "score", "rank", "extra"]))
     assert out.columns.tolist() == ["qid", "docno", "score", "extra", "rank"]
@@ -80,7 +104,7 @@ def test_ids_become_strings_and_strings_are_left_alone():
 
 
 def test_ids_of_any_type_in_object_columns_become_strings():
-    mixed = pd.DataFrame({"qid": pd.Series([1, 2], dtype=object), "docno": pd.Series(["a", 7], dtype=object), "doc_id": ["a", "b"]})
+    mixed = pd.DataFrame({"qid": [1, 2], "docno": ["a", 7], "doc_id": ["a", "b"]}).astype({"qid": object})
     converted = frames.with_string_ids(mixed)
     assert converted[["qid", "docno", "doc_id"]].values.tolist() == [["1", "a", "a"], ["2", "7", "b"]]
     for dtype in (object, "str", "string"):
