@@ -296,7 +296,7 @@ class SurvivorshipCurve(Stage):
         self._check()
         if len(inp) == 0:
             return _frame([], TABLE_COLUMNS)
-        values, _ = self._values(inp)
+        values, _ = self._values(inp, self.subset)
         return self._table(values)
 
     def evaluate(self, inp: pd.DataFrame) -> SurvivorshipResult:
@@ -316,10 +316,11 @@ class SurvivorshipCurve(Stage):
         self._check()
         if len(inp) == 0:
             raise InputError("SurvivorshipCurve: there are no topics; give those that were shown to labellers")
-        values, notes = self._values(inp)
+        subset = self.subset
+        values, notes = self._values(inp, subset)
         return curve_of_values(
             values, ranks=self.ranks, baseline=self.baseline, level=self.level, draws=self.draws, seed=self.seed,
-            notes=tuple(notes), convention=self.convention, options=self.options(),
+            notes=tuple(notes), convention=self._convention(subset), options=self.options(),
         )  # fmt: skip
 
     @property
@@ -332,9 +333,12 @@ class SurvivorshipCurve(Stage):
     @property
     def convention(self) -> str:
         """The choices under which figures are computed, in words."""
+        return self._convention(self.subset)
+
+    def _convention(self, subset: SurvivorshipSubset) -> str:
         relevant = f"a label of {self.min_rel}" if self.exact else f"a label of at least {self.min_rel}"
         return (
-            f"answered: {relevant} among the documents ({self.subset.source}), by {self.answered_by}; docno {self.docno}; "
+            f"answered: {relevant} among the documents ({subset.source}), by {self.answered_by}; docno {self.docno}; "
             f"Student's intervals; p of trends by permutation"
         )
 
@@ -362,10 +366,9 @@ class SurvivorshipCurve(Stage):
             raise InputError(f"SurvivorshipCurve: systems must be pipelines or result frames; {kind}")
         return named
 
-    def _values(self, inp: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    def _values(self, inp: pd.DataFrame, subset: SurvivorshipSubset) -> tuple[pd.DataFrame, list[str]]:
         """Long form: one row a system, measure and query, in the order of qids."""
         topics = with_string_ids(inp).drop_duplicates("qid").sort_values("qid").reset_index(drop=True)
-        subset = self.subset
         known = subset.ranks()
         topics = with_ranks(topics, known)
         unseen = int((~topics["qid"].isin(set(known["qid"]))).sum())

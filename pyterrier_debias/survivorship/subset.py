@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
 
 import pandas as pd
 import pyterrier as pt
@@ -113,10 +114,9 @@ class SurvivorshipSubset(Stage):
         pt.validate.columns(inp, includes=["qid"], context=self)
         check_threshold(self.rank, self)
         self._check()
-        source = self.source
         if len(inp) == 0:
             return inp.assign(first_relevant_rank=pd.Series(dtype="int64"), first_relevant_in=pd.Series(dtype="str"))
-        found = with_ranks(inp, self.ranks())
+        source, found = self.source, with_ranks(inp, self.ranks())
         kept = found[survives(found["first_relevant_rank"].to_numpy(), self.rank)].reset_index(drop=True)
         if len(kept) == 0:
             logger.warning(
@@ -159,7 +159,13 @@ class SurvivorshipSubset(Stage):
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: the options; ranks are computed again."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_known", "_listed")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_known", "_listed", "_judged")}
+
+    def __copy__(self) -> Self:
+        """A stage with other options shares what was read and computed, which says what it is of."""
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
 
     def _check(self) -> None:
         if self.answered_by not in ANSWERED_BY:
@@ -170,17 +176,23 @@ class SurvivorshipSubset(Stage):
     def _shown(self) -> tuple[pd.DataFrame, str]:
         if isinstance(self.candidates, pd.DataFrame):
             return self.candidates, ""
-        if self.__dict__.get("_listed", (None,))[0] is not self.candidates:
-            self.__dict__["_listed"] = (self.candidates, shown_to_labellers(self.candidates, stage=self))
-        return self.__dict__["_listed"][1]
+        return self._read("_listed", lambda: shown_to_labellers(self.candidates, stage=self))
 
     def _judgements(self) -> pd.DataFrame:
         if self.qrels is not None:
             return self.qrels
-        qrels = None if isinstance(self.candidates, pd.DataFrame) else provided(self.candidates, "get_qrels")
+        qrels = None
+        if not isinstance(self.candidates, pd.DataFrame):
+            qrels = self._read("_judged", lambda: provided(self.candidates, "get_qrels"))
         if qrels is None:
             raise InputError("SurvivorshipSubset: there are no judgements; give qrels=, or a dataset that has some")
         return qrels
+
+    def _read(self, name: str, read: Callable[[], Any]) -> Any:
+        """What the dataset gives, read once: large collections take minutes."""
+        if self.__dict__.get(name, (None,))[0] is not self.candidates:
+            self.__dict__[name] = (self.candidates, read())
+        return self.__dict__[name][1]
 
     def _answers(self) -> pd.DataFrame:
         if self.answers is not None:

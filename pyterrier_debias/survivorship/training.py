@@ -66,6 +66,7 @@ def training_subsets(
     """
     if not ranks:
         raise InputError("training_subsets: ranks is empty; name thresholds, such as [1, 3, 10]")
+    subset.ranks()  # once: its copies with other thresholds share them
     known = subset.apply_attributes(rank=None)(with_string_ids(frame))
     if not len(known):
         raise InputError("training_subsets: no query of the frame was answered; check that qids and candidates belong together")

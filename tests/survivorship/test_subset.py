@@ -87,6 +87,57 @@ def test_a_changed_option_is_looked_up_again():
     assert len(stage(ASKED)) == 1
 
 
+class Counting(Collection):
+    """Notes what it is asked for; a large collection takes minutes over each."""
+
+    def __init__(self):
+        own = {"corpus": PLANTED.corpus, "candidates": PLANTED.get_candidates()}
+        super().__init__("counting", topics={"test": TOPICS}, qrels={"test": QRELS}, **own)
+        self.asked = []
+
+    def get_candidates(self):
+        self.asked.append("candidates")
+        return super().get_candidates()
+
+    def get_qrels(self, variant=None):
+        self.asked.append("qrels")
+        return super().get_qrels(variant)
+
+
+def test_a_collection_is_read_once():
+    collection = Counting()
+    subset = SurvivorshipSubset(collection, rank=5)
+    inspected = pt.inspect.transformer_outputs(subset, list(TOPICS.columns))
+    assert collection.asked == [] and inspected == subset(TOPICS.iloc[:0]).columns.tolist() == subset(TOPICS).columns.tolist()
+    assert collection.asked == ["candidates", "qrels"]
+    subset(TOPICS)
+    changed = pt.inspect.transformer_apply_attributes(subset, rank=3)
+    pd.testing.assert_frame_equal(changed(TOPICS), SurvivorshipSubset(PLANTED, QRELS, rank=3)(TOPICS))
+    assert (subset.source, changed.source) == ("shown", "shown")
+    assert collection.asked == ["candidates", "qrels"]
+    # Other grades are other ranks, and another collection has its own.
+    subset.min_rel = 2
+    assert subset(TOPICS).equals(SurvivorshipSubset(PLANTED, QRELS, rank=5, min_rel=2)(TOPICS))
+    assert collection.asked == ["candidates", "qrels"]
+    changed.candidates = other = Counting()
+    assert len(changed(TOPICS)) and other.asked == ["candidates", "qrels"]
+    assert not {"_known", "_listed", "_judged"} & subset.__getstate__().keys()
+
+
+def test_curves_and_training_sets_read_a_collection_once():
+    collection = Counting()
+    found = SurvivorshipCurve({"bm25": RUN}, collection, ranks=3, draws=9).evaluate(TOPICS)
+    assert collection.asked == ["candidates", "qrels"]
+    assert found.table.equals(SurvivorshipCurve({"bm25": RUN}, PLANTED, QRELS, ranks=3, draws=9).evaluate(TOPICS).table)
+    collection.asked.clear()
+    subset = SurvivorshipSubset(collection)
+    for seed in (0, 1):
+        parts = list(training_subsets(TOPICS, subset, [1, 4, None], seed=seed))
+        alike = training_subsets(TOPICS, SurvivorshipSubset(PLANTED, QRELS), [1, 4, None], seed=seed)
+        assert all(one.frame.equals(other.frame) for one, other in zip(parts, alike, strict=True))
+    assert collection.asked == ["candidates", "qrels"]
+
+
 # ----------------------------------------------------------------------------------------------------- curve
 
 
