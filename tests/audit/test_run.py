@@ -272,6 +272,20 @@ def test_json_round_trips_and_fits_its_schema(result):
     assert str(back) == str(result)
 
 
+def test_json_has_a_line_for_each_row_and_what_was_indented_is_read(result):
+    result.per_query.loc[0, "value"] = np.inf
+    text = result.to_json()
+    content = json.loads(text)
+    tables = [name for name, value in content.items() if isinstance(value, list)]
+    lines = {line.strip().rstrip(",") for line in text.splitlines()}
+    assert {"findings", "per_query", "skipped", "failed", "contributions"} == set(tables)
+    for name in tables:
+        assert lines.issuperset(json.dumps(row, ensure_ascii=False) for row in content[name])
+    assert content["per_query"][0]["value"] is None and content["per_query"][1]["value"] == 1.0
+    # As files were written before.
+    assert AuditResult.from_json(json.dumps(content, indent=1)).to_json() == text
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
