@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import importlib
 import json
+import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -265,15 +266,17 @@ class TrainedRanker(Stage, pt.Estimator):
             A stage; weights are loaded when a score is first asked for.
 
         Raises:
-            InputError: Where there is no such folder, or it holds something else.
+            InputError: Where there is no such folder, it holds something else, or a ranker whose class is neither of this package
+                nor of a module that is imported already.
         """
         folder = Path(folder).expanduser()
         try:
             about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
             if about["stage"] != cls.__name__:
                 raise InputError(f"{cls.__name__}: {folder} holds a {about['stage']}; open it with {about['stage']}.load")
-            make = _class_of(about["ranker"])
-            beside = {name: _class_of(kind).load(folder / name) for name, kind in about["beside"].items()}
+            make = _class_of(about["ranker"], folder)
+            kinds = {_plain_name(name, folder): _class_of(kind, folder) for name, kind in about["beside"].items()}
+            beside = {name: kind.load(folder / name) for name, kind in kinds.items()}
             more, attributes = cls.read_beside(folder, about, beside, options)
         except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
             if isinstance(error, InputError):
@@ -290,6 +293,20 @@ def _name_of(ranker: Any) -> str:
     return f"{type(ranker).__module__}:{type(ranker).__qualname__}"
 
 
-def _class_of(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+def _class_of(name: Any, folder: Path) -> type[Ranker]:
+    """The class of a saved ranker: whoever wrote the folder decides neither what is imported nor what is called."""
+    module, _, attribute = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if not module or not attribute:
+        raise InputError(f"{folder}: {_ABOUT} names no class of a ranker ({name!r}); save the stage again")
+    if module not in sys.modules and module.partition(".")[0] != __package__.partition(".")[0]:
+        raise InputError(f"{folder} was saved with a ranker of the module {module}; import {module} first, if you trust it")
+    found = getattr(importlib.import_module(module), attribute)
+    if not (isinstance(found, type) and issubclass(found, Ranker)):
+        raise InputError(f"{folder}: {attribute} of the module {module} is no ranker, so it is not opened")
+    return found
+
+
+def _plain_name(name: str, folder: Path) -> str:
+    if name in ("", ".", "..") or set(name) & set("/\\"):
+        raise InputError(f"{folder}: {_ABOUT} names a ranker beside the stage {name!r}, which is no name of a folder in it")
+    return name
