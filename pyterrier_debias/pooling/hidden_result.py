@@ -340,13 +340,21 @@ class HiddenResult:
 
 def _within(values: np.ndarray, hidden: np.ndarray, query: np.ndarray) -> float:
     """The mean over queries of the area within each, for queries with both kinds; NaN where there are none."""
-    rows = [np.flatnonzero(query == one) for one in range(query.max(initial=-1) + 1)]
-    areas = [auc(values[at][hidden[at]], values[at][~hidden[at]]) for at in rows]
-    known = [area for area in areas if not np.isnan(area)]
-    return float(np.mean(known)) if known else float("nan")
+    if not len(values):
+        return float("nan")
+    order = np.lexsort((values, query))
+    values, hidden, query = values[order], hidden[order], query[order]
+    starts = np.flatnonzero(np.r_[True, (query[1:] != query[:-1]) | (values[1:] != values[:-1])])
+    # Of each query and value: as in auc_draws, but that what stands below is the query's own.
+    of_hidden, of_true = (np.add.reduceat(kind.astype(np.float64), starts) for kind in (hidden, ~hidden))
+    query = query[starts]
+    all_hidden, all_true = np.bincount(query, of_hidden), np.bincount(query, of_true)
+    below = np.cumsum(of_hidden) - of_hidden - (np.cumsum(all_hidden) - all_hidden)[query]
+    wins, pairs = np.bincount(query, (below + 0.5 * of_hidden) * of_true), all_hidden * all_true
+    return float(np.mean(wins[pairs > 0] / pairs[pairs > 0])) if (pairs > 0).any() else float("nan")
 
 
-def _compared(result: HiddenResult) -> tuple[Any, ...]:
+def _names(result: HiddenResult) -> tuple[Any, ...]:
     return list(result.corrections), result.baseline, result.oracle, result.full
 
 
@@ -368,7 +376,7 @@ def combined(results: Mapping[str, HiddenResult]) -> HiddenResult:
         raise InputError("combined: there are no results")
     first = parts[0]
     for name, one in results.items():
-        if _compared(one) != _compared(first):
+        if _names(one) != _names(first):
             raise InputError(f"combined: result {name!r} compares other corrections than the first; compare the same ones")
         if one.per_query["seed"].nunique() != 1:
             raise InputError(f"combined: result {name!r} has several seeds; combine results of one seed each")

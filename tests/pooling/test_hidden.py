@@ -24,7 +24,7 @@ from pyterrier_debias import (
     plots,
 )
 from pyterrier_debias.pooling.hidden import HiddenJudgements, seeded, told
-from pyterrier_debias.pooling.hidden_result import auc, auc_draws, combined
+from pyterrier_debias.pooling.hidden_result import _within, auc, auc_draws, combined
 from pyterrier_debias.pooling.negatives import RankWindow
 from pyterrier_debias.pooling.relabel import RelabelReranker
 from pyterrier_debias.pooling.scores import AddScores
@@ -170,6 +170,16 @@ def test_auc_is_the_share_of_pairs_also_of_samples(rows, seed):
         of = {kind: [v for v, h, g in rows if h == kind for _ in range(drawn[g])] for kind in (True, False)}
         wins = [(t > h) + 0.5 * (t == h) for h, t in itertools.product(of[True], of[False])]
         np.testing.assert_allclose(found, np.mean(wins) if wins else np.nan)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 3)), max_size=20))
+@settings(max_examples=60)
+def test_the_area_within_queries_is_the_mean_of_theirs(rows):
+    values, hidden, query = np.array(rows, dtype=float).reshape(-1, 3).T
+    hidden, query = hidden.astype(bool), query.astype(int)
+    areas = [auc(values[(query == q) & hidden], values[(query == q) & ~hidden]) for q in range(4)]
+    known = [area for area in areas if not np.isnan(area)]
+    np.testing.assert_equal(_within(values, hidden, query), np.mean(known) if known else np.nan)
 
 
 def test_auc_is_that_of_scikit_learn():
