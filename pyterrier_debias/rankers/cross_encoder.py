@@ -85,6 +85,8 @@ class CrossEncoder(Ranker):
 
     _SOURCE = ("model", "device", "dtype", "head", "seed")
 
+    _WRITTEN = frozenset({"max_length"})
+
     def __init__(
         self,
         model: Any,

@@ -45,6 +45,9 @@ class Fittable(pt.Estimator):
     training: Training | None
     training_report: TrainingReport | None = None
 
+    #: The folder whose options are known, since :meth:`load` opened it.
+    _opened: str | None = None
+
     def method(self, training: Training) -> Method:
         """What ``fit`` trains; a training method of its own overrides this.
 
@@ -94,9 +97,11 @@ class Fittable(pt.Estimator):
         return self
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the ranker as an ordinary model folder, from which ``load`` (or its class) scores the same.
+        """Write the ranker as an ordinary model folder, from which ``load`` scores the same.
 
-        Beside the model's own files lies a small JSON: the ranker's options and how it was trained.
+        Beside the model's own files lies a small JSON: the ranker's options and how it was trained. The class itself
+        (``CrossEncoder(folder)``) opens the model with the options that it is given; where those that are no part of the model
+        (``similarity``, ``prompt``, ``fields``, ``long`` and others) are not the saved ones, the log says so.
 
         Args:
             folder: Where to write; it appears whole or not at all.
@@ -166,6 +171,7 @@ class Fittable(pt.Estimator):
         if about and about["ranker"] != name:
             raise InputError(f"{name}: {folder} holds a {about['ranker']}; open it with {about['ranker']}.load")
         ranker = cls(str(folder), **{**about.get("options", {}), **options})
+        ranker._opened = str(folder)
         if about.get("training"):
             ranker.training_report = TrainingReport.from_json(about["training"])
         return ranker

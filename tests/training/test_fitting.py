@@ -278,6 +278,37 @@ def test_load_brings_the_options_back(tiny, tmp_path):
     np.testing.assert_allclose(BiEncoder.load(tmp_path / "plain").score(*PAIR), plain.score(*PAIR), atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("make", "builder", "options", "told"),
+    [
+        (BiEncoder, "build_sentence_transformer", {"similarity": "cosine"}, "similarity='cosine'"),
+        (T5Reranker, "build_t5", {"max_length": 20, "tokens": ("false", "true")}, "tokens=['false', 'true'], max_length=20"),
+        (MultiVector, "build_multi_vector", {"max_length": 6, "device": "cpu"}, "max_length=6"),
+        (CrossEncoder, "build", {"fields": ["query", "text"]}, "fields=['query', 'text']"),
+        (CrossEncoder, "build", {"long": "firstp", "passage_length": 3}, "long='firstp', passage_length=3"),
+        (CrossEncoder, "build", {"max_length": 10, "passage_length": 3, "seed": 4, "batch_tokens": 9}, None),
+        (BiEncoder, "build_sentence_transformer", {"max_length": 6, "dtype": "bfloat16"}, None),
+    ],
+)
+def test_options_that_the_folder_was_not_saved_with_are_told(make, builder, options, told, tiny, tmp_path, caplog):
+    """The class alone knows nothing of options that are no part of the model; load does."""
+    make(tiny(builder), **options).save(tmp_path / "saved")
+    assert not caplog.records
+    make(str(tmp_path / "saved")).warm_up()
+    lines = [record.getMessage() for record in caplog.records if "was saved with" in record.getMessage()]
+    if told is None:
+        assert not lines
+    else:
+        [line] = lines
+        assert f"was saved with {told}, not with " in line and f"{make.__name__}.load(folder)" in line
+    caplog.clear()
+    make.load(tmp_path / "saved").warm_up()
+    make.load(tmp_path / "saved", long="maxp").warm_up()  # What is asked for is no surprise.
+    (tmp_path / "saved" / ABOUT).write_text("{")
+    make(str(tmp_path / "saved")).warm_up()
+    assert "was saved with" not in caplog.text
+
+
 def test_folders_that_cannot_be_loaded(tiny, tmp_path):
     with pytest.raises(InputError, match="there is no folder"):
         CrossEncoder.load(tmp_path / "none")
