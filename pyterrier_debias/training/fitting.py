@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -18,10 +19,11 @@ from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.files import whole_folder, write_whole
 from pyterrier_debias.stage import brief
+from pyterrier_debias.training.fingerprints import marks
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.losses import get_loss
 from pyterrier_debias.training.options import Training, plain
-from pyterrier_debias.training.report import ABOUT, TrainingReport, read_about
+from pyterrier_debias.training.report import ABOUT, DivergedError, TrainingReport, read_about
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.method import Method
@@ -72,7 +74,8 @@ class Fittable(pt.Estimator):
         """Train on candidates and judgements, from the weights that the ranker holds; fitting twice is transfer.
 
         With validation topics the best of the evaluated weights are kept, else the last ones. How it went is in
-        ``training_report``.
+        ``training_report``. Where it fails or is interrupted the ranker holds the weights that it began with; with
+        ``Training(checkpoints=...)`` it can go on.
 
         Args:
             res_tr: Candidates ``qid``, ``docno``, ``query`` and the text. Those judged relevant are the positives, the others the
@@ -189,7 +192,9 @@ class Fittable(pt.Estimator):
     ) -> pd.DataFrame:
         """Train once for each combination of options, from the same weights, and keep the best on validation topics.
 
-        Afterwards the ranker holds the best weights, and ``training`` the options that led to them.
+        Afterwards the ranker holds the best weights, and ``training`` the options that led to them. A combination that diverges
+        is a row without a value. The curve is written anew after each combination; where tuning ends early, what was found is
+        there, and the ranker is as it was.
 
         Args:
             grid: Options of :class:`~pyterrier_debias.Training` and the values to try.
@@ -205,7 +210,8 @@ class Fittable(pt.Estimator):
             queries, ``best_step`` and ``depth``, and ``chosen``.
 
         Raises:
-            InputError: Where a test query is among the others, training and validation share one, or an option is not known.
+            InputError: Where a test query is among the others, training and validation share one, an option is not known, or
+                every combination diverges.
         """
         name = type(self).__name__
         _apart(name, {"training": res_tr, "validation": res_va}, {str(qid) for qid in test_qids})
@@ -220,36 +226,54 @@ class Fittable(pt.Estimator):
         trials = [dict(zip(grid, values)) for values in product(*grid.values())]
         candidates = [replace(base, **trial) for trial in trials]
         start = {key: value.detach().clone() for key, value in self.module.state_dict().items()}
-        rows, best, kept = [], None, None
-        for trial, training in zip(trials, candidates):
+        before, best, kept, rows = self.training_report, None, None, []
+
+        def found() -> pd.DataFrame:
+            table = pd.DataFrame(rows).assign(chosen=[best is not None and one is best[1] for one in candidates[: len(rows)]])
+            if curve is not None:
+                write_whole(curve, table.to_csv(index=False))
+            return table
+
+        try:
+            for trial, training in zip(trials, candidates):
+                self.module.load_state_dict(start)
+                self.training = training
+                shown = {key: value if isinstance(value, (int, float, str)) else brief(value) for key, value in trial.items()}
+                try:
+                    self.fit(res_tr, qrels_tr, res_va, qrels_va)
+                except DivergedError as error:
+                    logger.warning("%s: tune goes on without %s: %s", name, brief(trial), error)
+                    rows.append({**shown, **_row_of(None, str(training.metric))})
+                else:
+                    report = self.training_report
+                    rows.append({**shown, **_row_of(report, report.metric)})
+                    if best is None or report.best > best[0].best:
+                        best = report, training
+                        kept = {key: value.detach().clone() for key, value in self.module.state_dict().items()}
+                table = found()
+            if best is None:
+                raise DivergedError(f"{name}: all {len(trials)} trials of tune diverged; lower learning_rate, or check the loss")
+        except BaseException:
             self.module.load_state_dict(start)
-            self.training = training
-            try:
-                self.fit(res_tr, qrels_tr, res_va, qrels_va)
-            finally:
-                self.training = base
-            report = self.training_report
-            values = pd.Series(report.validation)
-            rows.append(
-                {
-                    **{name: value if isinstance(value, (int, float, str)) else brief(value) for name, value in trial.items()},
-                    str(report.metric): report.best,
-                    "standard_error": float(values.sem()) if len(values) > 1 else float("nan"),
-                    "n": len(values),
-                    "best_step": report.best_step,
-                    "depth": float("nan") if report.depth is None else report.depth,
-                }
-            )
-            if best is None or report.best > best[0].best:
-                best = report, training
-                kept = {key: value.detach().clone() for key, value in self.module.state_dict().items()}
+            self.training_report, self.training = before, base
+            raise
         self.module.load_state_dict(kept)
         self.mark_trained()
         self.training_report, self.training = best
-        table = pd.DataFrame(rows).assign(chosen=[training is best[1] for training in candidates])
-        if curve is not None:
-            write_whole(curve, table.to_csv(index=False))
         return table
+
+
+def _row_of(report: TrainingReport | None, metric: str) -> dict[str, Any]:
+    """What a trial's row of the curve holds; None for one that diverged."""
+    values = pd.Series([] if report is None else report.validation, dtype=np.float64)
+    nan = float("nan")
+    return {
+        metric: nan if report is None else report.best,
+        "standard_error": float(values.sem()) if len(values) > 1 else nan,
+        "n": len(values),
+        "best_step": nan if report is None else report.best_step,
+        "depth": nan if report is None or report.depth is None else report.depth,
+    }
 
 
 def fit_ranker(
@@ -320,12 +344,34 @@ def fit_ranker(
     from pyterrier_debias.training.trainer import take_device, train
 
     take_device(ranker)
+    method = make_method(training, groups)
+    _tell_what_is_not_read(ranker, groups, name)
+    with _all_or_nothing(method):
+        report = train(ranker, method, groups, training, validation)
+    ranker.mark_trained()
+    return report
+
+
+@contextmanager
+def _all_or_nothing(method: Method) -> Iterator[None]:
+    """Give a method's networks the weights that they had, where training ends by an exception."""
+    import torch
+
+    def weights() -> dict[str, torch.Tensor]:
+        trainable = {name: value for name, value in method.named_parameters() if value.requires_grad}
+        return {**trainable, **dict(method.named_buffers())}
+
+    began, kept = marks(method), {name: value.detach().to("cpu", copy=True) for name, value in weights().items()}
     try:
-        method = make_method(training, groups)
-        _tell_what_is_not_read(ranker, groups, name)
-        return train(ranker, method, groups, training, validation)
-    finally:
-        ranker.mark_trained()
+        yield
+    except BaseException:
+        # Weights that no step has changed are left alone, so that the ranker is not taken for a trained one.
+        if marks(method) != began:
+            present = weights()
+            with torch.no_grad():
+                for name in kept.keys() & present.keys():
+                    present[name].copy_(kept[name])
+        raise
 
 
 def _tell_what_is_not_read(ranker: Any, groups: Groups, name: str) -> None:

@@ -33,7 +33,7 @@ from pyterrier_debias.training.fingerprints import trainable_fingerprint
 from pyterrier_debias.training.groups import Groups
 from pyterrier_debias.training.method import Method
 from pyterrier_debias.training.options import Training
-from pyterrier_debias.training.report import TrainingReport
+from pyterrier_debias.training.report import DivergedError, TrainingReport
 from pyterrier_debias.training.validation import Validation
 
 logger = logging.getLogger(__name__)
@@ -382,7 +382,7 @@ class _Trainer(transformers.Trainer):
         """The method's loss; its other scalars are kept for the log.
 
         Raises:
-            InputError: Where the loss is NaN or infinite.
+            DivergedError: Where the loss is NaN or infinite.
         """
         positions = inputs.pop("positions")
         outputs = model(**inputs)
@@ -422,7 +422,7 @@ class _Trainer(transformers.Trainer):
         file = folder / f"batch-of-step-{step}-process-{self.args.process_index}.json"
         content = {"step": step, "loss": str(loss), "learning_rate": self._get_learning_rate(), "examples": about}
         write_whole(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-        raise InputError(
+        raise DivergedError(
             f"training: the loss became {loss} at step {step}; its batch is in {file}; lower learning_rate, check weights and "
             f"loss, or train in float32"
         )

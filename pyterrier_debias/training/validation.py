@@ -14,6 +14,7 @@ from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import per_query
 from pyterrier_debias.text import keyed_hash
 from pyterrier_debias.training.groups import grades
+from pyterrier_debias.training.report import DivergedError
 
 
 class Validation:
@@ -91,12 +92,15 @@ class Validation:
             Values by qid, and the depth (the smallest of equally good ones; None where all candidates are re-ranked).
 
         Raises:
-            InputError: Where a score is NaN.
+            DivergedError: Where a score is NaN.
         """
         best: tuple[pd.Series, int | None] | None = None
         for depth in self.depths or (None,):
             run = self.rows.assign(score=np.asarray(scores, dtype=np.float64))
-            frames.check_scores(run, "validation")
+            try:
+                frames.check_scores(run, "validation")
+            except InputError as error:
+                raise DivergedError(str(error)) from None
             if depth is not None:
                 below = np.nanmin(run["score"].to_numpy()) - 1 - self._places
                 run = run.assign(score=run["score"].where(self._places < depth, below))

@@ -1,8 +1,10 @@
 """fit, save, load and tune of rankers, in pipelines and alone."""
 
+import copy
 import errno
 import json
 import pickle
+import signal
 
 import numpy as np
 import pandas as pd
@@ -155,11 +157,11 @@ def test_a_fitted_ranker_is_another_ranker(tiny):
     assert plain == fitted
     fitted.fit(candidates(), qrels())
     assert plain != fitted
-    copy, taken = pickle.loads(pickle.dumps(fitted)), CrossEncoder(fitted)
-    assert copy == fitted
-    for other in (copy, taken):
+    copied, taken = pickle.loads(pickle.dumps(fitted)), CrossEncoder(fitted)
+    assert copied == fitted
+    for other in (copied, taken):
         np.testing.assert_allclose(other.score(*PAIR), fitted.score(*PAIR), atol=1e-6)
-    assert copy.training_report == fitted.training_report
+    assert copied.training_report == fitted.training_report
     taken.training = training(max_steps=1)
     taken.fit(candidates(), qrels())
     assert not states_equal(taken, fitted)
@@ -169,6 +171,59 @@ def test_scores_are_computed_without_dropout_after_training(tiny):
     ranker = CrossEncoder(tiny(), training=training(max_steps=1)).fit(candidates(), qrels())
     assert not ranker.module.training
     np.testing.assert_array_equal(ranker.score(*PAIR), ranker.score(*PAIR))
+
+
+def test_a_fit_that_fails_leaves_the_ranker_as_it_was(tiny):
+    """Refused before a step, diverged, or interrupted: weights, equality and report are those of before."""
+    ranker, fresh = CrossEncoder(tiny(), training=training(max_steps=4)), CrossEncoder(tiny())
+    ranker.warm_up()
+    ranker.training = training(learning_rate={"other": 1e-3})
+    with pytest.raises(InputError, match="learning_rate names other"):
+        ranker.fit(candidates(), qrels())
+    assert ranker == fresh and not ranker._trained()
+
+    class Stops:
+        """A loss that stops at the third step."""
+
+        def __init__(self, how):
+            self.how, self.calls = how, 0
+
+        def __call__(self, scores, *, labels=None, mask=None, weights=None):
+            self.calls += 1
+            if self.calls == 3 and isinstance(self.how, BaseException):
+                raise self.how
+            return scores.mean() * (float("nan") if self.calls == 3 else 1e3)
+
+    for how, error in ((None, InputError), (KeyboardInterrupt(), KeyboardInterrupt), (MemoryError(), MemoryError)):
+        ranker.training = training(loss=Stops(how), max_steps=9)
+        with pytest.raises(error):
+            ranker.fit(candidates(), qrels())
+        assert ranker.training.loss.calls == 3
+        assert states_equal(ranker, fresh)
+        assert ranker.training_report is None
+    ranker.training = training(max_steps=1)
+    ranker.fit(candidates(), qrels())
+    held = {name: value.clone() for name, value in ranker.module.state_dict().items()}
+    report, print_of = ranker.training_report, ranker.fingerprint()
+    ranker.training = training(loss=Stops(None), max_steps=9)
+    with pytest.raises(InputError, match="the loss became nan at step 2"):
+        ranker.fit(candidates(), qrels())
+    assert all(torch.equal(value, held[name]) for name, value in ranker.module.state_dict().items())
+    assert ranker.training_report is report and ranker.fingerprint() == print_of
+
+
+def test_a_run_that_was_interrupted_goes_on_in_the_same_process(tiny, tmp_path, monkeypatch):
+    from pyterrier_debias.training import trainer
+
+    save = trainer._Trainer._save_checkpoint
+    ranker = CrossEncoder(tiny(), training=training(max_steps=4, evaluate_every=2, checkpoints=tmp_path))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(trainer._Trainer, "_save_checkpoint", lambda *args: (save(*args), signal.raise_signal(signal.SIGINT)))
+        ranker.fit(candidates(), qrels())
+    assert states_equal(ranker, CrossEncoder(tiny()))
+    ranker.training = training(max_steps=4, evaluate_every=2, checkpoints=tmp_path, resume=True)
+    ranker.fit(candidates(), qrels())
+    assert states_equal(ranker, CrossEncoder(tiny(), training=training(max_steps=4)).fit(candidates(), qrels()))
 
 
 # The saved folder
@@ -426,6 +481,51 @@ def test_tuning_chooses_on_validation_topics_and_saves_its_curve(tiny, tmp_path)
     assert states_equal(ranker, expected[best])
     assert ranker.training == expected[best].training
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "c.csv"), curve, check_dtype=False)
+
+
+def nowhere(scores, *, labels=None, mask=None, weights=None):
+    return scores.mean() * float("nan")
+
+
+def test_a_trial_that_diverges_is_one_row_of_the_curve(tiny, tmp_path):
+    sets = candidates(), qrels(), candidates("v"), qrels("v")
+    base = training(max_steps=2, evaluate_every=2)
+    ranker = CrossEncoder(tiny(), training=base)
+    curve = ranker.tune({"loss": [nowhere, "pairwise", nowhere]}, *sets, curve=tmp_path / "c.csv")
+    assert curve["loss"].tolist() == ["nowhere", "pairwise", "nowhere"]
+    assert curve["nDCG@10"].isna().tolist() == [True, False, True]
+    assert curve["n"].tolist() == [0, 8, 0]
+    assert curve["chosen"].tolist() == [False, True, False]
+    alone = CrossEncoder(tiny(), training=base).fit(*sets)
+    assert states_equal(ranker, alone) and ranker.training.loss == "pairwise"
+    assert ranker.training_report.best == alone.training_report.best
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "c.csv"), curve, check_dtype=False)
+
+
+def test_a_tuning_that_ends_without_a_result_leaves_the_ranker_and_what_was_found(tiny, tmp_path, monkeypatch):
+    sets = candidates(), qrels(), candidates("v"), qrels("v")
+    base = training(max_steps=1, evaluate_every=1)
+    ranker = CrossEncoder(tiny(), training=base).fit(*sets)
+    held, report = copy.deepcopy(ranker), ranker.training_report
+    with pytest.raises(InputError, match="CrossEncoder: all 2 trials of tune diverged; lower learning_rate"):
+        ranker.tune({"loss": [nowhere, nowhere]}, *sets, curve=tmp_path / "c.csv")
+    assert pd.read_csv(tmp_path / "c.csv")["nDCG@10"].isna().tolist() == [True, True]
+    fit, calls = CrossEncoder.fit, []
+
+    def killed(self, *frames):
+        calls.append(1)
+        if len(calls) == 2:
+            raise MemoryError
+        return fit(self, *frames)
+
+    monkeypatch.setattr(CrossEncoder, "fit", killed)
+    with pytest.raises(MemoryError):
+        ranker.tune({"seed": [1, 2, 3]}, *sets, curve=tmp_path / "d.csv")
+    found = pd.read_csv(tmp_path / "d.csv")
+    assert (found["seed"].tolist(), found["chosen"].tolist()) == ([1], [True])
+    assert states_equal(ranker, held)
+    assert ranker.training == base and ranker.training_report is report
+    assert ranker == held
 
 
 def test_tuning_refuses_the_test_and_what_it_does_not_know():
