@@ -285,8 +285,8 @@ def fingerprint(context: Context, *, dataset: str, split: str | None) -> dict[st
         "depth": context.depth,
         "draws": context.draws,
         "seed": context.seed,
-        "topics": _digest(context.topics),
-        "judgements": _digest(context.qrels[["qid", "docno", "label"]]),
+        "topics": digest(context.topics),
+        "judgements": digest(context.qrels[["qid", "docno", "label"]]),
         "provided": _provided(context.dataset),
         "systems": [_of_system(system, context) for system in context.systems],
     }
@@ -296,16 +296,16 @@ def _provided(dataset: Any) -> dict[str, Any]:
     """Digests of what the collection gives to rooms. A dataset of ir_datasets is what its name says, and would be downloaded."""
     if isinstance(dataset, IRDSCollection):
         return {}
-    about: dict[str, Any] = {"corpus": _digest(dataset.corpus) if isinstance(dataset, Collection) else None}
+    about: dict[str, Any] = {"corpus": digest(dataset.corpus) if isinstance(dataset, Collection) else None}
     for what, (method, *arguments) in _ASKED.items():
         try:
             found = provided(dataset, method, *arguments)
         except Exception:  # datasets differ in what they raise where there is no such variant
             found = None
         if isinstance(found, Mapping):
-            about[what] = {str(name): _digest(frame) for name, frame in found.items()} or None
+            about[what] = {str(name): digest(frame) for name, frame in found.items()} or None
         else:
-            about[what] = None if found is None else _digest(found)
+            about[what] = None if found is None else digest(found)
     return about
 
 
@@ -314,10 +314,10 @@ def _of_system(system: System, context: Context) -> dict[str, Any]:
     about: dict[str, Any] = {"name": system.name, "stages": stages, "retrieved": None, "texts": None, "scores": None}
     try:
         found = context.candidates(system)
-        about["retrieved"] = _digest(found[["qid", "docno", "rank"]])
+        about["retrieved"] = digest(found[["qid", "docno", "rank"]])
         found = found[found["rank"] < context.depth]
         texts = _with_texts(found, context.dataset)
-        about["texts"] = _digest(texts[[c for c in texts.columns if pd.api.types.is_string_dtype(texts[c])]])
+        about["texts"] = digest(texts[[c for c in texts.columns if pd.api.types.is_string_dtype(texts[c])]])
         qids = judged_qids(context.topics, context.qrels)[:_QUERIES]
         found = found[found["qid"].isin(qids) & (found["rank"] < _CANDIDATES)].reset_index(drop=True)
         scored = found if system.ranker is None else system.ranker(found)
@@ -355,8 +355,20 @@ def _describe(stage: Any) -> str:
     return text
 
 
-def _digest(frame: pd.DataFrame) -> str:
-    """A digest of a frame's content that does not depend on the order of its rows and columns."""
+def digest(frame: pd.DataFrame) -> str:
+    """A digest of a frame's content that does not depend on the order of its rows and columns.
+
+    Args:
+        frame: Any frame.
+
+    Returns:
+        32 hexadecimal digits.
+
+    Example:
+        >>> frame = pd.DataFrame({"qid": ["1", "2"], "label": [0, 1]})
+        >>> digest(frame) == digest(frame.iloc[::-1]) != digest(frame.assign(label=1))
+        True
+    """
     frame = frame.rename(columns=str)
     columns = sorted(frame.columns)
     rows = zip(*(map(str, frame[c].tolist()) for c in columns))

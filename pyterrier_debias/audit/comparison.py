@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ COLUMNS = [
     "kind", "system", "bias", "measure", "group", "before", "after", "change", "low", "high", "size_change", "size_low",
     "size_high", "p", "p_corrected", "p_equivalent", "n", "seeds", "verdict", "text",
 ]  # fmt: skip
+#: What is said where two audits of one name were judged otherwise.
+OTHER_JUDGEMENTS = "The audits were made with other judgements, although the collection has the same name."
 _KEPT, _LOST, _UNCLEAR = "kept", "lost", "not ruled out"
 
 
@@ -40,7 +42,7 @@ class Comparison:
             costs: kept, lost, not ruled out), ``text``.
         margin: The loss of effectiveness that does not matter.
         dataset: What both were audited on.
-        notes: What differs between the audits.
+        notes: What differs between the audits: settings, judgements, and the conventions under which figures were computed.
     """
 
     table: pd.DataFrame
@@ -157,32 +159,72 @@ def compare(
     if not old or not new or (len(old) != len(new) and 1 not in (len(old), len(new))):
         counts = f"{len(old)} audits before and {len(new)} after"
         raise InputError(f"compare: {counts} cannot be paired; give as many, or one on a side")
-    notes = _check_alike([*old, *new])
+    notes = dict.fromkeys(check_alike([*old, *new], "compare"))
     pairs = _pairs(old, new, systems, one=after is None)
     rows = []
     for pair in pairs:
-        rows += _bias_rows(old, new, pair, draws, seed)
-        rows += _cost_rows(old, new, pair, effectiveness, margin, draws, seed)
+        own = _bias_rows(old, new, pair, draws, seed) + _cost_rows(old, new, pair, effectiveness, margin, draws, seed)
+        notes |= dict.fromkeys(_convention_notes(old, new, pair, own))
+        rows += own
     if not rows:
         raise InputError("compare: the audits have no figure in common; audit both with the same rooms")
     table = pd.DataFrame(rows, columns=COLUMNS)
     for kind in ("bias", "cost"):
         own = table["kind"] == kind
         table.loc[own, "p_corrected"] = correct(table.loc[own, "p"].to_numpy(dtype=float))
-    return Comparison(table, margin, str(old[0].settings["dataset"]), notes)
+    return Comparison(table, margin, str(old[0].settings["dataset"]), tuple(notes))
 
 
-def _check_alike(results: Sequence[AuditResult]) -> tuple[str, ...]:
+def check_alike(results: Sequence[AuditResult], who: str) -> list[str]:
+    """Refuse audits of different collections; say what else differs between them.
+
+    Args:
+        results: The audits.
+        who: Who asks; named in the message.
+
+    Returns:
+        One sentence for each setting that differs. Judgements are known by their content, in audits that say it.
+
+    Raises:
+        InputError: For different collections or splits.
+    """
     first = results[0].settings
-    notes: dict[str, None] = {}
+    notes = []
     for other in (r.settings for r in results[1:]):
         for name in ("dataset", "split"):
             if first[name] != other[name]:
-                raise InputError(f"compare: {name} is {first[name]!r} of one audit and {other[name]!r} of another")
+                told = f"{name} is {first[name]!r} of one audit and {other[name]!r} of another"
+                raise InputError(f"{who}: the audits are of different collections or splits: {told}")
         for name in ("depth", "draws", "seed"):
             if first[name] != other[name]:
-                notes[f"The audits differ in their {name}: {first[name]} and {other[name]}."] = None
-    return tuple(notes)
+                notes.append(f"The audits differ in their {name}: {first[name]} and {other[name]}.")
+        one, two = first["judged_topics"], other["judged_topics"]
+        if one != two:
+            notes.append(f"The audits differ in their judged topics: {one} and {two}; only queries that both have are compared.")
+        if None not in (known := (first.get("judgements"), other.get("judgements"))) and known[0] != known[1]:
+            notes.append(OTHER_JUDGEMENTS)
+    return notes
+
+
+def _convention_notes(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], rows: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """What differs in how the two figures of a row were computed."""
+    notes = []
+    for row in rows:
+        found: dict[str, None] = {}
+        for system, result in [*((pair[0], r) for r in old), *((pair[1], r) for r in new)]:
+            f = result.findings
+            own = f[(f["system"] == system) & (f["bias"] == row["bias"])]
+            own = own[(own["measure"] == row["measure"]) & (own["group"] == row["group"])]
+            found |= dict.fromkeys(own["convention"])
+        if len(found) > 1:
+            parts = [convention.split("; ") for convention in found]
+            common = set(parts[0]).intersection(*parts[1:])
+            told = ["; ".join(p for p in own if p not in common) or "none stated" for own in parts]
+            named = " and ".join(f"'{one}'" for one in told)
+            notes.append(f"{row['bias']}: what is compared was computed under different conventions: {named}.")
+    return notes
 
 
 def _pairs(

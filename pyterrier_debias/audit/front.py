@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.audit.comparison import effectiveness_of, values_of
+from pyterrier_debias.audit.comparison import OTHER_JUDGEMENTS, check_alike, effectiveness_of, values_of
 from pyterrier_debias.audit.costs import on_front
 from pyterrier_debias.audit.result import AuditResult
 from pyterrier_debias.errors import InputError
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLUMNS = [
-    "system", "bias", "measure", "group", "size", "size_low", "size_high", "effectiveness", "low", "high", "n", "on_front",
+    "system", "bias", "measure", "group", "size", "size_low", "size_high", "effectiveness", "low", "high", "n",
+    "convention", "on_front",
 ]  # fmt: skip
 
 
@@ -39,13 +40,14 @@ def front(
 
     Returns:
         One row a system that has both: ``size`` (the figure's distance from 0) with the interval's ends likewise, the mean
-        ``effectiveness`` with Student's interval ``low`` and ``high``, ``n`` queries, ``on_front``: no other system is at most as
-        biased and at least as effective, and better in one of the two. Most effective first. The front knows nothing of
-        intervals: two systems whose intervals overlap may change places on other queries.
+        ``effectiveness`` with Student's interval ``low`` and ``high``, ``n`` queries, ``convention`` (of the bias' figure),
+        ``on_front``: no other system is at most as biased and at least as effective, and better in one of the two. Most
+        effective first. The front knows nothing of intervals: two systems whose intervals overlap may change places on other
+        queries.
 
     Raises:
-        InputError: For audits of different collections, names that occur twice, a measure or group that names several figures, or
-            where no system has both figures.
+        InputError: For audits of different collections or judgements, names that occur twice, a measure or group that names
+            several figures, or where no system has both figures.
 
     Example:
         ::
@@ -53,8 +55,8 @@ def front(
             plot_front(front(audit({'a': a, 'b': b, 'c': c}, dataset), 'position'))
     """
     audits = [results] if isinstance(results, AuditResult) else list(results)
-    if len({(a.settings["dataset"], a.settings["split"]) for a in audits}) > 1:
-        raise InputError("front: the audits are of different collections or splits")
+    if OTHER_JUDGEMENTS in check_alike(audits, "front"):
+        raise InputError("front: the audits were made with other judgements, although the collection has the same name")
     chosen = [_meant(one.findings, bias, measure, group) for one in audits]
     meant = list(dict.fromkeys(pair for f in chosen for pair in zip(f["measure"], f["group"])))
     if len(meant) > 1 and (measure is not None or group is not None):
@@ -79,6 +81,7 @@ def front(
                     "low": interval.low,
                     "high": interval.high,
                     "n": interval.n,
+                    "convention": found["convention"],
                 }
             )
     table = pd.DataFrame(rows, columns=COLUMNS)
@@ -129,6 +132,9 @@ def plot_front(
         best = table[table["on_front"]].sort_values("size")
         axes.plot(best["size"], best["effectiveness"], "--", color=plots.GREY, linewidth=1, zorder=0)
         first = table.iloc[0]
+        if table["convention"].nunique() > 1:
+            told = "bias computed under different conventions: see the table"
+            axes.text(0.01, 0.01, told, transform=axes.transAxes, fontsize=8, color=plots.GREY)
         plots.label_axes(
             axes, x=f"size of {first['bias']} bias: |{first['measure']}, {first['group']}|", y=f"mean {effectiveness}",
             n=int(table["n"].max()),

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint, made_by
+from pyterrier_debias.audit.checkpoint import Checkpoint, digest, fingerprint, made_by
 from pyterrier_debias.audit.comparing import against_baseline
 from pyterrier_debias.audit.joined import ALL, JOINED, unjoined_reason
 from pyterrier_debias.audit.result import FAILED_COLUMNS, SKIPPED_COLUMNS, AuditResult
@@ -145,6 +145,7 @@ def audit(
         "baseline": baseline,
         "topics": len(all_topics),
         "judged_topics": len(judged_qids(all_topics, all_qrels)),
+        "judgements": _known_judgements(all_qrels),
         "depth": depth,
         "draws": draws,
         "seed": seed,
@@ -453,6 +454,11 @@ def _dataset_name(dataset: Any, collection: Any) -> str:
     if isinstance(name, str):
         return name
     return str(dataset) if isinstance(dataset, (str, Path)) else type(collection).__name__
+
+
+def _known_judgements(qrels: pd.DataFrame) -> str:
+    labels = pd.to_numeric(qrels["label"], errors="coerce").astype("float64")
+    return digest(qrels[_JUDGEMENT].assign(label=labels))
 
 
 def _versions() -> dict[str, str]:

@@ -768,6 +768,7 @@ class PlantedCollection(Collection):
       difficult; a quarter of this strength is also the share of topics for which nothing shown answers: they are missing from
       ``test``.
 
+    It is called ``planted-0`` after its seed, and after the strengths that are not the usual ones: ``planted-0-position1``.
     ``get_runs()['bm25']`` is a frozen BM25 run over all topics (k1 0.9, b 0.4, no stemming), so that nothing needs an index
     library. ``truth`` holds the strengths and, in the frames ``topics`` and ``documents``, what is true of each.
 
@@ -826,7 +827,7 @@ class PlantedCollection(Collection):
         strengths = {bias: float(strength) for bias, strength in strengths.items()}
         frames = _Frames(_World(seed, topics, train_topics, passages, float(paraphrased), strengths), depth)
         super().__init__(
-            f"planted-{seed}",
+            _name(seed, {"paraphrased": float(paraphrased), **strengths}),
             corpus=pd.DataFrame({"docno": frames.docnos, "text": frames.texts}),
             topics=frames.splits(),
             qrels=frames.qrels(),
@@ -836,6 +837,12 @@ class PlantedCollection(Collection):
             answers=frames.answers(),
             truth=frames.truth(),
         )
+
+
+def _name(seed: int, shares: Mapping[str, float]) -> str:
+    """The seed, and the shares and strengths that are not the usual ones: worlds of one name have the same biases."""
+    usual = {"paraphrased": 0.35}
+    return "-".join([f"planted-{seed}", *(f"{name}{share:g}" for name, share in shares.items() if share != usual.get(name, 0.5))])
 
 
 def _is_whole(value: Any) -> bool:

@@ -153,6 +153,48 @@ def test_differences_of_settings_are_told():
     assert found.notes[0] in str(found)
 
 
+def with_convention(result, convention, **settings):
+    return dataclasses.replace(
+        result, findings=result.findings.assign(convention=convention), settings={**result.settings, **settings}
+    )
+
+
+def test_figures_of_other_conventions_topics_and_judgements_are_told():
+    plain = with_convention(made({"a": PLAIN}), "tagger spaCy; mean of 2 draws", judgements="1f")
+    other = with_convention(made({"b": DEBIASED}), "tagger textblob; mean of 2 draws", judgements="2e", judged_topics=30)
+    assert compare(plain, other).notes == (
+        "The audits differ in their judged topics: 40 and 30; only queries that both have are compared.",
+        "The audits were made with other judgements, although the collection has the same name.",
+        "position: what is compared was computed under different conventions: 'tagger spaCy' and 'tagger textblob'.",
+    )
+    assert compare(plain, with_convention(made({"b": DEBIASED}), "tagger spaCy; mean of 2 draws", judgements="1f")).notes == ()
+    # Older files lack the digest; two systems of one audit are compared as well.
+    assert len(compare(made({"a": PLAIN}), with_convention(made({"b": DEBIASED}), "", judgements="1f")).notes) == 0
+    both = made({"a": PLAIN, "b": DEBIASED})
+    both.findings["convention"] = np.where(both.findings["system"] == "a", "tagger spaCy", "")
+    assert compare(both).notes == (
+        "position: what is compared was computed under different conventions: 'tagger spaCy' and 'none stated'.",
+    )
+    # Several training seeds: each pair of conventions is told once.
+    seeds = [with_convention(made({"a": values(-0.2, 0.5, s)}), "tagger spaCy") for s in range(3)]
+    assert len(compare(seeds, [with_convention(made({"b": DEBIASED}), "tagger x") for _ in range(3)]).notes) == 1
+
+
+def test_a_front_of_other_judgements_or_conventions():
+    one, other = made({"a": PLAIN}), made({"b": DEBIASED})
+    table = front([with_convention(one, "spaCy"), with_convention(other, "textblob")], "position")
+    assert dict(zip(table["system"], table["convention"])) == {"a": "spaCy", "b": "textblob"}
+    axes = plot_front(table)
+    assert any("under different conventions" in text.get_text() for text in axes.texts)
+    close(axes.figure)
+    axes = plot_front(front([with_convention(one, "spaCy"), with_convention(other, "spaCy")], "position"))
+    assert not any("conventions" in text.get_text() for text in axes.texts)
+    close(axes.figure)
+    with pytest.raises(InputError, match="made with other judgements"):
+        front([with_convention(one, "", judgements="1f"), with_convention(other, "", judgements="2e")], "position")
+    front([with_convention(one, "", judgements="1f"), other], "position")
+
+
 def test_it_can_be_read():
     found = compare(made({EVIL: PLAIN}, dataset=EVIL), made({"new": DEBIASED}, dataset=EVIL), margin=0.03)
     text = " ".join(str(found).split())

@@ -231,6 +231,21 @@ def test_numbers_may_be_numpys_and_the_result_is_still_json(dataset):
     assert [{name: one[name] for name in numbers} for one in told] == [{"topics": 2, "depth": 7, "seed": 3, "draws": 2}] * 2
 
 
+def test_the_judgements_are_known_by_their_content(dataset):
+    qrels = dataset.get_qrels()
+
+    def known(judgements):
+        return audit(worlds.bm25_system(dataset), dataset, rooms=[PICKY_FREE], qrels=judgements).settings["judgements"]
+
+    assert known(qrels) == known(qrels.iloc[::-1].astype({"label": float})) != known(qrels.assign(label=2))
+    older = audit(worlds.bm25_system(dataset), dataset, rooms=[PICKY_FREE])
+    del older.settings["judgements"]
+    text = older.to_json()
+    schema = (run.Path(run.__file__).parent / "result.schema.json").read_text()
+    jsonschema.validate(json.loads(text), json.loads(schema))
+    assert AuditResult.from_json(text).to_json() == text
+
+
 def test_judgements_that_say_the_same_twice_count_once(dataset):
     qrels = dataset.get_qrels()
     twice = audit(worlds.bm25_system(dataset), dataset, rooms=[ORDER], qrels=pd.concat([qrels, qrels]))

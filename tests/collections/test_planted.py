@@ -104,6 +104,13 @@ def test_any_size(options):
     assert collection.truth["topics"]["answering"].min() >= 2
 
 
+def test_the_name_tells_worlds_of_other_strengths_apart():
+    small = {"topics": 3, "passages": 30}
+    assert PlantedCollection(4, **small, gender=0.5).name == "planted-4"
+    assert PlantedCollection(4, **small, position=1, gender=0.25).name == "planted-4-position1-gender0.25"
+    assert PlantedCollection(4, **small, paraphrased=0.0).name == "planted-4-paraphrased0"
+
+
 def test_training_topics_are_others():
     plain, trained = PlantedCollection(3, topics=20), PlantedCollection(3, topics=20, train_topics=150)
     assert "train" not in plain.topics
