@@ -138,6 +138,57 @@ def test_nothing_tested_stays_nothing():
     assert np.isnan(ours.correct([np.nan, np.nan])).all()
 
 
+@pytest.mark.parametrize("n", [4001, 5003])
+def test_many_units_are_drawn_a_few_at_a_time_with_the_same_p(n, monkeypatch):
+    """The draws are those of one large table, which would not fit into memory for a million units."""
+    values = np.random.default_rng(n).normal(0.02, 1, size=(n, 3))
+    before, after = values[:, 0], values[:, 1]
+    d = after - before
+    flipped = np.abs(d.sum() - 2 * (np.random.default_rng(5).integers(0, 2, size=(1200, n), dtype=np.int8) @ d))
+    expected = (1 + int((flipped >= abs(d.sum()) - 1e-9).sum())) / 1201
+    first = values.sum(axis=1, keepdims=True) / 2 - 1.5 * values
+    exchanged = np.abs(first[np.arange(n), np.random.default_rng(5).integers(0, 3, size=(1200, n))].sum(axis=1))
+    expected_exchange = (1 + int((exchanged >= abs(first[:, 0].sum()) - 1e-9).sum())) / 1201
+    sizes = []
+    original = np.random.Generator.integers
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: Recorded(original, seed, sizes))
+    assert ours.randomisation_test(before, after, draws=1200, seed=5).p == expected
+    assert ours.exchange_test(values, draws=1200, seed=5).p == expected_exchange
+    assert max(rows * units for rows, units in sizes) <= 4_000_000
+
+
+class Recorded:
+    """A generator that notes how much is drawn at a time."""
+
+    def __init__(self, integers, seed, sizes):
+        self.generator, self.draw, self.sizes = np.random.Generator(np.random.PCG64(seed)), integers, sizes
+
+    def integers(self, low, high, *, size, dtype=np.int64):
+        self.sizes.append(size)
+        return self.draw(self.generator, low, high, size=size, dtype=dtype)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_closed_jackknife_of_a_mean_is_scipys(seed, monkeypatch):
+    values = np.random.default_rng(seed).exponential(size=200) ** 2
+    expected = ours.bootstrap_interval(values, draws=999, seed=seed)
+    result = stats.bootstrap((values,), np.mean, n_resamples=999, rng=np.random.default_rng(seed), batch=20_000)
+    assert (expected.low, expected.high) == tuple(result.confidence_interval)
+    monkeypatch.setattr(ours, "_JACKKNIFE", 100)
+    found = ours.bootstrap_interval(values, draws=999, seed=seed)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-12)
+    assert found.estimate == expected.estimate and found.n == expected.n
+    # It is not the percentile interval.
+    assert found.low != pytest.approx(ours.bootstrap_interval(values, method="percentile", draws=999, seed=seed).low, rel=1e-3)
+
+
+def test_a_large_sample_takes_no_jackknife_of_the_square_of_its_size(monkeypatch):
+    monkeypatch.setattr("scipy.stats._resampling._bca_interval", lambda *_, **__: pytest.fail("the jackknife of scipy"))
+    values = np.random.default_rng(0).random(20_001)
+    found = ours.bootstrap_interval(values, draws=99)
+    assert found.low < values.mean() < found.high and found.high - found.low < 0.03
+
+
 def test_p_from_null_counts():
     null = np.array([1.0, 2.0, 3.0])
     assert ours.p_from_null(3, null) == pytest.approx(2 / 4)
