@@ -118,11 +118,8 @@ class PackedBert:
         Returns:
             Tensor of shape [n, hidden].
         """
-        import torch
-
         states = self.hidden(ids, types, lengths)
-        counts = torch.as_tensor(lengths, device=states.device)
-        return torch.segment_reduce(states.float(), "mean", lengths=counts).to(states.dtype)
+        return means(states.float(), lengths).to(states.dtype)
 
     def _embed(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray) -> torch.Tensor:
         import torch
@@ -176,6 +173,25 @@ def _runs(lengths: np.ndarray) -> list[tuple[int, int]]:
     """Runs of equal lengths: (length, how many), in order."""
     edges = np.flatnonzero(np.diff(lengths, prepend=-1, append=-1))
     return [(int(lengths[start]), int(end - start)) for start, end in pairwise(edges)]
+
+
+def means(states: torch.Tensor, lengths: np.ndarray) -> torch.Tensor:
+    """Means over each sequence's states: one for each run of equal lengths, so that every device has the kernel.
+
+    Args:
+        states: States of all sequences, one after the other, shape [sum of lengths, hidden].
+        lengths: Tokens of each sequence, shape [n].
+
+    Returns:
+        Tensor of shape [n, hidden]; a mean depends on its own sequence only.
+    """
+    import torch
+
+    parts, token = [], 0
+    for length, count in _runs(lengths):
+        parts.append(states[token : token + count * length].view(count, length, states.shape[1]).mean(dim=1))
+        token += count * length
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _attend(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModel
 
-from pyterrier_debias.rankers.packed import PackedBert
+from pyterrier_debias.rankers.packed import PackedBert, means
 
 SERVED = ["bert", "roberta", "electra"]
 
@@ -53,6 +53,27 @@ def test_states_first_and_mean_agree_with_the_plain_path(encoders, name, lengths
         torch.testing.assert_close(packed.hidden(*arguments), torch.cat(expected), rtol=0, atol=1e-5)
         torch.testing.assert_close(packed.first(*arguments), torch.stack([s[0] for s in expected]), rtol=0, atol=1e-5)
         torch.testing.assert_close(packed.mean(*arguments), torch.stack([s.mean(0) for s in expected]), rtol=0, atol=1e-5)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=8), st.sampled_from([1, 7, 32, 384]), st.integers(0, 99))
+def test_means_are_those_of_segments_and_know_nothing_of_the_batch(lengths, hidden, seed):
+    lengths = sorted(lengths + lengths[:3])
+    states = torch.randn(sum(lengths), hidden, generator=torch.Generator().manual_seed(seed))
+    found = means(states, np.array(lengths))
+    segments = torch.segment_reduce(states, "mean", lengths=torch.tensor(lengths))
+    torch.testing.assert_close(found, segments, rtol=0, atol=1e-6)
+    for mean, own in zip(found, states.split(lengths)):
+        assert torch.equal(mean, means(own, np.array([len(own)]))[0])
+
+
+def test_the_mean_asks_for_no_kernel_that_a_device_lacks(tiny, monkeypatch):
+    monkeypatch.setattr(torch, "segment_reduce", lambda *args, **options: pytest.fail("MPS has no such kernel"))
+    encoder = AutoModel.from_pretrained(tiny(labels=None)).eval()
+    sequences, types = drawn(encoder, [9, 4], seed=0)
+    with torch.inference_mode():
+        found = PackedBert(encoder).mean(np.concatenate(sequences), np.concatenate(types), np.array([9, 4]))
+    assert found.shape == (2, 32)
 
 
 def test_it_works_without_onednn(tiny, monkeypatch):
