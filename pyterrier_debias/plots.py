@@ -1,8 +1,8 @@
 """One look for all pictures of the library. Floor 0.
 
-Seven colours, and a grey, that colour-blind readers can tell apart (Okabe and Ito, "Color Universal Design", 2008), letters that can be
-read when the picture fills half a page, and axes that say what they show, in which unit, over how many. matplotlib is
-imported when the first picture is drawn.
+Seven colours, and a grey, that colour-blind readers can tell apart (Okabe and Ito, "Color Universal Design", 2008), letters
+that can be read when the picture fills half a page, and axes that say what they show, in which unit, over how many. matplotlib
+is imported when the first picture is drawn.
 """
 
 from __future__ import annotations

@@ -313,12 +313,11 @@ class _Examined:
             return
         names = list(self.values)
         usual, *others = (np.stack([self.values[n][t] for n in names], axis=1) for t in TREATMENTS)
-        drawn = np.random.default_rng(self.context.seed).integers(0, len(self.qids), (_RESAMPLES, len(self.qids)))
-        again = usual[drawn].mean(axis=1)
+        again, *drawn = _resampled_means([usual, *others], self.context.seed)
         floor = _mean(kendall_tau(usual.mean(axis=0), again))
-        for treatment, values in zip(TREATMENTS[1:], others):
+        for treatment, values, means in zip(TREATMENTS[1:], others, drawn):
             tau = float(kendall_tau(usual.mean(axis=0), values.mean(axis=0)))
-            spread = kendall_tau(again, values[drawn].mean(axis=1))
+            spread = kendall_tau(again, means)
             low, high = np.nanquantile(spread, [0.025, 0.975]) if np.isfinite(spread).any() else (np.nan, np.nan)
             yield Finding(
                 _ALL, _BIAS, f"tau of {_MAIN}", f"{TREATMENTS[0]}, {treatment}", tau, float(low), float(high),
@@ -401,6 +400,21 @@ class _Examined:
             axes.set_xlim(-0.6, len(self.values) - 0.4)
             x = "unjudged: \u25cf non-relevant, \u25cb removed, \u25a1 inferred"
             plots.label_axes(axes, x=x, y=f"mean {_MAIN}", n=len(self.qids))
+
+
+def _resampled_means(tables: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
+    """Means of tables [queries, systems] over the same bootstrap samples of queries, shape [resamples, systems] each.
+
+    A few samples at a time, so that memory does not grow with the number of queries; the draws are those of all at once.
+    """
+    queries, generator = len(tables[0]), np.random.default_rng(seed)
+    means = [np.empty((_RESAMPLES, table.shape[1])) for table in tables]
+    rows = max(1, 4_000_000 // max(1, tables[0].size))
+    for start in range(0, _RESAMPLES, rows):
+        drawn = generator.integers(0, queries, (min(rows, _RESAMPLES - start), queries))
+        for mean, table in zip(means, tables):
+            mean[start : start + rows] = table[drawn].mean(axis=1)
+    return means
 
 
 def _mean(values: np.ndarray) -> float:

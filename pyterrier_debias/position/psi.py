@@ -103,9 +103,8 @@ def bucketed(
     member = (buckets[:, None] == np.arange(len(counts))).astype(float)
     generator = np.random.default_rng(seed)
     resampled = np.empty((resamples, len(counts)))
-    for bucket, count in enumerate(counts):
-        drawn = generator.multinomial(count, np.full(count, 1 / count), size=resamples)
-        resampled[:, bucket] = drawn @ values[buckets == bucket] / count
+    for bucket in range(len(counts)):
+        resampled[:, bucket] = _bootstrap_means(values[buckets == bucket], resamples, generator)
     null = np.empty(resamples)
     for rows in _blocks(resamples, len(values)):
         shuffled = generator.permuted(np.broadcast_to(values, (len(rows), len(values))), axis=1)
@@ -143,12 +142,23 @@ def placed(values: np.ndarray, *, level: float = 0.95, resamples: int = 9_999, s
     if n == 0 or k < 2:
         return SensitivityIndex(*[float("nan")] * 5, n=n)
     generator = np.random.default_rng(seed)
-    resampled = generator.multinomial(n, np.full(n, 1 / n), size=resamples) @ values / n
+    resampled = _bootstrap_means(values, resamples, generator)
     null = np.empty(resamples)
     for rows in _blocks(resamples, n * k):
         shuffled = generator.permuted(np.broadcast_to(values, (len(rows), n, k)), axis=2)
         null[rows] = position_sensitivity(shuffled.mean(axis=1))
     return _judged(values.mean(axis=0), resampled, np.full(k, n), null, level, n)
+
+
+def _bootstrap_means(values: np.ndarray, resamples: int, generator: np.random.Generator) -> np.ndarray:
+    """Means of bootstrap samples of rows, shape [resamples] or [resamples, k]; few enough at a time for any number of rows."""
+    n = len(values)
+    means = np.empty((resamples, *values.shape[1:]))
+    rows = max(16, 4_000_000 // n // 16 * 16)
+    for start in range(0, resamples, rows):
+        drawn = generator.multinomial(n, np.full(n, 1 / n), size=min(rows, resamples - start))
+        means[start : start + rows] = drawn @ values / n
+    return means
 
 
 def _blocks(resamples: int, size: int) -> list[np.ndarray]:

@@ -11,7 +11,14 @@ from scipy import stats
 
 from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, open_dataset, plots
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, findings_frame
-from pyterrier_debias.pooling.audit import ROOM, TREATMENTS, judged_difference, judged_shares, pools_run
+from pyterrier_debias.pooling.audit import (
+    ROOM,
+    TREATMENTS,
+    _resampled_means,
+    judged_difference,
+    judged_shares,
+    pools_run,
+)
 from pyterrier_debias.statistics import binomial_interval
 from pyterrier_debias.systems import Context
 from pyterrier_debias.text import keyed_hash
@@ -262,3 +269,11 @@ def test_a_shallow_pool_of_one_of_them_is_found():
     """Only what the one ranker ranks first is judged."""
     own = p_values(range(3), lambda seed, qrels, run: qrels.drop_duplicates(["qid", "docno"]).groupby("qid").head(10))
     assert (own <= 0.01).all()
+
+
+def test_systems_are_resampled_a_few_times_at_once_with_the_same_draws():
+    chance = np.random.default_rng(0)
+    tables = [chance.random((2500, systems)) for systems in (3, 3)]
+    drawn = np.random.default_rng(4).integers(0, 2500, (999, 2500))
+    for found, table in zip(_resampled_means(tables, 4), tables):
+        np.testing.assert_array_equal(found, np.stack([table[rows].mean(axis=0) for rows in drawn]))

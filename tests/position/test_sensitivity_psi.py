@@ -24,6 +24,24 @@ def test_published_figures():
     assert psi.position_sensitivity([[1.0, 0.5], [0.2, 0.2]]).tolist() == [0.5, 0.0]
 
 
+@pytest.mark.parametrize("shape", [(3, 2), (700,), (2500, 3)])
+def test_many_queries_are_drawn_a_few_times_at_once_with_the_same_draws(shape):
+    values = np.random.default_rng(1).random(shape)
+    n, sizes = len(values), []
+
+    class Recorded:
+        generator = np.random.default_rng(2)
+
+        def multinomial(self, *arguments, size):
+            sizes.append(size)
+            return self.generator.multinomial(*arguments, size=size)
+
+    found = psi._bootstrap_means(values, 3000, Recorded())
+    drawn = np.random.default_rng(2).multinomial(n, np.full(n, 1 / n), size=3000)
+    np.testing.assert_allclose(found, drawn @ values / n, rtol=1e-14)
+    assert max(sizes) * n <= 4_000_000 and sum(sizes) == 3000
+
+
 def test_null_of_buckets_is_enumeration():
     values, buckets = np.array([0.9, 0.1, 0.5, 0.7, 0.3, 0.2]), np.array([0, 0, 0, 1, 1, 1])
     observed = psi.position_sensitivity([values[:3].mean(), values[3:].mean()])
