@@ -11,12 +11,10 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-import ir_measures
 import pandas as pd
 
 from pyterrier_debias.audit import run
 from pyterrier_debias.collections.opening import open_dataset
-from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import parse_measures
 from pyterrier_debias.systems import Context
 
@@ -115,80 +113,7 @@ def measures(
 
 
 def _contribution(room: Any) -> Callable[[Context], Contribution] | None:
-    """A room's ``measures``: of its audit module, or what is known of it here."""
+    """What stands as ``measures`` in a room's audit module."""
     module = importlib.import_module(room.run.__module__) if hasattr(room.run, "__module__") else None
     own = getattr(module, "measures", None)
-    return own if callable(own) else _KNOWN.get(room.name)
-
-
-def _position(context: Context) -> Contribution:
-    where = (
-        "PositionSensitivity(...).evaluate(...), or in the same experiment a second pipeline: "
-        "candidates >> RotatePassages(seed=...) >> ranker"
-    )
-    return [], {
-        "nDCG@10, rotated - original": where,
-        "displacement of a relevant passage, rotated alone": "PositionSensitivity(...).evaluate(...).displacement",
-        "PSI": "PositionSensitivity(...).evaluate(...).psi",
-    }
-
-
-def _linguistic(context: Context) -> Contribution:
-    from pyterrier_debias.linguistic.audit import needs, prepared_topics
-    from pyterrier_debias.linguistic.over_queries import OverQueries
-
-    second = {
-        "slope of nDCG@10 on complexity, with controls": "Disparity(...).evaluate(...)",
-        "nDCG@10, the same need in other words": "WordingSensitivity(...).evaluate(...), or RewriteQueries(...) before a ranker",
-    }
-    found = [OverQueries("nDCG@10", "sd"), OverQueries("nDCG@10", "cv")]
-    reason = needs(None, context.dataset)
-    if reason is None:
-        topics, _, _ = prepared_topics(context.topics, context.qrels)
-        complexity = topics[["qid", "complexity"]]
-        judged = set(context.qrels["qid"]) - set(topics["qid"])
-        if complexity["complexity"].notna().all() and not judged and complexity["complexity"].nunique() > 1:
-            return found + [OverQueries("nDCG@10", s, complexity) for s in ("slope", "gap", "worst")], second
-        reason = "some judged queries have no complexity, or all have the same"
-    return found, {"slope, gap and worst third of nDCG@10 by complexity": reason, **second}
-
-
-def _pooling(context: Context) -> Contribution:
-    from pyterrier_debias.pooling.audit import needs
-    from pyterrier_debias.pooling.unjudged import ExpectedNDCG, infer_judgements
-
-    reason = needs(None, context.dataset)
-    if reason is not None:
-        return [], {"Judged@10": reason}
-    found = [ir_measures.Judged @ 10, ir_measures.nDCG(judged_only=True) @ 10]
-    inferred = "nDCG@10 with inferred labels"
-    if not context.systems:
-        how = "measures(..., systems=...), or ExpectedNDCG(infer_judgements(runs, qrels)) @ 10: it takes all rankings to infer"
-        return found, {inferred: how}
-    runs = [context.results(system) for system in context.systems]
-    try:
-        judgements = infer_judgements(runs, context.qrels, depth=context.depth)
-    except InputError as error:
-        return found, {inferred: str(error)}
-    return [*found, ExpectedNDCG(judgements) @ 10], {}
-
-
-def _survivorship(context: Context) -> Contribution:
-    from pyterrier_debias.survivorship.audit import answer_grade, measure_name, needs
-
-    reason = needs(None, context.dataset)
-    if reason is not None:
-        return [], {"quality by the rank at which labellers first met the answer": reason}
-    name = measure_name(answer_grade(context.dataset, context.qrels))
-    return parse_measures([name]), {
-        f"rank correlation of {name} and first relevant rank": "SurvivorshipCurve(...)",
-        f"{name} over queries answered early": "SurvivorshipSubset(...) on the topics of a second experiment",
-    }
-
-
-_KNOWN: dict[str, Callable[[Context], Contribution]] = {
-    "position": _position,
-    "survivorship": _survivorship,
-    "linguistic": _linguistic,
-    "pooling": _pooling,
-}
+    return own if callable(own) else None

@@ -14,7 +14,7 @@ from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_text, stage_name
 from pyterrier_debias.gender.counting import WordCounts, document_numbers, word_counts
 from pyterrier_debias.gender.words import WordList
-from pyterrier_debias.text import Tokeniser, keyed_hash
+from pyterrier_debias.text import Tokeniser
 
 logger = logging.getLogger(__name__)
 
@@ -161,29 +161,6 @@ def wanted_qids(query_filter: Any, stage: Any) -> frozenset[str] | None:
     if not isinstance(query_filter, Iterable):
         raise InputError(f"{name}: query_filter={query_filter!r} must be a list of qids, e.g. ['1', '2']")
     return frozenset(map(str, query_filter))
-
-
-def content_mark(content: frozenset[str] | pd.DataFrame) -> str:
-    """What tells two long options apart in a name: how many there are, and a hash of them that no order changes.
-
-    Args:
-        content: Names, or a frame of names, texts and numbers.
-
-    Returns:
-        Such as ``97:3fa2c81d``.
-
-    Example:
-        >>> content_mark(frozenset("12")), content_mark(frozenset("13"))[:2]
-        ('2:ce6e4839', '2:')
-    """
-    if isinstance(content, pd.DataFrame):
-        numeric = [name for name, column in content.items() if pd.api.types.is_numeric_dtype(column)]
-        same = content.astype({name: np.float64 if name in numeric else object for name in content.columns})
-        rows = np.sort(pd.util.hash_pandas_object(same, index=False).to_numpy())
-        number = keyed_hash(0, rows.tobytes().hex())
-    else:
-        number = keyed_hash(0, *sorted(content))
-    return f"{len(content)}:{number >> 32:08x}"
 
 
 def in_order(results: pd.DataFrame, stage: Any) -> pd.DataFrame:

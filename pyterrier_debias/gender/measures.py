@@ -23,9 +23,10 @@ from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import ranked, with_string_ids
 from pyterrier_debias.gender import arab
 from pyterrier_debias.gender.counting import document_numbers, get_gender_tokeniser
-from pyterrier_debias.gender.documents import Texts, content_mark, counted, query_slices, wanted_qids
+from pyterrier_debias.gender.documents import Texts, counted, query_slices, wanted_qids
 from pyterrier_debias.gender.profiles import Lexicon, category_counts, columns_of
 from pyterrier_debias.gender.words import WordList
+from pyterrier_debias.text import content_mark
 
 logger = logging.getLogger(__name__)
 

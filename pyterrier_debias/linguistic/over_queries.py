@@ -15,7 +15,7 @@ from pyterrier_debias.evaluation import parse_measures, per_query
 from pyterrier_debias.frames import with_string_ids
 from pyterrier_debias.linguistic.slope import partial_slope
 from pyterrier_debias.linguistic.spread import bin_numbers, influence, inner_edges
-from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.text import content_mark
 
 #: Statistics that need the complexity of queries.
 _BY_COMPLEXITY = ("slope", "worst", "gap")
@@ -83,7 +83,7 @@ class OverQueries(Measure):
         if statistic in _BY_COMPLEXITY and (complexity is None or not {"qid", "complexity"} <= set(complexity.columns)):
             raise InputError(f"OverQueries: {statistic!r} needs complexity, a frame with the columns qid and complexity")
         super().__init__(of=parse_measures([of])[0], statistic=statistic, complexity=complexity, name=name)
-        by = f",complexity={content_mark(complexity)}" if statistic in _BY_COMPLEXITY else ""
+        by = f",complexity={_mark(complexity)}" if statistic in _BY_COMPLEXITY else ""
         self._name = name or f"{statistic}({self.params['of']}{by})"
 
     def __repr__(self) -> str:
@@ -121,24 +121,14 @@ class OverQueries(Measure):
         return np.array([known[qid] for qid in qids])
 
 
-def content_mark(complexity: pd.DataFrame) -> str:
-    """What tells two frames of complexities apart: how many queries, and a hash of theirs that no order of rows changes.
-
-    Args:
-        complexity: Frame ``qid``, ``complexity``.
-
-    Returns:
-        Such as ``43:9f2c81d0``.
-
-    Example:
-        >>> frame = pd.DataFrame({"qid": ["1", "2"], "complexity": [0.5, 1.0]})
-        >>> content_mark(frame) == content_mark(frame.iloc[::-1]) != content_mark(frame.assign(complexity=0.0))
-        True
-    """
+def _mark(complexity: pd.DataFrame) -> str:
     values = pd.to_numeric(complexity["complexity"], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    content = pd.DataFrame({"qid": complexity["qid"].astype(str).to_numpy(dtype=object), "complexity": values})
-    rows = np.sort(pd.util.hash_pandas_object(content, index=False).to_numpy())
-    return f"{len(rows)}:{keyed_hash(0, rows.tobytes().hex()):016x}"[: -8]
+    return content_mark(pd.DataFrame({"qid": complexity["qid"].astype(str).to_numpy(dtype=object), "complexity": values}))
+
+
+def _mark(complexity: pd.DataFrame) -> str:
+    values = pd.to_numeric(complexity["complexity"], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    return content_mark(pd.DataFrame({"qid": complexity["qid"].astype(str).to_numpy(dtype=object), "complexity": values}))
 
 
 def influence_values(values: np.ndarray, statistic: str, complexity: np.ndarray | None = None) -> np.ndarray:

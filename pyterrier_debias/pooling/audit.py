@@ -15,7 +15,8 @@ import pandas as pd
 
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.contributions import KEPT, parts_of_figure, primary_finding
-from pyterrier_debias.evaluation import judged_qids, per_query
+from pyterrier_debias.errors import InputError
+from pyterrier_debias.evaluation import judged_qids, parse_measures, per_query
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
 from pyterrier_debias.frames import ranked, with_string_ids
 from pyterrier_debias.pooling.contributions import unjudged_parts
@@ -98,6 +99,32 @@ def contributions(context: Context, result: RoomResult) -> list[pd.DataFrame]:
             items = unjudged_parts(runs, context.qrels, qids, int(finding.measure.rpartition("@")[2]))
             parts.append(parts_of_figure("document", finding, items, keep=KEPT))
     return parts
+
+
+def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
+    """What this room measures query by query on one ranking, for ``pt.Experiment``.
+
+    Args:
+        context: Collection, topics and judgements; its systems, if there are any, are run.
+
+    Returns:
+        Judged@10, nDCG@10 of judged documents only and, where there are systems to infer labels from, of all documents; and
+        where the other figures can be had.
+    """
+    reason = needs(None, context.dataset)
+    if reason is not None:
+        return [], {_JUDGED: reason}
+    found = parse_measures([_JUDGED, f"nDCG(judged_only=True)@{_CUTOFF}"])
+    inferred = f"{_MAIN} with inferred labels"
+    if not context.systems:
+        how = "measures(..., systems=...), or ExpectedNDCG(infer_judgements(runs, qrels)) @ 10: it takes all rankings to infer"
+        return found, {inferred: how}
+    runs = [context.results(system) for system in context.systems]
+    try:
+        judgements = infer_judgements(runs, context.qrels, depth=context.depth)
+    except InputError as error:
+        return found, {inferred: str(error)}
+    return [*found, ExpectedNDCG(judgements) @ _CUTOFF], {}
 
 
 ROOM = Room(name=_BIAS, needs=needs, run=run, contributions=contributions)

@@ -85,6 +85,26 @@ def contributions(context: Context, result: RoomResult) -> list[pd.DataFrame]:
     return parts
 
 
+def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
+    """What this room measures query by query on one ranking, for ``pt.Experiment``.
+
+    Args:
+        context: Collection, topics and judgements.
+
+    Returns:
+        Nothing, since one ranking does not tell what another place would do; and where the figures can be had.
+    """
+    where = (
+        "PositionSensitivity(...).evaluate(...), or in the same experiment a second pipeline: "
+        "candidates >> RotatePassages(seed=...) >> ranker"
+    )
+    return [], {
+        f"{_MAIN}, rotated - original": where,
+        "displacement of a relevant passage, rotated alone": "PositionSensitivity(...).evaluate(...).displacement",
+        "PSI": "PositionSensitivity(...).evaluate(...).psi",
+    }
+
+
 ROOM = Room(name=_BIAS, needs=needs, run=run, contributions=contributions)
 
 

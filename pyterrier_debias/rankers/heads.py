@@ -82,12 +82,19 @@ class MeanHead(torch.nn.Module):
         )
 
     @classmethod
-    def saved_in(cls, folder: str | Path) -> bool:
-        """Whether a folder was written by :meth:`save_pretrained`."""
-        return (Path(folder) / _WEIGHTS).is_file() and (Path(folder) / _ABOUT).is_file()
+    def saved_in(cls, model: str | Path) -> bool:
+        """Whether a folder, or a model of the hub, was written by :meth:`save_pretrained`."""
+        return all(_file_of(model, name) is not None for name in (_ABOUT, _WEIGHTS))
 
-    def load_head(self, folder: str | Path) -> None:
-        """Take the head from a folder that :meth:`save_pretrained` wrote."""
+    def load_head(self, model: str | Path) -> None:
+        """Take the head from a folder, or a model of the hub, that :meth:`save_pretrained` wrote."""
         from safetensors.torch import load_file
 
-        self.classifier.load_state_dict(load_file(Path(folder) / _WEIGHTS))
+        self.classifier.load_state_dict(load_file(_file_of(model, _WEIGHTS)))
+
+
+def _file_of(model: str | Path, name: str) -> str | None:
+    """Where a file of a model lies on this machine, fetched from the hub where that is needed; None if there is none."""
+    from sentence_transformers.util import load_file_path
+
+    return load_file_path(str(model), name)

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.collections.base import provided
-from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.evaluation import parse_measures, per_query
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
 from pyterrier_debias.frames import with_string_ids
 from pyterrier_debias.statistics import Interval, binomial_interval, t_interval
@@ -97,6 +97,25 @@ def run(context: Context) -> RoomResult:
     if not context.systems:
         return RoomResult([], pd.DataFrame(columns=PER_QUERY_COLUMNS))
     return _Examined.of(context).result()
+
+
+def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
+    """What this room measures query by query on one ranking, for ``pt.Experiment``.
+
+    Args:
+        context: Collection, topics and judgements.
+
+    Returns:
+        Quality as the room takes it; and where the other figures can be had.
+    """
+    reason = needs(None, context.dataset)
+    if reason is not None:
+        return [], {"quality by the rank at which labellers first met the answer": reason}
+    name = measure_name(answer_grade(context.dataset, context.qrels))
+    return parse_measures([name]), {
+        f"rank correlation of {name} and first relevant rank": "SurvivorshipCurve(...)",
+        f"{name} over queries answered early": "SurvivorshipSubset(...) on the topics of a second experiment",
+    }
 
 
 ROOM = Room(name=_BIAS, needs=needs, run=run)

@@ -160,7 +160,7 @@ def dataset_report(
         >>> from pyterrier_debias import PlantedCollection
         >>> report = dataset_report(PlantedCollection(1, topics=20, passages=200, survivorship=1.0), "full")
         >>> report
-        <DatasetReport of 'planted-1': 15 of 20 queries answered (shown)>
+        <DatasetReport of 'planted-1-survivorship1': 15 of 20 queries answered (shown)>
         >>> report.tables["first_ranks"]["queries"].tolist()
         [1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 5]
     """

@@ -427,6 +427,18 @@ def test_a_saved_mean_head_comes_back(tiny, tmp_path):
     assert same(CrossEncoder(str(tmp_path / "saved")).score(queries, docs), ranker.score(queries, docs))
 
 
+def test_a_mean_head_comes_back_from_the_hub_too(tiny, tmp_path, monkeypatch):
+    """Read from where the hub's client keeps what it has fetched."""
+    ranker = train_a_little(CrossEncoder(tiny(labels=None), head="mean"))
+    kept = tmp_path / "hub" / "models--group--ranker"
+    ranker.save(kept / "snapshots" / "c0ffee")
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text("c0ffee")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    queries, docs = pairs(6)
+    assert same(CrossEncoder("group/ranker").score(queries, docs), ranker.score(queries, docs))
+
+
 def test_unchanged_weights_do_not_travel(tiny):
     ranker = CrossEncoder(tiny()).warm_up()
     assert len(pickle.dumps(ranker)) < 2000
