@@ -8,6 +8,11 @@ trained on what is left, with negatives from the top of a dense retriever (all s
 in the test they rank longer dense lists, and are evaluated on all judgements. Beside the plain training stand an oracle, in which
 no hidden document is drawn as a negative, and one that is trained on all judgements.
 
+    python examples/pooling_bias/planted.py --config examples/pooling_bias/strong.json --out strong
+
+is the same where the effect of the pool is strong: candidates come from a simulated stronger system, of whose first twenty more
+than half are hidden positives, and the ranker is a linear layer over all-MiniLM's vectors, which trains in seconds.
+
 A run that was stopped goes on with the same command. Seeds can be made by several commands (`--seeds 1`, then `--seeds 5`); what
 is there is read back. `--arms` takes some of the corrections, `--estimate` says how long it takes. `--config` names a JSON file
 with further settings, for example `{"pool_depth": 10}`.
@@ -23,7 +28,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from protocol import CORRECTIONS, COSTS, SimulatedJudge
+from protocol import CORRECTIONS, COSTS, SimulatedJudge, probabilities
 
 from pyterrier_debias import AddJudged, BiEncoder, CrossEncoder, PlantedCollection, Training, plots
 from pyterrier_debias.audit.models import find_model
@@ -32,7 +37,7 @@ from pyterrier_debias.pooling.hidden import HiddenJudgements
 from pyterrier_debias.pooling.hidden_result import HiddenResult, auc, combined
 from pyterrier_debias.pooling.negatives import RankDistribution
 from pyterrier_debias.pooling.scores import AddScores
-from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.text import keyed_generator, keyed_hash
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -47,7 +52,9 @@ class Settings(Shared):
     unlabelled positives gather; ``queries`` the topics of the test.
 
     Attributes:
-        ranker: ``'cross'`` for cross-encoders, ``'bi'`` for bi-encoders.
+        ranker: ``'cross'`` for cross-encoders, ``'bi'`` for bi-encoders, ``'adapter'`` for a linear layer over fixed vectors.
+        system: None to take candidates from the dense retriever. A number takes them from a simulated stronger system instead,
+            whose score is the cosine (standardised), this number for relevant passages, and standard normal noise.
         paraphrased: Share of paraphrases in the collection.
         passages: Passages of a topic.
         train_topics: Topics to train on.
@@ -71,6 +78,7 @@ class Settings(Shared):
     queries: int = 100
     seeds: int = 5
     ranker: str = "cross"
+    system: float | None = None
     paraphrased: float = 0.5
     passages: int = 20
     train_topics: int = 150
@@ -137,7 +145,10 @@ class World:
         dense = BiEncoder(find_model(settings.model, "bi").source)
         topics = self.collection.get_topics("full")[["qid", "query"]]
         depths = {"train": settings.depth, "test": settings.test_depth, "dense": settings.depth}
-        found = dense.retriever(self.collection, num_results=max(depths.values()))(topics)
+        if settings.system is None:
+            found = dense.retriever(self.collection, num_results=max(depths.values()))(topics)
+        else:
+            found = self._simulated(dense.model, topics, max(depths.values()))
         ends = np.cumsum([settings.train_topics, settings.queries, settings.dense_topics])
         parts = {
             part: found[found["qid"].isin(set(topics["qid"][end - size : end])) & (found["rank"] < depths[part])]
@@ -150,15 +161,33 @@ class World:
         train = self.judgements.evidence(AddScores(dense, "cosine")(parts["train"]))
         return {**parts, "train": train.assign(teacher_score=self._teacher(train))}
 
+    def _simulated(self, encoder: str, topics: pd.DataFrame, depth: int) -> pd.DataFrame:
+        """The first results of a system that knows more than the dense retriever."""
+        from adapters import vectors
+
+        settings, documents = self.settings, pd.DataFrame(self.collection.get_corpus_iter())
+        cosines = vectors(encoder, "query", topics["query"]) @ vectors(encoder, "document", documents["text"]).T
+        full = self.judgements.full[self.judgements.full["label"] >= settings.min_label]
+        relevant = pd.MultiIndex.from_frame(full[["qid", "docno"]])
+        lists = []
+        for qid, query, scores in zip(topics["qid"], topics["query"], (cosines - cosines.mean()) / cosines.std()):
+            known = pd.MultiIndex.from_product([[qid], documents["docno"]]).isin(relevant)
+            noise = keyed_generator(self.seed, "system", qid).standard_normal(len(documents))
+            total = scores + settings.system * known + noise
+            best = np.argsort(-total, kind="stable")[:depth]
+            own = {"docno": documents["docno"].to_numpy()[best], "score": total[best], "rank": np.arange(len(best))}
+            lists.append(pd.DataFrame({"qid": qid, "query": query, **own}))
+        return pd.concat(lists, ignore_index=True)
+
     def _teacher(self, train: pd.DataFrame) -> np.ndarray:
-        """Probabilities of a plain ranker that was trained on the other half of the queries."""
+        """Probabilities of a plain ranker that was trained on the other half of the queries; see :func:`probabilities`."""
         half = np.array([keyed_hash(self.seed, "half", qid) % 2 for qid in train["qid"]])
         scores = np.empty(len(train))
         for number in (0, 1):
             teacher = self.ranker(max_steps=max(1, self.settings.optimiser_steps() // 2), seed=self.seed)
             teacher.fit(train[half != number], self.judgements.pooled)
             own = train[half == number]
-            scores[half == number] = AddScores(teacher, activation="sigmoid")(own)["teacher_score"]
+            scores[half == number] = probabilities(AddScores(teacher)(own)["teacher_score"])
         return scores
 
     def describe(self) -> dict[str, float]:
@@ -201,6 +230,11 @@ class World:
 
     def ranker(self, **options: Any) -> CrossEncoder | BiEncoder:
         """An untrained ranker; options are those of its training."""
+        if self.settings.ranker == "adapter":
+            from adapters import adapter
+
+            source = find_model(self.settings.model, "bi").source
+            return adapter(source, dropout=self.settings.dropout, training=self.training(**options))
         source, length = encoder_of(self.settings, self.out), self.settings.max_length
         if self.settings.ranker == "bi":
             return BiEncoder(source, max_length=length, training=self.training(**options))

@@ -81,12 +81,14 @@ class Settings(Shared):
         retriever: Bi-encoder of the dense lists: hub name, folder, or ``minilm``.
         weak_layers: How many of its layers the weak retriever keeps.
         negatives: The retriever whose list is re-ranked, in training and in the test.
+        ranker: ``'cross'`` for cross-encoders, ``'adapter'`` for a linear layer over the vectors of ``model``, all of its layers.
         head: Where the cross-encoder's head reads, ``'mean'`` or ``'cls'``.
         max_length: Longest input in tokens.
         long: What scoring does with longer documents, see ``Ranker``. Training reads the window in any case.
         passage_length: Words of a passage, where ``long`` cuts passages.
         learning_rate: Peak rate of cross-encoders.
         dense_learning_rate: Peak rate of bi-encoders.
+        adapter_learning_rate: Peak rate of adapters.
         weight_decay: AdamW's.
         warmup: Share of the steps, or their number.
         schedule: Of cross-encoders' learning rate: in so few steps one that falls teaches a fresh head much less.
@@ -109,12 +111,14 @@ class Settings(Shared):
     retriever: str = "minilm"
     weak_layers: int = 1
     negatives: str = "dense"
+    ranker: str = "cross"
     head: str = "mean"
     max_length: int = 128
     long: str = "truncate"
     passage_length: int = 150
     learning_rate: float = 3e-4
     dense_learning_rate: float = 1e-4
+    adapter_learning_rate: float = 1e-3
     weight_decay: float = 0.01
     warmup: float = 0.05
     schedule: str = "constant"
@@ -139,6 +143,9 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     parser.add_argument(
         "--dataset", nargs="+", required=True, metavar="SPEC",
         help="folder or irds: id of a deeply judged collection; two of them train on the first and test on the second",
+    )
+    parser.add_argument(
+        "--ranker", choices=("cross", "adapter"), help="cross-encoders (default), or linear layers over fixed vectors"
     )
     parser.add_argument("--kept", type=int, help="relevant documents that the pool keeps of a query (default 2; 0: all it shows)")
     return parser
@@ -418,6 +425,14 @@ class SimulatedJudge:
         return [float(((q, d) in self.relevant) != w) for q, d, w in zip(frame["qid"], frame["docno"], wrong)]
 
 
+def probabilities(scores: pd.Series) -> np.ndarray:
+    """What a teacher holds for the probability of relevance: a sigmoid of its scores less their mean.
+
+    Rankers that learn from pairs know differences only.
+    """
+    return 1 / (1 + np.exp(scores.mean() - scores.to_numpy()))
+
+
 class World:
     """A fold with its hidden judgements.
 
@@ -475,9 +490,14 @@ class World:
         }
         return Training(**{**given, **options})
 
-    def ranker(self, **options: Any) -> CrossEncoder:
-        """An untrained cross-encoder; options are those of its training."""
+    def ranker(self, **options: Any) -> CrossEncoder | BiEncoder:
+        """An untrained ranker; options are those of its training."""
         settings = self.settings
+        if settings.ranker == "adapter":
+            from adapters import adapter
+
+            training = self.training(**{"learning_rate": settings.adapter_learning_rate, **options})
+            return adapter(find_model(settings.model, "bi").source, dropout=settings.dropout, training=training)
         return CrossEncoder(
             encoder_of(settings, self.out),
             head=settings.head,
@@ -509,7 +529,7 @@ class World:
         for number in (0, 1):
             teacher = self.ranker(max_steps=max(1, self.settings.optimiser_steps() // 2))
             teacher.fit(train[half != number], self.judgements.pooled)
-            scores[half == number] = AddScores(teacher, activation="sigmoid")(train[half == number])["teacher_score"]
+            scores[half == number] = probabilities(AddScores(teacher)(train[half == number])["teacher_score"])
         return scores
 
     def judge(self) -> SimulatedJudge:

@@ -1,0 +1,103 @@
+"""Rankers that train in seconds: a linear layer over a bi-encoder's vectors, which stay as they are. Programs import it.
+
+Every text is encoded once and remembered. What is trained is the layer, that is, what vectors are compared by, as search teams do
+who cannot encode their collection anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, InputModule
+from sentence_transformers.sentence_transformer.modules import Dropout
+
+from pyterrier_debias import BiEncoder
+from pyterrier_debias.rankers.base import InMemory
+
+#: What the cosine is multiplied by in an untrained adapter, as losses over cosines usually do.
+SCALE = 20.0
+
+
+@cache
+def _encoder(name: str) -> SentenceTransformer:
+    return SentenceTransformer(name, device="cpu")
+
+
+@cache
+def _known(name: str, task: str) -> dict[str, np.ndarray]:
+    """What an encoder has made of queries or of documents."""
+    return {}
+
+
+def vectors(encoder: str, task: str, texts: Sequence[str]) -> np.ndarray:
+    """What an encoder makes of texts, with length 1; each is encoded once in a process.
+
+    Args:
+        encoder: Folder or hub name of a bi-encoder.
+        task: ``'query'`` or ``'document'``: the encoder may have prompts of its own for either.
+        texts: n texts.
+
+    Returns:
+        float32, shape [n, d].
+    """
+    module, known = _encoder(encoder), _known(encoder, task)
+    new = [text for text in dict.fromkeys(texts) if text not in known]
+    if new:
+        encode = module.encode_query if task == "query" else module.encode_document
+        known.update(zip(new, encode(new, normalize_embeddings=True, show_progress_bar=False)))
+    return np.stack([known[text] for text in texts])
+
+
+class KnownVectors(InputModule):
+    """The first module of a sentence-transformers model: looks up what an encoder makes of a text, once for all its copies."""
+
+    config_keys: ClassVar[list[str]] = ["encoder", "size"]
+
+    def __init__(self, encoder: str, size: int):
+        """
+        Args:
+            encoder: Folder or hub name of a bi-encoder.
+            size: Dimensions of its vectors.
+        """
+        super().__init__()
+        self.encoder, self.size = encoder, size
+
+    def preprocess(self, inputs: list[str], prompt: str | None = None, task: str = "document", **_: Any) -> dict[str, Any]:
+        """Vectors of texts; see :func:`vectors`."""
+        return {"vectors": torch.from_numpy(vectors(self.encoder, task, inputs))}
+
+    def forward(self, features: dict[str, torch.Tensor], **_: Any) -> dict[str, torch.Tensor]:
+        """Pass the vectors on."""
+        features["sentence_embedding"] = features["vectors"]
+        return features
+
+    def get_embedding_dimension(self) -> int:
+        """How long a vector is."""
+        return self.size
+
+    def save(self, output_path: str, *_: Any, **__: Any) -> None:
+        """Write which encoder it is."""
+        self.save_config(output_path)
+
+
+def adapter(encoder: str, *, dropout: float | None = None, **options: Any) -> BiEncoder:
+    """A bi-encoder whose only weights are a matrix, the same for queries and documents, that begins as the identity.
+
+    Args:
+        encoder: Folder or hub name of the bi-encoder whose vectors are compared.
+        dropout: Of the vectors in training; None for .1.
+        options: Of the ranker.
+
+    Returns:
+        An untrained ranker: it ranks by the encoder's cosine.
+    """
+    size = _encoder(encoder).get_embedding_dimension()
+    known = KnownVectors(encoder, size)
+    layer = Dense(size, size, bias=False, activation_function=torch.nn.Identity(), init_weight=torch.eye(size) * SCALE**0.5)
+    modules = [known, Dropout(0.1 if dropout is None else dropout), layer]
+    return BiEncoder(InMemory(SentenceTransformer(modules=modules, device="cpu"), None), **options)
