@@ -22,6 +22,9 @@ from pyterrier_debias.rankers.base import InMemory
 #: What the cosine is multiplied by in an untrained adapter, as losses over cosines usually do.
 SCALE = 20.0
 
+#: Names whose vectors were given, and how long these are.
+_GIVEN: dict[str, int] = {}
+
 
 @cache
 def _encoder(name: str) -> SentenceTransformer:
@@ -45,12 +48,28 @@ def vectors(encoder: str, task: str, texts: Sequence[str]) -> np.ndarray:
     Returns:
         float32, shape [n, d].
     """
-    module, known = _encoder(encoder), _known(encoder, task)
+    known = _known(encoder, task)
     new = [text for text in dict.fromkeys(texts) if text not in known]
-    if new:
+    if new and encoder in _GIVEN:
+        known.update(dict.fromkeys(new, np.zeros(_GIVEN[encoder], np.float32)))
+    elif new:
+        module = _encoder(encoder)
         encode = module.encode_query if task == "query" else module.encode_document
         known.update(zip(new, encode(new, normalize_embeddings=True, show_progress_bar=False)))
     return np.stack([known[text] for text in texts])
+
+
+def remember(encoder: str, task: str, texts: Sequence[str], made: np.ndarray) -> None:
+    """Give vectors for texts, which no encoder has to make; other texts then have vectors of zeros.
+
+    Args:
+        encoder: Any name.
+        task: As for :func:`vectors`.
+        texts: n texts.
+        made: Shape [n, d], of length 1.
+    """
+    _GIVEN[encoder] = made.shape[1]
+    _known(encoder, task).update(zip(texts, made.astype(np.float32)))
 
 
 class KnownVectors(InputModule):
@@ -89,14 +108,14 @@ def adapter(encoder: str, *, dropout: float | None = None, **options: Any) -> Bi
     """A bi-encoder whose only weights are a matrix, the same for queries and documents, that begins as the identity.
 
     Args:
-        encoder: Folder or hub name of the bi-encoder whose vectors are compared.
+        encoder: Folder or hub name of the bi-encoder whose vectors are compared, or a name given to :func:`remember`.
         dropout: Of the vectors in training; None for .1.
         options: Of the ranker.
 
     Returns:
         An untrained ranker: it ranks by the encoder's cosine.
     """
-    size = _encoder(encoder).get_embedding_dimension()
+    size = _GIVEN.get(encoder) or _encoder(encoder).get_embedding_dimension()
     known = KnownVectors(encoder, size)
     layer = Dense(size, size, bias=False, activation_function=torch.nn.Identity(), init_weight=torch.eye(size) * SCALE**0.5)
     modules = [known, Dropout(0.1 if dropout is None else dropout), layer]

@@ -10,8 +10,9 @@ no hidden document is drawn as a negative, and one that is trained on all judgem
 
     python examples/pooling_bias/planted.py --config examples/pooling_bias/strong.json --out strong
 
-is the same where the effect of the pool is strong: candidates come from a simulated stronger system, of whose first twenty more
-than half are hidden positives, and the ranker is a linear layer over all-MiniLM's vectors, which trains in seconds.
+is the same where the effect of the pool is strong, without any pre-trained model. Candidates come from a simulated stronger
+system: half of its vectors are words, half is knowledge of what is relevant, and most of what it ranks first was hidden. Rankers
+are linear layers over these vectors and train in seconds; what the pool teaches them is that words count and knowledge does not.
 
 A run that was stopped goes on with the same command. Seeds can be made by several commands (`--seeds 1`, then `--seeds 5`); what
 is there is read back. `--arms` takes some of the corrections, `--estimate` says how long it takes. `--config` names a JSON file
@@ -46,6 +47,13 @@ from workshop import Shared, base_parser, encoder_of, minutes, pace, program, re
 PARTS = ("train", "test", "dense")
 
 
+def adapter_over(encoder: str, **options: Any) -> BiEncoder:
+    """See :func:`adapters.adapter`; torch is imported where one is made."""
+    from adapters import adapter
+
+    return adapter(encoder, **options)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings(Shared):
     """The numbers of a run; ``depth`` counts the dense results of a topic that are candidates of training: the first ones, where
@@ -53,8 +61,8 @@ class Settings(Shared):
 
     Attributes:
         ranker: ``'cross'`` for cross-encoders, ``'bi'`` for bi-encoders, ``'adapter'`` for a linear layer over fixed vectors.
-        system: None to take candidates from the dense retriever. A number takes them from a simulated stronger system instead,
-            whose score is the cosine (standardised), this number for relevant passages, and standard normal noise.
+        system: None to take candidates from the dense retriever. A number takes them from a simulated stronger system in its
+            place, to whose vectors adapters are fitted: how much it knows of relevance, in noise's own length.
         paraphrased: Share of paraphrases in the collection.
         passages: Passages of a topic.
         train_topics: Topics to train on.
@@ -128,6 +136,7 @@ class World:
             per_query=settings.per_query,
             min_label=settings.min_label,
         )
+        self.system = None if settings.system is None else self._simulated()
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """Candidates of each part; those for training with ``pool_score``, ``pool_rank``, ``cosine`` and ``teacher_score``."""
@@ -142,13 +151,10 @@ class World:
 
     def _made(self) -> dict[str, pd.DataFrame]:
         settings = self.settings
-        dense = BiEncoder(find_model(settings.model, "bi").source)
+        dense = BiEncoder(find_model(settings.model, "bi").source) if self.system is None else adapter_over(self.system)
         topics = self.collection.get_topics("full")[["qid", "query"]]
         depths = {"train": settings.depth, "test": settings.test_depth, "dense": settings.depth}
-        if settings.system is None:
-            found = dense.retriever(self.collection, num_results=max(depths.values()))(topics)
-        else:
-            found = self._simulated(dense.model, topics, max(depths.values()))
+        found = dense.retriever(self.collection, num_results=max(depths.values()))(topics)
         ends = np.cumsum([settings.train_topics, settings.queries, settings.dense_topics])
         parts = {
             part: found[found["qid"].isin(set(topics["qid"][end - size : end])) & (found["rank"] < depths[part])]
@@ -161,23 +167,32 @@ class World:
         train = self.judgements.evidence(AddScores(dense, "cosine")(parts["train"]))
         return {**parts, "train": train.assign(teacher_score=self._teacher(train))}
 
-    def _simulated(self, encoder: str, topics: pd.DataFrame, depth: int) -> pd.DataFrame:
-        """The first results of a system that knows more than the dense retriever."""
-        from adapters import vectors
+    def _simulated(self) -> str:
+        """The vectors of a system that knows more than words, under a name by which adapters find them.
 
-        settings, documents = self.settings, pd.DataFrame(self.collection.get_corpus_iter())
-        cosines = vectors(encoder, "query", topics["query"]) @ vectors(encoder, "document", documents["text"]).T
-        full = self.judgements.full[self.judgements.full["label"] >= settings.min_label]
-        relevant = pd.MultiIndex.from_frame(full[["qid", "docno"]])
-        lists = []
-        for qid, query, scores in zip(topics["qid"], topics["query"], (cosines - cosines.mean()) / cosines.std()):
-            known = pd.MultiIndex.from_product([[qid], documents["docno"]]).isin(relevant)
-            noise = keyed_generator(self.seed, "system", qid).standard_normal(len(documents))
-            total = scores + settings.system * known + noise
-            best = np.argsort(-total, kind="stable")[:depth]
-            own = {"docno": documents["docno"].to_numpy()[best], "score": total[best], "rank": np.arange(len(best))}
-            lists.append(pd.DataFrame({"qid": qid, "query": query, **own}))
-        return pd.concat(lists, ignore_index=True)
+        Half of a vector are its words (tf-idf, projected at random). The other half is what the system knows: each topic has a
+        direction, which its query points to, and towards which noise is moved by ``system`` for a relevant passage.
+        """
+        from adapters import remember
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.preprocessing import normalize
+        from sklearn.random_projection import GaussianRandomProjection
+
+        topics, documents = self.collection.get_topics("full"), pd.DataFrame(self.collection.get_corpus_iter())
+        words = TfidfVectorizer(sublinear_tf=True).fit(documents["text"])
+        projection = GaussianRandomProjection(512, random_state=self.seed).fit(words.transform(documents["text"]))
+        directions = {qid: normalize(keyed_generator(self.seed, "direction", qid).normal(size=(1, 128))) for qid in topics["qid"]}
+        noise = [keyed_generator(self.seed, "noise", docno).normal(size=128) / 128**0.5 for docno in documents["docno"]]
+        known = pd.DataFrame(noise, index=documents["docno"].to_numpy())
+        full = self.judgements.full[self.judgements.full["label"] >= self.settings.min_label]
+        for qid, docno in zip(full["qid"], full["docno"]):
+            known.loc[docno] += self.settings.system * directions[qid][0]
+        knowledge = {"query": np.concatenate([directions[qid] for qid in topics["qid"]]), "document": normalize(known)}
+        name = f"simulated-{self.seed}-{self.settings.system}"
+        for task, texts in (("query", topics["query"]), ("document", documents["text"])):
+            halves = normalize(projection.transform(words.transform(texts))), knowledge[task]
+            remember(name, task, texts, np.hstack(halves) / 2**0.5)
+        return name
 
     def _teacher(self, train: pd.DataFrame) -> np.ndarray:
         """Probabilities of a plain ranker that was trained on the other half of the queries; see :func:`probabilities`."""
@@ -231,10 +246,8 @@ class World:
     def ranker(self, **options: Any) -> CrossEncoder | BiEncoder:
         """An untrained ranker; options are those of its training."""
         if self.settings.ranker == "adapter":
-            from adapters import adapter
-
-            source = find_model(self.settings.model, "bi").source
-            return adapter(source, dropout=self.settings.dropout, training=self.training(**options))
+            source = self.system or find_model(self.settings.model, "bi").source
+            return adapter_over(source, dropout=self.settings.dropout, training=self.training(**options))
         source, length = encoder_of(self.settings, self.out), self.settings.max_length
         if self.settings.ranker == "bi":
             return BiEncoder(source, max_length=length, training=self.training(**options))

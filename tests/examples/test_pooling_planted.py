@@ -105,6 +105,24 @@ def test_all_corrections_in_miniature(tmp_path, run, planted, monkeypatch):
     assert code == 2 and "holds arms with another triples" in printed.err
 
 
+def test_a_simulated_stronger_system_in_miniature(tmp_path, run, planted):
+    model = tiny_models.build_sentence_transformer(tmp_path / "model")
+    out, config = tmp_path / "out", tmp_path / "small.json"
+    config.write_text(json.dumps({**json.loads((PROGRAM.parent / "strong.json").read_text()), **SMALL, "system": 8.0}))
+    code, printed = run("--seeds", 1, "--arms", "CET", "--config", config, "--model", model, "--out", out)
+    assert code == 0, printed.err
+    assert set(pd.read_csv(out / "summary.csv")["correction"]) == {"plain", "CET", "oracle", "all judgements"}
+    # So strong a system ranks what is relevant before everything else.
+    qrels = planted["PlantedCollection"](
+        1, topics=22, passages=220, paraphrased=0.5, pooling=0.0, survivorship=0.0, linguistic=0.0, depth=220
+    ).get_qrels("full")
+    relevant = qrels[qrels["label"] > 0].groupby("qid")["docno"].agg(set)
+    test = pd.read_csv(out / "candidates-1" / "test.csv.gz", dtype={"qid": str, "docno": str})
+    for qid, own in test.groupby("qid"):
+        flags = own.sort_values("rank")["docno"].isin(relevant[qid]).tolist()
+        assert flags == sorted(flags, reverse=True) and sum(flags) == min(len(relevant[qid]), len(flags))
+
+
 def test_what_a_user_may_get_wrong_and_how_long_it_takes(tmp_path, run):
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"pool": 3}))
