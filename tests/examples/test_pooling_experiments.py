@@ -270,6 +270,21 @@ def test_corrections(folder, config, tmp_path, run):
     assert code == 2 and "there are bm25, weak, dense, fusion" in printed.err
 
 
+def test_corrections_of_adapters(folder, config, tmp_path, run, monkeypatch):
+    from pyterrier_debias import BiEncoder
+
+    rates, fit = [], BiEncoder.fit
+    monkeypatch.setattr(BiEncoder, "fit", lambda self, *frames: rates.append(self.training.learning_rate) or fit(self, *frames))
+    out = tmp_path / "out"
+    code, printed = run(
+        "corrections.py", "--dataset", folder, "--config", config, "--seeds", 1, "--ranker", "adapter", "--arms", "denoised",
+        "--out", out,
+    )
+    assert code == 0, printed.err
+    assert set(rates) == {1e-3} and json.loads((out / "arms.json").read_text())["ranker"] == "adapter"
+    assert pd.read_csv(out / "summary.csv")["correction"].tolist() == ["plain", "oracle", "denoised"]
+
+
 def test_retrievers(parted, config, tmp_path, run, protocol):
     out = tmp_path / "out"
     command = ["--dataset", parted, "--config", config, "--out", out, "--seeds", 1]
