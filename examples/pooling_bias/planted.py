@@ -12,7 +12,8 @@ no hidden document is drawn as a negative, and one that is trained on all judgem
 
 is the same where the effect of the pool is strong, without any pre-trained model. Candidates come from a simulated stronger
 system: half of its vectors are words, half is knowledge of what is relevant, and most of what it ranks first was hidden. Rankers
-are linear layers over these vectors and train in seconds; what the pool teaches them is that words count and knowledge does not.
+are linear layers over such vectors, in which words weigh twice as much, and train in seconds: they have to learn that knowledge
+counts more, while the pool's labels say that words do.
 
 A run that was stopped goes on with the same command. Seeds can be made by several commands (`--seeds 1`, then `--seeds 5`); what
 is there is read back. `--arms` takes some of the corrections, `--estimate` says how long it takes. `--config` names a JSON file
@@ -33,6 +34,7 @@ from protocol import CORRECTIONS, COSTS, SimulatedJudge, probabilities
 
 from pyterrier_debias import AddJudged, BiEncoder, CrossEncoder, PlantedCollection, Training, plots
 from pyterrier_debias.audit.models import find_model
+from pyterrier_debias.evaluation import per_query
 from pyterrier_debias.files import whole_folder
 from pyterrier_debias.pooling.hidden import HiddenJudgements
 from pyterrier_debias.pooling.hidden_result import HiddenResult, auc, combined
@@ -62,7 +64,8 @@ class Settings(Shared):
     Attributes:
         ranker: ``'cross'`` for cross-encoders, ``'bi'`` for bi-encoders, ``'adapter'`` for a linear layer over fixed vectors.
         system: None to take candidates from the dense retriever. A number takes them from a simulated stronger system in its
-            place, to whose vectors adapters are fitted: how much it knows of relevance, in noise's own length.
+            place, one half of whose vectors are words, the other knowledge: how much that knows, in noise's own length.
+        words: How much more words weigh in the vectors over which adapters are trained than in those of that system.
         paraphrased: Share of paraphrases in the collection.
         passages: Passages of a topic.
         train_topics: Topics to train on.
@@ -87,6 +90,7 @@ class Settings(Shared):
     seeds: int = 5
     ranker: str = "cross"
     system: float | None = None
+    words: float = 1.0
     paraphrased: float = 0.5
     passages: int = 20
     train_topics: int = 150
@@ -136,7 +140,9 @@ class World:
             per_query=settings.per_query,
             min_label=settings.min_label,
         )
-        self.system = None if settings.system is None else self._simulated()
+        self.system = self.start = None
+        if settings.system is not None:
+            self.system, self.start = self._simulated(1.0), self._simulated(settings.words)
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """Candidates of each part; those for training with ``pool_score``, ``pool_rank``, ``cosine`` and ``teacher_score``."""
@@ -167,11 +173,14 @@ class World:
         train = self.judgements.evidence(AddScores(dense, "cosine")(parts["train"]))
         return {**parts, "train": train.assign(teacher_score=self._teacher(train))}
 
-    def _simulated(self) -> str:
-        """The vectors of a system that knows more than words, under a name by which adapters find them.
+    def _simulated(self, words_weight: float) -> str:
+        """Vectors of words and of knowledge, under a name by which adapters find them.
 
-        Half of a vector are its words (tf-idf, projected at random). The other half is what the system knows: each topic has a
-        direction, which its query points to, and towards which noise is moved by ``system`` for a relevant passage.
+        One half of a vector are its words (tf-idf, projected at random). The other half is knowledge: each topic has a direction,
+        which its query points to, and towards which noise is moved by ``system`` for a relevant passage.
+
+        Args:
+            words_weight: How much longer the half of the words is.
         """
         from adapters import remember
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -188,10 +197,10 @@ class World:
         for qid, docno in zip(full["qid"], full["docno"]):
             known.loc[docno] += self.settings.system * directions[qid][0]
         knowledge = {"query": np.concatenate([directions[qid] for qid in topics["qid"]]), "document": normalize(known)}
-        name = f"simulated-{self.seed}-{self.settings.system}"
+        name = f"simulated-{self.seed}-{self.settings.system}-{words_weight}"
         for task, texts in (("query", topics["query"]), ("document", documents["text"])):
-            halves = normalize(projection.transform(words.transform(texts))), knowledge[task]
-            remember(name, task, texts, np.hstack(halves) / 2**0.5)
+            halves = words_weight * normalize(projection.transform(words.transform(texts))), knowledge[task]
+            remember(name, task, texts, normalize(np.hstack(halves)))
         return name
 
     def _teacher(self, train: pd.DataFrame) -> np.ndarray:
@@ -207,7 +216,16 @@ class World:
 
     def describe(self) -> dict[str, float]:
         """What the setting is like before anything is trained."""
-        train = self.frames()["train"]
+        frames = self.frames()
+        train = frames["train"]
+        rankings = {"candidates": frames["test"]}
+        if self.settings.ranker == "adapter":  # an untrained cross-encoder is chance
+            rankings["the untrained ranker"] = self.ranker()(frames["test"])
+        qids = frames["test"]["qid"].unique()
+        quality = {
+            f"nDCG@10 of {name}": float(per_query(ranking, self.judgements.full, ["nDCG@10"], qids).mean().iloc[0])
+            for name, ranking in rankings.items()
+        }
         full, pooled = (q.loc[q["label"] >= self.settings.min_label, ["qid", "docno"]] for q in
                         (self.judgements.full, self.judgements.pooled))  # fmt: skip
         known = train.merge(pooled.assign(kept=1.0), how="left").merge(full.assign(relevant=1.0), how="left")
@@ -226,6 +244,7 @@ class World:
             "AUC of BM25's score": told(trained["pool_score"].fillna(0)),
             "AUC of the cosine": told(-trained["cosine"]),
             "AUC of the teacher": told(-trained["teacher_score"]),
+            **quality,
         }
 
     def training(self, **options: Any) -> Training:
@@ -246,7 +265,7 @@ class World:
     def ranker(self, **options: Any) -> CrossEncoder | BiEncoder:
         """An untrained ranker; options are those of its training."""
         if self.settings.ranker == "adapter":
-            source = self.system or find_model(self.settings.model, "bi").source
+            source = self.start or find_model(self.settings.model, "bi").source
             return adapter_over(source, dropout=self.settings.dropout, training=self.training(**options))
         source, length = encoder_of(self.settings, self.out), self.settings.max_length
         if self.settings.ranker == "bi":

@@ -293,7 +293,7 @@ class HiddenResult:
             axes.legend()
             plots.label_axes(
                 axes,
-                x="how much a candidate counts as a negative (1: as in plain training)",
+                x="weight as a negative (plain training: 1)",
                 y="share of candidates",
                 title=f"{correction}: AUC {area:.2f}",
                 n=len(means),
