@@ -50,8 +50,8 @@ PARTS = ("train", "test", "dense")
 
 
 def adapter_over(encoder: str, **options: Any) -> BiEncoder:
-    """See :func:`adapters.adapter`; torch is imported where one is made."""
-    from adapters import adapter
+    """See :func:`fixed_vectors.adapter`; torch is imported where one is made."""
+    from fixed_vectors import adapter
 
     return adapter(encoder, **options)
 
@@ -182,7 +182,7 @@ class World:
         Args:
             words_weight: How much longer the half of the words is.
         """
-        from adapters import remember
+        from fixed_vectors import remember
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.preprocessing import normalize
         from sklearn.random_projection import GaussianRandomProjection

@@ -494,7 +494,7 @@ class World:
         """An untrained ranker; options are those of its training."""
         settings = self.settings
         if settings.ranker == "adapter":
-            from adapters import adapter
+            from fixed_vectors import adapter
 
             training = self.training(**{"learning_rate": settings.adapter_learning_rate, **options})
             return adapter(find_model(settings.model, "bi").source, dropout=settings.dropout, training=training)

@@ -21,9 +21,9 @@ def adapters():
     before = list(sys.path)
     sys.path.insert(0, str(ROOT / "examples"))
     try:
-        import adapters
+        import fixed_vectors
 
-        yield adapters
+        yield fixed_vectors
     finally:
         sys.path[:] = before
 
