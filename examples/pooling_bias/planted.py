@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from protocol import CORRECTIONS, COSTS, SimulatedJudge, probabilities
+from protocol import CORRECTIONS, COSTS, SimulatedJudge, adapter_over, measures_of, taught
 
 from pyterrier_debias import AddJudged, BiEncoder, CrossEncoder, PlantedCollection, Training, plots
 from pyterrier_debias.audit.models import find_model
@@ -40,20 +40,13 @@ from pyterrier_debias.pooling.hidden import HiddenJudgements
 from pyterrier_debias.pooling.hidden_result import HiddenResult, auc, combined
 from pyterrier_debias.pooling.negatives import RankDistribution
 from pyterrier_debias.pooling.scores import AddScores
-from pyterrier_debias.text import keyed_generator, keyed_hash
+from pyterrier_debias.text import keyed_generator
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import Shared, base_parser, encoder_of, minutes, pace, program, read_settings, same_run, write_results
 
 PARTS = ("train", "test", "dense")
-
-
-def adapter_over(encoder: str, **options: Any) -> BiEncoder:
-    """See :func:`fixed_vectors.adapter`; torch is imported where one is made."""
-    from fixed_vectors import adapter
-
-    return adapter(encoder, **options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,9 +133,7 @@ class World:
             per_query=settings.per_query,
             min_label=settings.min_label,
         )
-        self.system = self.start = None
-        if settings.system is not None:
-            self.system, self.start = self._simulated(1.0), self._simulated(settings.words)
+        self.system, self.start = (None, None) if settings.system is None else self._simulated()
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """Candidates of each part; those for training with ``pool_score``, ``pool_rank``, ``cosine`` and ``teacher_score``."""
@@ -173,14 +164,12 @@ class World:
         train = self.judgements.evidence(AddScores(dense, "cosine")(parts["train"]))
         return {**parts, "train": train.assign(teacher_score=self._teacher(train))}
 
-    def _simulated(self, words_weight: float) -> str:
-        """Vectors of words and of knowledge, under a name by which adapters find them.
+    def _simulated(self) -> list[str]:
+        """Vectors of the stronger system, and those that rankers begin with: names by which adapters find them.
 
-        One half of a vector are its words (tf-idf, projected at random). The other half is knowledge: each topic has a direction,
-        which its query points to, and towards which noise is moved by ``system`` for a relevant passage.
-
-        Args:
-            words_weight: How much longer the half of the words is.
+        One half of a vector are its words (tf-idf, projected at random), ``words`` times as long for rankers. The other half is
+        knowledge: each topic has a direction, which its query points to, and towards which noise is moved by ``system`` for a
+        relevant passage.
         """
         from fixed_vectors import remember
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -193,26 +182,25 @@ class World:
         directions = {qid: normalize(keyed_generator(self.seed, "direction", qid).normal(size=(1, 128))) for qid in topics["qid"]}
         noise = [keyed_generator(self.seed, "noise", docno).normal(size=128) / 128**0.5 for docno in documents["docno"]]
         known = pd.DataFrame(noise, index=documents["docno"].to_numpy())
-        full = self.judgements.full[self.judgements.full["label"] >= self.settings.min_label]
-        for qid, docno in zip(full["qid"], full["docno"]):
+        for qid, docno in zip(*self.relevant()):
             known.loc[docno] += self.settings.system * directions[qid][0]
         knowledge = {"query": np.concatenate([directions[qid] for qid in topics["qid"]]), "document": normalize(known)}
-        name = f"simulated-{self.seed}-{self.settings.system}-{words_weight}"
+        names = [f"simulated-{self.seed}-{self.settings.system}-{weight}" for weight in (1.0, self.settings.words)]
         for task, texts in (("query", topics["query"]), ("document", documents["text"])):
-            halves = words_weight * normalize(projection.transform(words.transform(texts))), knowledge[task]
-            remember(name, task, texts, normalize(np.hstack(halves)))
-        return name
+            wording = normalize(projection.transform(words.transform(texts)))
+            for name, weight in zip(names, (1.0, self.settings.words)):
+                remember(name, task, texts, normalize(np.hstack([weight * wording, knowledge[task]])))
+        return names
+
+    def relevant(self) -> tuple[pd.Series, pd.Series]:
+        """Qids and docnos of all relevant documents, hidden ones included."""
+        full = self.judgements.full[self.judgements.full["label"] >= self.settings.min_label]
+        return full["qid"], full["docno"]
 
     def _teacher(self, train: pd.DataFrame) -> np.ndarray:
-        """Probabilities of a plain ranker that was trained on the other half of the queries; see :func:`probabilities`."""
-        half = np.array([keyed_hash(self.seed, "half", qid) % 2 for qid in train["qid"]])
-        scores = np.empty(len(train))
-        for number in (0, 1):
-            teacher = self.ranker(max_steps=max(1, self.settings.optimiser_steps() // 2), seed=self.seed)
-            teacher.fit(train[half != number], self.judgements.pooled)
-            own = train[half == number]
-            scores[half == number] = probabilities(AddScores(teacher)(own)["teacher_score"])
-        return scores
+        """Probabilities of a plain ranker that was trained with half the steps; see :func:`protocol.taught`."""
+        steps = max(1, self.settings.optimiser_steps() // 2)
+        return taught(lambda: self.ranker(max_steps=steps, seed=self.seed), train, self.judgements.pooled, self.seed)
 
     def describe(self) -> dict[str, float]:
         """What the setting is like before anything is trained."""
@@ -278,8 +266,7 @@ class World:
 
     def judge(self) -> SimulatedJudge:
         """Knows which documents are relevant, and errs in a share of them."""
-        relevant = self.judgements.full[self.judgements.full["label"] >= self.settings.min_label]
-        return SimulatedJudge(frozenset(zip(relevant["qid"], relevant["docno"])), self.settings.judge_error, self.seed)
+        return SimulatedJudge(frozenset(zip(*self.relevant())), self.settings.judge_error, self.seed)
 
     def ranks(self) -> RankDistribution:
         """RANCE's distribution, from further topics with full judgements."""
@@ -296,14 +283,14 @@ class World:
 
 def compared(world: World, arms: list[str]) -> HiddenResult:
     """Carry out the arms of one collection, or read back what is there."""
-    frames, rel = world.frames(), "" if world.settings.min_label == 1 else f"(rel={world.settings.min_label})"
+    frames = world.frames()
     return world.judgements.compare(
         {name: CORRECTIONS[name](world) for name in arms},
         frames["train"],
         frames["test"],
         seeds=(world.seed,),
         full="all judgements",
-        measures=("nDCG@10", f"RR{rel}@10", f"AP{rel}"),
+        measures=measures_of(world.settings.min_label),
         checkpoint=world.out / f"arms-{world.seed}",
         draws=world.settings.draws,
     )

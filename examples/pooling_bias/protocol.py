@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 
 from pyterrier_debias import (
     AddJudged,
@@ -199,8 +200,13 @@ class Source:
     @property
     def measures(self) -> tuple[str, ...]:
         """What is measured, in ir_measures' names; the first is what summaries speak of."""
-        rel = "" if self.min_label == 1 else f"(rel={self.min_label})"
-        return "nDCG@10", f"RR{rel}@10", f"AP{rel}"
+        return measures_of(self.min_label)
+
+
+def measures_of(min_label: int) -> tuple[str, ...]:
+    """What is measured where documents are relevant from a grade on."""
+    rel = "" if min_label == 1 else f"(rel={min_label})"
+    return "nDCG@10", f"RR{rel}@10", f"AP{rel}"
 
 
 def open_source(specs: Sequence[str], settings: Settings) -> Source:
@@ -425,12 +431,35 @@ class SimulatedJudge:
         return [float(((q, d) in self.relevant) != w) for q, d, w in zip(frame["qid"], frame["docno"], wrong)]
 
 
-def probabilities(scores: pd.Series) -> np.ndarray:
-    """What a teacher holds for the probability of relevance: a sigmoid of its scores less their mean.
+def adapter_over(encoder: str, **options: Any) -> BiEncoder:
+    """See :func:`fixed_vectors.adapter`; torch is imported where one is made."""
+    from fixed_vectors import adapter
 
-    Rankers that learn from pairs know differences only.
+    return adapter(encoder, **options)
+
+
+def taught(make: Callable[[], Any], train: pd.DataFrame, qrels: pd.DataFrame, seed: int) -> np.ndarray:
+    """What teachers hold for the probability of relevance, each trained on the other half of the queries.
+
+    Rankers that learn from pairs know differences only: a probability is the sigmoid of a score less the mean over its half.
+
+    Args:
+        make: Makes an untrained teacher.
+        train: The candidates.
+        qrels: Judgements to learn from.
+        seed: Of the halves.
+
+    Returns:
+        Shape [candidates].
     """
-    return 1 / (1 + np.exp(scores.mean() - scores.to_numpy()))
+    half = np.array([keyed_hash(seed, "half", qid) % 2 for qid in train["qid"]])
+    found = np.empty(len(train))
+    for number in (0, 1):
+        teacher, own = make(), half == number
+        teacher.fit(train[~own], qrels)
+        scores = AddScores(teacher)(train[own])["teacher_score"].to_numpy()
+        found[own] = expit(scores - scores.mean())
+    return found
 
 
 class World:
@@ -494,10 +523,8 @@ class World:
         """An untrained ranker; options are those of its training."""
         settings = self.settings
         if settings.ranker == "adapter":
-            from fixed_vectors import adapter
-
             training = self.training(**{"learning_rate": settings.adapter_learning_rate, **options})
-            return adapter(find_model(settings.model, "bi").source, dropout=settings.dropout, training=training)
+            return adapter_over(find_model(settings.model, "bi").source, dropout=settings.dropout, training=training)
         return CrossEncoder(
             encoder_of(settings, self.out),
             head=settings.head,
@@ -524,13 +551,8 @@ class World:
         return AddColumns(pd.read_csv(path, dtype={"qid": str, "docno": str}, keep_default_na=False))
 
     def _teacher(self, train: pd.DataFrame) -> np.ndarray:
-        half = np.array([keyed_hash(self.settings.split_seed, "half", qid) % 2 for qid in train["qid"]])
-        scores = np.empty(len(train))
-        for number in (0, 1):
-            teacher = self.ranker(max_steps=max(1, self.settings.optimiser_steps() // 2))
-            teacher.fit(train[half != number], self.judgements.pooled)
-            scores[half == number] = probabilities(AddScores(teacher)(train[half == number])["teacher_score"])
-        return scores
+        steps = max(1, self.settings.optimiser_steps() // 2)
+        return taught(lambda: self.ranker(max_steps=steps), train, self.judgements.pooled, self.settings.split_seed)
 
     def judge(self) -> SimulatedJudge:
         """Knows which documents are relevant, and errs in a share of them."""

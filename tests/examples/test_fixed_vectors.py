@@ -39,9 +39,7 @@ def cosines(model):
     from sentence_transformers import SentenceTransformer
 
     module = SentenceTransformer(str(model), device="cpu")
-    return module.similarity_fn_name, np.asarray(
-        module.encode_query(QUERIES, normalize_embeddings=True) @ module.encode_document(DOCS, normalize_embeddings=True).T
-    )
+    return module.encode_query(QUERIES, normalize_embeddings=True) @ module.encode_document(DOCS, normalize_embeddings=True).T
 
 
 def candidates():
@@ -53,7 +51,7 @@ def test_an_untrained_adapter_is_the_cosine(adapters, model, cosines):
     ranker = adapters.adapter(str(model))
     frame = candidates()
     found = ranker.score(frame["query"].tolist(), frame["text"].tolist()).reshape(2, 3)
-    np.testing.assert_allclose(found, adapters.SCALE * cosines[1], atol=1e-4)
+    np.testing.assert_allclose(found, adapters.SCALE * cosines, atol=1e-4)
 
 
 def test_training_moves_the_layer_and_nothing_else(adapters, model):
