@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.text import digest
 
 
 def stage_name(stage: Any) -> str:
@@ -205,3 +206,23 @@ def variant_docno(docno: str, variant: int | str) -> str:
         ``d7%r1`` for document ``d7`` and variant ``1``.
     """
     return f"{docno}%r{variant}"
+
+
+def frame_digest(frame: pd.DataFrame) -> str:
+    """A digest of a frame's content that does not depend on the order of its rows and columns.
+
+    Args:
+        frame: Any frame.
+
+    Returns:
+        32 hexadecimal digits.
+
+    Example:
+        >>> frame = pd.DataFrame({"qid": ["1", "2"], "label": [0, 1]})
+        >>> frame_digest(frame) == frame_digest(frame.iloc[::-1]) != frame_digest(frame.assign(label=1))
+        True
+    """
+    frame = frame.rename(columns=str)
+    columns = sorted(frame.columns)
+    rows = zip(*(map(str, frame[c].tolist()) for c in columns))
+    return digest([*columns, *sorted(map(digest, rows))])

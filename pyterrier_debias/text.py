@@ -7,7 +7,7 @@ never on the order of rows, the batch or the machine, so that a frame that is sh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
 import numpy as np
@@ -129,3 +129,15 @@ def content_mark(content: frozenset[str] | pd.DataFrame) -> str:
     else:
         number = keyed_hash(0, *sorted(content))
     return f"{len(content)}:{number >> 32:08x}"
+
+
+def digest(parts: Iterable[str]) -> str:
+    """A hash of texts in their order, the same in every process.
+
+    Args:
+        parts: The texts.
+
+    Returns:
+        32 hexadecimal digits.
+    """
+    return blake2b("\x1f".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

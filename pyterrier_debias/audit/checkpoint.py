@@ -8,12 +8,11 @@ for other words than before is another room, whatever its name is, and has a fil
 from __future__ import annotations
 
 import base64
-import hashlib
 import inspect
 import json
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import zip_longest
@@ -32,8 +31,10 @@ from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.files import write_whole
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, RoomResult
+from pyterrier_debias.frames import frame_digest
 from pyterrier_debias.stage import Stage, flatten
 from pyterrier_debias.systems import Context, System
+from pyterrier_debias.text import digest
 
 #: The file that says what was audited.
 ABOUT = "checkpoint.json"
@@ -227,7 +228,7 @@ class Checkpoint:
         write_whole(self._file(room, made, "contributions"), json.dumps(content, ensure_ascii=False))
 
     def _file(self, room: str, made: Any, kind: str = "room") -> Path:
-        key = _hashed([room, json.dumps(made, sort_keys=True)])[:8]
+        key = digest([room, json.dumps(made, sort_keys=True)])[:8]
         return self.folder / f"{kind}-{re.sub(r'[^A-Za-z0-9_-]', '_', room)}-{key}.json"
 
 
@@ -285,8 +286,8 @@ def fingerprint(context: Context, *, dataset: str, split: str | None) -> dict[st
         "depth": context.depth,
         "draws": context.draws,
         "seed": context.seed,
-        "topics": digest(context.topics),
-        "judgements": digest(context.qrels[["qid", "docno", "label"]]),
+        "topics": frame_digest(context.topics),
+        "judgements": frame_digest(context.qrels[["qid", "docno", "label"]]),
         "provided": _provided(context.dataset),
         "systems": [_of_system(system, context) for system in context.systems],
     }
@@ -296,16 +297,16 @@ def _provided(dataset: Any) -> dict[str, Any]:
     """Digests of what the collection gives to rooms. A dataset of ir_datasets is what its name says, and would be downloaded."""
     if isinstance(dataset, IRDSCollection):
         return {}
-    about: dict[str, Any] = {"corpus": digest(dataset.corpus) if isinstance(dataset, Collection) else None}
+    about: dict[str, Any] = {"corpus": frame_digest(dataset.corpus) if isinstance(dataset, Collection) else None}
     for what, (method, *arguments) in _ASKED.items():
         try:
             found = provided(dataset, method, *arguments)
         except Exception:  # datasets differ in what they raise where there is no such variant
             found = None
         if isinstance(found, Mapping):
-            about[what] = {str(name): digest(frame) for name, frame in found.items()} or None
+            about[what] = {str(name): frame_digest(frame) for name, frame in found.items()} or None
         else:
-            about[what] = None if found is None else digest(found)
+            about[what] = None if found is None else frame_digest(found)
     return about
 
 
@@ -314,10 +315,10 @@ def _of_system(system: System, context: Context) -> dict[str, Any]:
     about: dict[str, Any] = {"name": system.name, "stages": stages, "retrieved": None, "texts": None, "scores": None}
     try:
         found = context.candidates(system)
-        about["retrieved"] = digest(found[["qid", "docno", "rank"]])
+        about["retrieved"] = frame_digest(found[["qid", "docno", "rank"]])
         found = found[found["rank"] < context.depth]
         texts = _with_texts(found, context.dataset)
-        about["texts"] = digest(texts[[c for c in texts.columns if pd.api.types.is_string_dtype(texts[c])]])
+        about["texts"] = frame_digest(texts[[c for c in texts.columns if pd.api.types.is_string_dtype(texts[c])]])
         qids = judged_qids(context.topics, context.qrels)[:_QUERIES]
         found = found[found["qid"].isin(qids) & (found["rank"] < _CANDIDATES)].reset_index(drop=True)
         scored = found if system.ranker is None else system.ranker(found)
@@ -351,32 +352,8 @@ def _describe(stage: Any) -> str:
     text = re.sub(r"( at )?0x[0-9a-f]+", "", f"{name} {stage!r}")
     text = re.sub(rf"{re.escape(tempfile.gettempdir())}[\w./-]*", "<temporary>", text)
     if isinstance(stage, Stage):
-        text += f" {_hashed([json.dumps(described(stage), sort_keys=True)])[:8]}"
+        text += f" {digest([json.dumps(described(stage), sort_keys=True)])[:8]}"
     return text
-
-
-def digest(frame: pd.DataFrame) -> str:
-    """A digest of a frame's content that does not depend on the order of its rows and columns.
-
-    Args:
-        frame: Any frame.
-
-    Returns:
-        32 hexadecimal digits.
-
-    Example:
-        >>> frame = pd.DataFrame({"qid": ["1", "2"], "label": [0, 1]})
-        >>> digest(frame) == digest(frame.iloc[::-1]) != digest(frame.assign(label=1))
-        True
-    """
-    frame = frame.rename(columns=str)
-    columns = sorted(frame.columns)
-    rows = zip(*(map(str, frame[c].tolist()) for c in columns))
-    return _hashed([*columns, *sorted(_hashed(row) for row in rows)])
-
-
-def _hashed(parts: Sequence[str]) -> str:
-    return hashlib.blake2b("\x1f".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _difference(there: Any, here: Mapping[str, Any]) -> str | None:

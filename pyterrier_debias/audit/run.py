@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.audit.checkpoint import Checkpoint, digest, fingerprint, made_by
+from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint, made_by
 from pyterrier_debias.audit.comparing import against_baseline
 from pyterrier_debias.audit.joined import ALL, JOINED, unjoined_reason
 from pyterrier_debias.audit.result import FAILED_COLUMNS, SKIPPED_COLUMNS, AuditResult
@@ -27,7 +27,7 @@ from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_o
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, findings_frame
-from pyterrier_debias.frames import check_overlap, check_pairs, check_text, with_string_ids
+from pyterrier_debias.frames import check_overlap, check_pairs, check_text, frame_digest, with_string_ids
 from pyterrier_debias.stage import flatten
 from pyterrier_debias.systems import BrokenSystemError, Context, System
 
@@ -458,7 +458,7 @@ def _dataset_name(dataset: Any, collection: Any) -> str:
 
 def _known_judgements(qrels: pd.DataFrame) -> str:
     labels = pd.to_numeric(qrels["label"], errors="coerce").astype("float64")
-    return digest(qrels[_JUDGEMENT].assign(label=labels))
+    return frame_digest(qrels[_JUDGEMENT].assign(label=labels))
 
 
 def _versions() -> dict[str, str]:

@@ -19,6 +19,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.frames import frame_digest
 from pyterrier_debias.rankers.around import TrainedRanker
 from pyterrier_debias.stage import Stage, flatten
 from pyterrier_debias.training.fingerprints import weights_fingerprint
@@ -221,27 +222,3 @@ def _methods(kind: type) -> Iterator[CodeType]:
                 function = getattr(attribute, "__func__", getattr(attribute, "fget", attribute))
                 if isinstance(function, FunctionType):
                     yield function.__code__
-
-
-def frame_digest(frame: pd.DataFrame) -> str:
-    """A hash of a frame's content, equal in any order of rows and columns.
-
-    Args:
-        frame: Any frame.
-
-    Returns:
-        Hexadecimal digits.
-    """
-    columns = sorted(frame.columns, key=str)
-    keys = [column for column in ("qid", "docno") if column in columns] or columns
-    rows = frame[columns].sort_values(keys, kind="stable")
-    state = blake2b(" ".join(map(str, columns)).encode(), digest_size=16)
-    for line in _lines(rows):
-        state.update(line)
-    return state.hexdigest()
-
-
-def _lines(rows: pd.DataFrame) -> Iterator[bytes]:
-    for values in zip(*(rows[column].tolist() for column in rows.columns)):
-        line = "\x1f".join(map(str, values))
-        yield b"%d\0" % len(line) + line.encode("utf-8", "surrogatepass")

@@ -24,7 +24,7 @@ from pyterrier_debias._version import __version__
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import parse_measures, per_query
 from pyterrier_debias.files import whole_folder, write_whole
-from pyterrier_debias.pooling.described import described, frame_digest
+from pyterrier_debias.pooling.described import described
 from pyterrier_debias.pooling.emphasis import emphasis_of
 from pyterrier_debias.pooling.hidden_result import BETWEEN, HIDDEN, TRUE, HiddenResult
 from pyterrier_debias.pooling.negatives import ExcludeNegatives
@@ -472,8 +472,8 @@ class HiddenJudgements:
 
     def _fingerprint(self, given: Mapping[str, pd.DataFrame], measures: Sequence[Any]) -> str:
         options = f"{__version__} {self.min_label} {[str(measure) for measure in measures]}"
-        content = [frame_digest(frame) for frame in (self.full, self.pooled)]
-        content += [f"{what} {frame_digest(frame)}" for what, frame in sorted(given.items())]
+        content = [frames.frame_digest(frame) for frame in (self.full, self.pooled)]
+        content += [f"{what} {frames.frame_digest(frame)}" for what, frame in sorted(given.items())]
         return " ".join([options, *content])
 
 

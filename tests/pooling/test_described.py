@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from pyterrier_debias import CETReranker, CrossEncoder, InputError, Training
+from pyterrier_debias.frames import frame_digest
 from pyterrier_debias.pooling import described as descriptions
-from pyterrier_debias.pooling.described import described, frame_digest
+from pyterrier_debias.pooling.described import described
 from pyterrier_debias.pooling.hidden import seeded
 from pyterrier_debias.pooling.negatives import ExcludeNegatives, RankWindow
 from pyterrier_debias.pooling.relabel import RelabelReranker
@@ -134,7 +135,7 @@ def test_what_holds_itself_comes_to_an_end():
 
 
 def test_functions_of_this_package_are_known_by_their_names():
-    assert exactly(frame_digest) == described(frame_digest) == "pyterrier_debias.pooling.described.frame_digest"
+    assert exactly(frame_digest) == described(frame_digest) == "pyterrier_debias.frames.frame_digest"
 
 
 # Objects that are not of this package
