@@ -5,7 +5,8 @@
 trains a bi-encoder (the first layers of all-MiniLM-L6-v2 under mean pooling) on the judgements that a pool leaves, plain, by CET,
 and with an oracle that never draws a hidden document as a negative. Each one re-ranks the candidates that the test queries have,
 and each one also retrieves from the whole collection by itself. The untrained bi-encoder stands beside them. Evaluation is on all
-judgements. Collections, pool and candidates are as in corrections.py.
+judgements. Collections, pool and candidates are as in corrections.py. `--ranker adapter` trains linear layers over the vectors of
+the whole encoder in its place.
 
 A run that was stopped goes on with the same command. The small setting is the default, `--estimate` says how long it takes.
 
@@ -38,8 +39,10 @@ NOTES = [
 
 
 def bi_encoder(world: World, **options) -> BiEncoder:
-    """An untrained bi-encoder; options are those of its training."""
+    """An untrained bi-encoder, or a linear layer over one's vectors; options are those of its training."""
     settings = world.settings
+    if settings.ranker == "adapter":
+        return world.ranker(**options)
     rate = {"learning_rate": settings.dense_learning_rate, "schedule": settings.dense_schedule}
     training = world.training(**rate, **options)
     return BiEncoder(encoder_of(settings, world.out), max_length=settings.max_length, training=training)
