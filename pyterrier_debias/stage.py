@@ -143,6 +143,11 @@ class Stage(pt.Transformer):
         """What two stages must share to be equal: by default every option that can change the result."""
         return {name: value for name, value in self.options().items() if name not in self._NOT_IDENTITY}
 
+    def known_by(self) -> dict[str, Any]:
+        """What results of the stage are kept under: its options, and what was fitted, which is part of what it is equal by."""
+        options = self.options()
+        return {**options, **{name: value for name, value in self.identity().items() if name not in options}}
+
     def apply_attributes(self, **attributes: Any) -> Self:
         """The same stage with other options, for ``pt.inspect.transformer_apply_attributes``; what was fitted stays.
 

@@ -32,6 +32,7 @@ from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.files import write_whole
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, RoomResult
 from pyterrier_debias.frames import frame_digest
+from pyterrier_debias.known_by import known_by
 from pyterrier_debias.stage import Stage, flatten
 from pyterrier_debias.systems import Context, System
 from pyterrier_debias.text import digest
@@ -249,18 +250,16 @@ def made_by(run: Callable[..., Any]) -> Any:
         >>> made_by(partial(sorted, key=len, reverse=True))
         {'function': 'builtins.sorted', 'given': [[], {'key': 'builtins.len', 'reverse': True}]}
     """
-    from pyterrier_debias.pooling.described import described
-
     given: list[Any] = []
     while isinstance(run, partial):
-        given += [described(list(run.args)), described(run.keywords)]
+        given += [known_by(list(run.args)), known_by(run.keywords)]
         run = run.func
     if not hasattr(run, "__qualname__"):  # an object
-        return {"function": f"{type(run).__module__}.{type(run).__qualname__}", "given": [*given, described(run)]}
+        return {"function": f"{type(run).__module__}.{type(run).__qualname__}", "given": [*given, known_by(run)]}
     if getattr(run, "__self__", None) is not None and not isinstance(run.__self__, ModuleType):
-        given.append(described(run.__self__))
-    given += [described(value) for value in inspect.getclosurevars(run).nonlocals.values()] if inspect.isfunction(run) else []
-    return {"function": described(run), "given": given}
+        given.append(known_by(run.__self__))
+    given += [known_by(value) for value in inspect.getclosurevars(run).nonlocals.values()] if inspect.isfunction(run) else []
+    return {"function": known_by(run), "given": given}
 
 
 def fingerprint(context: Context, *, dataset: str, split: str | None) -> dict[str, Any]:
@@ -344,15 +343,13 @@ def _describe(stage: Any) -> str:
 
     Stages of this package are told apart by their options and weights too, by a digest at the end.
     """
-    from pyterrier_debias.pooling.described import described
-
     name = f"{type(stage).__module__}.{type(stage).__qualname__}"
     if type(stage).__repr__ is object.__repr__:
         return name
     text = re.sub(r"( at )?0x[0-9a-f]+", "", f"{name} {stage!r}")
     text = re.sub(rf"{re.escape(tempfile.gettempdir())}[\w./-]*", "<temporary>", text)
     if isinstance(stage, Stage):
-        text += f" {digest([json.dumps(described(stage), sort_keys=True)])[:8]}"
+        text += f" {digest([json.dumps(known_by(stage), sort_keys=True)])[:8]}"
     return text
 
 

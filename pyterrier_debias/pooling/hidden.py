@@ -24,7 +24,7 @@ from pyterrier_debias._version import __version__
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import parse_measures, per_query
 from pyterrier_debias.files import whole_folder, write_whole
-from pyterrier_debias.pooling.described import described
+from pyterrier_debias.known_by import known_by
 from pyterrier_debias.pooling.emphasis import emphasis_of
 from pyterrier_debias.pooling.hidden_result import BETWEEN, HIDDEN, TRUE, HiddenResult
 from pyterrier_debias.pooling.negatives import ExcludeNegatives
@@ -282,7 +282,7 @@ class HiddenJudgements:
         notes = self._notes(given["train"], kinds)
         data = self._fingerprint(given, parsed)
         # Before anything is trained: not all corrections can be told apart.
-        known = {arm.name: None if checkpoint is None else described(arm.estimator, exact=True) for arm in arms}
+        known = {arm.name: None if checkpoint is None else known_by(arm.estimator, exact=True) for arm in arms}
         results, todo = [], [(seed, arm) for seed in seeds for arm in arms]
         for seed, arm in pt.tqdm(todo, desc=name, unit="training", disable=not verbose):
             make = partial(self._carry_out, arm, seed, given, parsed, kinds)

@@ -191,6 +191,10 @@ class TrainedRanker(Stage, pt.Estimator):
                 return training
         return Training()
 
+    def known_by(self) -> dict[str, Any]:
+        """As for every stage, with the ranker and the training that are meant, whoever named them."""
+        return {**super().known_by(), "ranker": self.base(), "training": self.training_options()}
+
     def text_columns(self) -> list[str]:
         """The columns that hold the document: those of the ranker."""
         return (self.base() if self._trained is None else self._trained).text_columns()

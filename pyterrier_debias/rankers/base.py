@@ -25,9 +25,9 @@ import pyterrier as pt
 
 from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.fingerprints import marks, structure_of, weights_fingerprint
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
 from pyterrier_debias.stage import Stage
-from pyterrier_debias.training.fingerprints import marks, structure_of, weights_fingerprint
 from pyterrier_debias.training.fitting import Fittable
 from pyterrier_debias.training.options import plain
 from pyterrier_debias.training.report import read_about
@@ -470,7 +470,7 @@ class Ranker(Fittable, Stage):
         """The torch module, loaded on first use, on its device.
 
         Train it in place: the ranker notices, whichever way weights are written (see
-        :func:`~pyterrier_debias.training.fingerprints.marks` for the one exception, and call :meth:`mark_trained` there).
+        :func:`~pyterrier_debias.fingerprints.marks` for the one exception, and call :meth:`mark_trained` there).
         """
         return self._load().module
 

@@ -18,8 +18,8 @@ import pyterrier as pt
 from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.fingerprints import marks
 from pyterrier_debias.stage import brief
-from pyterrier_debias.training.fingerprints import marks
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.losses import get_loss
 from pyterrier_debias.training.options import Training, plain

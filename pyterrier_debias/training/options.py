@@ -174,6 +174,10 @@ class Training:
         """All options as what JSON can hold; objects and functions by their names."""
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
+    def known_by(self) -> dict[str, Any]:
+        """What trained weights depend on, but for the seed."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*NOT_RECORDED, "seed")}
+
     def record(self) -> dict[str, Any]:
         """The options that a resumed run must share with the run that wrote the checkpoint."""
         return {name: value for name, value in self.describe().items() if name not in NOT_RECORDED}

@@ -28,8 +28,8 @@ from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.files import write_whole
+from pyterrier_debias.fingerprints import trainable_fingerprint
 from pyterrier_debias.training.examples import Example, Examples, run_length
-from pyterrier_debias.training.fingerprints import trainable_fingerprint
 from pyterrier_debias.training.groups import Groups
 from pyterrier_debias.training.method import Method
 from pyterrier_debias.training.options import Training

@@ -1,4 +1,4 @@
-"""What tells the weights of one network from those of another. Floor 1. No torch before a network is there."""
+"""What tells the weights of one network from those of another. Floor 0. No torch before a network is there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What JSON can hold of stages and their options: what a finished training is known by. Floor 3."""
+"""What a finished training, or a room's finding, is known by: stages and their options as what JSON can hold. Floor 0."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.fingerprints import weights_fingerprint
 from pyterrier_debias.frames import frame_digest
-from pyterrier_debias.rankers.around import TrainedRanker
 from pyterrier_debias.stage import Stage, flatten
-from pyterrier_debias.training.fingerprints import weights_fingerprint
-from pyterrier_debias.training.options import Training
 
 #: What changes no result.
 _UNSEEN = {"verbose", "device", "batch_tokens"}
@@ -34,8 +32,10 @@ _STATELESS = (type(threading.Lock()), type(threading.RLock()), logging.Logger)
 _ADDRESS = re.compile(r"( at )?0x[0-9a-fA-F]+")
 
 
-def described(value: Any, *, exact: bool = False) -> Any:
+def known_by(value: Any, *, exact: bool = False) -> Any:
     """What JSON can hold of a stage, its options and theirs, equal for equal ones.
+
+    Stages and options of training say by a method of this name what counts.
 
     Args:
         value: A stage, an option, or anything else.
@@ -51,9 +51,9 @@ def described(value: Any, *, exact: bool = False) -> Any:
         InputError: With ``exact`` for an object of which nothing is known but its address in memory.
 
     Example:
-        >>> described({"labels": (1, 2), "of": len})
+        >>> known_by({"labels": (1, 2), "of": len})
         {'labels': [1, 2], 'of': 'builtins.len'}
-        >>> one, other = (described(pt.apply.doc_score(f), exact=True) for f in (lambda row: 1.0, lambda row: 2.0))
+        >>> one, other = (known_by(pt.apply.doc_score(f), exact=True) for f in (lambda row: 1.0, lambda row: 2.0))
         >>> one == other
         False
     """
@@ -97,9 +97,8 @@ class _Description:
             return [self(one) for one in value]
         if isinstance(value, (set, frozenset)):
             return _hash(repr(sorted(value, key=repr)).encode())
-        if isinstance(value, Training):
-            options = {f.name: self(getattr(value, f.name)) for f in fields(value)}
-            return {name: option for name, option in options.items() if name in value.record() and name != "seed"}
+        if callable(getattr(value, "known_by", None)) and not isinstance(value, type):
+            return self(value.known_by())
         if is_dataclass(value) and not isinstance(value, type):
             return {"object": type(value).__name__, **{f.name: self(getattr(value, f.name)) for f in fields(value) if f.init}}
         if self.exact:
@@ -109,12 +108,7 @@ class _Description:
         return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
     def _stage(self, stage: Stage) -> dict[str, Any]:
-        options = stage.options()
-        # What was fitted is no option, but part of what a stage is equal by.
-        fitted = {name: one for name, one in stage.identity().items() if name not in options}
-        if isinstance(stage, TrainedRanker):
-            options |= {"ranker": stage.base(), "training": stage.training_options()}
-        known = {name: self(option) for name, option in {**options, **fitted}.items() if name not in _UNSEEN}
+        known = {name: self(one) for name, one in stage.known_by().items() if name not in _UNSEEN}
         weights = {"weights": stage.fingerprint()} if hasattr(stage, "fingerprint") else {}
         return {"stage": type(stage).__name__, **known, **weights}
 

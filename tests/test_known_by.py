@@ -13,29 +13,29 @@ import torch
 
 from pyterrier_debias import CETReranker, CrossEncoder, InputError, Training
 from pyterrier_debias.frames import frame_digest
-from pyterrier_debias.pooling import described as descriptions
-from pyterrier_debias.pooling.described import described
+from pyterrier_debias.known_by import known_by
 from pyterrier_debias.pooling.hidden import seeded
 from pyterrier_debias.pooling.negatives import ExcludeNegatives, RankWindow
 from pyterrier_debias.pooling.relabel import RelabelReranker
 from pyterrier_debias.pooling.scores import AddScores
 from tests.pooling.cet_worlds import pooled, qrels
+from tests.rankers.conftest import tiny  # noqa: F401
 from tests.training.worlds import candidates, training
 
-exactly = partial(described, exact=True)
+exactly = partial(known_by, exact=True)
 
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_what_a_training_is_known_by(exact):
-    described = partial(descriptions.described, exact=exact)
+    known_as = partial(known_by, exact=exact)
     ranker = CrossEncoder("a/model", training=Training(negatives=RankWindow("pool_rank", last=9)))
-    known = described(ranker)
-    assert known == described(copy.deepcopy(ranker)) == described(seeded(ranker, 0))
+    known = known_as(ranker)
+    assert known == known_as(copy.deepcopy(ranker)) == known_as(seeded(ranker, 0))
     assert known["training"]["negatives"] == {"object": "RankWindow", "column": "pool_rank", "first": 0, "last": 9}
     # A correction trains with its ranker's options, whoever says so.
-    assert described(CETReranker(ranker)) == described(CETReranker(ranker, training=ranker.training))
-    assert described(CETReranker(ranker)) != described(CETReranker(ranker, training=Training()))
-    assert described(CETReranker("a/model")) == described(CETReranker(CrossEncoder("a/model")))
+    assert known_as(CETReranker(ranker)) == known_as(CETReranker(ranker, training=ranker.training))
+    assert known_as(CETReranker(ranker)) != known_as(CETReranker(ranker, training=Training()))
+    assert known_as(CETReranker("a/model")) == known_as(CETReranker(CrossEncoder("a/model")))
     for other in (
         CrossEncoder("a/model", training=Training(negatives=RankWindow("pool_rank", last=8))),
         CrossEncoder("a/model", max_length=20, training=ranker.training),
@@ -43,11 +43,11 @@ def test_what_a_training_is_known_by(exact):
         RelabelReranker(ranker, len),
         AddScores(ranker) >> ranker,
     ):
-        assert described(other) != known
+        assert known_as(other) != known
     # Neither the seed, which is the comparison's, nor what changes no result.
-    assert described(CrossEncoder("a/model", device="cpu", training=replace(ranker.training, seed=7, workers=2))) == known
+    assert known_as(CrossEncoder("a/model", device="cpu", training=replace(ranker.training, seed=7, workers=2))) == known
     pairs = [pd.DataFrame({"qid": ["q"], "docno": [d]}) for d in "ab"]
-    samplers = [described(Training(negatives=ExcludeNegatives(frame))) for frame in pairs]
+    samplers = [known_as(Training(negatives=ExcludeNegatives(frame))) for frame in pairs]
     assert samplers[0] != samplers[1]
     frame = candidates()
     assert frame_digest(frame) == frame_digest(frame.sample(frac=1, random_state=0)[frame.columns[::-1]])
@@ -135,7 +135,7 @@ def test_what_holds_itself_comes_to_an_end():
 
 
 def test_functions_of_this_package_are_known_by_their_names():
-    assert exactly(frame_digest) == described(frame_digest) == "pyterrier_debias.frames.frame_digest"
+    assert exactly(frame_digest) == known_by(frame_digest) == "pyterrier_debias.frames.frame_digest"
 
 
 # Objects that are not of this package
@@ -170,7 +170,7 @@ def test_foreign_stages_are_known_by_what_they_hold_and_do():
     one, other = (exactly(pt.Transformer.from_df(frame)) for frame in frames)
     assert one != other
     # What it prints is all that is asked of others.
-    assert described(Teacher(1)) == described(Teacher(2))
+    assert known_by(Teacher(1)) == known_by(Teacher(2))
 
 
 def test_networks_are_known_by_their_weights():
@@ -217,19 +217,19 @@ def test_objects_that_say_what_they_are(kind):
 def test_an_address_is_not_enough(model):
     with pytest.raises(InputError, match=r"nothing is known but its address.*fingerprint\(\)"):
         exactly(Teacher(1, model))
-    described(Teacher(1, model))
+    known_by(Teacher(1, model))
 
 
-def test_a_fitted_correction_is_known_by_its_weights(tiny):
+def test_a_fitted_correction_is_known_by_its_weights(tiny):  # noqa: F811
     rankers = [
         CETReranker(CrossEncoder(tiny()), selection="lexical", training=training(max_steps=steps)) for steps in (1, 2)
     ]
-    known = [described(replace_training(ranker)) for ranker in rankers]
+    known = [known_by(replace_training(ranker)) for ranker in rankers]
     assert known[0] == known[1]
     for ranker in rankers:
         ranker.fit(pooled(), qrels())
-    known = [described(replace_training(ranker)) for ranker in rankers]
-    assert known[0] != known[1] and known[0] == described(copy.deepcopy(replace_training(rankers[0])))
+    known = [known_by(replace_training(ranker)) for ranker in rankers]
+    assert known[0] != known[1] and known[0] == known_by(copy.deepcopy(replace_training(rankers[0])))
 
 
 def replace_training(stage):
