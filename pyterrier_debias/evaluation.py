@@ -34,6 +34,24 @@ def parse_measures(measures: Sequence[Any]) -> list[Any]:
     return parsed
 
 
+def from_grade(measure: str, grade: int) -> str:
+    """The name of a measure for which documents are relevant from a grade on.
+
+    Args:
+        measure: Its name, such as ``'RR@10'``.
+        grade: The lowest label of a relevant document.
+
+    Returns:
+        The same for 1, which ir_measures takes where nothing is said; else with ``rel``.
+
+    Example:
+        >>> from_grade("RR@10", 1), from_grade("RR@10", 2), from_grade("AP", 2)
+        ('RR@10', 'RR(rel=2)@10', 'AP(rel=2)')
+    """
+    name, at, cutoff = measure.partition("@")
+    return measure if grade == 1 else f"{name}(rel={grade}){at}{cutoff}"
+
+
 def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any], qids: Sequence[str]) -> pd.DataFrame:
     """Measures of each query.
 

@@ -41,7 +41,7 @@ from pyterrier_debias import (
 from pyterrier_debias.audit.first_stage import first_stage
 from pyterrier_debias.audit.models import find_model
 from pyterrier_debias.collections.base import provided
-from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.evaluation import from_grade, per_query
 from pyterrier_debias.files import write_whole
 from pyterrier_debias.pooling.hidden_result import HiddenResult
 from pyterrier_debias.stage import Stage
@@ -205,8 +205,7 @@ class Source:
 
 def measures_of(min_label: int) -> tuple[str, ...]:
     """What is measured where documents are relevant from a grade on."""
-    rel = "" if min_label == 1 else f"(rel={min_label})"
-    return "nDCG@10", f"RR{rel}@10", f"AP{rel}"
+    return "nDCG@10", from_grade("RR@10", min_label), from_grade("AP", min_label)
 
 
 def open_source(specs: Sequence[str], settings: Settings) -> Source:
@@ -743,9 +742,8 @@ def compared(rows: pd.DataFrame, measures: Sequence[str], by: str, before: str, 
 
 def recall(lists: Lists, worlds: Sequence[World], name: str) -> dict[str, float]:
     """What a retriever finds for the test queries: nDCG@10, and recall at depths that its list has."""
-    rel = f"rel={lists.source.min_label}"
     depths = [k for k in (10, 20, 100, 1000) if k <= lists.settings.list_depth]
-    measures = {"nDCG@10": "nDCG@10"} | {f"R({rel})@{k}": f"Recall@{k}" for k in depths}
+    measures = {"nDCG@10": "nDCG@10"} | {from_grade(f"R@{k}", lists.source.min_label): f"Recall@{k}" for k in depths}
     qids = [qid for world in worlds for qid in world.fold.test["qid"]]
     found = per_query(lists(name), lists.source.qrels, list(measures), qids)
     return dict(zip(measures.values(), found.mean().tolist()))

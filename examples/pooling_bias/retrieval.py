@@ -22,7 +22,7 @@ from protocol import COSTS, World, compared, opened, parser
 from workshop import Arm, Workshop, encoder_of, minutes, pace, program, write_results
 
 from pyterrier_debias import BiEncoder, CETReranker, ExcludeNegatives
-from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.evaluation import from_grade, per_query
 from pyterrier_debias.pooling.hidden import seeded
 
 ARMS = ("plain", "oracle", "CET", "CET, paper")
@@ -67,8 +67,8 @@ def with_true_negatives(train: pd.DataFrame, world: World) -> pd.DataFrame:
 
 def measure(ranker: BiEncoder, world: World) -> pd.DataFrame:
     """Measures of each test query, under both uses."""
-    rel = f"rel={world.source.min_label}"
-    measures = {world.source.measures[0]: "nDCG@10", f"R({rel})@10": "Recall@10", f"R({rel})@100": "Recall@100"}
+    recall = {from_grade(f"R@{k}", world.source.min_label): f"Recall@{k}" for k in (10, 100)}
+    measures = {world.source.measures[0]: "nDCG@10", **recall}
     topics = world.fold.test
     runs = {
         "reranked": ranker(world.candidates("test")),

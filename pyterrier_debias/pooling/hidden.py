@@ -22,7 +22,7 @@ import pyterrier as pt
 from pyterrier_debias import frames
 from pyterrier_debias._version import __version__
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.evaluation import parse_measures, per_query
+from pyterrier_debias.evaluation import from_grade, parse_measures, per_query
 from pyterrier_debias.files import whole_folder, write_whole
 from pyterrier_debias.known_by import known_by
 from pyterrier_debias.pooling.emphasis import emphasis_of
@@ -343,9 +343,8 @@ class HiddenJudgements:
 
     def _measures(self, measures: Sequence[Any] | None) -> list[Any]:
         """What is measured; a warning tells of measures that take other grades for relevant than are hidden."""
-        least = "" if self.min_label == 1 else f"(rel={self.min_label})"
         if measures is None:
-            return parse_measures(["nDCG@10", f"RR{least}@10", f"R{least}@10"])
+            return parse_measures(["nDCG@10", *(from_grade(one, self.min_label) for one in ("RR@10", "R@10"))])
         parsed = parse_measures(measures)
         # Some have no lowest grade, or one that means nothing unless it is given.
         counted = {str(one): one["rel"] for one in parsed if "rel" in getattr(one, "SUPPORTED_PARAMS", ())}

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.collections.base import provided
-from pyterrier_debias.evaluation import parse_measures, per_query
+from pyterrier_debias.evaluation import from_grade, parse_measures, per_query
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
 from pyterrier_debias.frames import with_string_ids
 from pyterrier_debias.statistics import Interval, binomial_interval, t_interval
@@ -111,7 +111,7 @@ def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
     reason = needs(None, context.dataset)
     if reason is not None:
         return [], {"quality by the rank at which labellers first met the answer": reason}
-    name = measure_name(answer_grade(context.dataset, context.qrels))
+    name = from_grade("RR@10", answer_grade(context.dataset, context.qrels))
     return parse_measures([name]), {
         f"rank correlation of {name} and first relevant rank": "SurvivorshipCurve(...)",
         f"{name} over queries answered early": "SurvivorshipSubset(...) on the topics of a second experiment",
@@ -139,16 +139,6 @@ def answer_grade(dataset: Any, qrels: pd.DataFrame) -> int:
     pairs = with_string_ids(answers)[["qid", "docno"]].drop_duplicates()
     labels = pairs.merge(qrels[["qid", "docno", "label"]], on=["qid", "docno"])["label"]
     return int(labels[labels > 0].min()) if (labels > 0).any() else 1
-
-
-def measure_name(grade: int, measure: str = "RR") -> str:
-    """A measure down to rank 10, with the grade where it is not 1.
-
-    Example:
-        >>> measure_name(1), measure_name(2, "DCG")
-        ('RR@10', 'DCG(rel=2)@10')
-    """
-    return f"{measure}@10" if grade == 1 else f"{measure}(rel={grade})@10"
 
 
 def rank_bins(ranks: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -230,7 +220,7 @@ class _Examined:
     def of(cls, context: Context) -> _Examined:
         grade = answer_grade(context.dataset, context.qrels)
         topics, notes = shown_queries(context, grade)
-        name = measure_name(grade)
+        name = from_grade("RR@10", grade)
         asked = topics.loc[topics["asked"], "qid"].tolist()
         values, gains, frames = {}, {}, []
         for system in context.systems:
@@ -321,7 +311,7 @@ class _Examined:
 
     def _trend(self, name: str) -> Iterator[tuple[Finding, np.ndarray | None, np.ndarray | None]]:
         values, answered, seed = self.gains[name], self.answered, self.context.seed
-        gain = measure_name(self.grade, "DCG")
+        gain = from_grade("DCG@10", self.grade)
         measure = f"rho of {gain}"
         found = trend(values, self.ranks, draws=_DRAWS, seed=seed)
         how = "Spearman's rank correlation over answered queries; Bonett and Wright's interval; p by permutation"
