@@ -82,7 +82,7 @@ def train(
         # A resumed run forgets the weights that it is given: they must be those that the run began with.
         record["starting weights"] = trainable_fingerprint(method)
     with ExitStack() as stack:
-        stack.enter_context(_as_found(ranker.torch_device))
+        stack.enter_context(as_found(ranker.torch_device))
         if training.checkpoints is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyterrier_debias-")))
         else:
@@ -157,7 +157,7 @@ def _check(ranker: Any, method: Method, training: Training) -> None:
 
 
 @contextmanager
-def _as_found(device: torch.device) -> Iterator[None]:
+def as_found(device: torch.device) -> Iterator[None]:
     """Give back what transformers' Trainer changes for the whole process: random states and its log level."""
     from transformers.utils import logging as hf_logging
 

@@ -57,6 +57,29 @@ def test_swapped_documents_in_miniature(tmp_path, run):
     assert code == 2 and "cannot be read" in printed.err
 
 
+# Gender of queries
+
+
+def test_labellers_of_queries_in_miniature(tmp_path, run):
+    kinds = {"f": "who is the mother of {}", "m": "who is the father of {}", "n": "how old is {}", "o": "his sister in {}"}
+    rows = [f"{label}{i},{text.format(i)},{label}" for i in range(4) for label, text in kinds.items()]
+    # A name says what the list of words cannot.
+    rows[0] = "f0,who is ada lovelace,f"
+    (tmp_path / "queries.csv").write_text("\n".join(rows) + "\n")
+    model = tiny_models.build_sentence_transformer(tmp_path / "model")
+    options = ["--queries", tmp_path / "queries.csv", "--model", model, "--epochs", 1, "--folds", 2, "--out", tmp_path / "out"]
+    code, printed = run("query_gender.py", *options)
+    assert code == 0, printed.err
+    four, three = (pd.read_csv(tmp_path / "out" / f"{name}.csv").set_index(["labeller", "label"]) for name in ("four", "three"))
+    assert four["n"].unstack().loc["fine-tuned"].to_dict() == {"all": 16, "female": 4, "male": 4, "neutral": 4, "other": 4}
+    assert three["n"].unstack().loc["words"].to_dict() == {"all": 12, "female": 4, "male": 4, "neutral": 4}
+    # All are right but one, which is called neutral.
+    words = four.loc["words"]
+    assert words.loc["all", "accuracy"] == 15 / 16 and words.loc["female", "accuracy"] == 3 / 4
+    assert words["precision"].to_dict() == {"all": 15 / 16, "female": 1, "male": 1, "neutral": 4 / 5, "other": 1}
+    assert set(four.index.get_level_values(0)) == {"words", "linear head", "fine-tuned"}
+
+
 # Tables
 
 

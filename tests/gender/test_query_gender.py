@@ -1,8 +1,11 @@
 """Labels of queries: rules, a fitted head against scikit-learn's own, functions, folders, and the annotated queries."""
 
+import copy
+
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.gender.query_gender import LABELS, GenderClassifier, QueryGender, by_words, read_gender_queries
@@ -140,3 +143,74 @@ def test_the_annotated_queries(shared_data, tmp_path):
     (tmp_path / "bad.csv").write_text("1,a query,f\n2,no label\n")
     with pytest.raises(InputError, match="line 2"):
         read_gender_queries(tmp_path / "bad.csv")
+
+
+# Fine-tuning
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    from pyterrier_debias import BiEncoder
+    from tests.tiny_models import build_sentence_transformer
+
+    return BiEncoder(str(build_sentence_transformer(tmp_path_factory.mktemp("encoder") / "model")))
+
+
+def about_people():
+    texts = [f"{who} {what}" for what in ("river", "sea", "bridge", "paris", "music") for who in ("king", "queen", "water")]
+    return texts, ["male", "female", "neutral"] * 5
+
+
+def test_one_step_of_fine_tuning_is_adams(encoder):
+    # The first step of Adam moves each weight by the rate, against the sign of its gradient. Where logistic regression has its
+    # least, the gradient of the cross-entropy is that of the penalty with the other sign: -W / (C n). So weights grow.
+    texts, labels = about_people()
+    frozen = GenderClassifier(encoder, strength=0.5).fit(texts, labels)
+    encoder = copy.deepcopy(encoder)
+    for part in encoder.module.modules():
+        if hasattr(part, "p"):
+            part.p = 0.0  # dropout would change the gradient
+    tuned = GenderClassifier(encoder, strength=0.5, epochs=1, batch_size=15, learning_rate=1e-4).fit(texts, labels)
+    large = np.abs(frozen._weights) > 1e-2
+    assert large.sum() > 20
+    np.testing.assert_allclose((tuned._weights - frozen._weights)[large], 1e-4 * np.sign(frozen._weights)[large], rtol=0.05)
+
+
+def test_fine_tuning_trains_a_copy_and_can_be_repeated(encoder, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    texts, labels = about_people()
+    before = encoder.encode_queries(texts)
+    chance = torch.get_rng_state()
+    options = {"epochs": 4, "batch_size": 4, "learning_rate": 5e-3, "strength": 0.1}
+    tuned = GenderClassifier(encoder, **options).fit(texts, labels)
+    np.testing.assert_array_equal(encoder.encode_queries(texts), before)
+    assert torch.equal(torch.get_rng_state(), chance)
+    found = tuned.probabilities(texts)
+    frozen = GenderClassifier(encoder, strength=0.1).fit(texts, labels)
+
+    def loss(probabilities):
+        return -np.log(probabilities[np.arange(15), [LABELS.index(label) for label in labels]]).mean()
+
+    assert loss(found) < 0.8 * loss(frozen.probabilities(texts))
+    # Neither the order of queries nor what was fitted before counts; the seed does.
+    order = np.random.default_rng(0).permutation(15)
+    again = GenderClassifier(encoder, **options).fit(texts[:9], labels[:9])
+    again.fit([texts[i] for i in order], [labels[i] for i in order])
+    np.testing.assert_allclose(again.probabilities(texts), found, atol=1e-5)
+    assert np.abs(GenderClassifier(encoder, **options, seed=1).fit(texts, labels).probabilities(texts) - found).max() > 1e-4
+    # What was trained is kept, in folders that others open.
+    tuned.save(tmp_path / "head")
+    loaded = GenderClassifier.load(tmp_path / "head")
+    assert loaded.epochs == 4 and loaded == tuned
+    np.testing.assert_allclose(loaded.probabilities(texts), found, atol=1e-6)
+    vectors = SentenceTransformer(str(tmp_path / "head" / "encoder"), device="cpu").encode(texts)
+    logits = vectors @ tuned._weights.T + tuned._bias
+    np.testing.assert_allclose(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), found, atol=1e-5)
+    table = GenderClassifier(encoder, **options).cross_validate(texts, labels, folds=3)
+    assert table["n"].tolist() == [15, 5, 5, 5]
+
+
+def test_what_cannot_be_fine_tuned():
+    with pytest.raises(InputError, match="Letters cannot be fine-tuned"):
+        GenderClassifier(Letters(), epochs=1).fit(*annotated())
