@@ -13,8 +13,8 @@ import numpy as np
 
 from pyterrier_debias.errors import InputError
 
-#: Numbers that resampling holds in memory at once.
-_CELLS = 4_000_000
+#: Numbers that resampling holds in memory at once: 32 MB in double precision.
+CELLS = 4_000_000
 
 #: Units from which on the jackknife of a mean is computed in closed form, not by leaving out each unit in turn.
 _JACKKNIFE = 20_000
@@ -165,7 +165,7 @@ def randomisation_test(
     generator = np.random.default_rng(seed)
     count = 0
     # Numpy draws small numbers four at a time and leaves the rest of four behind.
-    block = min(block, max(4, _CELLS // n // 4 * 4))
+    block = min(block, max(4, CELLS // n // 4 * 4))
     for start in range(0, draws, block):
         signs = generator.integers(0, 2, size=(min(block, draws - start), n), dtype=np.int8)
         count += int((np.abs(d.sum() - 2 * (signs @ d)) >= observed - tolerance).sum())
@@ -212,7 +212,7 @@ def exchange_test(values: np.ndarray, *, draws: int = 10_000, seed: int = 0, blo
         return TestResult(float(d[:, 0].mean()), float(extreme.mean()), n, "exchange randomisation (exact)")
     generator = np.random.default_rng(seed)
     count = 0
-    block = min(block, max(1, _CELLS // n))
+    block = min(block, max(1, CELLS // n))
     for start in range(0, draws, block):
         choices = generator.integers(0, m, size=(min(block, draws - start), n))
         count += int((np.abs(d[units, choices].sum(axis=1)) >= observed - tolerance).sum())
@@ -270,7 +270,7 @@ def bootstrap_interval(
         confidence_level=level,
         method="BCa" if method == "bca" and not closed else "percentile",
         n_resamples=draws,
-        batch=max(1, _CELLS // n),
+        batch=max(1, CELLS // n),
         rng=np.random.default_rng(seed),
     )
     low, high = _bca_of_mean(columns[0], result.bootstrap_distribution, level) if closed else result.confidence_interval

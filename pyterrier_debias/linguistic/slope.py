@@ -17,12 +17,10 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.statistics import Interval
+from pyterrier_debias.statistics import CELLS, Interval
 
 #: What is smaller than this share of what it was before the controls were taken out is taken for 0.
 _NOTHING = 1e-10
-#: Values of permuted queries that are held in memory at once, at most: 32 MB in double precision.
-CELLS = 4_000_000
 
 
 def at_once(block: int, n: int) -> int:
@@ -105,7 +103,7 @@ def partial_slope(
         level: Coverage of intervals.
         draws: How many permutations.
         seed: Seed of the permutations.
-        block: Permutations held in memory at once, at most; fewer of many queries (:data:`CELLS`).
+        block: Permutations held in memory at once, at most; fewer of many queries (:data:`~pyterrier_debias.statistics.CELLS`).
 
     Returns:
         The slope. All figures are NaN where complexity does not vary once the controls are given, or where fewer than two queries
@@ -207,7 +205,7 @@ def within_slope(
         level: Coverage of the interval.
         draws: How many permutations.
         seed: Their seed.
-        block: Permutations held in memory at once, at most; fewer of many queries (:data:`CELLS`).
+        block: Permutations held in memory at once, at most; fewer of many queries (:data:`~pyterrier_debias.statistics.CELLS`).
 
     Returns:
         The slope; ``sd`` is the standard deviation of the first wording's complexity, ``share`` that of the variance within

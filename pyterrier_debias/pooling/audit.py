@@ -21,7 +21,7 @@ from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, 
 from pyterrier_debias.frames import ranked, with_string_ids
 from pyterrier_debias.pooling.contributions import unjudged_parts
 from pyterrier_debias.pooling.unjudged import ExpectedNDCG, infer_judgements, kendall_tau, strictly_ranked
-from pyterrier_debias.statistics import Interval, TestResult, bootstrap_interval, randomisation_test
+from pyterrier_debias.statistics import CELLS, Interval, TestResult, bootstrap_interval, randomisation_test
 from pyterrier_debias.systems import Context, System
 
 _BIAS = "pooling"
@@ -436,7 +436,7 @@ def _resampled_means(tables: Sequence[np.ndarray], seed: int) -> list[np.ndarray
     """
     queries, generator = len(tables[0]), np.random.default_rng(seed)
     means = [np.empty((_RESAMPLES, table.shape[1])) for table in tables]
-    rows = max(1, 4_000_000 // max(1, tables[0].size))
+    rows = max(1, CELLS // max(1, tables[0].size))
     for start in range(0, _RESAMPLES, rows):
         drawn = generator.integers(0, queries, (min(rows, _RESAMPLES - start), queries))
         for mean, table in zip(means, tables):

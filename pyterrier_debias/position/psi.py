@@ -16,7 +16,7 @@ import numpy as np
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.position.rotating import rotate, word_spans, words_of_span
-from pyterrier_debias.statistics import p_from_null
+from pyterrier_debias.statistics import CELLS, p_from_null
 from pyterrier_debias.text import Tokeniser
 
 #: Where an answer can be put.
@@ -154,7 +154,7 @@ def _bootstrap_means(values: np.ndarray, resamples: int, generator: np.random.Ge
     """Means of bootstrap samples of rows, shape [resamples] or [resamples, k]; few enough at a time for any number of rows."""
     n = len(values)
     means = np.empty((resamples, *values.shape[1:]))
-    rows = max(16, 4_000_000 // n // 16 * 16)
+    rows = max(16, CELLS // n // 16 * 16)
     for start in range(0, resamples, rows):
         drawn = generator.multinomial(n, np.full(n, 1 / n), size=min(rows, resamples - start))
         means[start : start + rows] = drawn @ values / n
