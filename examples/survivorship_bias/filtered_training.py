@@ -4,9 +4,10 @@
 
 makes a planted collection in which difficult questions were answered late or never. Half of its questions are for training: those
 answered within the first k documents shown, and, since these are fewer, as many drawn from all answered ones. Rankers (the lowest
-layers of all-MiniLM-L6-v2 as a cross-encoder) learn from each set for the same number of steps and rank the BM25 results of the
-other half, which are evaluated on complete judgements, unanswered questions included. What a ranker loses against the one with as
-many questions is due to *which* questions survived.
+layers of all-MiniLM-L6-v2 as a cross-encoder; with `--ranker adapter` a linear layer over all-MiniLM-L6-v2's vectors, which takes
+seconds) learn from each set for the same number of steps and rank the BM25 results of the other half, which are evaluated on
+complete judgements, unanswered questions included. What a ranker loses against the one with as many questions is due to *which*
+questions survived.
 
 A run that was stopped goes on with the same command. `--estimate` says how long it takes, `--config` names a JSON file with
 further settings, for example `{"thresholds": [1, 5]}`.
@@ -20,7 +21,8 @@ from typing import Any
 
 import pandas as pd
 
-from pyterrier_debias import CrossEncoder, InputError, PlantedCollection, Training
+from pyterrier_debias import BiEncoder, CrossEncoder, InputError, PlantedCollection, Training
+from pyterrier_debias.audit.models import find_model
 from pyterrier_debias.evaluation import per_query
 from pyterrier_debias.survivorship.subset import SurvivorshipSubset
 from pyterrier_debias.survivorship.training import DRAWN, FILTERED, TrainingSubset, training_subsets
@@ -45,6 +47,8 @@ from workshop import (
 
 #: A document answers from this label on.
 ANSWERS = 2
+#: Peak rates by kind of ranker.
+LEARNING_RATES = {"cross": 5e-5, "adapter": 1e-3}
 MEASURES = ("nDCG@10", "RR(rel=2)@10")
 
 
@@ -56,11 +60,13 @@ class Settings(Shared):
         thresholds: Within how many documents shown a training question was answered; all answered ones are added.
         strength: Of the planted survivorship.
         max_length: Tokens of a pair.
+        ranker: ``'cross'``, or ``'adapter'``: a linear layer over the vectors of all layers.
     """
 
     thresholds: tuple[int, ...] = (2, 5)
     strength: float = 1.0
     max_length: int = 160
+    ranker: str = "cross"
     layers: int | None = 3
     dropout: float | None = 0.0
     head_std: float | None = 0.2
@@ -101,22 +107,26 @@ class World:
         return training_subsets(self.train, self.subset, [*settings.thresholds, None], seed=seed)
 
 
-def trained(world: World, part: TrainingSubset, encoder: str, settings: Settings, seed: int) -> CrossEncoder:
-    """A ranker that learned from one part."""
+def untrained(settings: Settings, out: Path, seed: int, **options: Any) -> BiEncoder | CrossEncoder:
+    """A ranker that is about to learn; options are those of its training."""
     training = Training(
-        max_steps=settings.optimiser_steps(), batch_size=settings.batch_size, min_label=ANSWERS, learning_rate=5e-5,
-        precision=settings.precision, seed=seed,
+        batch_size=settings.batch_size, min_label=ANSWERS, learning_rate=LEARNING_RATES[settings.ranker],
+        precision=settings.precision, seed=seed, **options,
     )  # fmt: skip
-    ranker = CrossEncoder(encoder, head="mean", max_length=settings.max_length, seed=seed, training=training)
-    ranker.fit(part.frame, world.train_qrels)
-    return ranker
+    if settings.ranker == "adapter":
+        from fixed_vectors import adapter
+
+        return adapter(find_model(settings.model, "bi").source, dropout=settings.dropout, training=training)
+    encoder = encoder_of(settings, out)
+    return CrossEncoder(encoder, head="mean", max_length=settings.max_length, seed=seed, training=training)
 
 
-def arm_of(world: World, part: TrainingSubset, encoder: str, settings: Settings, seed: int) -> Arm:
+def arm_of(world: World, part: TrainingSubset, out: Path, settings: Settings, seed: int) -> Arm:
     """One ranker and its values by query."""
 
     def make(folder: Path, checkpoints: Path) -> pd.DataFrame:
-        ranker = trained(world, part, encoder, settings, seed)
+        ranker = untrained(settings, out, seed, max_steps=settings.optimiser_steps())
+        ranker.fit(part.frame, world.train_qrels)
         qids = world.test["qid"].drop_duplicates().tolist()
         found = per_query(ranker(world.test), world.test_qrels, list(MEASURES), qids).reset_index()
         return found.assign(training_queries=part.queries)
@@ -124,6 +134,19 @@ def arm_of(world: World, part: TrainingSubset, encoder: str, settings: Settings,
     k = "all" if part.k == float("inf") else str(int(part.k))
     labels = {"k": k, "trained_on": part.kind, "seed": seed}
     return Arm(labels, make, "cross", settings.optimiser_steps(), len(world.test))
+
+
+def without_training(world: World, settings: Settings, out: Path) -> pd.DataFrame:
+    """Means of the candidates' own order, and of a linear layer that has learned nothing."""
+    runs = {"nothing: BM25's order": world.test}
+    if settings.ranker == "adapter":
+        runs["nothing: untrained"] = untrained(settings, out, 0)(world.test)
+    qids = world.test["qid"].drop_duplicates().tolist()
+    rows = [
+        {"k": "", "trained_on": name, "training_queries": 0, **per_query(run, world.test_qrels, list(MEASURES), qids).mean()}
+        for name, run in runs.items()
+    ]
+    return pd.DataFrame(rows)
 
 
 def tables(rows: pd.DataFrame, settings: Settings) -> dict[str, pd.DataFrame]:
@@ -149,30 +172,34 @@ NOTES = [
 
 
 def main() -> None:
-    options = base_parser(__doc__, Settings()).parse_args()
+    options = base_parser(__doc__, Settings())
+    options.add_argument("--ranker", choices=LEARNING_RATES, help="cross-encoders (default), or linear layers over fixed vectors")
+    options = options.parse_args()
     settings = read_settings(options, Settings())
     if any(k < 1 for k in settings.thresholds):
         raise InputError(f"setting thresholds={settings.thresholds} must be numbers of documents from 1")
     world = World.of(settings)
     workshop = Workshop(options.out, "filtered_training", settings, [world])
-    encoder = encoder_of(settings, options.out)
     arms = [
-        arm_of(world, part, encoder, settings, seed) for seed in range(settings.seeds) for part in world.parts(settings, seed)
+        arm_of(world, part, options.out, settings, seed)
+        for seed in range(settings.seeds)
+        for part in world.parts(settings, seed)
     ]
     left = workshop.open(arms)
     step, before = (0.0, 0.0)
     if left:
         part = next(world.parts(settings, 0))
-        training = Training(batch_size=settings.batch_size, min_label=ANSWERS, max_steps=1, precision=settings.precision)
-        trial = CrossEncoder(encoder, head="mean", max_length=settings.max_length, training=training)
-        step, before = pace(trial, part.frame, world.train_qrels, training)
+        trial = untrained(settings, options.out, 0, max_steps=1)
+        step, before = pace(trial, part.frame, world.train_qrels, trial.training)
     # A text is read in a sixth of the time that it takes to learn from one of a pair.
     seconds = {arm.name: before + step * (arm.steps + arm.reads / (12 * settings.batch_size)) for arm in left}
     print(f"{len(left)} of {len(arms)} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)
     if options.estimate:
         return
     rows = workshop.carry_out(arms, seconds)
-    write_results(options.out, "Training on survivors", settings, tables(rows, settings), NOTES)
+    found = tables(rows, settings)
+    found["effectiveness"] = pd.concat([without_training(world, settings, options.out), found["effectiveness"]])
+    write_results(options.out, "Training on survivors", settings, found, NOTES)
 
 
 if __name__ == "__main__":

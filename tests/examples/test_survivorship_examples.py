@@ -102,17 +102,24 @@ def test_dataset_report(monkeypatch, shared_data, tmp_path):
     assert (tmp_path / "first_ranks.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_filtered_training(monkeypatch, tmp_path, capsys):
-    model = tiny_models.build(tmp_path / "model", labels=None)
+@pytest.mark.parametrize("ranker", ["cross", "adapter"])
+def test_filtered_training(ranker, monkeypatch, tmp_path, capsys):
+    if ranker == "cross":
+        model, fixed = tiny_models.build(tmp_path / "model", labels=None), ["nothing: BM25's order"]
+    else:
+        model = tiny_models.build_sentence_transformer(tmp_path / "model")
+        fixed = ["nothing: BM25's order", "nothing: untrained"]
     settings = {"layers": None, "dropout": None, "head_std": None, "thresholds": [3], "triples": 8, "batch_size": 4,
                 "depth": 10, "queries": 8, "draws": 20, "max_length": 48}  # fmt: skip
     (tmp_path / "small.json").write_text(json.dumps(settings))
     code = run(
         monkeypatch, "filtered_training.py", "--model", model, "--config", tmp_path / "small.json", "--seeds", 1,
-        "--out", tmp_path / "out",
+        "--ranker", ranker, "--out", tmp_path / "out",
     )  # fmt: skip
     assert code == 0, capsys.readouterr().err
     table = pd.read_csv(tmp_path / "out" / "effectiveness.csv")
+    assert table["trained_on"].tolist()[: len(fixed)] == fixed and (table["training_queries"][: len(fixed)] == 0).all()
+    table = table.iloc[len(fixed) :]
     assert table["trained_on"].tolist() == ["first k", "as many, drawn", "first k"]
     assert table["training_queries"].iloc[0] == table["training_queries"].iloc[1] < table["training_queries"].iloc[2]
     compared = pd.read_csv(tmp_path / "out" / "filtered_less_drawn.csv")
