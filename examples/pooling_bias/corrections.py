@@ -13,7 +13,8 @@ hidden document is drawn as a negative; `--arms` also has `CET, lexical` and a t
   `--triples 400` is enough.
 - `--long firstp --max-length 256` scores the first 150 words of each document. Training reads the window (`max_length` tokens,
   the query's among them) whatever `--long` says; 256 tokens are about 150 words of NFCorpus and a query, so that both read about
-  the same. A smaller window would cut the passage, too, and `firstp` be the same as truncation.
+  the same. A smaller window would cut the passage, too, and `firstp` be the same as truncation. Linear layers
+  (`--ranker adapter`) are trained on vectors of whole documents, as far as their encoder reads.
 - MS MARCO: `--dataset irds:msmarco-passage/train irds:msmarco-passage/dev/small --config full.json` has the paper's numbers (a
   GPU, and memory for some ten million candidates).
 

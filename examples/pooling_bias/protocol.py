@@ -521,17 +521,18 @@ class World:
     def ranker(self, **options: Any) -> CrossEncoder | BiEncoder:
         """An untrained ranker; options are those of its training."""
         settings = self.settings
+        long = {"long": settings.long, "passage_length": settings.passage_length}
         if settings.ranker == "adapter":
             training = self.training(**{"learning_rate": settings.adapter_learning_rate, **options})
-            return adapter_over(find_model(settings.model, "bi").source, dropout=settings.dropout, training=training)
+            source = find_model(settings.model, "bi").source
+            return adapter_over(source, dropout=settings.dropout, training=training, **long)
         return CrossEncoder(
             encoder_of(settings, self.out),
             head=settings.head,
             seed=0,
             max_length=settings.max_length,
-            long=settings.long,
-            passage_length=settings.passage_length,
             training=self.training(**options),
+            **long,
         )
 
     def teachers(self) -> AddColumns:

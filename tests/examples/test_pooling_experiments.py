@@ -273,15 +273,20 @@ def test_corrections(folder, config, tmp_path, run):
 def test_corrections_of_adapters(folder, config, tmp_path, run, monkeypatch):
     from pyterrier_debias import BiEncoder
 
-    rates, fit = [], BiEncoder.fit
-    monkeypatch.setattr(BiEncoder, "fit", lambda self, *frames: rates.append(self.training.learning_rate) or fit(self, *frames))
+    seen, fit = [], BiEncoder.fit
+
+    def noted(self, *frames):
+        seen.append((self.training.learning_rate, self.long))
+        return fit(self, *frames)
+
+    monkeypatch.setattr(BiEncoder, "fit", noted)
     out = tmp_path / "out"
     code, printed = run(
         "corrections.py", "--dataset", folder, "--config", config, "--seeds", 1, "--ranker", "adapter", "--arms", "denoised",
-        "--out", out,
+        "--long", "firstp", "--out", out,
     )
     assert code == 0, printed.err
-    assert set(rates) == {1e-3} and json.loads((out / "arms.json").read_text())["ranker"] == "adapter"
+    assert set(seen) == {(1e-3, "firstp")} and json.loads((out / "arms.json").read_text())["ranker"] == "adapter"
     assert pd.read_csv(out / "summary.csv")["correction"].tolist() == ["plain", "oracle", "denoised"]
 
 
