@@ -509,7 +509,7 @@ class World:
             "max_steps": settings.optimiser_steps(),
             "batch_size": settings.batch_size,
             "negatives_per_positive": settings.negatives_per_positive,
-            "learning_rate": settings.learning_rate,
+            "learning_rate": settings.adapter_learning_rate if settings.ranker == "adapter" else settings.learning_rate,
             "weight_decay": settings.weight_decay,
             "warmup": settings.warmup,
             "schedule": settings.schedule,
@@ -523,9 +523,8 @@ class World:
         settings = self.settings
         long = {"long": settings.long, "passage_length": settings.passage_length}
         if settings.ranker == "adapter":
-            training = self.training(**{"learning_rate": settings.adapter_learning_rate, **options})
             source = find_model(settings.model, "bi").source
-            return adapter_over(source, dropout=settings.dropout, training=training, **long)
+            return adapter_over(source, dropout=settings.dropout, training=self.training(**options), **long)
         return CrossEncoder(
             encoder_of(settings, self.out),
             head=settings.head,

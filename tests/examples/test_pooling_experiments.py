@@ -3,6 +3,7 @@
 import json
 import runpy
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -207,6 +208,15 @@ def test_every_correction_has_its_options(protocol, world):
     assert [type(one).__name__ for one in negatives.values()] == ["RankWindow", "DenoisedNegatives", "PositiveAwareNegatives"]
     assert made["CET, paper"].max_weight is None and made["CET"].max_weight == 1.0
     assert len(made["rank distribution"].training.negatives.chances_by_rank) == 8
+
+
+@pytest.mark.parametrize(("kind", "rate"), [("cross", 3e-4), ("adapter", 1e-3)])
+def test_all_corrections_learn_at_one_rate(kind, rate, protocol, world, monkeypatch):
+    monkeypatch.setattr(world, "settings", replace(world.settings, ranker=kind))
+    for name, make in protocol.CORRECTIONS.items():
+        stage = flatten(make(world))[-1]
+        training = stage.training_options() if hasattr(stage, "training_options") else stage.training
+        assert training.learning_rate == rate, name
 
 
 def test_folds_are_one_result(protocol):
