@@ -37,7 +37,8 @@ NOTES = [
     "the unlabelled candidates of the training; false_share: among the negatives that plain training was shown; false_weight: "
     "their share of the weight under CET.",
     "plain, CET, oracle: nDCG@10 of trained rankers on all judgements; low, high: 95 %, bootstrap over seeds and queries. "
-    "difference: CET - plain; p: randomisation test over queries; p_corrected: Holm, over retrievers.",
+    "difference: CET - plain; p: randomisation test over queries; p_corrected: Holm, over retrievers. queries: those for which "
+    "the retriever finds anything; rankers are compared over these, lists over all.",
 ]
 
 
