@@ -212,6 +212,15 @@ def test_a_fit_that_fails_leaves_the_ranker_as_it_was(tiny):
     assert ranker.training_report is report and ranker.fingerprint() == print_of
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C raises KeyboardInterrupt, which Python leaves out in a process that a shell started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_run_that_was_interrupted_goes_on_in_the_same_process(tiny, tmp_path, monkeypatch):
     from pyterrier_debias.training import trainer
 
