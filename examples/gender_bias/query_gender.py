@@ -85,7 +85,7 @@ def main() -> None:
             )
             parts.append(found.assign(labeller=labeller))
         table = pd.concat(parts, ignore_index=True)
-        tables[name] = table[["labeller", *(column for column in table if column != "labeller")]]
+        tables[f"{name}_labels"] = table[["labeller", *(column for column in table if column != "labeller")]]
     settings = Settings(options.queries.name, options.model, **how, folds=options.folds, seed=options.seed)
     write_results(options.out, f"Gender of {len(annotated)} queries", settings, tables, NOTES)
 

@@ -70,7 +70,8 @@ def test_labellers_of_queries_in_miniature(tmp_path, run):
     options = ["--queries", tmp_path / "queries.csv", "--model", model, "--epochs", 1, "--folds", 2, "--out", tmp_path / "out"]
     code, printed = run("query_gender.py", *options)
     assert code == 0, printed.err
-    four, three = (pd.read_csv(tmp_path / "out" / f"{name}.csv").set_index(["labeller", "label"]) for name in ("four", "three"))
+    tables = [pd.read_csv(tmp_path / "out" / f"{name}_labels.csv") for name in ("four", "three")]
+    four, three = (table.set_index(["labeller", "label"]) for table in tables)
     assert four["n"].unstack().loc["fine-tuned"].to_dict() == {"all": 16, "female": 4, "male": 4, "neutral": 4, "other": 4}
     assert three["n"].unstack().loc["words"].to_dict() == {"all": 12, "female": 4, "male": 4, "neutral": 4}
     # All are right but one, which is called neutral.
