@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias import Collection, InputError, Training
+from pyterrier_debias import BiEncoder, Collection, InputError, Training
 from pyterrier_debias.audit.models import find_model
 from pyterrier_debias.files import whole_folder, write_whole
 from pyterrier_debias.rankers.base import loading, quiet
@@ -178,6 +178,19 @@ def encoder_of(settings: Any, out: Path) -> str:
     if not folder.is_dir():
         keep_layers(model, settings.layers, folder, dropout=settings.dropout, head_std=settings.head_std)
     return str(folder)
+
+
+def adapter_of(settings: Any, encoder: str | None = None, **options: Any) -> BiEncoder:
+    """An untrained linear layer over vectors; see :func:`fixed_vectors.adapter`. Torch is imported where one is made.
+
+    Args:
+        settings: Something with ``model`` and ``dropout``; see :class:`Shared`.
+        encoder: Whose vectors, in place of those of the whole model.
+        options: Of the ranker.
+    """
+    from fixed_vectors import adapter
+
+    return adapter(encoder or find_model(settings.model, "bi").source, dropout=settings.dropout, **options)
 
 
 def keep_layers(

@@ -1,6 +1,9 @@
 """Fixtures that all tests share."""
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -21,6 +24,17 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@contextmanager
+def importable(*folders: Path) -> Iterator[None]:
+    """Modules of these folders can be imported while this lasts; what programs add to the path meanwhile is forgotten, too."""
+    before = list(sys.path)
+    sys.path[:0] = map(str, folders)
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from workshop import program, write_results
 
 from pyterrier_debias import GenderClassifier, QueryGender, read_gender_queries
 from pyterrier_debias.audit.models import find_model
-from pyterrier_debias.statistics import binomial_interval
+from pyterrier_debias.gender.query_gender import label_accuracies
 
 NOTES = [
     "accuracy: share of the queries that get their label, of a label: its recall; low, high: 95 %, exact binomial; precision: "
@@ -42,19 +42,6 @@ class Settings:
     batch_size: int
     folds: int
     seed: int
-
-
-def by_words(annotated: pd.DataFrame) -> pd.DataFrame:
-    """The list of words in the same columns."""
-    said = QueryGender()(annotated.drop(columns="gender"))["gender"]
-    rows = []
-    for label in ["all", *dict.fromkeys(annotated["gender"])]:
-        own = (annotated["gender"] == label) | (label == "all")
-        called = own if label == "all" else said == label
-        right = said == annotated["gender"]
-        interval = binomial_interval(int(right[own].sum()), int(own.sum()), level=0.95)
-        rows.append((label, int(own.sum()), interval.estimate, interval.low, interval.high, float(right[called].mean())))
-    return pd.DataFrame(rows, columns=["label", "n", "accuracy", "low", "high", "precision"])
 
 
 def main() -> None:
@@ -77,7 +64,8 @@ def main() -> None:
     }
     tables = {}
     for name, frame in {"four": annotated, "three": annotated[annotated["gender"] != "other"]}.items():
-        parts = [by_words(frame).assign(labeller="words")]
+        said = QueryGender()(frame.drop(columns="gender"))["gender"]
+        parts = [label_accuracies(said, frame["gender"]).assign(labeller="words")]
         for labeller, classifier in classifiers.items():
             print(f"{name} labels: {labeller}", flush=True)
             found = classifier.cross_validate(

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from protocol import CORRECTIONS, COSTS, SimulatedJudge, adapter_over, measures_of, taught
+from protocol import CORRECTIONS, COSTS, SimulatedJudge, measures_of, taught
 
 from pyterrier_debias import AddJudged, BiEncoder, CrossEncoder, PlantedCollection, Training, plots
 from pyterrier_debias.audit.models import find_model
@@ -44,7 +44,7 @@ from pyterrier_debias.text import keyed_generator
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from workshop import Shared, base_parser, encoder_of, minutes, pace, program, read_settings, same_run, write_results
+from workshop import Shared, adapter_of, base_parser, encoder_of, minutes, pace, program, read_settings, same_run, write_results
 
 PARTS = ("train", "test", "dense")
 
@@ -148,7 +148,7 @@ class World:
 
     def _made(self) -> dict[str, pd.DataFrame]:
         settings = self.settings
-        dense = BiEncoder(find_model(settings.model, "bi").source) if self.system is None else adapter_over(self.system)
+        dense = BiEncoder(find_model(settings.model, "bi").source) if self.system is None else adapter_of(settings, self.system)
         topics = self.collection.get_topics("full")[["qid", "query"]]
         depths = {"train": settings.depth, "test": settings.test_depth, "dense": settings.depth}
         found = dense.retriever(self.collection, num_results=max(depths.values()))(topics)
@@ -253,8 +253,7 @@ class World:
     def ranker(self, **options: Any) -> CrossEncoder | BiEncoder:
         """An untrained ranker; options are those of its training."""
         if self.settings.ranker == "adapter":
-            source = self.start or find_model(self.settings.model, "bi").source
-            return adapter_over(source, dropout=self.settings.dropout, training=self.training(**options))
+            return adapter_of(self.settings, self.start, training=self.training(**options))
         source, length = encoder_of(self.settings, self.out), self.settings.max_length
         if self.settings.ranker == "bi":
             return BiEncoder(source, max_length=length, training=self.training(**options))

@@ -51,6 +51,7 @@ from pyterrier_debias.text import keyed_hash
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import (
     Shared,
+    adapter_of,
     answerable,
     base_parser,
     compare,
@@ -430,13 +431,6 @@ class SimulatedJudge:
         return [float(((q, d) in self.relevant) != w) for q, d, w in zip(frame["qid"], frame["docno"], wrong)]
 
 
-def adapter_over(encoder: str, **options: Any) -> BiEncoder:
-    """See :func:`fixed_vectors.adapter`; torch is imported where one is made."""
-    from fixed_vectors import adapter
-
-    return adapter(encoder, **options)
-
-
 def taught(make: Callable[[], Any], train: pd.DataFrame, qrels: pd.DataFrame, seed: int) -> np.ndarray:
     """What teachers hold for the probability of relevance, each trained on the other half of the queries.
 
@@ -523,8 +517,7 @@ class World:
         settings = self.settings
         long = {"long": settings.long, "passage_length": settings.passage_length}
         if settings.ranker == "adapter":
-            source = find_model(settings.model, "bi").source
-            return adapter_over(source, dropout=settings.dropout, training=self.training(**options), **long)
+            return adapter_of(settings, training=self.training(**options), **long)
         return CrossEncoder(
             encoder_of(settings, self.out),
             head=settings.head,

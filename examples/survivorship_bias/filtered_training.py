@@ -22,7 +22,6 @@ from typing import Any
 import pandas as pd
 
 from pyterrier_debias import BiEncoder, CrossEncoder, InputError, PlantedCollection, Training
-from pyterrier_debias.audit.models import find_model
 from pyterrier_debias.evaluation import per_query
 from pyterrier_debias.survivorship.subset import SurvivorshipSubset
 from pyterrier_debias.survivorship.training import DRAWN, FILTERED, TrainingSubset, training_subsets
@@ -33,6 +32,7 @@ from workshop import (
     Arm,
     Shared,
     Workshop,
+    adapter_of,
     base_parser,
     compare,
     corrected,
@@ -102,6 +102,10 @@ class World:
         subset = SurvivorshipSubset(collection, qrels, min_rel=ANSWERS)
         return cls(collection.name, halves[0], qrels, halves[1], full, subset)
 
+    def measured(self, run: pd.DataFrame) -> pd.DataFrame:
+        """Measures of each test question in a ranking of the test's candidates."""
+        return per_query(run, self.test_qrels, list(MEASURES), self.test["qid"].drop_duplicates().tolist())
+
     def parts(self, settings: Settings, seed: int) -> Iterator[TrainingSubset]:
         """What each arm trains on."""
         return training_subsets(self.train, self.subset, [*settings.thresholds, None], seed=seed)
@@ -114,9 +118,7 @@ def untrained(settings: Settings, out: Path, seed: int, **options: Any) -> BiEnc
         precision=settings.precision, seed=seed, **options,
     )  # fmt: skip
     if settings.ranker == "adapter":
-        from fixed_vectors import adapter
-
-        return adapter(find_model(settings.model, "bi").source, dropout=settings.dropout, training=training)
+        return adapter_of(settings, training=training)
     encoder = encoder_of(settings, out)
     return CrossEncoder(encoder, head="mean", max_length=settings.max_length, seed=seed, training=training)
 
@@ -127,9 +129,7 @@ def arm_of(world: World, part: TrainingSubset, out: Path, settings: Settings, se
     def make(folder: Path, checkpoints: Path) -> pd.DataFrame:
         ranker = untrained(settings, out, seed, max_steps=settings.optimiser_steps())
         ranker.fit(part.frame, world.train_qrels)
-        qids = world.test["qid"].drop_duplicates().tolist()
-        found = per_query(ranker(world.test), world.test_qrels, list(MEASURES), qids).reset_index()
-        return found.assign(training_queries=part.queries)
+        return world.measured(ranker(world.test)).reset_index().assign(training_queries=part.queries)
 
     k = "all" if part.k == float("inf") else str(int(part.k))
     labels = {"k": k, "trained_on": part.kind, "seed": seed}
@@ -141,11 +141,7 @@ def without_training(world: World, settings: Settings, out: Path) -> pd.DataFram
     runs = {"nothing: BM25's order": world.test}
     if settings.ranker == "adapter":
         runs["nothing: untrained"] = untrained(settings, out, 0)(world.test)
-    qids = world.test["qid"].drop_duplicates().tolist()
-    rows = [
-        {"k": "", "trained_on": name, "training_queries": 0, **per_query(run, world.test_qrels, list(MEASURES), qids).mean()}
-        for name, run in runs.items()
-    ]
+    rows = [{"k": "", "trained_on": name, "training_queries": 0, **world.measured(run).mean()} for name, run in runs.items()]
     return pd.DataFrame(rows)
 
 

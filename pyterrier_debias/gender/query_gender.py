@@ -86,6 +86,34 @@ def by_words(
     return np.stack([female & ~male, male & ~female, ~female & ~male, female & male], axis=1).astype(np.float64)
 
 
+def label_accuracies(said: Sequence[str], labels: Sequence[str]) -> pd.DataFrame:
+    """How often labels are right, over all queries and by label.
+
+    Args:
+        said: n labels that a labeller gave, of :data:`LABELS`.
+        labels: n labels that are true.
+
+    Returns:
+        One row for ``all`` and for each true label: ``label``, ``n``, ``accuracy`` (of a label: its recall), ``low``, ``high``
+        (95 %, exact binomial), ``precision`` (NaN for a label that was never given).
+
+    Example:
+        >>> label_accuracies(["male", "male", "neutral"], ["female", "male", "neutral"])["accuracy"].round(2).tolist()
+        [0.67, 0.0, 1.0, 1.0]
+    """
+    from pyterrier_debias.statistics import binomial_interval
+
+    said, labels = np.asarray(said, dtype=object), np.asarray(labels, dtype=object)
+    rows = []
+    for name in ["all", *(label for label in LABELS if label in set(labels.tolist()))]:
+        own = np.ones(len(labels), dtype=bool) if name == "all" else labels == name
+        called = own if name == "all" else said == name
+        interval = binomial_interval(int((said[own] == labels[own]).sum()), int(own.sum()), level=0.95)
+        precision = float((said[called] == labels[called]).mean()) if called.any() else float("nan")
+        rows.append((name, int(own.sum()), interval.estimate, interval.low, interval.high, precision))
+    return pd.DataFrame(rows, columns=["label", "n", "accuracy", "low", "high", "precision"])
+
+
 class GenderClassifier:
     """A linear head on a sentence encoder, fitted on annotated queries (multinomial logistic regression).
 
@@ -136,12 +164,16 @@ class GenderClassifier:
     def _options(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("strength", "epochs", "learning_rate", "batch_size", "seed")}
 
-    def _encode(self, texts: Sequence[str]) -> np.ndarray:
-        if isinstance(self.encoder, (str, Path)) and self._tuned is None:
+    def _opened(self) -> Any:
+        """The encoder, as a bi-encoder where a name was given; its weights are read once."""
+        if isinstance(self.encoder, (str, Path)):
             from pyterrier_debias.rankers.bi_encoder import BiEncoder
 
             self.encoder = BiEncoder(self.encoder)
-        encoder = self.encoder if self._tuned is None else self._tuned
+        return self.encoder
+
+    def _encode(self, texts: Sequence[str]) -> np.ndarray:
+        encoder = self._opened() if self._tuned is None else self._tuned
         return np.asarray(encoder.encode_queries(list(texts)), dtype=np.float64)
 
     def _head(self) -> Any:
@@ -217,15 +249,12 @@ class GenderClassifier:
             seed: Of the folds, which keep the labels' shares.
 
         Returns:
-            One row a label and ``all``: ``label``, ``n``, ``accuracy`` (of a label: its recall), ``low``, ``high`` (95 %, exact
-            binomial), ``precision``.
+            See :func:`label_accuracies`.
 
         Raises:
             InputError: See :meth:`fit`; for a label with fewer queries than folds.
         """
         from sklearn.model_selection import StratifiedKFold, cross_val_predict
-
-        from pyterrier_debias.statistics import binomial_interval
 
         labels = _checked_labels(texts, labels)
         names, counts = np.unique(labels, return_counts=True)
@@ -236,20 +265,12 @@ class GenderClassifier:
         if self.epochs:
             said = np.empty(len(labels), dtype=object)
             for own, held_out in split.split(texts, labels):
-                fold = type(self)(self.encoder, **self._options()).fit([texts[i] for i in own], labels[own])
+                fold = type(self)(self._opened(), **self._options()).fit([texts[i] for i in own], labels[own])
                 found = fold.probabilities([texts[i] for i in held_out])
                 said[held_out] = np.array(fold.labels)[found.argmax(axis=1)]
         else:
-            frozen = type(self)(self.encoder)
-            said = cross_val_predict(self._head(), frozen._encode(texts), labels, cv=split)
-        rows = []
-        for name in ["all", *(label for label in LABELS if label in set(names))]:
-            own = np.ones(len(labels), dtype=bool) if name == "all" else labels == name
-            called = own if name == "all" else said == name
-            interval = binomial_interval(int((said[own] == labels[own]).sum()), int(own.sum()), level=0.95)
-            precision = float((said[called] == labels[called]).mean()) if called.any() else float("nan")
-            rows.append((name, int(own.sum()), interval.estimate, interval.low, interval.high, precision))
-        return pd.DataFrame(rows, columns=["label", "n", "accuracy", "low", "high", "precision"])
+            said = cross_val_predict(self._head(), self._encode(texts), labels, cv=split)
+        return label_accuracies(said, labels)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the head and the encoder's name; the encoder itself stays where it is, unless it was fine-tuned.
@@ -272,6 +293,7 @@ class GenderClassifier:
             about = {"encoder": str(name), "labels": list(self.labels), **self._options()}
             if self._tuned is not None:
                 self._tuned.write(scratch / _ENCODER)
+                about["similarity"] = self._tuned.similarity
             write_whole(scratch / _ABOUT, json.dumps(about, indent=1) + "\n")
             np.savez(scratch / _WEIGHTS, weights=self._weights, bias=self._bias)
 
@@ -294,16 +316,16 @@ class GenderClassifier:
             about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
             with np.load(folder / _WEIGHTS) as arrays:
                 weights, bias = arrays["weights"], arrays["bias"]
-            name, labels = about.pop("encoder"), about.pop("labels")
+            name, labels, similarity = about.pop("encoder"), about.pop("labels"), about.pop("similarity", None)
             found = cls(name if encoder is None else encoder, **about)
             found.labels = tuple(labels)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"GenderClassifier: {folder} holds no saved classifier ({error}); check the path") from error
         found._weights, found._bias = weights, bias
-        if found.epochs:
+        if similarity is not None:
             from pyterrier_debias.rankers.bi_encoder import BiEncoder
 
-            found._tuned = BiEncoder(folder / _ENCODER)
+            found._tuned = BiEncoder(folder / _ENCODER, similarity=similarity)
         return found
 
     def __eq__(self, other: object) -> bool:

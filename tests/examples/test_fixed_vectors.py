@@ -1,7 +1,5 @@
 """Linear layers over fixed vectors, which the programs train: scores against arithmetic, and what training leaves alone."""
 
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +7,7 @@ import torch
 
 from pyterrier_debias import Training
 from tests import tiny_models
-from tests.conftest import ROOT
+from tests.conftest import ROOT, importable
 
 QUERIES = ["who built the bridge", "where is the old harbour"]
 DOCS = ["the bridge was built in stone", "a harbour for ships", "the king"]
@@ -18,14 +16,10 @@ DOCS = ["the bridge was built in stone", "a harbour for ships", "the king"]
 @pytest.fixture(scope="module")
 def adapters():
     """The module of the examples."""
-    before = list(sys.path)
-    sys.path.insert(0, str(ROOT / "examples"))
-    try:
+    with importable(ROOT / "examples"):
         import fixed_vectors
 
         yield fixed_vectors
-    finally:
-        sys.path[:] = before
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from pyterrier_debias.audit.first_stage import pisa_installed
 from pyterrier_debias.gender.counting import count_words
 from tests import tiny_models
-from tests.conftest import ROOT
+from tests.conftest import ROOT, importable
 
 FOLDER = ROOT / "examples" / "gender_bias"
 needs_pisa = pytest.mark.skipif(not pisa_installed(), reason="PISA is not installed")
@@ -168,11 +168,8 @@ def test_what_a_user_may_get_wrong(tmp_path, run):
 
 def test_the_papers_configuration_names_settings_that_there_are():
     content = json.loads((FOLDER / "msmarco.json").read_text())
-    before = list(sys.path)
-    try:
+    with importable():
         settings = runpy.run_path(str(FOLDER / "tables.py"))["Settings"]
-    finally:
-        sys.path[:] = before
     assert set(content) <= set(settings.__dataclass_fields__)
 
 
@@ -199,11 +196,8 @@ def test_a_t5_learns_to_ask(tmp_path, run):
 
 def test_ms_marco_in_small(shared_data):
     """Training and test share no query, and nothing in a training passage's form tells that it is relevant."""
-    before = list(sys.path)
-    try:
+    with importable():
         names = runpy.run_path(str(FOLDER / "tables.py"))
-    finally:
-        sys.path[:] = before
     material = names["in_small"](shared_data, names["Settings"](labeller="words"))
     assert len(material.test_topics) == 300 and len(material.train_topics) > 5000
     for column in ("qid", "query"):

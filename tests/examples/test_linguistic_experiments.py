@@ -13,7 +13,7 @@ import pytest
 from pyterrier_debias import InputError
 from pyterrier_debias.rankers.vectors import Vectors
 from tests import tiny_models
-from tests.conftest import ROOT
+from tests.conftest import ROOT, importable
 
 FOLDER = ROOT / "examples" / "linguistic_bias"
 
@@ -28,17 +28,13 @@ SMALL = {
 @pytest.fixture(scope="module")
 def programs():
     """The shared modules of the programs."""
-    before = list(sys.path)
-    sys.path.insert(0, str(FOLDER))
-    try:
+    with importable(FOLDER):
         import alpha
         import equalize
         import reporting
         import study
 
         yield argparse.Namespace(alpha=alpha, equalize=equalize, reporting=reporting, study=study)
-    finally:
-        sys.path[:] = before
 
 
 @pytest.fixture(scope="module")

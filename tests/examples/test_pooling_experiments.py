@@ -12,7 +12,7 @@ import pytest
 from pyterrier_debias import InputError
 from pyterrier_debias.stage import flatten
 from tests import tiny_models
-from tests.conftest import ROOT
+from tests.conftest import ROOT, importable
 
 FOLDER = ROOT / "examples" / "pooling_bias"
 
@@ -26,14 +26,10 @@ SMALL = {
 @pytest.fixture(scope="module")
 def protocol():
     """The shared module of the programs."""
-    before = list(sys.path)
-    sys.path.insert(0, str(FOLDER))
-    try:
+    with importable(FOLDER):
         import protocol
 
         yield protocol
-    finally:
-        sys.path[:] = before
 
 
 @pytest.fixture(scope="module")

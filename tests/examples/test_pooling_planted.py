@@ -10,7 +10,7 @@ import pytest
 
 from pyterrier_debias.rankers.cross_encoder import CrossEncoder
 from tests import tiny_models
-from tests.conftest import ROOT
+from tests.conftest import ROOT, importable
 
 PROGRAM = ROOT / "examples" / "pooling_bias" / "planted.py"
 
@@ -24,12 +24,8 @@ SMALL = {
 @pytest.fixture(scope="module")
 def planted():
     """The program as a module, without running it."""
-    before = list(sys.path)
-    sys.path.insert(0, str(PROGRAM.parent))
-    try:
+    with importable(PROGRAM.parent):
         yield runpy.run_path(str(PROGRAM))
-    finally:
-        sys.path[:] = before
 
 
 @pytest.fixture

@@ -179,6 +179,8 @@ def test_one_step_of_fine_tuning_is_adams(encoder):
 def test_fine_tuning_trains_a_copy_and_can_be_repeated(encoder, tmp_path):
     from sentence_transformers import SentenceTransformer
 
+    from pyterrier_debias import BiEncoder
+
     texts, labels = about_people()
     before = encoder.encode_queries(texts)
     chance = torch.get_rng_state()
@@ -207,6 +209,11 @@ def test_fine_tuning_trains_a_copy_and_can_be_repeated(encoder, tmp_path):
     vectors = SentenceTransformer(str(tmp_path / "head" / "encoder"), device="cpu").encode(texts)
     logits = vectors @ tuned._weights.T + tuned._bias
     np.testing.assert_allclose(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), found, atol=1e-5)
+    cosine = BiEncoder(encoder.model, similarity="cosine")
+    kept = GenderClassifier(cosine, **options).fit(texts, labels)
+    kept.save(tmp_path / "cosine")
+    again = GenderClassifier.load(tmp_path / "cosine")
+    np.testing.assert_allclose(again.probabilities(texts), kept.probabilities(texts), atol=1e-6)
     table = GenderClassifier(encoder, **options).cross_validate(texts, labels, folds=3)
     assert table["n"].tolist() == [15, 5, 5, 5]
 
