@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -120,3 +121,18 @@ def adapter(encoder: str, *, dropout: float | None = None, **options: Any) -> Bi
     layer = Dense(size, size, bias=False, activation_function=torch.nn.Identity(), init_weight=torch.eye(size) * SCALE**0.5)
     modules = [known, Dropout(0.1 if dropout is None else dropout), layer]
     return BiEncoder(InMemory(SentenceTransformer(modules=modules, device="cpu"), None), **options)
+
+
+def open_adapter(folder: str | Path, **options: Any) -> BiEncoder:
+    """An adapter that was saved, over the same encoder.
+
+    Args:
+        folder: What ``BiEncoder.save`` has written.
+        options: Of the ranker, those of the saved one.
+
+    Returns:
+        The ranker.
+    """
+    # Its first module is the class above, which is not of the library's own.
+    module = SentenceTransformer(str(folder), trust_remote_code=True, device="cpu")
+    return BiEncoder(InMemory(module, None), **options)

@@ -72,6 +72,8 @@ class Shared:
 
     #: Settings that must be at least 1.
     POSITIVE: ClassVar[tuple[str, ...]] = ("batch_size", "triples", "depth", "queries", "seeds", "draws")
+    #: What settings of a few values may be.
+    CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def optimiser_steps(self) -> int:
         """Steps of an arm."""
@@ -111,7 +113,8 @@ def read_settings(options: argparse.Namespace, default: Any) -> Any:
         Settings of the same class.
 
     Raises:
-        InputError: For a configuration that cannot be read, a name that is no setting, or a number below 1.
+        InputError: For a configuration that cannot be read, a name that is no setting, a number below 1, or none of the values
+            that there are.
     """
     known = {f.name for f in fields(default)}
     chosen: dict[str, Any] = {}
@@ -130,6 +133,9 @@ def read_settings(options: argparse.Namespace, default: Any) -> Any:
     for name in settings.POSITIVE:
         if getattr(settings, name) < 1:
             raise InputError(f"setting {name}={getattr(settings, name)} must be at least 1")
+    for name, values in settings.CHOICES.items():
+        if getattr(settings, name) not in values:
+            raise InputError(f"setting {name}={getattr(settings, name)!r} must be one of {', '.join(values)}")
     return settings
 
 
@@ -249,7 +255,7 @@ def pace(ranker: Any, candidates: pd.DataFrame, qrels: pd.DataFrame, training: T
     """
     ranker.score(["a"], ["b"])  # loads weights and libraries
     seconds = []
-    for steps in (1, 1, 4):  # the first warms up
+    for steps in (4, 1, 4):  # the first warms up, and reads what adapters remember
         ranker.training = replace(training, max_steps=steps)
         started = time.perf_counter()
         ranker.fit(candidates, qrels)

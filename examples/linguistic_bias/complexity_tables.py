@@ -81,7 +81,7 @@ def measured(sources: list[Source], settings: Settings, options: Any) -> pd.Data
 
 
 def main() -> None:
-    options = parser(__doc__)
+    options = parser(__doc__, trains=False)
     options.add_argument("--multi", metavar="FOLDER", help="a trained multi-vector (ColBERT) model")
     options.add_argument("--t5", metavar="FOLDER", help="a T5 ranker")
     options = options.parse_args()

@@ -33,6 +33,7 @@ from pyterrier_debias import (
     open_dataset,
 )
 from pyterrier_debias.audit.first_stage import first_stage
+from pyterrier_debias.audit.models import find_model
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.evaluation import per_query
 from pyterrier_debias.files import write_whole
@@ -43,7 +44,7 @@ from pyterrier_debias.rankers.vectors import Vectors
 from pyterrier_debias.text import keyed_hash
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from workshop import Arm, Shared, Workshop, answerable, base_parser, draw, encoder_of, held, pace
+from workshop import Arm, Shared, Workshop, adapter_of, answerable, base_parser, draw, encoder_of, held, pace
 
 #: How a ranker is used.
 USES = ("retrieved", "reranked")
@@ -58,12 +59,13 @@ class Settings(Shared):
     """The numbers of a run; the defaults are the small setting.
 
     Attributes:
+        ranker: ``'bi'`` for bi-encoders that are trained whole, ``'adapter'`` for a linear layer over vectors of the whole model.
         train_queries: Training queries of a seed at most.
         validation_queries: Queries on which plain training is compared with its start; no checkpoint is chosen on them.
         similarity: ``'dot'`` or ``'cosine'``.
         temperature: What the scores of robust and biased model together are divided by in training.
         pooling: How the bi-encoder makes one vector, ``'mean'`` or ``'cls'``; None where the model brings its own.
-        max_length: Longest text in tokens, titles first.
+        max_length: Longest text in tokens, titles first; adapters: the encoder's own.
         negatives: ``'in_batch'``: other queries' documents are negatives too; ``'explicit'``: those that were drawn alone.
         negatives_per_positive: Negatives that are drawn for a positive.
         learning_rate: Peak rate.
@@ -73,7 +75,7 @@ class Settings(Shared):
         alpha: Of EqualizeReranker.
         biased_temperature: What biased scores are divided by.
         learner_share: Of the data, or of the steps, for the learners that get less.
-        weak_layers: Layers of the weaker model; None for its own rule.
+        weak_layers: Layers of the weaker model; None for its own rule, adapters: all.
         weak_model: Another model in its place, such as ``prajjwal1/bert-tiny``; empty for the ranker's own first layers.
         gamma: Of FocalReranker.
         dro_bins: Groups of like size, by complexity, for group DRO.
@@ -86,6 +88,7 @@ class Settings(Shared):
         split_seed: Of draws of queries.
     """
 
+    ranker: str = "bi"
     dropout: float | None = 0.0
     batch_size: int = 16
     triples: int = 640
@@ -119,15 +122,20 @@ class Settings(Shared):
     split_seed: int = 1
 
     POSITIVE: ClassVar[tuple[str, ...]] = (*Shared.POSITIVE, "train_queries", "max_documents", "num_results")
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"ranker": ("bi", "adapter")}
 
 
-def parser(doc: str | None) -> argparse.ArgumentParser:
-    """The options that all programs have."""
+def parser(doc: str | None, *, trains: bool = True) -> argparse.ArgumentParser:
+    """The options that all programs have, with those of programs that train."""
     parser = base_parser(doc, Settings())
     parser.add_argument(
         "--dataset", action="append", required=True, metavar="SPEC",
         help="folder or irds: id to test on; may be given again. The first is trained on, too, if --train names no other",
     )
+    if trains:
+        parser.add_argument(
+            "--ranker", choices=Settings.CHOICES["ranker"], help="bi-encoders (default), or linear layers over fixed vectors"
+        )
     parser.add_argument("--train", metavar="SPEC", help="folder or irds: id to train on, such as irds:beir/nfcorpus/train")
     return parser
 
@@ -366,6 +374,8 @@ def training_of(settings: Settings, seed: int, **options: Any) -> Training:
 
 def new_ranker(settings: Settings, out: Path, *, model: str | None = None, training: Training | None = None) -> BiEncoder:
     """An untrained bi-encoder."""
+    if settings.ranker == "adapter":
+        return adapter_of(settings, model, similarity=settings.similarity, training=training)
     return BiEncoder(
         encoder_of(settings, out) if model is None else model,
         similarity=settings.similarity,
@@ -375,12 +385,14 @@ def new_ranker(settings: Settings, out: Path, *, model: str | None = None, train
     )
 
 
-def learner_of(name: str, settings: Settings, training: Training) -> BiasedLearner:
+def learner_of(name: str, settings: Settings, out: Path, training: Training) -> BiasedLearner:
     """A biased learner. Less data means fewer steps, too: as many passes over a share of the queries."""
     if name == "weaker_model":
         if settings.weak_model:
-            weak = BiEncoder(settings.weak_model, similarity=settings.similarity, max_length=settings.max_length)
-            return WeakerModel(model=weak)
+            return WeakerModel(model=new_ranker(settings, out, model=settings.weak_model))
+        if settings.ranker == "adapter":
+            lower = encoder_of(replace(settings, layers=settings.weak_layers, dropout=None), out)
+            return WeakerModel(model=new_ranker(settings, out, model=lower))
         return WeakerModel(layers=settings.weak_layers)
     if name == "less_data":
         steps = max(1, round(settings.learner_share * settings.optimiser_steps()))
@@ -393,7 +405,7 @@ def equalized(settings: Settings, seed: int, out: Path, biased: Any, alpha: floa
     training = training_of(settings, seed)
     if isinstance(biased, str):
         own = replace(training, in_batch_negatives=settings.negatives == "in_batch")
-        biased = learner_of(biased, settings, own)
+        biased = learner_of(biased, settings, out, own)
     return EqualizeReranker(
         new_ranker(settings, out), biased=biased, alpha=alpha, biased_temperature=settings.biased_temperature,
         negatives=settings.negatives, training=training,
@@ -410,6 +422,15 @@ def reversed_probability(scores: Any, **given: Any) -> Any:
     temperature = given.pop("temperature")
     given.pop("labels", None)
     return weighted_probability(scores / temperature, **given)
+
+
+def kept_learner(settings: Settings, folder: Path) -> BiEncoder:
+    """The weaker model that another arm has trained."""
+    if settings.ranker == "adapter":
+        from fixed_vectors import open_adapter
+
+        return open_adapter(folder / "biased_model", similarity=settings.similarity)
+    return BiEncoder.load(folder / "biased_model")
 
 
 @dataclass(frozen=True)
@@ -444,7 +465,7 @@ def at_alpha(alpha: float) -> Callable[..., Any]:
     """EqualizeReranker with another alpha, against the learner that another arm has trained."""
 
     def fit(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, other: Path) -> Any:
-        return equalized(settings, seed, out, BiEncoder.load(other / "biased_model"), alpha).fit(candidates, qrels)
+        return equalized(settings, seed, out, kept_learner(settings, other), alpha).fit(candidates, qrels)
 
     return fit
 
@@ -470,7 +491,7 @@ def _dro(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qre
 def _focal(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, other: Path) -> Any:
     # Unlike the product, the focal loss reads the biased model's own probability, whose scale the loss's temperature is.
     stage = FocalReranker(
-        new_ranker(settings, out), biased=BiEncoder.load(other / "biased_model"), gamma=settings.gamma,
+        new_ranker(settings, out), biased=kept_learner(settings, other), gamma=settings.gamma,
         biased_temperature=settings.temperature, negatives=settings.negatives, training=training_of(settings, seed),
     )  # fmt: skip
     return stage.fit(candidates, qrels)
@@ -628,11 +649,16 @@ def expected_seconds(
     ranker = new_ranker(settings, out, training=training)
     step, base = pace(ranker, some, lessons.source.qrels, training)
     texts = list(dict.fromkeys(some["text"]))[:200]
+    fixed = settings.ranker == "adapter"
+    reader = find_model(settings.model, "bi").source if fixed else ranker
     started = time.perf_counter()
-    BiEncoder(ranker, dtype=settings.encode_dtype, max_length=settings.max_length).encode_docs(texts)
+    BiEncoder(reader, dtype=settings.encode_dtype, max_length=None if fixed else settings.max_length).encode_docs(texts)
     text = (time.perf_counter() - started) / len(texts)
     print(f"{step:.2f} s a step of plain training, {1 / text:.0f} texts a second, {base:.0f} s to begin", flush=True)
-    return {arm.name: base + arm.steps * step * ways[arm.kind].cost + arm.reads * text for arm in arms}
+    seconds = {arm.name: base + arm.steps * step * ways[arm.kind].cost + arm.reads * text * (not fixed) for arm in arms}
+    if fixed:  # what the first arm has read, the others remember
+        seconds[arms[0].name] += arms[0].reads * text
+    return seconds
 
 
 @dataclass

@@ -25,7 +25,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -100,6 +100,7 @@ class Settings(Shared):
     judge_error: float = 0.1
 
     POSITIVE = (*Shared.POSITIVE, "passages", "train_topics", "dense_topics", "pool_depth", "test_depth")
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"ranker": ("cross", "bi", "adapter")}
 
 
 class World:

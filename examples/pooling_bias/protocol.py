@@ -137,6 +137,7 @@ class Settings(Shared):
     split_seed: int = 1
 
     POSITIVE: ClassVar[tuple[str, ...]] = (*Shared.POSITIVE, "train_queries", "pool_depth", "list_depth", "weak_layers")
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"ranker": ("cross", "adapter")}
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
@@ -147,7 +148,7 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
         help="folder or irds: id of a deeply judged collection; two of them train on the first and test on the second",
     )
     parser.add_argument(
-        "--ranker", choices=("cross", "adapter"), help="cross-encoders (default), or linear layers over fixed vectors"
+        "--ranker", choices=Settings.CHOICES["ranker"], help="cross-encoders (default), or linear layers over fixed vectors"
     )
     parser.add_argument("--kept", type=int, help="relevant documents that the pool keeps of a query (default 2; 0: all it shows)")
     return parser

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -73,6 +73,8 @@ class Settings(Shared):
     triples: int = 800
     queries: int = 120
     seeds: int = 1
+
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"ranker": tuple(LEARNING_RATES)}
 
 
 @dataclass(frozen=True)

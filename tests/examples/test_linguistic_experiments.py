@@ -191,8 +191,8 @@ def test_ways_have_the_options_of_the_settings(programs, tmp_path, model):
     assert (learner.max_steps, learner.in_batch_negatives, learner.loss, dict(learner.loss_options)) == (
         2, True, "infonce", {"temperature": 0.1}
     )
-    assert programs.study.learner_of("weaker_model", settings, stage.training).layers == 1
-    assert programs.study.learner_of("fewer_steps", settings, stage.training).share == 0.2
+    assert programs.study.learner_of("weaker_model", settings, tmp_path, stage.training).layers == 1
+    assert programs.study.learner_of("fewer_steps", settings, tmp_path, stage.training).share == 0.2
     full = json.loads((FOLDER / "full.json").read_text())
     paper = programs.study.Settings(**{**full, "layers": None})
     assert (paper.model, paper.learning_rate, paper.alpha, paper.similarity) == ("bert-base-uncased", 1e-5, 0.1, "dot")
@@ -320,6 +320,34 @@ def test_equalize_and_alpha(folder, other, config, tmp_path, run):
     assert "0 of 3 arms" in run("alpha.py", *command, "--alphas", 1, "--estimate")[1].out
     code, printed = run("alpha.py", *command, "--alphas", 2)
     assert code == 2 and "at most at 1" in printed.err
+
+
+def test_linear_layers_learn_against_vectors_of_fewer_layers(programs, folder, model, tmp_path, run):
+    from sentence_transformers import SentenceTransformer
+
+    out, config = tmp_path / "out", tmp_path / "config.json"
+    config.write_text(json.dumps({**SMALL, "model": str(model), "triples": 40, "learning_rate": 0.3, "alpha": 1.0}))
+    command = ["--dataset", folder, "--config", config, "--ranker", "adapter", "--seeds", 1, "--out", out]
+    code, printed = run("equalize.py", *command, "--arms", "focal")
+    assert code == 0 and "3 of 3 arms" in printed.out, printed.err
+    spread = pd.read_csv(out / "spread.csv").set_index("ranker")
+    assert (spread["mean"].drop("BM25").between(0, 1)).all() and spread["mean"].nunique() > 3
+    # Where nothing is learned, vectors are those of the whole model; the learner's are those of its first layer.
+    settings = programs.study.Settings(ranker="adapter")
+    kept = programs.study.kept_learner(settings, out / "arms" / "Equalize_weaker_model-0")
+    texts, whole = ["red bridge"], SentenceTransformer(str(model), device="cpu")
+    lower = SentenceTransformer(kept.module[0].encoder, device="cpu")
+    assert (len(lower[0].auto_model.encoder.layer), len(whole[0].auto_model.encoder.layer)) == (1, 3)
+    assert not np.allclose(lower.encode(texts), whole.encode(texts))
+    code, printed = run("equalize.py", *command[:-4], "--ranker", "adapter", "--out", out, "--estimate")
+    assert code == 0 and "about" in printed.out
+
+
+def test_a_ranker_that_there_is_not_is_refused(folder, tmp_path, run):
+    path = tmp_path / "config.json"
+    path.write_text('{"ranker": "tree"}')
+    code, printed = run("equalize.py", "--dataset", folder, "--config", path, "--out", tmp_path / "out")
+    assert code == 2 and "ranker='tree' must be one of bi, adapter" in printed.err
 
 
 def test_complexity_tables(folder, config, tmp_path, run):
