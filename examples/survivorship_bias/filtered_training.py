@@ -10,7 +10,7 @@ complete judgements, unanswered questions included. What a ranker loses against 
 questions survived.
 
 A run that was stopped goes on with the same command. `--estimate` says how long it takes, `--config` names a JSON file with
-further settings, for example `{"thresholds": [1, 5]}`.
+further settings, for example `{"strength": 0.5}`.
 """
 
 import sys
@@ -148,29 +148,34 @@ def without_training(world: World, settings: Settings, out: Path) -> pd.DataFram
 
 
 def tables(rows: pd.DataFrame, settings: Settings) -> dict[str, pd.DataFrame]:
-    """Means by arm, and the filtered against the drawn set of equal size."""
+    """Means by arm, and the filtered against the drawn set of equal size and against all answered questions."""
     rows = rows.assign(k=rows["k"].astype(str))
     means = rows.groupby(["k", "trained_on"], sort=False)[["training_queries", *MEASURES]].mean().reset_index()
-    compared: list[dict[str, Any]] = []
+    means["training_queries"] = means["training_queries"].astype(int)
+    less: dict[str, list[dict[str, Any]]] = {"drawn": [], "all": []}
     for measure in MEASURES:
         names, values = matrix(rows, measure, ["k", "trained_on"])
         at = {name: i for i, name in enumerate(names)}
         for k in map(str, settings.thresholds):
-            if {(k, FILTERED), (k, DRAWN)} <= at.keys():
-                found = compare(values[..., at[k, DRAWN]], values[..., at[k, FILTERED]], settings.draws)
-                compared.append({"measure": measure, "k": k, **found})
-    return {"effectiveness": means, "filtered_less_drawn": corrected(pd.DataFrame(compared)) if compared else pd.DataFrame()}
+            for name, other in (("drawn", (k, DRAWN)), ("all", ("all", FILTERED))):
+                if {(k, FILTERED), other} <= at.keys():
+                    found = compare(values[..., at[other]], values[..., at[k, FILTERED]], settings.draws)
+                    less[name].append({"measure": measure, "k": k, **found})
+    differences = {f"filtered_less_{name}": corrected(pd.DataFrame(found)) for name, found in less.items() if found}
+    return {"effectiveness": means, **differences}
 
 
 NOTES = [
     "k: training questions answered within the first k documents shown; all: every answered one.",
-    "filtered_less_drawn: first k less as many drawn; interval: bootstrap over seeds and queries.",
+    "filtered_less_drawn: first k less as many drawn, filtered_less_all: less all answered ones; interval: bootstrap over seeds "
+    "and queries.",
     "With one seed the interval holds for these rankers, not for others trained the same way.",
 ]
 
 
 def main() -> None:
     options = base_parser(__doc__, Settings())
+    options.add_argument("--thresholds", nargs="+", type=int, metavar="K", help="first documents shown (default 2 5)")
     options.add_argument("--ranker", choices=LEARNING_RATES, help="cross-encoders (default), or linear layers over fixed vectors")
     options = options.parse_args()
     settings = read_settings(options, Settings())

@@ -124,3 +124,6 @@ def test_filtered_training(ranker, monkeypatch, tmp_path, capsys):
     assert table["training_queries"].iloc[0] == table["training_queries"].iloc[1] < table["training_queries"].iloc[2]
     compared = pd.read_csv(tmp_path / "out" / "filtered_less_drawn.csv")
     assert len(compared) == 2 and compared["queries"].tolist() == [8, 8]
+    of_all = pd.read_csv(tmp_path / "out" / "filtered_less_all.csv").set_index("measure")["difference"]
+    expected = table["nDCG@10"].iloc[0] - table["nDCG@10"].iloc[2]
+    assert of_all["nDCG@10"] == pytest.approx(expected)
