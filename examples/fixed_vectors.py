@@ -6,6 +6,7 @@ who cannot encode their collection anew.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,9 @@ from sentence_transformers.base.modules import Dense, InputModule
 from sentence_transformers.sentence_transformer.modules import Dropout
 
 from pyterrier_debias import BiEncoder
+from pyterrier_debias.files import write_whole
 from pyterrier_debias.rankers.base import InMemory
+from pyterrier_debias.text import digest
 
 #: What the cosine is multiplied by in an untrained adapter, as losses over cosines usually do.
 SCALE = 20.0
@@ -71,6 +74,27 @@ def remember(encoder: str, task: str, texts: Sequence[str], made: np.ndarray) ->
     """
     _GIVEN[encoder] = made.shape[1]
     _known(encoder, task).update(zip(texts, made.astype(np.float32)))
+
+
+def read_once(encoder: str, task: str, texts: Sequence[str], folder: Path) -> None:
+    """Encode texts that rankers are going to ask for, or read back what an earlier run with this folder made of them.
+
+    Args:
+        encoder: Folder or hub name of a bi-encoder.
+        task: As for :func:`vectors`.
+        texts: All of them; other texts, or another order, are encoded anew.
+        folder: Where vectors are kept.
+    """
+    known = _known(encoder, task)
+    if known.keys() >= set(texts):
+        return
+    path = folder / f"{digest([encoder, task, *texts])}.npy"
+    if path.is_file():
+        known.update(zip(texts, np.load(path)))
+        return
+    content = io.BytesIO()
+    np.save(content, vectors(encoder, task, texts))
+    write_whole(path, content.getvalue())
 
 
 class KnownVectors(InputModule):

@@ -586,6 +586,11 @@ def arm_of(
     """
 
     def make(folder: Path, checkpoints: Path) -> pd.DataFrame:
+        if settings.ranker == "adapter":
+            from fixed_vectors import read_once
+
+            for source in sources:
+                read_once(find_model(settings.model, "bi").source, "document", source.documents["text"].tolist(), workshop.out)
         other = workshop.folder(place_of(way.after, seed)) if way.after else None
         fitted = way.fit(settings, seed, workshop.out, lessons.candidates(seed), lessons.source.qrels, other=other)
         models = {"robust": getattr(fitted, "relevance", fitted)}

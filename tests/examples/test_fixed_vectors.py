@@ -62,6 +62,17 @@ def test_training_moves_the_layer_and_nothing_else(adapters, model):
     assert not torch.equal(weights, torch.eye(len(weights)) * adapters.SCALE**0.5)
 
 
+def test_vectors_that_were_kept_are_read_back(adapters, model, tmp_path, monkeypatch):
+    texts = ["a red bridge", "the old harbour", "a red bridge"]
+    adapters.read_once(str(model), "document", texts, tmp_path)
+    made = adapters.vectors(str(model), "document", texts)
+    adapters._known.cache_clear()
+    monkeypatch.setattr(type(adapters._encoder(str(model))), "encode", lambda *_, **__: pytest.fail("encoded again"))
+    for _ in range(2):
+        adapters.read_once(str(model), "document", texts, tmp_path)
+    np.testing.assert_array_equal(adapters.vectors(str(model), "document", texts), made)
+
+
 def test_a_text_is_encoded_once_for_all_adapters(adapters, model, monkeypatch):
     first, second = (adapters.adapter(str(model)) for _ in range(2))
     first.score(QUERIES, DOCS[:2])
