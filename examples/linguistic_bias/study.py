@@ -33,7 +33,6 @@ from pyterrier_debias import (
     open_dataset,
 )
 from pyterrier_debias.audit.first_stage import first_stage
-from pyterrier_debias.audit.models import find_model
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.evaluation import per_query
 from pyterrier_debias.files import write_whole
@@ -59,7 +58,7 @@ class Settings(Shared):
     """The numbers of a run; the defaults are the small setting.
 
     Attributes:
-        ranker: ``'bi'`` for bi-encoders that are trained whole, ``'adapter'`` for a linear layer over vectors of the whole model.
+        ranker: ``'bi'`` for bi-encoders that are trained whole, ``'adapter'`` for a linear layer over their vectors.
         train_queries: Training queries of a seed at most.
         validation_queries: Queries on which plain training is compared with its start; no checkpoint is chosen on them.
         similarity: ``'dot'`` or ``'cosine'``.
@@ -75,7 +74,7 @@ class Settings(Shared):
         alpha: Of EqualizeReranker.
         biased_temperature: What biased scores are divided by.
         learner_share: Of the data, or of the steps, for the learners that get less.
-        weak_layers: Layers of the weaker model; None for its own rule, adapters: all.
+        weak_layers: Layers of the weaker model; None for its own rule, under adapters for as many as the ranker has.
         weak_model: Another model in its place, such as ``prajjwal1/bert-tiny``; empty for the ranker's own first layers.
         gamma: Of FocalReranker.
         dro_bins: Groups of like size, by complexity, for group DRO.
@@ -372,10 +371,16 @@ def training_of(settings: Settings, seed: int, **options: Any) -> Training:
     return Training(**{**given, **options})
 
 
+def fixed_encoder(settings: Settings, out: Path, *, layers: int | None = None) -> str:
+    """The encoder under adapters, or one of fewer layers; its dropout is never used."""
+    return encoder_of(replace(settings, layers=layers or settings.layers, dropout=None), out)
+
+
 def new_ranker(settings: Settings, out: Path, *, model: str | None = None, training: Training | None = None) -> BiEncoder:
     """An untrained bi-encoder."""
     if settings.ranker == "adapter":
-        return adapter_of(settings, model, similarity=settings.similarity, training=training)
+        encoder = fixed_encoder(settings, out) if model is None else model
+        return adapter_of(settings, encoder, similarity=settings.similarity, training=training)
     return BiEncoder(
         encoder_of(settings, out) if model is None else model,
         similarity=settings.similarity,
@@ -391,7 +396,7 @@ def learner_of(name: str, settings: Settings, out: Path, training: Training) -> 
         if settings.weak_model:
             return WeakerModel(model=new_ranker(settings, out, model=settings.weak_model))
         if settings.ranker == "adapter":
-            lower = encoder_of(replace(settings, layers=settings.weak_layers, dropout=None), out)
+            lower = fixed_encoder(settings, out, layers=settings.weak_layers)
             return WeakerModel(model=new_ranker(settings, out, model=lower))
         return WeakerModel(layers=settings.weak_layers)
     if name == "less_data":
@@ -590,7 +595,7 @@ def arm_of(
             from fixed_vectors import read_once
 
             for source in sources:
-                read_once(find_model(settings.model, "bi").source, "document", source.documents["text"].tolist(), workshop.out)
+                read_once(fixed_encoder(settings, workshop.out), "document", source.documents["text"].tolist(), workshop.out)
         other = workshop.folder(place_of(way.after, seed)) if way.after else None
         fitted = way.fit(settings, seed, workshop.out, lessons.candidates(seed), lessons.source.qrels, other=other)
         models = {"robust": getattr(fitted, "relevance", fitted)}
@@ -655,7 +660,7 @@ def expected_seconds(
     step, base = pace(ranker, some, lessons.source.qrels, training)
     texts = list(dict.fromkeys(some["text"]))[:200]
     fixed = settings.ranker == "adapter"
-    reader = find_model(settings.model, "bi").source if fixed else ranker
+    reader = fixed_encoder(settings, out) if fixed else ranker
     started = time.perf_counter()
     BiEncoder(reader, dtype=settings.encode_dtype, max_length=None if fixed else settings.max_length).encode_docs(texts)
     text = (time.perf_counter() - started) / len(texts)
