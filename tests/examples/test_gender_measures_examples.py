@@ -24,20 +24,6 @@ def module(monkeypatch):
     return load
 
 
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run a program; gives its exit status and what it printed."""
-
-    def with_options(name, *options):
-        monkeypatch.setattr(sys, "argv", [str(FOLDER / name), *map(str, options)])
-        monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(FOLDER / name), run_name="__main__")
-        return ended.value.code, capsys.readouterr()
-
-    return with_options
-
-
 def test_psychometrics_of_the_released_scores(run, shared_data, tmp_path):
     scores = shared_data / "gender" / "bigdeli_2021_identified_queries"
     code, _ = run("psychometrics.py", "--scores", scores, "--draws", 60, "--out", tmp_path)

@@ -2,7 +2,6 @@
 
 import json
 import runpy
-import sys
 
 import numpy as np
 import pandas as pd
@@ -15,20 +14,6 @@ from tests.conftest import ROOT, importable
 
 FOLDER = ROOT / "examples" / "gender_bias"
 needs_pisa = pytest.mark.skipif(not pisa_installed(), reason="PISA is not installed")
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run a program; gives its exit status and what it printed."""
-
-    def with_options(program, *options):
-        monkeypatch.setattr(sys, "argv", [program, *map(str, options)])
-        monkeypatch.setattr(sys, "path", list(sys.path))
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(FOLDER / program), run_name="__main__")
-        return ended.value.code, capsys.readouterr()
-
-    return with_options
 
 
 # Swapped documents

@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import runpy
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -86,20 +84,6 @@ def config(tmp_path_factory, model):
     path = tmp_path_factory.mktemp("config") / "small.json"
     path.write_text(json.dumps({**SMALL, "model": str(model)}))
     return path
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run a program; gives its exit status and what it printed."""
-
-    def program(name, *options):
-        monkeypatch.setattr(sys, "argv", [name, *map(str, options)])
-        monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(FOLDER / name), run_name="__main__")
-        return ended.value.code, capsys.readouterr()
-
-    return program
 
 
 # Collections

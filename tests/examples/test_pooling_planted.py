@@ -2,7 +2,6 @@
 
 import json
 import runpy
-import sys
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,7 @@ from pyterrier_debias.rankers.cross_encoder import CrossEncoder
 from tests import tiny_models
 from tests.conftest import ROOT, importable
 
-PROGRAM = ROOT / "examples" / "pooling_bias" / "planted.py"
+FOLDER = ROOT / "examples" / "pooling_bias"
 
 #: Settings in miniature, which teach nothing.
 SMALL = {
@@ -24,22 +23,8 @@ SMALL = {
 @pytest.fixture(scope="module")
 def planted():
     """The program as a module, without running it."""
-    with importable(PROGRAM.parent):
-        yield runpy.run_path(str(PROGRAM))
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the program; gives its exit status and what it printed."""
-
-    def with_options(*options):
-        monkeypatch.setattr(sys, "argv", [str(PROGRAM), *map(str, options)])
-        monkeypatch.setattr(sys, "path", [str(PROGRAM.parent), *sys.path])
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(PROGRAM), run_name="__main__")
-        return ended.value.code, capsys.readouterr()
-
-    return with_options
+    with importable(FOLDER):
+        yield runpy.run_path(str(FOLDER / "planted.py"))
 
 
 def test_the_judge_errs_in_its_share(planted):
@@ -60,7 +45,7 @@ def test_all_corrections_in_miniature(tmp_path, run, planted, monkeypatch):
     out, config = tmp_path / "out", tmp_path / "small.json"
     config.write_text(json.dumps(SMALL))
     small = "--config", config, "--model", model, "--out", out
-    code, printed = run("--seeds", 1, *small)
+    code, printed = run("planted.py", "--seeds", 1, *small)
     assert code == 0, printed.err
     summary = pd.read_csv(out / "summary.csv").set_index("correction")
     assert set(summary.index) == {*planted["CORRECTIONS"], "oracle", "all judgements"}
@@ -93,19 +78,19 @@ def test_all_corrections_in_miniature(tmp_path, run, planted, monkeypatch):
     fits = []
     fit = CrossEncoder.fit
     monkeypatch.setattr(CrossEncoder, "fit", lambda self, *frames: fits.append(1) or fit(self, *frames))
-    code, printed = run("--seeds", 2, "--arms", "positive-aware", *small)
+    code, printed = run("planted.py", "--seeds", 2, "--arms", "positive-aware", *small)
     assert code == 0 and len(fits) == 2 + 4  # the teacher's halves, plain, both oracles and one correction
     table = pd.read_csv(out / "effectiveness.csv")
     assert (table["seeds"] == 2).all() and set(table["correction"]) == {"plain", "oracle", "all judgements", "positive-aware"}
-    code, printed = run("--seeds", 1, "--triples", 16, *small)
+    code, printed = run("planted.py", "--seeds", 1, "--triples", 16, *small)
     assert code == 2 and "holds arms with another triples" in printed.err
 
 
 def test_a_simulated_stronger_system_in_miniature(tmp_path, run, planted):
     model = tiny_models.build_sentence_transformer(tmp_path / "model")
     out, config = tmp_path / "out", tmp_path / "small.json"
-    config.write_text(json.dumps({**json.loads((PROGRAM.parent / "strong.json").read_text()), **SMALL, "system": 8.0}))
-    code, printed = run("--seeds", 1, "--arms", "CET", "--config", config, "--model", model, "--out", out)
+    config.write_text(json.dumps({**json.loads((FOLDER / "strong.json").read_text()), **SMALL, "system": 8.0}))
+    code, printed = run("planted.py", "--seeds", 1, "--arms", "CET", "--config", config, "--model", model, "--out", out)
     assert code == 0, printed.err
     assert set(pd.read_csv(out / "summary.csv")["correction"]) == {"plain", "CET", "oracle", "all judgements"}
     # So strong a system ranks what is relevant before everything else.
@@ -122,10 +107,10 @@ def test_a_simulated_stronger_system_in_miniature(tmp_path, run, planted):
 def test_what_a_user_may_get_wrong_and_how_long_it_takes(tmp_path, run):
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"pool": 3}))
-    code, printed = run("--config", config, "--out", tmp_path / "out")
+    code, printed = run("planted.py", "--config", config, "--out", tmp_path / "out")
     assert code == 2 and "'pool' is no setting" in printed.err
     config.write_text(json.dumps({**SMALL, "pool_depth": 5, "triples": 8}))
     model = tiny_models.build_sentence_transformer(tmp_path / "model")
-    code, printed = run("--estimate", "--config", config, "--model", model, "--out", tmp_path / "out")
+    code, printed = run("planted.py", "--estimate", "--config", config, "--model", model, "--out", tmp_path / "out")
     assert code == 0 and "for all seeds on this machine" in printed.out and "AUC of BM25's score" in printed.out
     assert not (tmp_path / "out" / "summary.csv").exists()

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import runpy
 import sys
 from dataclasses import asdict, replace
 
@@ -280,22 +279,14 @@ def small(tmp_path_factory):
     return path
 
 
-def run(monkeypatch, program, *arguments):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    monkeypatch.setattr(sys, "argv", [program, *map(str, arguments)])
-    with pytest.raises(SystemExit) as end:
-        runpy.run_path(str(FOLDER / program), run_name="__main__")
-    return end.value.code
-
-
 @needs_pisa
-def test_tables_3_4(squad, small, tmp_path, monkeypatch, capsys):
+def test_tables_3_4(squad, small, tmp_path, run):
     out = tmp_path / "out"
     command = ["--dataset", squad, "--config", small, "--out", out]
-    assert run(monkeypatch, "tables_3_4.py", *command, "--rankers", "tk", "--estimate") == 0
-    assert "8 of 8 arms" in capsys.readouterr().out and not (out / "arms").exists()
-    assert run(monkeypatch, "tables_3_4.py", *command, "--rankers", "cat", "tk", "--seeds", 1) == 0
-    assert "8 of 8 arms" in capsys.readouterr().out
+    code, printed = run("tables_3_4.py", *command, "--rankers", "tk", "--estimate")
+    assert code == 0 and "8 of 8 arms" in printed.out and not (out / "arms").exists()
+    code, printed = run("tables_3_4.py", *command, "--rankers", "cat", "tk", "--seeds", 1)
+    assert code == 0 and "8 of 8 arms" in printed.out
 
     table = pd.read_csv(out / "by_evaluation.csv")
     assert len(table) == (2 + 3) * 2 * 2 * 3  # groups, rankers, trainings, measures
@@ -316,32 +307,34 @@ def test_tables_3_4(squad, small, tmp_path, monkeypatch, capsys):
     kept = out / "arms" / "planted-tk-rotated-0" / "rows.csv"
     (out / "arms" / "planted-tk-original-0" / "rows.csv").unlink()
     before = kept.stat().st_mtime_ns
-    assert run(monkeypatch, "tables_3_4.py", *command, "--rankers", "tk") == 0
-    assert "5 of 8 arms" in capsys.readouterr().out and kept.stat().st_mtime_ns == before
+    code, printed = run("tables_3_4.py", *command, "--rankers", "tk")
+    assert code == 0 and "5 of 8 arms" in printed.out and kept.stat().st_mtime_ns == before
     assert (pd.read_csv(out / "by_evaluation.csv")["seeds"] == 2).all()
-    assert run(monkeypatch, "tables_3_4.py", *command, "--depth", 3) == 2
-    assert "another depth" in capsys.readouterr().err
+    code, printed = run("tables_3_4.py", *command, "--depth", 3)
+    assert code == 2 and "another depth" in printed.err
 
 
 @needs_pisa
-def test_validation_chooses_the_depth(squad, small, tmp_path, monkeypatch):
+def test_validation_chooses_the_depth(squad, small, tmp_path, run):
     config = tmp_path / "config.json"
     further = {"triples": 8, "validation_queries": 3, "evaluate_every": 1, "patience": 2, "rerank_depth": [1, 4], "seeds": 1}
     config.write_text(json.dumps({**json.loads(small.read_text()), **further}))
     out = tmp_path / "out"
     command = ["--dataset", squad, "--config", config, "--arms", "natural", "--rankers", "tk", "--out", out]
-    assert run(monkeypatch, "tables_3_4.py", *command) == 0
+    code, _ = run("tables_3_4.py", *command)
+    assert code == 0
     assert len(pd.read_csv(out / "by_evaluation.csv")) == 3 * 2 * 3
     assert not any((out / "checkpoints").glob("*"))
 
 
 @needs_pisa
-def test_table_5(squad, small, tmp_path, monkeypatch, capsys):
+def test_table_5(squad, small, tmp_path, run):
     out = tmp_path / "out"
     command = ["--dataset", squad, "--config", small, "--out", out, "--seeds", 1, "--rankers", "dot", "tk"]
-    assert run(monkeypatch, "table5.py", *command) == 2
-    assert "twice" in capsys.readouterr().err
-    assert run(monkeypatch, "table5.py", *command, "--dataset", squad) == 0
+    code, printed = run("table5.py", *command)
+    assert code == 2 and "twice" in printed.err
+    code, printed = run("table5.py", *command, "--dataset", squad)
+    assert code == 0
     values = pd.read_csv(out / "by_start.csv").set_index(["ranker", "measure", "trained"])["value"]
     pairs = pd.read_csv(out / "pairwise.csv")
     assert len(values) == len(pairs) == 2 * 3 * 3
@@ -354,9 +347,10 @@ def test_table_5(squad, small, tmp_path, monkeypatch, capsys):
 
 
 @needs_pisa
-def test_table_2(squad, small, tmp_path, monkeypatch, capsys):
+def test_table_2(squad, small, tmp_path, run):
     out = tmp_path / "out"
-    assert run(monkeypatch, "table2.py", "--dataset", squad, "--config", small, "--arms", "planted", "--out", out) == 0
+    code, _ = run("table2.py", "--dataset", squad, "--config", small, "--arms", "planted", "--out", out)
+    assert code == 0
     table = pd.read_csv(out / "mats.csv")
     own = table[(table["pair_scope"] == "cross_passage") & (table["term_average"] == "present")]
     assert len(own) == 2 * 3 and (own["seeds"] == 2).all()

@@ -2,7 +2,6 @@
 
 import json
 import runpy
-import sys
 
 import numpy as np
 import pandas as pd
@@ -14,14 +13,6 @@ from tests import tiny_models
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "examples" / "survivorship_bias"
-
-
-def run(monkeypatch, name, *arguments):
-    monkeypatch.setattr(sys, "argv", [str(FOLDER / name), *map(str, arguments)])
-    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
-    with pytest.raises(SystemExit) as end:
-        runpy.run_path(str(FOLDER / name), run_name="__main__")
-    return end.value.code
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +57,9 @@ def test_bm25_is_a_run_an_index_or_a_retriever(programs, small):
         programs["pipelines"](retriever, planted.text_loader(), ["x"])
 
 
-def test_curve(monkeypatch, tmp_path, capsys):
-    code = run(
-        monkeypatch, "curve.py", "--dataset", "planted", "--split", "full", "--topics", 20, "--measure", "RR(rel=2)@10",
+def test_curve(tmp_path, run):
+    code, printed = run(
+        "curve.py", "--dataset", "planted", "--split", "full", "--topics", 20, "--measure", "RR(rel=2)@10",
         "--min-rel", 2, "--draws", 99, "--out", tmp_path,
     )  # fmt: skip
     assert code == 0
@@ -77,25 +68,27 @@ def test_curve(monkeypatch, tmp_path, capsys):
     assert table["bm25"].iloc[0] == pytest.approx(0.75 * table["bm25"].iloc[1])
     for name in ("figure_5_1.png", "strata.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    assert "unbiased reranker" in capsys.readouterr().out
+    assert "unbiased reranker" in printed.out
 
 
-def test_what_was_published(monkeypatch, tmp_path):
-    assert run(monkeypatch, "curve.py", "--published", "--out", tmp_path) == 0
+def test_what_was_published(tmp_path, run):
+    code, _ = run("curve.py", "--published", "--out", tmp_path)
+    assert code == 0
     table = pd.read_csv(tmp_path / "published_identity.csv")
     np.testing.assert_allclose(table["answered_x_share"], table["all_as_printed"], atol=5e-5)
     assert pd.read_csv(tmp_path / "published_strata.csv")["MonoT5"].iloc[0] == pytest.approx(0.34806)
 
 
-def test_curve_without_runs(monkeypatch, shared_data, tmp_path, capsys):
+def test_curve_without_runs(shared_data, tmp_path, run):
     folder = shared_data / "msmarco_qna" / "qna_v2.1_validation_sample100.jsonl.gz"
-    assert run(monkeypatch, "curve.py", "--dataset", folder, "--out", tmp_path) == 2
-    assert "has no run; name some with --run" in capsys.readouterr().err
+    code, printed = run("curve.py", "--dataset", folder, "--out", tmp_path)
+    assert code == 2 and "has no run; name some with --run" in printed.err
 
 
-def test_dataset_report(monkeypatch, shared_data, tmp_path):
+def test_dataset_report(shared_data, tmp_path, run):
     folder = shared_data / "msmarco_qna"
-    assert run(monkeypatch, "dataset_report.py", "--dataset", folder, "--split", "qna", "--out", tmp_path) == 0
+    code, _ = run("dataset_report.py", "--dataset", folder, "--split", "qna", "--out", tmp_path)
+    assert code == 0
     assert pd.read_csv(tmp_path / "types.csv")["answered"].iloc[0] == 51
     available = pd.read_csv(tmp_path / "available.csv").set_index("table")
     assert not available.loc["answers", "there"] and available.loc["types", "there"]
@@ -103,7 +96,7 @@ def test_dataset_report(monkeypatch, shared_data, tmp_path):
 
 
 @pytest.mark.parametrize("ranker", ["cross", "adapter"])
-def test_filtered_training(ranker, monkeypatch, tmp_path, capsys):
+def test_filtered_training(ranker, tmp_path, run):
     if ranker == "cross":
         model, fixed = tiny_models.build(tmp_path / "model", labels=None), ["nothing: BM25's order"]
     else:
@@ -112,11 +105,11 @@ def test_filtered_training(ranker, monkeypatch, tmp_path, capsys):
     settings = {"layers": None, "dropout": None, "head_std": None, "thresholds": [3], "triples": 8, "batch_size": 4,
                 "depth": 10, "queries": 8, "draws": 20, "max_length": 48}  # fmt: skip
     (tmp_path / "small.json").write_text(json.dumps(settings))
-    code = run(
-        monkeypatch, "filtered_training.py", "--model", model, "--config", tmp_path / "small.json", "--seeds", 1,
+    code, printed = run(
+        "filtered_training.py", "--model", model, "--config", tmp_path / "small.json", "--seeds", 1,
         "--ranker", ranker, "--out", tmp_path / "out",
     )  # fmt: skip
-    assert code == 0, capsys.readouterr().err
+    assert code == 0, printed.err
     table = pd.read_csv(tmp_path / "out" / "effectiveness.csv")
     assert table["trained_on"].tolist()[: len(fixed)] == fixed and (table["training_queries"][: len(fixed)] == 0).all()
     table = table.iloc[len(fixed) :]

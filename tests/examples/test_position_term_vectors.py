@@ -1,8 +1,6 @@
 """The program that draws the paper's second figure, with a tiny model on a small file of the real format."""
 
 import json
-import runpy
-import sys
 
 import pandas as pd
 import pytest
@@ -10,14 +8,7 @@ import pytest
 from tests import tiny_models
 from tests.conftest import ROOT
 
-PROGRAM = ROOT / "examples" / "position_bias" / "figure2.py"
-
-
-def run(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", [str(PROGRAM), *map(str, arguments)])
-    with pytest.raises(SystemExit) as end:
-        runpy.run_path(str(PROGRAM), run_name="__main__")
-    return end.value.code
+FOLDER = ROOT / "examples" / "position_bias"
 
 
 @pytest.fixture
@@ -31,10 +22,11 @@ def squad(tmp_path):
     return path
 
 
-def test_program_writes_picture_and_tables(squad, tmp_path, monkeypatch, capsys):
+def test_program_writes_picture_and_tables(squad, tmp_path, run):
     model = tiny_models.build(tmp_path / "tiny", labels=None)
     out = tmp_path / "out"
-    assert run(monkeypatch, "--dataset", squad, "--model", model, "--passages", 8, "--positions-off", "--out", out) == 0
+    code, printed = run("figure2.py", "--dataset", squad, "--model", model, "--passages", 8, "--positions-off", "--out", out)
+    assert code == 0
     assert (out / "ats.png").read_bytes().startswith(b"\x89PNG")
     summary = pd.read_csv(out / "mats.csv").groupby("encoder").first()
     assert set(summary.index) == {"tiny", "tiny, rotated passages", "tiny, positions off"}
@@ -44,12 +36,12 @@ def test_program_writes_picture_and_tables(squad, tmp_path, monkeypatch, capsys)
     assert summary.loc["tiny", "mats_paper"] > 0.01
     curve = pd.read_csv(out / "ats.csv")
     assert curve.groupby("encoder")["delta"].max().max() < 19
-    assert "mats_paper" in capsys.readouterr().out
+    assert "mats_paper" in printed.out
 
 
-def test_bad_calls(squad, tmp_path, monkeypatch, capsys):
-    assert run(monkeypatch, "--dataset", squad, "--model", tmp_path / "nowhere") == 2
-    assert "no model folder" in capsys.readouterr().err
+def test_bad_calls(squad, tmp_path, run):
+    code, printed = run("figure2.py", "--dataset", squad, "--model", tmp_path / "nowhere")
+    assert code == 2 and "no model folder" in printed.err
     relative = tiny_models.build_t5(tmp_path / "t5")
-    assert run(monkeypatch, "--dataset", squad, "--model", relative, "--positions-off") == 2
-    assert "no table of position vectors" in capsys.readouterr().err
+    code, printed = run("figure2.py", "--dataset", squad, "--model", relative, "--positions-off")
+    assert code == 2 and "no table of position vectors" in printed.err

@@ -1,22 +1,13 @@
 """The program that draws the paper's first figure, on small files of the real formats."""
 
 import json
-import runpy
-import sys
 
 import pandas as pd
 import pytest
 
 from tests.conftest import ROOT
 
-PROGRAM = ROOT / "examples" / "position_bias" / "figure1.py"
-
-
-def run(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", [str(PROGRAM), *map(str, arguments)])
-    with pytest.raises(SystemExit) as end:
-        runpy.run_path(str(PROGRAM), run_name="__main__")
-    return end.value.code
+FOLDER = ROOT / "examples" / "position_bias"
 
 
 @pytest.fixture
@@ -36,10 +27,11 @@ def files(tmp_path):
     return squad, spans
 
 
-def test_program_writes_pictures_tables_and_captions(files, tmp_path, monkeypatch, capsys):
+def test_program_writes_pictures_tables_and_captions(files, tmp_path, run):
     squad, spans = files
     out = tmp_path / "out"
-    assert run(monkeypatch, "--squad", squad, "--squad", squad, "--spans", spans, "--out", out, "--bins", 5) == 0
+    code, printed = run("figure1.py", "--squad", squad, "--squad", squad, "--spans", spans, "--out", out, "--bins", 5)
+    assert code == 0
     for name in ("answer_positions.png", "sentence_rotation.png"):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
     summary = pd.read_csv(out / "summary.csv").set_index(["collection", "unit"])
@@ -50,11 +42,12 @@ def test_program_writes_pictures_tables_and_captions(files, tmp_path, monkeypatc
     assert bins.groupby(["collection", "rotated"])["count"].sum().tolist() == [12] * 6
     captions = (out / "captions.txt").read_text()
     assert "analogue" in captions and "SQuAD: answers begin at 0.429" in captions
-    assert str(out) in capsys.readouterr().out
+    assert str(out) in printed.out
 
 
-def test_program_names_what_is_wrong(tmp_path, monkeypatch, capsys):
-    assert run(monkeypatch, "--squad", tmp_path / "nothing.json", "--out", tmp_path / "out") == 2
-    assert "nothing.json" in capsys.readouterr().err
+def test_program_names_what_is_wrong(tmp_path, run):
+    code, printed = run("figure1.py", "--squad", tmp_path / "nothing.json", "--out", tmp_path / "out")
+    assert code == 2 and "nothing.json" in printed.err
     assert not (tmp_path / "out").exists()
-    assert run(monkeypatch) == 2
+    code, printed = run("figure1.py")
+    assert code == 2
