@@ -25,6 +25,8 @@ LABELS = ("female", "male", "neutral", "other")
 #: How annotations write them.
 _SAME = {"f": "female", "m": "male", "n": "neutral", "o": "other", **{label: label for label in LABELS}}
 
+#: What makes a bi-encoder's vectors beside its weights.
+_READING = ("similarity", "pooling", "max_length")
 _ABOUT, _WEIGHTS, _ENCODER = "query_gender.json", "query_gender.npz", "encoder"
 
 
@@ -196,11 +198,14 @@ class GenderClassifier:
                 fine-tuned.
         """
         labels = _checked_labels(texts, labels)
-        if self.epochs and not (isinstance(self.encoder, (str, Path)) or hasattr(self.encoder, "module")):
-            raise InputError(
-                f"GenderClassifier: a {type(self.encoder).__name__} cannot be fine-tuned; give a BiEncoder, the name or folder "
-                f"of a sentence encoder, or epochs=0"
-            )
+        if self.epochs:
+            from pyterrier_debias.rankers.bi_encoder import BiEncoder
+
+            if not isinstance(self.encoder, (str, Path, BiEncoder)):
+                raise InputError(
+                    f"GenderClassifier: a {type(self.encoder).__name__} cannot be fine-tuned; give a BiEncoder, the name or "
+                    f"folder of a sentence encoder, or epochs=0"
+                )
         self._tuned = None
         self._keep(self._head().fit(self._encode(texts), labels))
         if self.epochs:
@@ -290,10 +295,10 @@ class GenderClassifier:
         if not isinstance(name, (str, Path)):
             raise InputError("GenderClassifier: the encoder has no name or folder to be found by; save it, and pass its folder")
         with whole_folder(folder, overwrite=overwrite) as scratch:
-            about = {"encoder": str(name), "labels": list(self.labels), **self._options()}
+            reads = {option: getattr(self.encoder, option) for option in _READING if hasattr(self.encoder, option)}
+            about = {"encoder": str(name), "reads": reads, "labels": list(self.labels), **self._options()}
             if self._tuned is not None:
                 self._tuned.write(scratch / _ENCODER)
-                about["similarity"] = self._tuned.similarity
             write_whole(scratch / _ABOUT, json.dumps(about, indent=1) + "\n")
             np.savez(scratch / _WEIGHTS, weights=self._weights, bias=self._bias)
 
@@ -306,7 +311,7 @@ class GenderClassifier:
             encoder: In place of the saved name, where the encoder lies elsewhere now; one that was fine-tuned lies in the folder.
 
         Returns:
-            A fitted classifier; the encoder is loaded when it is first asked.
+            A fitted classifier, whose encoder reads as the saved one did; it is loaded when it is first asked.
 
         Raises:
             InputError: Where there is no such folder, or it holds something else.
@@ -316,16 +321,20 @@ class GenderClassifier:
             about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
             with np.load(folder / _WEIGHTS) as arrays:
                 weights, bias = arrays["weights"], arrays["bias"]
-            name, labels, similarity = about.pop("encoder"), about.pop("labels"), about.pop("similarity", None)
+            name, labels, reads = about.pop("encoder"), about.pop("labels"), about.pop("reads")
             found = cls(name if encoder is None else encoder, **about)
             found.labels = tuple(labels)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"GenderClassifier: {folder} holds no saved classifier ({error}); check the path") from error
         found._weights, found._bias = weights, bias
-        if similarity is not None:
+        if reads and isinstance(found.encoder, (str, Path)):
             from pyterrier_debias.rankers.bi_encoder import BiEncoder
 
-            found._tuned = BiEncoder(folder / _ENCODER, similarity=similarity)
+            found.encoder = BiEncoder(found.encoder, **reads)
+        if found.epochs:  # its folder holds all but the similarity
+            from pyterrier_debias.rankers.bi_encoder import BiEncoder
+
+            found._tuned = BiEncoder(folder / _ENCODER, similarity=reads["similarity"])
         return found
 
     def __eq__(self, other: object) -> bool:
