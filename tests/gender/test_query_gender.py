@@ -179,7 +179,6 @@ def test_one_step_of_fine_tuning_is_adams(encoder):
 def test_fine_tuning_trains_a_copy_and_can_be_repeated(encoder, tmp_path):
     from sentence_transformers import SentenceTransformer
 
-
     texts, labels = about_people()
     before = encoder.encode_queries(texts)
     chance = torch.get_rng_state()
