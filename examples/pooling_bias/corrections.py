@@ -11,10 +11,8 @@ hidden document is drawn as a negative; `--arms` also has `CET, lexical` and a t
   both ways round; its own BM25 run is the pool, `--negatives tasb` or `repllama` takes candidates from its other runs, and judged
   passages whose text is not there are left out. Vaswani is cut in two halves, both ways. For such small sets of queries
   `--triples 400` is enough.
-- `--long firstp --max-length 256` scores the first 150 words of each document. Training reads the window (`max_length` tokens,
-  the query's among them) whatever `--long` says; 256 tokens are about 150 words of NFCorpus and a query, so that both read about
-  the same. A smaller window would cut the passage, too, and `firstp` be the same as truncation. Linear layers
-  (`--ranker adapter`) are trained on vectors of whole documents, as far as their encoder reads.
+- `--long firstp --max-length 256` trains on the first 150 words of each document, and scores them. 256 tokens hold about 150
+  words of NFCorpus and a query; a smaller window would cut the passage, too, and `firstp` be the same as truncation.
 - MS MARCO: `--dataset irds:msmarco-passage/train irds:msmarco-passage/dev/small --config full.json` has the paper's numbers (a
   GPU, and memory for some ten million candidates).
 
@@ -52,7 +50,7 @@ NOTES = [
     "were set aside with full judgements. relabelled: a simulated judge that knows the truth and errs in a share of pairs.",
     "Losses that weigh by the present scores (debiased contrastive, dynamic weights) draw as plain training does and do not tell "
     "their weights: their AUC is that of the draw.",
-    "Training reads the window of max_length tokens, whatever is done with longer documents when they are scored.",
+    "Training and scores read the window of max_length tokens, of the first passage where long is firstp.",
 ]
 
 
@@ -63,7 +61,7 @@ def main() -> None:
     options.add_argument(
         "--negatives", help=f"whose candidates: {', '.join(RETRIEVERS)}, or a run of the collection (default dense)"
     )
-    options.add_argument("--long", help="what scoring does with long documents: truncate (default), firstp or maxp")
+    options.add_argument("--long", help="what is done with long documents: truncate (default), firstp or maxp")
     options.add_argument("--max-length", type=int, help="longest input in tokens (default 128)")
     options = options.parse_args()
     settings, lists, worlds, table = opened(options, "corrections")

@@ -86,7 +86,7 @@ class Settings(Shared):
         ranker: ``'cross'`` for cross-encoders, ``'adapter'`` for a linear layer over the vectors of ``model``, all of its layers.
         head: Where the cross-encoder's head reads, ``'mean'`` or ``'cls'``.
         max_length: Longest input in tokens.
-        long: What scoring does with longer documents, see ``Ranker``. Training reads the window in any case.
+        long: What is done with longer documents, see ``Ranker``; for ``'maxp'`` training reads the window.
         passage_length: Words of a passage, where ``long`` cuts passages.
         learning_rate: Peak rate of cross-encoders.
         dense_learning_rate: Peak rate of bi-encoders.
