@@ -14,6 +14,8 @@ relevant documents), because a spread between queries need not have to do with w
 
 - Further collections (`--dataset fiqa_subset --dataset msmarco_trec_dl`) are tested without being trained on. Larger ones than
   `max_documents` are re-ranked only.
+- `--config adapters.json` trains linear layers over vectors of the whole model (`examples/fixed_vectors.py`) against such layers
+  over its first layer: rankers that are good from the beginning, in seconds each once all texts are encoded.
 - `--config full.json` is near the paper's setting, on BEIR: `--train irds:beir/nfcorpus/train --dataset irds:beir/nfcorpus/test`.
   The paper trains on each collection: one run a collection.
 - Arms can be made by several commands (`--arms`, `--seeds`); the last one, which names all of them, reads back what is there. A
