@@ -13,7 +13,7 @@ export HF_HUB_OFFLINE ?= 1
 .PHONY: quickstart test lint docs clean
 
 quickstart: $(VENV)/.demo
-	$(VENV)/bin/pyterrier-debias audit --depth 40 --draws 2 --out $(OUT) --overwrite
+	$(VENV)/bin/pyterrier-debias audit --depth 30 --draws 2 --out $(OUT) --overwrite
 
 test: $(VENV)/.test lint
 	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup
