@@ -393,12 +393,10 @@ def new_ranker(settings: Settings, out: Path, *, model: str | None = None, train
 def learner_of(name: str, settings: Settings, out: Path, training: Training) -> BiasedLearner:
     """A biased learner. Less data means fewer steps, too: as many passes over a share of the queries."""
     if name == "weaker_model":
-        if settings.weak_model:
-            return WeakerModel(model=new_ranker(settings, out, model=settings.weak_model))
-        if settings.ranker == "adapter":
-            lower = fixed_encoder(settings, out, layers=settings.weak_layers)
-            return WeakerModel(model=new_ranker(settings, out, model=lower))
-        return WeakerModel(layers=settings.weak_layers)
+        weak = settings.weak_model
+        if settings.ranker == "adapter" and not weak:
+            weak = fixed_encoder(settings, out, layers=settings.weak_layers)
+        return WeakerModel(model=new_ranker(settings, out, model=weak)) if weak else WeakerModel(layers=settings.weak_layers)
     if name == "less_data":
         steps = max(1, round(settings.learner_share * settings.optimiser_steps()))
         return LessData(share=settings.learner_share, training=replace(training, max_steps=steps))
@@ -665,10 +663,9 @@ def expected_seconds(
     BiEncoder(reader, dtype=settings.encode_dtype, max_length=None if fixed else settings.max_length).encode_docs(texts)
     text = (time.perf_counter() - started) / len(texts)
     print(f"{step:.2f} s a step of plain training, {1 / text:.0f} texts a second, {base:.0f} s to begin", flush=True)
-    seconds = {arm.name: base + arm.steps * step * ways[arm.kind].cost + arm.reads * text * (not fixed) for arm in arms}
-    if fixed:  # what the first arm has read, the others remember
-        seconds[arms[0].name] += arms[0].reads * text
-    return seconds
+    # What the first arm has read, other adapters remember.
+    reads = [0 if fixed and number else arm.reads for number, arm in enumerate(arms)]
+    return {arm.name: base + arm.steps * step * ways[arm.kind].cost + read * text for arm, read in zip(arms, reads)}
 
 
 @dataclass

@@ -176,7 +176,9 @@ NOTES = [
 def main() -> None:
     options = base_parser(__doc__, Settings())
     options.add_argument("--thresholds", nargs="+", type=int, metavar="K", help="first documents shown (default 2 5)")
-    options.add_argument("--ranker", choices=LEARNING_RATES, help="cross-encoders (default), or linear layers over fixed vectors")
+    options.add_argument(
+        "--ranker", choices=Settings.CHOICES["ranker"], help="cross-encoders (default), or linear layers over fixed vectors"
+    )
     options = options.parse_args()
     settings = read_settings(options, Settings())
     if any(k < 1 for k in settings.thresholds):

@@ -298,7 +298,7 @@ class GenderClassifier:
             reads = {option: getattr(self.encoder, option) for option in _READING if hasattr(self.encoder, option)}
             about = {"encoder": str(name), "reads": reads, "labels": list(self.labels), **self._options()}
             if self._tuned is not None:
-                self._tuned.write(scratch / _ENCODER)
+                self._tuned.save(scratch / _ENCODER)
             write_whole(scratch / _ABOUT, json.dumps(about, indent=1) + "\n")
             np.savez(scratch / _WEIGHTS, weights=self._weights, bias=self._bias)
 
@@ -327,14 +327,13 @@ class GenderClassifier:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"GenderClassifier: {folder} holds no saved classifier ({error}); check the path") from error
         found._weights, found._bias = weights, bias
-        if reads and isinstance(found.encoder, (str, Path)):
+        if reads:  # a bi-encoder's
             from pyterrier_debias.rankers.bi_encoder import BiEncoder
 
-            found.encoder = BiEncoder(found.encoder, **reads)
-        if found.epochs:  # its folder holds all but the similarity
-            from pyterrier_debias.rankers.bi_encoder import BiEncoder
-
-            found._tuned = BiEncoder(folder / _ENCODER, similarity=reads["similarity"])
+            if isinstance(found.encoder, (str, Path)):
+                found.encoder = BiEncoder(found.encoder, **reads)
+            if found.epochs:
+                found._tuned = BiEncoder.load(folder / _ENCODER)
         return found
 
     def __eq__(self, other: object) -> bool:
