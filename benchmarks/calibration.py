@@ -19,9 +19,9 @@ complexity is taken as it was planted (``planted.wording_complexity``): how well
 
     python benchmarks/calibration.py --out calibration
 
-writes p_values.csv (one row a world and test), rates.csv, coverage.csv, calibration.png, calibration.inc and
-calibration_coverage.inc (the tables of the documentation), and prints them. Finished worlds are kept in the folder: a run that
-was stopped goes on, and one with more worlds adds to it.
+takes about an hour on two cores, and writes p_values.csv (one row a world and test), rates.csv, coverage.csv, calibration.png,
+calibration.inc and calibration_coverage.inc (the tables of the documentation), and prints them. Finished worlds are kept in the
+folder: a run that was stopped goes on, and one with more worlds adds to it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ import pyterrier as pt
 from calibrating import LEVEL, rates, shown, write_table
 
 from pyterrier_debias import PlantedCollection, PlantedRanker, RotatePassages, audit, plots
-from pyterrier_debias.collections import planted_rankers
+from pyterrier_debias.collections import planted, planted_rankers
 from pyterrier_debias.collections.planted_rankers import BIASES, wording_complexity
 from pyterrier_debias.evaluation import per_query
 from pyterrier_debias.files import write_whole
@@ -76,8 +76,30 @@ STRENGTHS = {
 LEVELS = ("weak", "middle", "strong")
 #: Seeds between two writings of the file.
 LOT = 50
-# All rankers of a collection read the same passages: each is cut into words once.
+
+
+def written_once(write: Callable[..., Any]) -> Callable[..., Any]:
+    """``_Writer.passage``, remembering what it wrote in the last world: other judgements are of the same passages."""
+    worlds: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def passage(writer: Any, plan: Any) -> Any:
+        world = (writer.seed, writer.position, writer.gender)
+        if world not in worlds:
+            worlds.clear()
+        kept, about = worlds.setdefault(world, {}), repr(plan)
+        if about not in kept:
+            kept[about] = write(writer, plan)
+        return kept[about]
+
+    return passage
+
+
+# What the worlds of a seed share is made once: passages are written, searched and cut into words once.
+_search = lru_cache(maxsize=1)(lambda texts, queries, search=planted.bm25: list(search(texts, queries)))
+planted._Writer.passage = written_once(planted._Writer.passage)
+planted.bm25 = lambda texts, queries: _search(tuple(texts), tuple(queries))
 planted_rankers._first_positions = lru_cache(maxsize=20_000)(planted_rankers._first_positions)
+planted_rankers._lean = lru_cache(maxsize=20_000)(planted_rankers._lean)
 
 
 @dataclass(frozen=True)
@@ -93,39 +115,33 @@ class Setting:
 
 @dataclass(frozen=True)
 class Ground:
-    """What worlds that differ in nothing but the ranker have in common: a collection, its candidates and their rotations."""
+    """What the worlds of a seed have in common: BM25's results for all topics, and rotations of them."""
 
     seed: int
-    survivorship: float
-    pooling: float
     setting: Setting
 
-    @cached_property
-    def collection(self) -> PlantedCollection:
+    def collection(self, survivorship: float = 0.0, pooling: float = 0.0) -> PlantedCollection:
         """Position: half of the answers come early, as nothing would depend on a ranker's love of them otherwise."""
-        planted = {"survivorship": self.survivorship, "pooling": self.pooling}
-        return PlantedCollection(self.seed, topics=self.setting.topics, gender=0.0, linguistic=0.0, **planted)
+        judged = {"survivorship": survivorship, "pooling": pooling}
+        return PlantedCollection(self.seed, topics=self.setting.topics, gender=0.0, linguistic=0.0, **judged)
 
     @cached_property
-    def topics(self) -> pd.DataFrame:
-        """Sorted, since permutations depend on the order."""
-        return self.collection.get_topics().sort_values("qid", ignore_index=True)
-
-    @cached_property
-    def qrels(self) -> pd.DataFrame:
-        """Judgements."""
-        return self.collection.get_qrels()
-
-    @cached_property
-    def relevant(self) -> pd.DataFrame:
-        """Judgements above 0."""
-        return self.qrels[self.qrels["label"] > 0]
+    def unbiased(self) -> PlantedCollection:
+        """All topics survived, and all passages are judged."""
+        return self.collection()
 
     @cached_property
     def deep(self) -> pd.DataFrame:
         """BM25's results with texts, deeper than the pools."""
-        run = self.collection.get_runs()["bm25"].merge(self.topics[["qid", "query"]], on="qid")
-        return ranked(self.collection.text_loader()(run[run["rank"] < self.setting.deep]))
+        run = self.unbiased.get_runs()["bm25"].merge(self.unbiased.get_topics()[["qid", "query"]], on="qid")
+        return ranked(self.unbiased.text_loader()(run[run["rank"] < self.setting.deep]))
+
+    @cached_property
+    def half_judged(self) -> pd.DataFrame:
+        """Judgements of these results, of which each is there with even chances; of other passages no test here asks."""
+        qrels = self.unbiased.get_qrels().merge(self.deep[["qid", "docno"]], on=["qid", "docno"])
+        pairs = zip(qrels["qid"].tolist(), qrels["docno"].tolist())
+        return qrels[[keyed_hash(self.seed, "judged", *pair) < 2**63 for pair in pairs]]
 
     @cached_property
     def bm25(self) -> pd.DataFrame:
@@ -142,16 +158,38 @@ class Ground:
             frames.append(self.bm25.assign(text=[turn(text, docno, qid)[0] for text, docno, qid in rows]))
         return frames
 
+
+@dataclass(frozen=True)
+class Arms:
+    """What a ranker makes of a ground: of its candidates, of their rotations, and of the deeper list."""
+
+    ground: Ground
+    bias: str
+    strength: float
+
     @cached_property
-    def half_judged(self) -> pd.DataFrame:
-        """Judgements of BM25's results, of which each is there with even chances; of other passages no test here asks."""
-        qrels = self.qrels.merge(self.deep[["qid", "docno"]], on=["qid", "docno"])
-        pairs = zip(qrels["qid"].tolist(), qrels["docno"].tolist())
-        return qrels[[keyed_hash(self.seed, "judged", *pair) < 2**63 for pair in pairs]]
+    def ranker(self) -> PlantedRanker:
+        """Biased in one way, or unbiased."""
+        return PlantedRanker(self.bias, strength=self.strength, seed=self.ground.seed)
+
+    @cached_property
+    def results(self) -> pd.DataFrame:
+        """The candidates, ranked anew."""
+        return self.ranker(self.ground.bm25)
+
+    @cached_property
+    def rotated(self) -> list[pd.DataFrame]:
+        """Their rotations, ranked anew."""
+        return [self.ranker(frame) for frame in self.ground.rotated]
+
+    @cached_property
+    def deep(self) -> pd.DataFrame:
+        """The deeper list, ranked anew."""
+        return self.ranker(self.ground.deep)
 
 
-#: Worlds of one seed come one after the other; the ground of those that differ in the ranker alone is laid once.
-ground = lru_cache(maxsize=1)(Ground)
+# The worlds of a seed come one after the other, and among them those with one ranker.
+ground, arms = lru_cache(maxsize=1)(Ground), lru_cache(maxsize=1)(Arms)
 
 
 @dataclass(frozen=True)
@@ -170,36 +208,56 @@ class World:
     strength: float
     setting: Setting
 
-    def planted(self, bias: str) -> float:
-        """How strong a bias is in this world."""
-        return self.strength if bias == self.bias else 0.0
-
     @cached_property
     def ground(self) -> Ground:
-        """The collection and its candidates."""
-        return ground(self.seed, self.planted("survivorship"), self.planted("pooling"), self.setting)
+        """What it shares with the other worlds of its seed."""
+        return ground(self.seed, self.setting)
 
     @cached_property
-    def ranker(self) -> PlantedRanker:
-        """Biased in one way, or unbiased."""
+    def arms(self) -> Arms:
+        """What its ranker makes of that."""
         own = self.bias in BIASES
-        return PlantedRanker(self.bias if own else "position", strength=self.strength if own else 0.0, seed=self.seed)
+        return arms(self.ground, self.bias if own else "position", self.strength if own else 0.0)
+
+    @cached_property
+    def collection(self) -> PlantedCollection:
+        """Topics and judgements of this world."""
+        judged = {bias: self.strength for bias in ("survivorship", "pooling") if bias == self.bias}
+        return self.ground.collection(**judged) if judged else self.ground.unbiased
+
+    @cached_property
+    def topics(self) -> pd.DataFrame:
+        """Sorted, since permutations depend on the order."""
+        return self.collection.get_topics().sort_values("qid", ignore_index=True)
+
+    @cached_property
+    def qrels(self) -> pd.DataFrame:
+        """Judgements."""
+        return self.collection.get_qrels()
+
+    @cached_property
+    def relevant(self) -> pd.DataFrame:
+        """Judgements above 0."""
+        return self.qrels[self.qrels["label"] > 0]
 
     @cached_property
     def results(self) -> pd.DataFrame:
-        """What the ranker makes of the candidates."""
-        return self.ranker(self.ground.bm25)
+        """The candidates of this world's topics, ranked anew."""
+        return self.asked(self.arms.results)
+
+    def asked(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows of topics of this world: some of the ground's may not have survived."""
+        return frame[frame["qid"].isin(self.topics["qid"])]
 
     def quality(self, results: pd.DataFrame) -> np.ndarray:
         """nDCG@10 of each topic, in the topics' order."""
-        head = results[results["rank"] < 10]
-        return per_query(head, self.ground.relevant, [MEASURE], self.ground.topics["qid"].tolist())[MEASURE].to_numpy()
+        head = self.asked(results[results["rank"] < 10])
+        return per_query(head, self.relevant, [MEASURE], self.topics["qid"].tolist())[MEASURE].to_numpy()
 
 
 def position(world: World) -> tuple[float, float, float, float]:
     """Quality on original against rotated candidates."""
-    arms = [world.results, *map(world.ranker, world.ground.rotated)]
-    table = np.column_stack([world.quality(arm) for arm in arms])
+    table = np.column_stack([world.quality(arm) for arm in (world.results, *world.arms.rotated)])
     difference = table[:, 1:].mean(axis=1) - table[:, 0]
     interval = bootstrap_interval(difference, draws=world.setting.draws, seed=world.seed)
     p = exchange_test(table, draws=world.setting.draws, seed=world.seed).p
@@ -208,18 +266,17 @@ def position(world: World) -> tuple[float, float, float, float]:
 
 def survivorship(world: World) -> tuple[float, float, float, float]:
     """Quality and the rank at which labellers first met the answer."""
-    collection, relevant = world.ground.collection, world.ground.relevant
-    grade = answer_grade(collection, relevant)
-    ranks = first_relevant_ranks(collection.get_candidates(), relevant, min_rel=grade).set_index("qid")
-    ranks = ranks["first_relevant_rank"].reindex(world.ground.topics["qid"]).fillna(np.inf).to_numpy()
-    values = discounted_gain(world.results, relevant, world.ground.topics["qid"].tolist(), min_rel=grade)
+    grade = answer_grade(world.collection, world.relevant)
+    ranks = first_relevant_ranks(world.collection.get_candidates(), world.relevant, min_rel=grade).set_index("qid")
+    ranks = ranks["first_relevant_rank"].reindex(world.topics["qid"]).fillna(np.inf).to_numpy()
+    values = discounted_gain(world.results, world.relevant, world.topics["qid"].tolist(), min_rel=grade)
     found = trend(values, ranks, draws=world.setting.draws, seed=world.seed)
     return found.rho, found.low, found.high, found.p
 
 
 def gender(world: World) -> tuple[float, float, float, float]:
     """ARaB of the ranker's order against that of a random order of the same candidates."""
-    neutral = set(neutral_qids(world.ground.topics))
+    neutral = set(neutral_qids(world.topics))
     found = ARaBEvaluator([10])(world.results[world.results["qid"].isin(neutral)]).sort_values("qid")
     added = (found["ARaB"] - found["expected"]).to_numpy()
     interval = bootstrap_interval(added, draws=world.setting.draws, seed=world.seed)
@@ -229,8 +286,8 @@ def gender(world: World) -> tuple[float, float, float, float]:
 
 def linguistic(world: World) -> tuple[float, float, float, float]:
     """The slope of quality on the complexity of a query's wording, given the controls and what the candidates had."""
-    topics = world.ground.topics
-    prepared, controls, _ = prepared_topics(topics.assign(complexity=topics["query"].map(wording_complexity)), world.ground.qrels)
+    topics = world.topics
+    prepared, controls, _ = prepared_topics(topics.assign(complexity=topics["query"].map(wording_complexity)), world.qrels)
     prepared = prepared.sort_values("qid")
     before, after = (
         pd.Series(world.quality(results), index=topics["qid"]).loc[prepared["qid"]].to_numpy()
@@ -242,9 +299,9 @@ def linguistic(world: World) -> tuple[float, float, float, float]:
 
 def pooling(world: World) -> tuple[float, float, float, float]:
     """Judged@10 of the ranker against that of BM25, over a list deeper than the pool: what was pooled is judged in any order."""
-    qrels = world.ground.qrels if world.bias == "pooling" else world.ground.half_judged
-    qids = world.ground.topics["qid"].tolist()
-    frame, test = judged_difference(world.ranker(world.ground.deep), world.ground.deep, qrels, qids, seed=world.seed)
+    qrels = world.qrels if world.bias == "pooling" else world.asked(world.ground.half_judged)
+    lists = world.asked(world.arms.deep), world.asked(world.ground.deep)
+    frame, test = judged_difference(*lists, qrels, world.topics["qid"].tolist(), seed=world.seed)
     interval = bootstrap_interval(frame["difference"].to_numpy(), draws=world.setting.draws, seed=world.seed)
     return interval.estimate, interval.low, interval.high, test.p
 
@@ -255,11 +312,8 @@ TESTS: dict[str, Callable[[World], tuple[float, float, float, float]]] = {
 
 
 def examined(worlds: list[World]) -> list[dict[str, Any]]:
-    """All five tests in each of the worlds of a seed, in an order in which their grounds are laid once."""
-    rows = []
-    for world in sorted(worlds, key=lambda world: (world.planted("survivorship"), world.planted("pooling"))):
-        rows += examined_world(world)
-    return rows
+    """All five tests in each of the worlds of a seed, those with the unbiased ranker in a row."""
+    return [row for world in sorted(worlds, key=lambda world: world.bias in BIASES) for row in examined_world(world)]
 
 
 def examined_world(world: World) -> list[dict[str, Any]]:
@@ -277,10 +331,9 @@ def audited(worlds: list[World]) -> list[dict[str, Any]]:
     """A whole audit of one null world: its tests, and the smallest corrected p."""
     logging.disable(logging.WARNING)
     (world,) = worlds
-    collection = world.ground.collection
     candidates = pt.Transformer.from_df(world.ground.bm25.drop(columns=["text", "query"]))
-    system = candidates >> collection.text_loader() >> world.ranker
-    found = audit({"ranker": system}, collection, depth=world.setting.depth, seed=world.seed).findings
+    system = candidates >> world.collection.text_loader() >> world.arms.ranker
+    found = audit({"ranker": system}, world.collection, depth=world.setting.depth, seed=world.seed).findings
     tested = found.dropna(subset=["p"])
     return [{"seed": world.seed, "tests": len(tested), "smallest": tested["p_corrected"].min()}]
 

@@ -230,6 +230,11 @@ def bootstrap_interval(
 ) -> Interval:
     """Bootstrap interval of a statistic over units.
 
+    Quantiles are taken further out than ``level`` says, so that the interval of a mean is as wide as Student's: what is drawn
+    from n units spreads sqrt((n - 1) / n) times as wide as it should, and normal quantiles take the spread for known. Without
+    that, intervals over ten queries cover 90 %, and over sixty 93 %. (Hesterberg, What teachers should know about the bootstrap,
+    2015: the expanded percentile interval.)
+
     Args:
         values: Shape [n] or [n, m]; rows are the units that are drawn.
         statistic: ``statistic(values, axis=...)``, vectorised along an axis; for two-dimensional values it gets the
@@ -260,6 +265,7 @@ def bootstrap_interval(
         return Interval(estimate, estimate, estimate, level, n)
     from scipy import stats
 
+    drawn_at = _expanded(level, n)
     closed = method == "bca" and n > _JACKKNIFE and statistic is np.mean and len(columns) == 1
     result = stats.bootstrap(
         columns,
@@ -267,14 +273,22 @@ def bootstrap_interval(
         paired=len(columns) > 1,
         vectorized=True,
         axis=-1,
-        confidence_level=level,
+        confidence_level=drawn_at,
         method="BCa" if method == "bca" and not closed else "percentile",
         n_resamples=draws,
         batch=max(1, CELLS // n),
         rng=np.random.default_rng(seed),
     )
-    low, high = _bca_of_mean(columns[0], result.bootstrap_distribution, level) if closed else result.confidence_interval
+    low, high = _bca_of_mean(columns[0], result.bootstrap_distribution, drawn_at) if closed else result.confidence_interval
     return Interval(estimate, float(low), float(high), level, n)
+
+
+def _expanded(level: float, n: int) -> float:
+    """The level at which normal quantiles, of a spread that lacks sqrt((n - 1) / n), give Student's interval at ``level``."""
+    from scipy import stats
+
+    tail = stats.norm.sf(np.sqrt(n / (n - 1)) * stats.t.ppf((1 + level) / 2, n - 1))
+    return 1 - 2 * max(float(tail), 1e-9)  # beyond that, as with two units, the ends are the least and greatest draws anyway
 
 
 def _bca_of_mean(values: np.ndarray, drawn: np.ndarray, level: float) -> np.ndarray:

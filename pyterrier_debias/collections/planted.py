@@ -72,11 +72,13 @@ class _Draws:
 
     def bits(self) -> int:
         """32 random bits."""
-        if not self._left:
-            block = blake2b(self._key, digest_size=64, salt=self._count.to_bytes(8, "big")).digest()
-            self._left = list(_SIXTEEN.unpack(block))
-            self._count += 1
-        return self._left.pop()
+        return (self._left or self._more()).pop()
+
+    def _more(self) -> list[int]:
+        block = blake2b(self._key, digest_size=64, salt=self._count.to_bytes(8, "big")).digest()
+        self._left = list(_SIXTEEN.unpack(block))
+        self._count += 1
+        return self._left
 
     def uniform(self) -> float:
         """A number in [0, 1)."""
@@ -88,13 +90,14 @@ class _Draws:
 
     def pick(self, items: Sequence[T]) -> T:
         """One of the items."""
-        return items[self.below(len(items))]
+        return items[(self.bits() * len(items)) >> 32]
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
         """The items in a random order."""
-        order = list(items)
+        order, left = list(items), self._left
         for i in range(len(order) - 1, 0, -1):
-            j = self.below(i + 1)
+            left = left or self._more()
+            j = (left.pop() * (i + 1)) >> 32  # below(i + 1), written out: worlds spend their time here
             order[i], order[j] = order[j], order[i]
         return order
 
@@ -647,8 +650,10 @@ class _Frames:
             labels[begin : begin + len(passages)] = of_all[passages]
             begin += len(passages)
         which = np.concatenate([np.empty(0, dtype=np.int64), *judged.values()])
-        qids = np.repeat(np.array([self.qids[number] for number in judged], dtype=object), lengths)
-        return pd.DataFrame({"qid": qids, "docno": self.docnos[which], "label": labels})
+        topics = np.repeat(np.fromiter(judged, dtype=np.int64), lengths)
+        # Names are taken from columns, which copy them faster than a list of names becomes a column.
+        qids, docnos = pd.Series(self.qids), pd.Series(self.docnos)
+        return pd.DataFrame({"qid": qids.take(topics).array, "docno": docnos.take(which).array, "label": labels})
 
     def qrels(self) -> dict[str, pd.DataFrame]:
         """Judgements of every split."""

@@ -216,5 +216,5 @@ def _first_positions(text: str) -> dict[str, int]:
 def _lean(text: str) -> float:
     """Excess of female over male pronouns, in [-1, 1]: three or more are a full lean."""
     words = regex_word(text)
-    excess = sum(word in FEMALE_WORDS for word in words) - sum(word in MALE_WORDS for word in words)
+    excess = sum(map(FEMALE_WORDS.__contains__, words)) - sum(map(MALE_WORDS.__contains__, words))
     return min(max(excess / 3, -1.0), 1.0)
