@@ -84,6 +84,31 @@ def check_scores(frame: pd.DataFrame, stage: Any, column: str = "score") -> None
         )
 
 
+def check_labels(qrels: pd.DataFrame, stage: Any) -> None:
+    """Judgements must have their columns, and grades that are numbers.
+
+    Args:
+        qrels: Judgements ``qid``, ``docno``, ``label``.
+        stage: Who asks; named in the message.
+
+    Raises:
+        InputError: Where they do not.
+    """
+    missing = [column for column in ("qid", "docno", "label") if column not in qrels.columns]
+    if missing:
+        raise InputError(
+            f"{stage_name(stage)}: the judgements have no column {missing[0]!r}; they have "
+            f"{', '.join(map(str, qrels.columns)) or 'none'}"
+        )
+    labels = pd.to_numeric(qrels["label"], errors="coerce").to_numpy(dtype="float64", na_value=np.nan)
+    bad = np.flatnonzero(np.isnan(labels))
+    if len(bad):
+        raise InputError(
+            f"{stage_name(stage)}: column 'label' is NaN or no number in {len(bad)} of {len(qrels)} judgements, first at "
+            f"{_row(qrels, int(bad[0]))}; leave out what was not judged, and map words to grades"
+        )
+
+
 def check_pairs(frame: pd.DataFrame, stage: Any) -> None:
     """A document may stand once in a query's list.
 

@@ -249,10 +249,12 @@ def bootstrap_interval(
         The interval; both ends equal the estimate where all units agree, NaN for fewer than two units.
 
     Raises:
-        InputError: For an unknown method or NaN values.
+        InputError: For an unknown method, NaN values, a level outside (0, 1), or no draws.
     """
     if method not in ("bca", "percentile"):
         raise InputError(f"bootstrap method {method!r} is not known; use 'bca' or 'percentile'")
+    if not 0 < level < 1 or draws < 1:
+        raise InputError(f"a bootstrap needs a level between 0 and 1 and at least one draw, not level={level} and draws={draws}")
     values = np.asarray(values, dtype=float)
     if np.isnan(values).any():
         raise InputError("values hold NaN; leave out the units that are not defined before drawing from them")

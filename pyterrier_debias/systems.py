@@ -22,7 +22,24 @@ _RESULTS = [*_TOPICS, "docno", "score", "rank", "text"]
 
 
 class BrokenSystemError(RuntimeError):
-    """Raised where a part of a system that is examined raised something: the cause is what it raised."""
+    """Raised where a part of a system that is examined raised something: the cause is what it raised.
+
+    Attributes:
+        system: The system's name.
+    """
+
+    def __init__(self, system: str, told: str):
+        """
+        Args:
+            system: The system's name.
+            told: What it raised, in words.
+        """
+        super().__init__(system, told)
+        self.system = system
+
+    def __str__(self) -> str:
+        """Both in one line."""
+        return "system {!r} raised {}".format(*self.args)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +194,31 @@ def check_run(run: pd.DataFrame, name: str) -> pd.DataFrame:
     return run
 
 
+class Asked:
+    """A collection with other topics and judgements than its default ones; everything else is as it gives it."""
+
+    def __init__(self, dataset: Any, topics: pd.DataFrame, qrels: pd.DataFrame):
+        """
+        Args:
+            dataset: The collection.
+            topics: What ``get_topics()`` gives.
+            qrels: What ``get_qrels()`` gives.
+        """
+        self._dataset, self._topics, self._qrels = dataset, topics, qrels
+
+    def __getattr__(self, name: str) -> Any:
+        """What the collection has under this name."""
+        return getattr(self._dataset, name)
+
+    def get_topics(self, *variant: Any) -> pd.DataFrame:
+        """The topics; those of a variant are the collection's."""
+        return self._dataset.get_topics(*variant) if variant else self._topics
+
+    def get_qrels(self, *variant: Any) -> pd.DataFrame:
+        """The judgements; those of a variant are the collection's."""
+        return self._dataset.get_qrels(*variant) if variant else self._qrels
+
+
 @dataclass(eq=False)
 class Context:
     """What the rooms of one audit share: retrieval and scoring run once, whoever asks first, also where they raise.
@@ -203,6 +245,11 @@ class Context:
     _retrieved: list[tuple[pt.Transformer, pd.DataFrame]] = field(default_factory=list, repr=False)
     _ranked: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
     _raised: dict[str, Exception] = field(default_factory=dict, repr=False)
+
+    @property
+    def asked(self) -> Asked:
+        """The collection as rooms are asked about it: with the topics and judgements of the audit in place of its own."""
+        return Asked(self.dataset, self.topics, self.qrels)
 
     def candidates(self, system: System) -> pd.DataFrame:
         """The system's candidates, cut to ``depth`` where a ranker follows; computed once for equal retrievers.
@@ -257,4 +304,4 @@ class Context:
                 self._raised[system.name] = error
         error = self._raised[system.name]
         told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise BrokenSystemError(f"system {system.name!r} raised {told}") from error
+        raise BrokenSystemError(system.name, told) from error

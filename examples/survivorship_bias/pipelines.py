@@ -60,7 +60,11 @@ def monot5(
     """
     from pyterrier_t5 import MonoT5ReRanker
 
-    return first % depth >> texts >> MonoT5ReRanker(tokenizer, model, batch_size=1, verbose=False)
+    try:
+        ranker = MonoT5ReRanker(tokenizer, model, batch_size=1, verbose=False)
+    except OSError as error:
+        raise InputError(f"monot5: {model!r} or {tokenizer!r} cannot be opened ({error}); name a folder or hub model") from error
+    return first % depth >> texts >> ranker
 
 
 def t5(
@@ -97,7 +101,11 @@ def ance(
     """
     from pyterrier_dr import Ance
 
-    return first % depth >> texts >> Ance(model).text_scorer()
+    try:
+        encoder = Ance(model)
+    except OSError as error:
+        raise InputError(f"ance: {model!r} cannot be opened ({error}); name a folder or hub model") from error
+    return first % depth >> texts >> encoder.text_scorer()
 
 
 def colbert(

@@ -19,6 +19,9 @@ from pyterrier_debias.statistics import correct, equivalence_test, paired_t
 #: Groups under which rooms report plain effectiveness, the first one that is there counts.
 EFFECTIVENESS_GROUPS = ("original", "all queries", "as non-relevant", "zero-filled")
 
+#: Measures whose loss is a cost, if nothing else is said.
+EFFECTIVENESS = ("nDCG@10", "RR@10", "R@10")
+
 COLUMNS = [
     "kind", "system", "bias", "measure", "group", "before", "after", "change", "low", "high", "size_change", "size_low",
     "size_high", "p", "p_corrected", "p_equivalent", "n", "seeds", "verdict", "text",
@@ -120,7 +123,7 @@ def compare(
     *,
     systems: tuple[str, str] | None = None,
     margin: float = 0.01,
-    effectiveness: Sequence[str] = ("nDCG@10", "RR@10", "R@10"),
+    effectiveness: Sequence[str] | None = None,
     draws: int = 2000,
     seed: int = 0,
 ) -> Comparison:
@@ -133,7 +136,8 @@ def compare(
         systems: The names of the system before and after. None means: the two systems of one audit; the system that each of two
             audits has and the other has not; or else all that both have.
         margin: The loss of effectiveness that does not matter, in the measures' unit. Choose it before looking.
-        effectiveness: Measures whose loss is a cost, as far as the audits have them.
+        effectiveness: Measures whose loss is a cost; None means :data:`EFFECTIVENESS`, as far as the audits have them. A note
+            says which measure that is named here, and which bias, has no figure of both systems.
         draws: Bootstrap draws.
         seed: Of the draws.
 
@@ -141,8 +145,8 @@ def compare(
         The comparison.
 
     Raises:
-        InputError: For audits of different collections, systems that are not there or cannot be told, no figure in common, or a
-            margin that is not positive.
+        InputError: For audits of different collections, systems that are not there or cannot be told, no figure in common, a
+            margin that is not positive, or measures that are no list of names.
 
     Example:
         ::
@@ -154,17 +158,21 @@ def compare(
     """
     if not margin > 0:
         raise InputError(f"compare: margin is {margin}; it must be positive")
+    if isinstance(effectiveness, str):
+        raise InputError(f"compare: effectiveness is {effectiveness!r}; give a list of measures, such as [{effectiveness!r}]")
     old = [before] if isinstance(before, AuditResult) else list(before)
     new = old if after is None else [after] if isinstance(after, AuditResult) else list(after)
     if not old or not new or (len(old) != len(new) and 1 not in (len(old), len(new))):
         counts = f"{len(old)} audits before and {len(new)} after"
         raise InputError(f"compare: {counts} cannot be paired; give as many, or one on a side")
+    measures = EFFECTIVENESS if effectiveness is None else effectiveness
     notes = dict.fromkeys(check_alike([*old, *new], "compare"))
     pairs = _pairs(old, new, systems, one=after is None)
     rows = []
     for pair in pairs:
-        own = _bias_rows(old, new, pair, draws, seed) + _cost_rows(old, new, pair, effectiveness, margin, draws, seed)
+        own = _bias_rows(old, new, pair, draws, seed) + _cost_rows(old, new, pair, measures, margin, draws, seed)
         notes |= dict.fromkeys(_convention_notes(old, new, pair, own))
+        notes |= dict.fromkeys(_left_out(old, new, pair, own, effectiveness or ()))
         rows += own
     if not rows:
         raise InputError("compare: the audits have no figure in common; audit both with the same rooms")
@@ -276,7 +284,7 @@ def values_of(
     return pd.concat(columns, axis=1, keys=range(len(columns)), join="inner").dropna()
 
 
-def effectiveness_of(result: AuditResult, system: str, measure: str) -> tuple[str, str] | None:
+def effectiveness_of(result: AuditResult, system: str, measure: str) -> list[tuple[str, str]]:
     """Where an audit has the plain effectiveness of a system.
 
     Args:
@@ -285,15 +293,13 @@ def effectiveness_of(result: AuditResult, system: str, measure: str) -> tuple[st
         measure: Such as ``'nDCG@10'``.
 
     Returns:
-        Bias and group of the first room that reports it; None where none does.
+        Bias and group of each room that reports it, the plainest group first; empty where none does.
     """
     f = result.per_query
     own = f[(f["system"] == system) & (f["measure"] == measure)]
-    for group in EFFECTIVENESS_GROUPS:
-        rooms = own.loc[own["group"] == group, "bias"]
-        if len(rooms):
-            return str(rooms.iloc[0]), group
-    return None
+    return [
+        (str(bias), group) for group in EFFECTIVENESS_GROUPS for bias in dict.fromkeys(own.loc[own["group"] == group, "bias"])
+    ]
 
 
 def _both(
@@ -317,15 +323,39 @@ def _row(
     return row
 
 
+def _primary(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str]
+) -> dict[str, list[tuple[str, str, str]]]:
+    """Bias to its primary figures: that of the system before, then that of the system after."""
+    keys: dict[str, list[tuple[str, str, str]]] = {}
+    for result, system in zip((old[0], new[0]), pair):
+        f = result.findings
+        for one in f[(f["system"] == system) & f["primary"].astype(bool)].to_dict("records"):
+            keys.setdefault(one["bias"], []).append((one["bias"], one["measure"], one["group"]))
+    return keys
+
+
+def _left_out(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], rows: Sequence[Mapping[str, Any]],
+    measures: Sequence[str],
+) -> list[str]:  # fmt: skip
+    """What was to be compared and could not be."""
+    name = pair[0] if pair[0] == pair[1] else f"{pair[0]} and {pair[1]}"
+    there = {(row["kind"], row["bias"]) for row in rows}
+    lacks = [bias for bias in _primary(old, new, pair) if ("bias", bias) not in there]
+    costs = {row["measure"] for row in rows if row["kind"] == "cost"}
+    unknown = [measure for measure in measures if measure not in costs] or ([] if costs else ["effectiveness"])
+    return [f"{name}: {what} is not compared; the audits have no such figure of both." for what in [*lacks, *unknown]]
+
+
 def _bias_rows(
     old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], draws: int, seed: int
 ) -> list[dict[str, Any]]:
-    found = old[0].findings
     rows = []
-    for f in found[(found["system"] == pair[0]) & found["primary"].astype(bool)].to_dict("records"):
-        key = (f["bias"], f["measure"], f["group"])
-        both = _both(old, new, pair, key)
-        if both is None:
+    for keys in _primary(old, new, pair).values():
+        # A retriever has no slope given its candidates, and its own is not a ranker's: what both have is compared.
+        key, both = next(((key, both) for key in keys if (both := _both(old, new, pair, key)) is not None), (None, None))
+        if key is None:
             continue
         change = change_interval(*both, draws=draws, seed=seed)
         size = size_interval(*both, draws=draws, seed=seed)
@@ -354,16 +384,16 @@ def _cost_rows(
 ) -> list[dict[str, Any]]:  # fmt: skip
     rows = []
     for measure in measures:
-        where = effectiveness_of(old[0], pair[0], measure)
-        both = None if where is None else _both(old, new, pair, (where[0], measure, where[1]))
-        if both is None:
+        places = [(bias, measure, group) for bias, group in effectiveness_of(old[0], pair[0], measure)]
+        key, both = next(((key, both) for key in places if (both := _both(old, new, pair, key)) is not None), (None, None))
+        if key is None:
             continue
         change = change_interval(*both, draws=draws, seed=seed)
         # A one-sided test at 0.05 is the interval of 90 %.
         sides = change_interval(*both, level=0.9, draws=draws, seed=seed)
         verdict = _KEPT if sides.low > -margin else _LOST if sides.high < -margin else _UNCLEAR
         row = _row(
-            "cost", pair, (where[0], measure, where[1]), *both, change=change.estimate, low=change.low, high=change.high,
+            "cost", pair, key, *both, change=change.estimate, low=change.low, high=change.high,
             verdict=verdict,
         )  # fmt: skip
         if row["seeds"] == 1:

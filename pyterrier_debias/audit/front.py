@@ -55,6 +55,8 @@ def front(
             plot_front(front(audit({'a': a, 'b': b, 'c': c}, dataset), 'position'))
     """
     audits = [results] if isinstance(results, AuditResult) else list(results)
+    if not audits:
+        raise InputError("front: there are no audits; give one of several systems, or several")
     if OTHER_JUDGEMENTS in check_alike(audits, "front"):
         raise InputError("front: the audits were made with other judgements, although the collection has the same name")
     chosen = [_meant(one.findings, bias, measure, group) for one in audits]
@@ -65,10 +67,11 @@ def front(
     rows = []
     for one, f in zip(audits, chosen):
         for found in f.drop_duplicates("system").to_dict("records"):
-            where = effectiveness_of(one, found["system"], effectiveness)
-            if where is None or np.isnan(found["value"]):
+            places = effectiveness_of(one, found["system"], effectiveness)
+            if not places or np.isnan(found["value"]):
                 continue
-            interval = t_interval(values_of([one], found["system"], where[0], effectiveness, where[1])[0].to_numpy())
+            room, where = places[0]
+            interval = t_interval(values_of([one], found["system"], room, effectiveness, where)[0].to_numpy())
             low, high = found["low"], found["high"]
             ends = sorted((abs(low), abs(high)))
             rows.append(

@@ -236,7 +236,7 @@ class AuditResult:
             The result.
 
         Raises:
-            InputError: Where the text is no JSON, no audit, or of a newer schema.
+            InputError: Where the text is no JSON, no audit, of a newer schema, or damaged.
         """
         try:
             content = json.loads(text)
@@ -252,6 +252,19 @@ class AuditResult:
         missing = [k for k in ("settings", "findings", "per_query", "skipped", "failed") if k not in content]
         if missing:
             raise InputError(f"this audit lacks {missing[0]!r}; the file is damaged: run the audit again")
+        try:
+            return cls._of_content(content)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            told = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(f"this audit cannot be read ({told}); the file is damaged: run the audit again") from error
+
+    @classmethod
+    def _of_content(cls, content: dict[str, Any]) -> AuditResult:
+        settings = content["settings"]
+        schema = json.loads(Path(__file__).with_name("result.schema.json").read_text(encoding="utf-8"))
+        lacks = [name for name in schema["properties"]["settings"]["required"] if name not in settings]
+        if lacks:
+            raise KeyError(f"the settings lack {lacks[0]!r}")
         kinds = {f.name: f.type for f in fields(Finding)}
         findings = pd.DataFrame(content["findings"], columns=list(kinds)).astype(
             {name: {"float": "float64", "int": "int64", "bool": "bool", "str": "str"}[kind] for name, kind in kinds.items()}
@@ -259,8 +272,8 @@ class AuditResult:
         per_query = pd.DataFrame(content["per_query"], columns=PER_QUERY_COLUMNS).astype({"value": "float64"})
         skipped = pd.DataFrame(content["skipped"], columns=SKIPPED_COLUMNS)
         failed = pd.DataFrame(content["failed"], columns=FAILED_COLUMNS)
-        more = {"queries": content.get("queries", {}), "contributions": contributions_frame(content.get("contributions", []))}
-        return cls(findings, per_query, skipped, failed, content["settings"], **more)
+        queries, parts = dict(content.get("queries", {})), contributions_frame(content.get("contributions", []))
+        return cls(findings, per_query, skipped, failed, settings, queries=queries, contributions=parts)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the audit to a folder: whole, or not at all.

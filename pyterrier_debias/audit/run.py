@@ -27,7 +27,7 @@ from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_o
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, findings_frame
-from pyterrier_debias.frames import check_overlap, check_pairs, check_text, frame_digest, with_string_ids
+from pyterrier_debias.frames import check_labels, check_overlap, check_pairs, check_text, frame_digest, with_string_ids
 from pyterrier_debias.stage import flatten
 from pyterrier_debias.systems import BrokenSystemError, Context, System
 
@@ -68,7 +68,8 @@ def audit(
     """Examine systems for bias.
 
     Every room is asked whether it can examine each system on the collection; what it cannot is listed with the reason. A
-    room that breaks off is reported and the others finish. Retrieval and scoring that rooms share run once.
+    room that breaks off is reported and the others finish; so is a system that raises, and rooms examine the others. Retrieval
+    and scoring that rooms share run once.
 
     Args:
         systems: A dictionary from name to system, a list of systems, or one system; each a PyTerrier pipeline, a result
@@ -213,16 +214,15 @@ def _visit(rooms: Sequence[Room], context: Context, verbose: bool, checkpoint: C
     progress = pt.tqdm(rooms, desc="rooms", unit="room", disable=not verbose)
     for room in progress:
         progress.set_postfix_str(room.name)
-        able, result = [], None
+        able, result, own = [], None, context
         with _told(room.name, seen.failed):
             for system in context.systems:
-                reason = room.needs(system, context.dataset)
+                reason = room.needs(system, context.asked)
                 if reason is None:
                     able.append(system)
                 else:
                     seen.skipped.append({"bias": room.name, "system": system.name, "reason": reason})
-            if able:
-                result = _kept_or_made(room.name, room.run, replace(context, systems=able), checkpoint)
+            result, own = _of_those_that_work(room.name, room.run, replace(context, systems=able), seen.failed, checkpoint)
         if result is None:
             continue
         ran.append(room.name)
@@ -231,8 +231,8 @@ def _visit(rooms: Sequence[Room], context: Context, verbose: bool, checkpoint: C
             made = None if checkpoint is None else made_by(room.run)
             parts = None if checkpoint is None else checkpoint.kept_contributions(room.name, made)
             if parts is None:
-                parts = contributions_of(room, replace(context, systems=able), result)
-                if checkpoint is not None:
+                parts = contributions_of(room, own, result)
+                if checkpoint is not None and len(own.systems) == len(able):
                     checkpoint.keep_contributions(room.name, parts, made)
             if len(parts):
                 seen.contributions.append(parts)
@@ -245,6 +245,27 @@ def _visit(rooms: Sequence[Room], context: Context, verbose: bool, checkpoint: C
             elif set(part.rooms) & set(ran):  # where none of its rooms ran, they have said why
                 seen.skipped.append({"bias": part.name, "system": ALL, "reason": reason})
     return seen
+
+
+def _of_those_that_work(
+    name: str, run: Callable[[Context], RoomResult], context: Context, failed: list[dict[str, str]], checkpoint: Checkpoint | None
+) -> tuple[RoomResult | None, Context]:
+    """What a room finds, and the audit that it was given in the end: systems that raise are noted and left out.
+
+    A result that lacks a system is not kept, so that an audit that is resumed asks the system again.
+    """
+    while context.systems:
+        try:
+            return _kept_or_made(name, run, context, checkpoint), context
+        except BrokenSystemError as error:
+            _note(name, error, failed)
+            checkpoint, context = None, replace(context, systems=[s for s in context.systems if s.name != error.system])
+    return None, context
+
+
+def _note(name: str, error: BrokenSystemError, failed: list[dict[str, str]]) -> None:
+    trace = "".join(traceback.format_exception(error.__cause__))
+    failed.append({"bias": name, "error": str(error), "traceback": trace})
 
 
 def _kept_or_made(
@@ -272,8 +293,7 @@ def _told(name: str, failed: list[dict[str, str]]) -> Iterator[None]:
             f"a text loader adds 'text'"
         ) from error
     except BrokenSystemError as error:
-        trace = "".join(traceback.format_exception(error.__cause__))
-        failed.append({"bias": name, "error": str(error), "traceback": trace})
+        _note(name, error, failed)
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
         failed.append({"bias": name, "error": message, "traceback": traceback.format_exc()})
@@ -350,7 +370,7 @@ def find_rooms(rooms: str | Sequence[str | Room]) -> list[Room]:
     Raises:
         InputError: For a name that is not known, or none at all.
     """
-    wanted = list(ROOMS) if rooms == "all" else [rooms] if isinstance(rooms, (str, Room)) else list(rooms)
+    wanted = list(ROOMS) if rooms == "all" else [rooms] if isinstance(rooms, (str, Room)) else list(rooms or ())
     found: dict[str, Room] = {}
     for room in wanted:
         if not isinstance(room, Room):
@@ -377,8 +397,8 @@ def topics_and_qrels(
         Topics (``qid``, ``query``, ...) and judgements (``qid``, ``docno``, ``label``) with string identifiers.
 
     Raises:
-        InputError: Where a column is missing, a query is no text, a qid is repeated, a pair has two labels, or the two do not
-            overlap.
+        InputError: Where a column is missing, a query is no text, a qid is repeated, a label is no number, a pair has two labels,
+            or the two do not overlap.
     """
     limit = None if topics is None or isinstance(topics, pd.DataFrame) else _limit(topics)
     topics = topics if isinstance(topics, pd.DataFrame) else collection.get_topics()
@@ -389,7 +409,10 @@ def topics_and_qrels(
         missing = [c for c in columns if c not in frame.columns]
         if missing:
             raise InputError(f"{name}: column {missing[0]!r} is missing; there are {', '.join(map(str, frame.columns))}")
+    check_labels(qrels, "audit")
     topics, qrels = with_string_ids(topics), with_string_ids(qrels)
+    if not pd.api.types.is_numeric_dtype(qrels["label"]):
+        qrels = qrels.assign(label=pd.to_numeric(qrels["label"]))
     check_text(topics, "query", "topics")
     repeated = topics["qid"].duplicated()
     if repeated.any():

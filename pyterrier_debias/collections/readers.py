@@ -6,6 +6,7 @@ identifiers are strings; what is wrong with a file is said with its name and lin
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -203,7 +204,9 @@ def read_run(path: str | Path, *, ties: str = "docno") -> pd.DataFrame:
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """Read tab-separated values with a header.
+    """Read tab-separated values with a header, or comma-separated ones where the header holds commas and no tab.
+
+    Comma-separated fields may be quoted; a quoted field may not hold the end of a line.
 
     Args:
         path: The file, plain or gzipped.
@@ -215,8 +218,10 @@ def read_table(path: str | Path) -> pd.DataFrame:
         InputError: With file and line, for a wrong number of fields, and as :func:`~.lines.read_lines`.
     """
     lines = read_lines(path)
-    header = next(lines)[1].split("\t")
-    rows = [_fields(path, number, line, header) for number, line in lines]
+    first = next(lines)[1]
+    separator = "," if "," in first and "\t" not in first else "\t"
+    header = _cut(first, separator)
+    rows = [_fields(path, number, line, header, separator) for number, line in lines]
     return pd.DataFrame(rows, columns=header)
 
 
@@ -253,12 +258,17 @@ def _first_character(path: str | Path) -> str:
     return next(read_lines(path))[1].lstrip()[:1]
 
 
-def _fields(path: str | Path, number: int, line: str, columns: Sequence[str]) -> list[str]:
-    fields = line.split("\t")
+def _cut(line: str, separator: str) -> list[str]:
+    return line.split("\t") if separator == "\t" else next(csv.reader([line]), [])
+
+
+def _fields(path: str | Path, number: int, line: str, columns: Sequence[str], separator: str = "\t") -> list[str]:
+    fields = _cut(line, separator)
     if len(fields) != len(columns):
+        name, sign = ("tab", "<TAB>") if separator == "\t" else ("comma", separator)
         raise fault(
-            path, number, f"{len(columns)} tab-separated fields were expected, found {len(fields)}",
-            f"write '{'<TAB>'.join(columns)}'",
+            path, number, f"{len(columns)} {name}-separated fields were expected, found {len(fields)}",
+            f"write '{sign.join(columns)}'",
         )
     return fields
 

@@ -156,7 +156,7 @@ def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
     """
     from pyterrier_debias.gender.measures import ARaB, NFaiRR
 
-    reason = _needs(GENDER, None, context.dataset)
+    reason = _needs(GENDER, None, context.asked)
     if reason is not None:
         return [], {_ARAB: reason}
     own = {"query_filter": neutral_qids(context.topics, GENDER), "texts": Texts(context.dataset)}

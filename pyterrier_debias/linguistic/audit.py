@@ -100,7 +100,7 @@ def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
         f"{_MAIN}, the same need in other words": "WordingSensitivity(...).evaluate(...), or RewriteQueries(...) before a ranker",
     }
     found = [OverQueries(_MAIN, "sd"), OverQueries(_MAIN, "cv")]
-    reason = needs(None, context.dataset)
+    reason = needs(None, context.asked)
     if reason is None:
         topics, _, _ = prepared_topics(context.topics, context.qrels)
         complexity = topics[["qid", COMPLEXITY]]

@@ -111,7 +111,7 @@ def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
         Judged@10, nDCG@10 of judged documents only and, where there are systems to infer labels from, of all documents; and
         where the other figures can be had.
     """
-    reason = needs(None, context.dataset)
+    reason = needs(None, context.asked)
     if reason is not None:
         return [], {_JUDGED: reason}
     found = parse_measures([_JUDGED, f"nDCG(judged_only=True)@{_CUTOFF}"])

@@ -15,7 +15,7 @@ import pandas as pd
 
 from pyterrier_debias.collections.readers import read_table
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.frames import check_pairs, check_scores, check_text, ranked, with_string_ids
+from pyterrier_debias.frames import check_labels, check_pairs, check_text, ranked, with_string_ids
 from pyterrier_debias.statistics import Interval, binomial_interval
 from pyterrier_debias.survivorship.ranks import NEVER, first_relevant
 
@@ -32,7 +32,7 @@ Labeller = Callable[[pd.DataFrame], Sequence[int]]
 
 
 def read_annotations(path: str | Path, *, codes: Mapping[int, str] = CODES) -> pd.DataFrame:
-    """Read annotations from a table with a header (TSV or CSV, plain or gzipped).
+    """Read annotations from a table with a header: tab- or comma-separated values, plain or gzipped.
 
     Args:
         path: A file with the columns ``qid`` and ``code`` (a whole number), ``first_relevant_rank`` (from 1, or -1), or both;
@@ -52,7 +52,8 @@ def check_annotations(frame: pd.DataFrame, *, codes: Mapping[int, str] = CODES) 
     """Annotations with string ids and numbers that mean something.
 
     Args:
-        frame: See :func:`read_annotations`.
+        frame: See :func:`read_annotations`. An infinite rank is what
+            :func:`~pyterrier_debias.survivorship.ranks.first_relevant_ranks` says of a query that nothing answers: nowhere.
         codes: Which codes there are.
 
     Returns:
@@ -70,6 +71,13 @@ def check_annotations(frame: pd.DataFrame, *, codes: Mapping[int, str] = CODES) 
     frame = with_string_ids(frame).reset_index(drop=True)
     if "annotator" not in frame.columns:
         frame = frame.assign(annotator="")
+    for column in ("annotator", "system"):
+        if column in frame.columns and frame[column].isna().any():
+            at = int(np.flatnonzero(frame[column].isna())[0])
+            raise InputError(
+                f"annotations: {column!r} is missing at row {at} (qid={frame['qid'].iloc[at]!r}); name it in every row, or leave "
+                f"the column out where there is one only"
+            )
     for column in ("code", "first_relevant_rank"):
         if column not in frame.columns:
             continue
@@ -78,6 +86,7 @@ def check_annotations(frame: pd.DataFrame, *, codes: Mapping[int, str] = CODES) 
             wrong = ~np.isin(numbers, list(codes))
             wanted = f"one of {', '.join(map(str, codes))}"
         else:
+            numbers = np.where(numbers == NEVER, NOWHERE, numbers)
             wrong = ~((numbers == NOWHERE) | ((numbers >= 1) & (numbers == np.floor(numbers))))
             wanted = f"a rank from 1, or {NOWHERE} for nowhere"
         if wrong.any():
@@ -173,7 +182,8 @@ def agreement(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, le
     """Cohen's kappa of every pair of annotators over the queries that both judged.
 
     Args:
-        annotations: ``qid``, ``annotator``, ``code``.
+        annotations: ``qid``, ``annotator``, ``code``, and ``system`` where several were annotated: then what two annotators say
+            of one system's answer to one query is compared.
         codes: Which codes there are.
         level: Coverage of the intervals.
 
@@ -186,12 +196,12 @@ def agreement(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, le
     frame = check_annotations(annotations, codes=codes)
     if "code" not in frame.columns:
         raise InputError("annotations: there is no column 'code' to agree on")
-    names = sorted(frame["annotator"].unique())
+    names, keys = sorted(frame["annotator"].unique()), [c for c in ("qid", "system") if c in frame.columns]
     rows = []
     for i, one in enumerate(names):
         for other in names[i + 1 :]:
-            left, right = (frame[frame["annotator"] == name][["qid", "code"]] for name in (one, other))
-            both = left.merge(right, on="qid", suffixes=("_one", "_other"))
+            left, right = (frame[frame["annotator"] == name][[*keys, "code"]] for name in (one, other))
+            both = left.merge(right, on=keys, suffixes=("_one", "_other"))
             found = cohens_kappa(both["code_one"].tolist(), both["code_other"].tolist(), level=level)
             agreed = float((both["code_one"] == both["code_other"]).mean()) if len(both) else float("nan")
             rows.append((one, other, found.estimate, found.low, found.high, agreed, len(both)))
@@ -224,23 +234,39 @@ def rank_annotations(
         many of its first documents have a label), ``annotator`` (``labelled_by``).
 
     Raises:
-        InputError: For runs that cannot be used, a labeller without a name, or one that gives another number of labels.
+        InputError: For runs that cannot be used, a depth below 1, labels none of which is of a document that is looked at, a
+            labeller without a name, or one that gives another number of labels.
     """
     if not isinstance(labelled_by, str) or not labelled_by.strip():
         raise InputError("rank_annotations: labelled_by must name who labelled; labels without an author are not comparable")
     if not runs:
         raise InputError("rank_annotations: there are no runs")
+    if not isinstance(depth, (int, np.integer)) or depth < 1:
+        raise InputError(f"rank_annotations: depth={depth!r} must be how many documents are looked at, from 1")
     tops = {}
     for name, run in runs.items():
+        missing = [c for c in ("qid", "docno", "score") if c not in run.columns]
+        if missing:
+            raise InputError(f"run {name!r}: column {missing[0]!r} is missing; there are {', '.join(map(str, run.columns))}")
         run = with_string_ids(run)
-        check_scores(run, f"run {name!r}")
         check_pairs(run, f"run {name!r}")
         top = ranked(run, f"run {name!r}")
         tops[name] = top[top["rank"] < depth]
     asked = tops.values() if queries is None else [with_string_ids(queries)]
     qids = list(dict.fromkeys(qid for frame in asked for qid in frame["qid"]))
     judged = labels if isinstance(labels, pd.DataFrame) else _labelled(tops, labels, queries)
-    judged = with_string_ids(judged).groupby(["qid", "docno"], as_index=False)["label"].max()
+    check_labels(judged, "rank_annotations")
+    judged = with_string_ids(judged).assign(label=pd.to_numeric(judged["label"]))
+    judged = judged.groupby(["qid", "docno"], as_index=False)["label"].max()
+    seen = pd.concat([top[["qid", "docno"]] for top in tops.values()], ignore_index=True)
+    if len(seen) and not len(seen.merge(judged, on=["qid", "docno"])):
+        raise InputError(
+            f"rank_annotations: no document that a system has among its first {depth} has a label (returned is e.g. "
+            f"{seen['docno'].iloc[0]!r} for query {seen['qid'].iloc[0]!r}, labelled {judged['docno'].iloc[0]!r} for "
+            f"{judged['qid'].iloc[0]!r}); label those, or bring the ids into one scheme"
+            if len(judged)
+            else "rank_annotations: there are no labels; label documents that the systems return"
+        )
     rows = []
     for name, top in tops.items():
         found = top[["qid", "docno", "rank"]].merge(judged, on=["qid", "docno"], how="left")
@@ -337,22 +363,30 @@ def plot_ranks(ranks: pd.DataFrame, axes: Axes) -> None:
     """Draw at which rank systems first answer the queries that nobody had answered (Figure 3.7).
 
     Args:
-        ranks: ``qid``, ``first_relevant_rank`` (-1 for nowhere), and ``system`` where there are several.
+        ranks: ``qid``, ``first_relevant_rank`` (-1 for nowhere), and ``system`` and ``annotator`` where there are several.
         axes: Where to.
+
+    Raises:
+        InputError: See :func:`check_annotations`; and where there are none.
     """
     from pyterrier_debias import plots
 
     frame = check_annotations(ranks)
+    if "first_relevant_rank" not in frame.columns or frame.empty:
+        raise InputError("plot_ranks: there are no annotations of ranks (column 'first_relevant_rank') to draw")
     frame = frame if "system" in frame.columns else frame.assign(system="")
     last = max(int(frame["first_relevant_rank"].max()), 1)
-    names = list(dict.fromkeys(frame["system"]))
+    names = list(dict.fromkeys(zip(frame["system"], frame["annotator"])))
+    several = frame["annotator"].nunique() > 1
     with plots.house_style():
         for number, name in enumerate(names):
-            own = frame.loc[frame["system"] == name, "first_relevant_rank"]
+            system, annotator = name
+            own = frame.loc[(frame["system"] == system) & (frame["annotator"] == annotator), "first_relevant_rank"]
+            label = ", ".join(filter(None, [system, f"annotator {annotator}" if several else ""]))
             counts = [int((own == rank).sum()) for rank in [*range(1, last + 1), NOWHERE]]
             place = np.arange(len(counts)) + 0.8 * ((number + 0.5) / len(names) - 0.5)
-            axes.bar(place, counts, 0.8 / len(names), color=plots.colour(number), label=name or None)
+            axes.bar(place, counts, 0.8 / len(names), color=plots.colour(number), label=label or None)
         axes.set_xticks(range(last + 1), [*map(str, range(1, last + 1)), "nowhere"])
-        if any(names):
+        if axes.get_legend_handles_labels()[1]:
             axes.legend()
         plots.label_axes(axes, x="first rank that answers", y="queries", n=frame["qid"].nunique())

@@ -72,10 +72,17 @@ def unshown_reason(shown: pd.DataFrame | None, qrels: pd.DataFrame | None) -> st
     if qrels is None:
         return None
     labels = with_string_ids(qrels)
-    judged = with_string_ids(shown)[["qid", "docno"]].merge(labels[["qid", "docno", "label"]], on=["qid", "docno"])
+    shown = with_string_ids(shown)
+    judged = shown[["qid", "docno"]].merge(labels[["qid", "docno", "label"]], on=["qid", "docno"])
+    other = labels[labels["qid"].isin(set(shown["qid"]))]
+    if judged.empty and len(other):
+        return (
+            f"nothing that labellers were shown (e.g. {shown['docno'].iloc[0]!r}) is judged (e.g. {other['docno'].iloc[0]!r}): "
+            f"lists and judgements have docnos of their own"
+        )
     if not (judged["label"] > 0).any():
         return "no document that labellers were shown is judged relevant"
-    ours = shown["qid"].astype(str).isin(set(labels["qid"])).sum()
+    ours = shown["qid"].isin(set(labels["qid"])).sum()
     share = len(judged.drop_duplicates(["qid", "docno"])) / ours
     if (labels["label"] <= 0).any() and share < LEAST_JUDGED:
         return (
@@ -108,12 +115,14 @@ def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
     Returns:
         Quality as the room takes it; and where the other figures can be had.
     """
-    reason = needs(None, context.dataset)
+    reason = needs(None, context.asked)
     if reason is not None:
         return [], {"quality by the rank at which labellers first met the answer": reason}
-    name = from_grade("RR@10", answer_grade(context.dataset, context.qrels))
+    grade = answer_grade(context.dataset, context.qrels)
+    name = from_grade("RR@10", grade)
     return parse_measures([name]), {
-        f"rank correlation of {name} and first relevant rank": "SurvivorshipCurve(...)",
+        f"rank correlation of {from_grade('DCG@10', grade)} and first relevant rank": "audit(..., rooms='survivorship')",
+        f"rank correlation of {name} and first relevant rank": f"SurvivorshipCurve(..., measures=['{name}'])",
         f"{name} over queries answered early": "SurvivorshipSubset(...) on the topics of a second experiment",
     }
 

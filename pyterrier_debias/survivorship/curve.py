@@ -167,6 +167,7 @@ class SurvivorshipResult:
         """
         from pyterrier_debias import plots
 
+        self._rows(measure, kind)  # refuses what was not measured
         rows = self.strata[(self.strata["measure"] == self._name(measure)) & (self.strata["type"] == kind)]
         names = list(dict.fromkeys(rows["name"]))
         if self.per_query["value"].between(0, 1).all():
@@ -345,7 +346,8 @@ class SurvivorshipCurve(Stage):
     def _check(self) -> None:
         if isinstance(self.measures, str):
             raise InputError(f"SurvivorshipCurve: measures={self.measures!r} must be a list, such as [{self.measures!r}]")
-        parse_measures(self.measures)
+        if not parse_measures(self.measures):
+            raise InputError("SurvivorshipCurve: measures is empty; name one, such as ['RR@10']")
         whole = isinstance(self.ranks, (int, np.integer)) and not isinstance(self.ranks, bool)
         if not whole or self.ranks < 1:
             raise InputError(f"SurvivorshipCurve: ranks={self.ranks!r} must be a whole number from 1")

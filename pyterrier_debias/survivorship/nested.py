@@ -48,9 +48,10 @@ def nested_means(
 ) -> list[Nested]:
     """Conditional and zero-filled means for each threshold.
 
-    The interval of ``change`` is that of the mean over all N queries of the influence values
-    N/n_k 1[r <= k] (v - m_k) - N/n_any 1[r < inf] (v - m_any), whose mean is 0: the delta method for two ratios over the same
-    queries.
+    The change m_k - m_any is (1 - w) (m_k - m_later), with w = n_k / n_any and m_later the mean of queries answered later than at
+    k. By the delta method for ratios over the same queries its variance is (1 - w)^2 (s_k^2 / n_k + s_later^2 / n_later) +
+    w (1 - w) (m_k - m_later)^2 / n_any, with sample variances s^2. Student's quantile has the degrees of freedom of the smaller
+    group, which is a little too careful. There is no interval where either mean is of one query only.
 
     Args:
         values: Shape [N], no NaN.
@@ -72,26 +73,32 @@ def nested_means(
     v, r = _checked(values, ranks)
     total = len(v)
     found = np.isfinite(r)
-    own = _centred(v, found)
     items = []
     for k in thresholds:
         within = found & (r <= k)
         n = int(within.sum())
         mean = t_interval(v[within], level=level)
         zero = t_interval(np.where(within, v, 0.0), level=level)
-        psi = _centred(v, within) - own
-        spread = t_interval(psi, level=level)
-        difference = mean.estimate - float(v[found].mean()) if n else float("nan")
-        half = (spread.high - spread.low) / 2 if n else float("nan")
-        change = Interval(difference, difference - half, difference + half, level, n)
+        change = _change(v[within], v[found & ~within], level)
         items.append(Nested(float(k), n, total, n / total if total else float("nan"), mean, zero, change))
     return items
 
 
-def _centred(v: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Influence values of the mean of the chosen."""
-    n = chosen.sum()
-    return np.where(chosen, (v - (v[chosen].mean() if n else 0.0)) * len(v) / max(n, 1), 0.0)
+def _change(early: np.ndarray, later: np.ndarray, level: float) -> Interval:
+    """The mean of the early less that of both together; see :func:`nested_means`."""
+    from scipy import stats
+
+    n, rest = len(early), len(later)
+    if not n or not rest:
+        same = 0.0 if n else float("nan")
+        return Interval(same, same, same, level, n)
+    share, apart = n / (n + rest), float(early.mean() - later.mean())
+    change = (1 - share) * apart
+    if min(n, rest) < 2:
+        return Interval(change, float("nan"), float("nan"), level, n)
+    variance = (1 - share) ** 2 * (early.var(ddof=1) / n + later.var(ddof=1) / rest) + share * (1 - share) * apart**2 / (n + rest)
+    half = float(stats.t.ppf((1 + level) / 2, min(n, rest) - 1) * np.sqrt(variance))
+    return Interval(change, change - half, change + half, level, n)
 
 
 def strata_means(values: np.ndarray, ranks: np.ndarray, last: int, *, level: float = 0.95) -> list[tuple[int, Interval]]:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.frames import check_scores, stage_name, with_string_ids
+from pyterrier_debias.frames import check_labels, check_scores, stage_name, with_string_ids
 
 logger = logging.getLogger(__name__)
 
@@ -264,25 +264,6 @@ def first_relevant_ranks(
     return found[RANK_COLUMNS]
 
 
-def check_labels(qrels: pd.DataFrame, stage: Any) -> None:
-    """Judgements must have their columns, and grades that are numbers.
-
-    Args:
-        qrels: Judgements.
-        stage: Who asks; named in the message.
-
-    Raises:
-        InputError: Where they do not.
-    """
-    missing = [column for column in ("qid", "docno", "label") if column not in qrels.columns]
-    if missing:
-        raise InputError(
-            f"{stage_name(stage)}: the judgements have no column {missing[0]!r}; they have "
-            f"{', '.join(map(str, qrels.columns)) or 'none'}"
-        )
-    check_scores(qrels, stage, "label")
-
-
 def answered_qids(answers: pd.DataFrame, stage: Any = "answers") -> set[str]:
     """The queries that somebody wrote an answer to.
 
@@ -309,7 +290,7 @@ def answered_qids(answers: pd.DataFrame, stage: Any = "answers") -> set[str]:
         )
     found = set()
     for qid, value in zip(with_string_ids(answers)["qid"], answers[column].tolist()):
-        texts = [value] if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else []
+        texts = [value] if isinstance(value, str) else [] if np.ndim(value) == 0 else list(value)
         if any(text.strip() and text.strip() != NO_ANSWER for text in texts):
             found.add(qid)
     return found

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 
@@ -37,7 +38,8 @@ class SurvivorshipSubset(Stage):
     Rows keep their order. A query that is not among the candidates never survives. With fewer documents shown than ``rank``,
     those that were shown count. Ranks, scores and documents are left alone, so the stage may stand before retrieval or anywhere
     behind: ``SurvivorshipSubset(...) >> bm25`` asks the surviving queries only, ``bm25 >> SurvivorshipSubset(...) >> texts >>
-    ranker`` trains and tests on them.
+    ranker`` trains on them. In ``pt.Experiment`` give it the *topics*, ``pt.Experiment(systems, subset(topics), qrels, ...)``:
+    with the stage inside a system the other topics count as 0, so that the mean says how many queries survived.
 
     Source: Gupta, "Survivorship Bias in IR Datasets", MSc thesis, University of Glasgow, 2021, whose function is ``1 in
     labels[:k]``; on graded labels that is ``exact=True``.
@@ -120,7 +122,7 @@ class SurvivorshipSubset(Stage):
         kept = found[survives(found["first_relevant_rank"].to_numpy(), self.rank)].reset_index(drop=True)
         if len(kept) == 0:
             logger.warning(
-                "SurvivorshipSubset: none of %d queries was answered %s; the result is empty, and means over it are NaN",
+                "SurvivorshipSubset: none of %d queries was answered %s; the result is empty",
                 found["qid"].nunique(), f"within the first {self.rank} documents" if self.rank else "at all",
             )  # fmt: skip
         return kept.assign(
@@ -171,6 +173,13 @@ class SurvivorshipSubset(Stage):
         if self.answered_by not in ANSWERED_BY:
             raise InputError(
                 f"SurvivorshipSubset: answered_by={self.answered_by!r} is not known; use one of {', '.join(ANSWERED_BY)}"
+            )
+        if not isinstance(self.min_rel, (int, float, np.number)) or isinstance(self.min_rel, bool):
+            raise InputError(f"SurvivorshipSubset: min_rel={self.min_rel!r} must be a number, the lowest grade that is relevant")
+        if self.candidates is None:
+            raise InputError(
+                "SurvivorshipSubset: candidates is None; give a frame qid, docno, score of what labellers were shown (where the "
+                "dataset does not say it, its get_candidates() is None), or a run, and name it with proxy="
             )
 
     def _shown(self) -> tuple[pd.DataFrame, str]:

@@ -140,6 +140,50 @@ def test_what_cannot_be_compared(arguments, options, message):
         compare(*arguments, **options)
 
 
+def with_other(audit, bias, system, group, values, primary=True):
+    """The audit with a figure of another room."""
+    about = {"system": system, "bias": bias, "measure": "nDCG@10", "group": group}
+    finding = Finding(**about, value=float(np.mean(values)), n=len(values), primary=primary)
+    return dataclasses.replace(
+        audit,
+        findings=pd.concat([audit.findings, findings_frame([finding], "holm")], ignore_index=True),
+        per_query=pd.concat([audit.per_query, per_query_values(**about, qids=QIDS, values=values)], ignore_index=True),
+    )
+
+
+def test_a_retriever_and_a_ranker_are_compared_by_what_both_have():
+    """A first stage has effectiveness and a slope of its own, under other groups than a ranker's."""
+    quality = PLAIN[1]
+    audit = made({"BM25": PLAIN, "mine": DEBIASED})
+    audit = dataclasses.replace(
+        audit,
+        findings=audit.findings[audit.findings["system"] == "mine"].reset_index(drop=True),
+        per_query=audit.per_query[audit.per_query["system"] == "mine"].reset_index(drop=True),
+    )
+    audit = with_other(audit, "linguistic", "BM25", "complexity", quality)
+    audit = with_other(audit, "linguistic", "mine", "complexity, given the candidates", quality)
+    audit = with_other(audit, "linguistic", "mine", "complexity", quality, primary=False)
+    for system in ("BM25", "mine"):
+        audit = with_other(audit, "pooling", system, "as non-relevant", quality, primary=False)
+    for systems in (("BM25", "mine"), ("mine", "BM25")):
+        found = compare(audit, systems=systems)
+        assert found.table[["kind", "bias", "group"]].values.tolist() == [
+            ["bias", "linguistic", "complexity"], ["cost", "pooling", "as non-relevant"],
+        ]  # fmt: skip
+        (note,) = found.notes
+        assert note == f"{' and '.join(systems)}: position is not compared; the audits have no such figure of both."
+
+
+def test_measures_that_are_asked_for_and_not_there_are_named():
+    audit = made({"plain": PLAIN, "debiased": DEBIASED})
+    assert compare(audit).notes == ()
+    assert compare(audit, effectiveness=["AP", "nDCG@10"]).notes == (
+        "plain and debiased: AP is not compared; the audits have no such figure of both.",
+    )
+    with pytest.raises(InputError, match=r"give a list of measures, such as \['nDCG@10'\]"):
+        compare(audit, effectiveness="nDCG@10")
+
+
 def test_no_figure_in_common():
     before, after = made({"a": PLAIN}), made({"b": PLAIN})
     after.per_query = after.per_query.assign(bias="pooling", measure="other")

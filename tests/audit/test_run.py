@@ -87,6 +87,45 @@ def test_a_ranker_that_raises_runs_once_and_is_named_in_every_room(dataset):
     assert trace.rstrip().endswith("ValueError: the index\nis gone") and "in broken" in trace and "systems.py" in trace
 
 
+def test_a_system_that_raises_does_not_cost_the_others_theirs(dataset, tmp_path):
+    def broken(row):
+        raise ValueError("not yet")
+
+    first = pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader()
+    systems = {**worlds.systems(dataset), "mine": first >> pt.apply.doc_score(broken)}
+    result = audit(systems, dataset, rooms=[ORDER], checkpoint=tmp_path / "kept")
+    assert result.failed["error"].tolist() == ["system 'mine' raised ValueError: not yet"]
+    assert set(result.findings["system"]) == set(worlds.systems(dataset))
+    alone = audit(worlds.systems(dataset), dataset, rooms=[ORDER])
+    pd.testing.assert_frame_equal(result.findings, alone.findings)
+    # What lacks a system is not kept: the system is asked again.
+    again = audit(systems, dataset, rooms=[ORDER], checkpoint=tmp_path / "kept")
+    assert again.failed["error"].tolist() == result.failed["error"].tolist()
+
+
+def test_rooms_are_asked_about_the_topics_and_judgements_of_the_audit(dataset):
+    seen = []
+
+    def needs(system, given):
+        seen.append((given.get_topics(), given.get_qrels(), given.get_runs()))
+        return "it only looks"
+
+    qrels = dataset.get_qrels().assign(label=1)
+    with pytest.raises(InputError, match="it only looks"):
+        audit(worlds.systems(dataset), dataset, rooms=[Room("curious", needs, None)], topics=3, qrels=qrels)
+    topics, judged, runs = seen[0]
+    assert len(topics) == 3 and set(judged["label"]) == {1} and list(runs) == list(dataset.get_runs())
+
+
+def test_labels_are_numbers(dataset):
+    qrels = dataset.get_qrels()
+    as_text = audit(worlds.systems(dataset), dataset, rooms=[ORDER], qrels=qrels.assign(label=qrels["label"].astype(str)))
+    pd.testing.assert_frame_equal(as_text.findings, audit(worlds.systems(dataset), dataset, rooms=[ORDER]).findings)
+    for label in (np.nan, "relevant"):
+        with pytest.raises(InputError, match="audit: column 'label' is NaN or no number in 1 of"):
+            audit(worlds.systems(dataset), dataset, rooms=[ORDER], qrels=pd.concat([qrels, qrels[:1].assign(label=label)]))
+
+
 def test_a_scoring_function_alone_reranks_the_collections_run(dataset):
     result = audit({"length": pt.apply.doc_score(lambda row: len(row["text"]))}, dataset, rooms=[ORDER, PICKY])
     assert result.failed.empty and set(result.findings["bias"]) == {"order", "picky"}
@@ -314,6 +353,19 @@ def test_json_has_a_line_for_each_row_and_what_was_indented_is_read(result):
 def test_other_json_is_refused(text, message):
     with pytest.raises(InputError, match=message):
         AuditResult.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("part", "content"),
+    [
+        ("findings", 5), ("findings", [{"system": "a"}]), ("skipped", 3), ("per_query", [{"value": "high"}]), ("settings", {}),
+        ("settings", None), ("queries", 7),
+    ],
+)  # fmt: skip
+def test_damaged_json_is_refused(result, part, content):
+    damaged = {**json.loads(result.to_json()), part: content}
+    with pytest.raises(InputError, match="the file is damaged: run the audit again"):
+        AuditResult.from_json(json.dumps(damaged))
 
 
 def test_saved_files_hold_the_audit(result, tmp_path):

@@ -17,6 +17,7 @@ from pyterrier_debias.survivorship.annotations import (
     read_annotations,
     summary,
 )
+from pyterrier_debias.survivorship.ranks import first_relevant_ranks
 from pyterrier_debias.survivorship.report import TABLES, dataset_report
 from tests.survivorship import published
 
@@ -45,6 +46,17 @@ def test_agreement_of_annotators():
     # Agreed 3 of 4; by chance (1*1 + 1*1 + 2*1 + 0) / 16 = 4/16; kappa = (3/4 - 1/4) / (3/4) = 2/3.
     assert (row["one"], row["other"], row["n"]) == ("a", "b", 4)
     assert row["agreed"] == 0.75 and row["kappa"] == pytest.approx(2 / 3)
+
+
+def test_agreement_is_about_one_systems_answer():
+    rows = [(system, qid, name, code) for system, codes in {"a": (0, 3), "b": (3, 0)}.items() for name in "xy"
+            for qid, code in zip("12", codes)]  # fmt: skip
+    both = pd.DataFrame(rows, columns=["system", "qid", "annotator", "code"])
+    assert agreement(both)[["kappa", "agreed", "n"]].values.tolist() == [[1.0, 1.0, 4.0]]
+    with pytest.raises(InputError, match="'annotator' is missing at row 0"):
+        agreement(both.assign(annotator=None))
+    with pytest.raises(InputError, match="'system' is missing at row 3"):
+        agreement(both.assign(system=both["system"].where(both.index != 3)))
 
 
 def test_summary_and_its_figure():
@@ -77,6 +89,22 @@ def test_reading(tmp_path):
         read_annotations(path)
 
 
+def test_reading_commas(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text('qid,annotator,code\n1,"Doe, J.",0\n2,x,3\n')
+    assert read_annotations(path).values.tolist() == [["1", "Doe, J.", 0], ["2", "x", 3]]
+    path.write_text("qid,code\n1\n")
+    with pytest.raises(InputError, match=r"labels.csv:2: 2 comma-separated fields were expected, found 1; write 'qid,code'"):
+        read_annotations(path)
+
+
+def test_a_query_that_nothing_answers_is_answered_nowhere():
+    shown = pd.DataFrame({"qid": ["1", "1", "2"], "docno": ["a", "b", "c"], "score": [2.0, 1.0, 1.0]})
+    ranks = first_relevant_ranks(shown, pd.DataFrame({"qid": ["1"], "docno": ["b"], "label": [1]}))
+    row = answered_table(ranks.assign(system="labellers")).iloc[0]
+    assert row[["n", "answered", "mean_rank", "mrr"]].tolist() == [2, 1, 2.0, 0.25]
+
+
 def runs():
     frame = pd.DataFrame({"qid": ["1", "1", "2", "2"], "docno": ["a", "b", "c", "d"], "score": [2.0, 1.0, 2.0, 1.0]})
     frame = frame.assign(query="what", text=["no", "yes it is", "no", "no"])
@@ -95,6 +123,44 @@ def test_ranks_from_labels():
     axes = plots.new_axes()
     plot_ranks(found, axes)
     plots.close(axes.figure)
+
+
+def test_ranks_of_two_annotators_are_drawn_apart():
+    ranks = rank_annotations(runs(), pd.DataFrame({"qid": ["1"], "docno": ["b"], "label": [1]}), labelled_by="me")
+    axes = plots.new_axes()
+    plot_ranks(pd.concat([ranks, ranks.assign(annotator="you")], ignore_index=True), axes)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        f"{system}, annotator {name}" for name in ("me", "you") for system in ("one", "other")
+    ]
+    assert sum(bar.get_height() for bar in axes.containers[0]) == 2  # the two queries, not those of both annotators
+    plots.close(axes.figure)
+    with pytest.raises(InputError, match="no annotations of ranks"):
+        plot_ranks(ranks.iloc[:0], plots.new_axes())
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"docno": "x"}, {}, "no document that a system has among its first 10 has a label"),
+        ({"label": "yes"}, {}, "'label' is NaN or no number"),
+        ({}, {"depth": 0}, "depth=0"),
+        ({}, {"depth": None}, "depth=None"),
+    ],
+)
+def test_labels_that_say_nothing(change, options, message):
+    labels = pd.DataFrame({"qid": ["1"], "docno": ["b"], "label": [1]}).assign(**change)
+    with pytest.raises(InputError, match=message):
+        rank_annotations(runs(), labels, labelled_by="me", **options)
+
+
+def test_runs_and_labels_that_lack_a_column():
+    labels = pd.DataFrame({"qid": ["1"], "docno": ["b"], "label": [1]})
+    with pytest.raises(InputError, match="the judgements have no column 'label'"):
+        rank_annotations(runs(), labels.drop(columns="label"), labelled_by="me")
+    with pytest.raises(InputError, match="run 'one': column 'score' is missing"):
+        rank_annotations({"one": runs()["one"].drop(columns="score")}, labels, labelled_by="me")
+    with pytest.raises(InputError, match="there are no labels"):
+        rank_annotations(runs(), labels.iloc[:0], labelled_by="me")
 
 
 def test_ranks_from_a_labeller_that_is_asked_once_a_pair():

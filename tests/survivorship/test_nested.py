@@ -91,6 +91,30 @@ def test_change_against_a_bootstrap():
     assert nested_means(v, r, [NEVER])[0].change.high == 0
 
 
+def test_the_interval_of_a_change_is_that_of_two_independent_means():
+    v, r = np.random.default_rng(4).normal(0, 1, 400), np.arange(400) + 1.0
+    found = nested_means(v, r, [100])[0].change
+    welch = stats.ttest_ind(v[:100], v[100:], equal_var=False).confidence_interval()
+    # m_k - m_any = (1 - w) (m_k - m_later); with equal means, that w is drawn too adds next to nothing.
+    assert (found.low, found.high) == pytest.approx((0.75 * welch.low, 0.75 * welch.high), abs=0.004)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 10])
+def test_the_interval_of_a_change_covers_with_few_queries(n):
+    """With two it covers more than it says: the degrees of freedom are those of the smaller group."""
+    rng = np.random.default_rng(n)
+    ranks = np.repeat([1.0, 2.0], [n, 60 - n])
+    found = [nested_means(rng.normal(0, 1, 60), ranks, [1])[0].change for _ in range(600)]
+    share = binomial_interval(sum(one.low <= 0 <= one.high for one in found), len(found))
+    assert share.high >= 0.95 and share.low <= (0.95 if n > 3 else 1)
+
+
+def test_a_change_of_one_query_has_no_interval():
+    found = nested_means([1.0, 0.5, 0.2, 0.1], [1, 2, 2, np.inf], [1, 2])
+    assert found[0].change.estimate == pytest.approx(1.0 - 1.7 / 3) and np.isnan(found[0].change.low)
+    assert (found[1].change.low, found[1].change.estimate, found[1].change.high) == (0.0, 0.0, 0.0)
+
+
 def test_trend_against_scipy():
     rng = np.random.default_rng(5)
     r = rng.integers(1, 11, 80).astype(float)

@@ -53,6 +53,8 @@ def test_options():
     assert SurvivorshipSubset(SHOWN, LABELS, exact=True)(ASKED)["qid"].tolist() == ["q1"]
     answers = pd.DataFrame({"qid": ["q1", "q3"], "answer": ["yes", "no"]})
     assert SurvivorshipSubset(SHOWN, LABELS, answered_by="answers", answers=answers)(ASKED)["qid"].tolist() == ["q1"]
+    lists = pd.DataFrame({"qid": ["q1", "q3"], "answers": [np.array(["yes"]), np.array([])]})  # as parquet gives them
+    assert SurvivorshipSubset(SHOWN, LABELS, answered_by="answers", answers=lists)(ASKED)["qid"].tolist() == ["q1"]
     assert SurvivorshipSubset(PLANTED, answered_by="answers")(TOPICS)["qid"].nunique() == (FIRST > 0).sum()
 
 
@@ -60,6 +62,15 @@ def test_a_run_is_called_a_proxy():
     blind = Collection("blind", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels=PLANTED.qrels, runs=PLANTED.get_runs())
     assert set(SurvivorshipSubset(blind)(TOPICS)["first_relevant_in"]) == {"proxy: bm25"}
     assert set(SurvivorshipSubset(RUN, QRELS, proxy="my run")(TOPICS)["first_relevant_in"]) == {"proxy: my run"}
+
+
+def test_in_an_experiment_the_topics_are_what_is_filtered():
+    bm25, subset = pt.Transformer.from_df(RUN), SurvivorshipSubset(PLANTED, rank=3)
+    kept = subset(TOPICS)
+    own = pt.Experiment([bm25], kept, QRELS, ["recip_rank"])["recip_rank"][0]
+    inside = pt.Experiment([subset >> bm25], TOPICS, QRELS, ["recip_rank"])["recip_rank"][0]
+    judged = TOPICS["qid"].isin(QRELS["qid"]).sum()
+    assert inside == pytest.approx(own * len(kept) / judged) and inside < own
 
 
 def test_nobody_survives(caplog):
@@ -74,6 +85,10 @@ def test_options_that_make_no_sense():
         SurvivorshipSubset(SHOWN, LABELS, rank=0)(ASKED)
     with pytest.raises(InputError, match="answered_by='me'"):
         SurvivorshipSubset(SHOWN, LABELS, answered_by="me")(ASKED)
+    with pytest.raises(InputError, match="min_rel='1'"):
+        SurvivorshipSubset(SHOWN, LABELS, min_rel="1")(ASKED)
+    with pytest.raises(InputError, match=r"candidates is None.*name it with proxy="):
+        SurvivorshipSubset(None, LABELS)(ASKED)
     with pytest.raises(InputError, match="no judgements"):
         SurvivorshipSubset(SHOWN)(ASKED)
     with pytest.raises(InputError, match="needs answers"):
