@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.frames import with_string_ids
+from pyterrier_debias.frames import with_grades, with_string_ids
 
 
 def parse_measures(measures: Sequence[Any]) -> list[Any]:
@@ -68,6 +68,9 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
         Frame with one row a query, in the order of ``qids``: index ``qid`` (as they were given), one column a measure (its name
         as text).
 
+    Raises:
+        InputError: For an unknown measure, or a label that is no whole number.
+
     Identifiers are compared as strings, so that 7 and ``'7'`` are one query.
     """
     parsed = parse_measures(measures)
@@ -76,7 +79,7 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
     keep = set(asked)
     run = _by_query(results, "score", keep)
     if run:
-        for metric in ir_measures.iter_calc(parsed, _by_query(qrels, "label", keep), run):
+        for metric in ir_measures.iter_calc(parsed, _by_query(with_grades(qrels, "per_query"), "label", keep), run):
             if metric.query_id in keep:
                 table[str(metric.measure)][metric.query_id] = metric.value
     values = {name: [of[qid] for qid in asked] for name, of in table.items()}

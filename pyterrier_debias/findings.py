@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+#: How an interval that is not defined would be told, as over one query.
+_NO_INTERVAL = re.compile(r" \[\+?nan%?, \+?nan%?\]")
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,7 @@ def findings_frame(findings: Iterable[Finding], correction: str | None = None) -
         A frame with one row a finding and one column an attribute of :class:`Finding`.
     """
     frame = pd.DataFrame([asdict(f) for f in findings], columns=[f.name for f in fields(Finding)])
+    frame = frame.assign(text=[_NO_INTERVAL.sub("", text) for text in frame["text"]]).astype({"text": "str"})
     if correction is not None and len(frame):
         from pyterrier_debias.statistics import correct
 

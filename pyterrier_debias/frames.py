@@ -84,15 +84,23 @@ def check_scores(frame: pd.DataFrame, stage: Any, column: str = "score") -> None
         )
 
 
-def check_labels(qrels: pd.DataFrame, stage: Any) -> None:
-    """Judgements must have their columns, and grades that are numbers.
+def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
+    """Judgements with integers for labels, which is what measures take; a merge makes floats of them, a file text.
 
     Args:
         qrels: Judgements ``qid``, ``docno``, ``label``.
         stage: Who asks; named in the message.
 
+    Returns:
+        The same frame where labels are integers already, otherwise a copy with them converted.
+
     Raises:
-        InputError: Where they do not.
+        InputError: Where a column is missing, or a label is no whole number.
+
+    Example:
+        >>> qrels = pd.DataFrame({"qid": "q1", "docno": ["a", "b"], "label": ["1.0", "0"]})
+        >>> with_grades(qrels, "example")["label"].tolist()
+        [1, 0]
     """
     missing = [column for column in ("qid", "docno", "label") if column not in qrels.columns]
     if missing:
@@ -100,13 +108,16 @@ def check_labels(qrels: pd.DataFrame, stage: Any) -> None:
             f"{stage_name(stage)}: the judgements have no column {missing[0]!r}; they have "
             f"{', '.join(map(str, qrels.columns)) or 'none'}"
         )
+    if qrels["label"].dtype == np.int64:
+        return qrels
     labels = pd.to_numeric(qrels["label"], errors="coerce").to_numpy(dtype="float64", na_value=np.nan)
-    bad = np.flatnonzero(np.isnan(labels))
+    bad = np.flatnonzero(~(np.isfinite(labels) & (labels == np.round(labels))))
     if len(bad):
         raise InputError(
-            f"{stage_name(stage)}: column 'label' is NaN or no number in {len(bad)} of {len(qrels)} judgements, first at "
-            f"{_row(qrels, int(bad[0]))}; leave out what was not judged, and map words to grades"
+            f"{stage_name(stage)}: column 'label' is NaN or no whole number in {len(bad)} of {len(qrels)} judgements, first at "
+            f"{_row(qrels, int(bad[0]))}; leave out what was not judged, and map words and fractions to grades"
         )
+    return qrels.assign(label=labels.astype("int64"))
 
 
 def check_pairs(frame: pd.DataFrame, stage: Any) -> None:

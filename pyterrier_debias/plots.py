@@ -47,6 +47,7 @@ _STYLE: dict[str, Any] = {
     "lines.markersize": 5.5,
     "errorbar.capsize": 3.0,
     "svg.hashsalt": "pyterrier_debias",
+    "text.parse_math": False,  # names come from users: a $ in one is no formula
 }
 
 

@@ -6,6 +6,7 @@ all differences are zero there is no evidence, and p is 1. Both libraries are im
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -269,19 +270,24 @@ def bootstrap_interval(
 
     drawn_at = _expanded(level, n)
     closed = method == "bca" and n > _JACKKNIFE and statistic is np.mean and len(columns) == 1
-    result = stats.bootstrap(
-        columns,
-        statistic,
-        paired=len(columns) > 1,
-        vectorized=True,
-        axis=-1,
-        confidence_level=drawn_at,
-        method="BCa" if method == "bca" and not closed else "percentile",
-        n_resamples=draws,
-        batch=max(1, CELLS // n),
-        rng=np.random.default_rng(seed),
-    )
-    low, high = _bca_of_mean(columns[0], result.bootstrap_distribution, drawn_at) if closed else result.confidence_interval
+    with np.errstate(invalid="ignore", divide="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.DegenerateDataWarning)
+        result = stats.bootstrap(
+            columns,
+            statistic,
+            paired=len(columns) > 1,
+            vectorized=True,
+            axis=-1,
+            confidence_level=drawn_at,
+            method="BCa" if method == "bca" and not closed else "percentile",
+            n_resamples=draws,
+            batch=max(1, CELLS // n),
+            rng=np.random.default_rng(seed),
+        )
+    drawn = result.bootstrap_distribution
+    low, high = _bca_of_mean(columns[0], drawn, drawn_at) if closed else result.confidence_interval
+    if np.isnan([low, high]).any() and not np.isnan(drawn).any():  # draws too much alike to say how they lean
+        low, high = np.quantile(drawn, [(1 - drawn_at) / 2, (1 + drawn_at) / 2])
     return Interval(estimate, float(low), float(high), level, n)
 
 
@@ -438,7 +444,12 @@ def p_from_null(observed: float, null: np.ndarray, *, alternative: str = "greate
 
     Returns:
         (1 + number at least as extreme) / (1 + draws); draws that are NaN count as extreme. NaN where the statistic is.
+
+    Raises:
+        InputError: For an unknown alternative.
     """
+    if alternative not in ("greater", "less", "two-sided"):
+        raise InputError(f"alternative {alternative!r} is not known; use 'greater', 'less' or 'two-sided'")
     null = np.asarray(null, dtype=float)
     if np.isnan(observed):
         return float("nan")

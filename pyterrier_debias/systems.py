@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -244,7 +244,7 @@ class Context:
     verbose: bool = False
     _retrieved: list[tuple[pt.Transformer, pd.DataFrame]] = field(default_factory=list, repr=False)
     _ranked: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
-    _raised: dict[str, Exception] = field(default_factory=dict, repr=False)
+    _raised: dict[str, BrokenSystemError] = field(default_factory=dict, repr=False)
 
     @property
     def asked(self) -> Asked:
@@ -295,13 +295,53 @@ class Context:
 
     def _asked(self, system: System, stage: pt.Transformer, inp: pd.DataFrame) -> pd.DataFrame:
         """What a part of a system makes of a frame. A system that has raised is not asked again."""
-        if system.name not in self._raised:
-            try:
-                return stage(inp)
-            except (InputError, pt.validate.InputValidationError):
-                raise
-            except Exception as error:
-                self._raised[system.name] = error
-        error = self._raised[system.name]
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise BrokenSystemError(system.name, told) from error
+        if system.name in self._raised:
+            raise self._raised[system.name]
+        try:
+            return _Named(stage, system.name)(inp)
+        except BrokenSystemError as error:
+            self._raised[system.name] = error
+            raise
+
+
+def named_where_it_raises(system: System) -> System:
+    """A system whose parts tell its name where they raise, for a probe that asks them more than an audit's context does.
+
+    Args:
+        system: Any system.
+
+    Returns:
+        The same system; what its retriever, its ranker, its indexer and what that makes raise is a :class:`BrokenSystemError`,
+        but for what is wrong with their input.
+    """
+    name, indexer = system.name, system.indexer
+
+    def indexed(documents: Iterable[dict[str, Any]]) -> pt.Transformer:
+        return _Named(_told(name, indexer, documents), name)
+
+    return replace(
+        system,
+        candidates=_Named(system.candidates, name),
+        ranker=None if system.ranker is None else _Named(system.ranker, name),
+        indexer=None if indexer is None else indexed,
+    )
+
+
+class _Named(pt.Transformer):
+    """A part of a system that tells the system's name where it raises."""
+
+    def __init__(self, stage: pt.Transformer, system: str):
+        self.stage, self.system = stage, system
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        return _told(self.system, self.stage, inp)
+
+
+def _told(system: str, asked: Callable[[Any], Any], given: Any) -> Any:
+    """What a part of a system makes of what it is given."""
+    try:
+        return asked(given)
+    except (InputError, BrokenSystemError, pt.validate.InputValidationError):
+        raise
+    except Exception as error:
+        raise BrokenSystemError(system, " ".join(f"{type(error).__name__}: {error}".split())) from error

@@ -212,6 +212,19 @@ def test_a_large_sample_takes_no_jackknife_of_the_square_of_its_size(monkeypatch
     assert found.low < values.mean() < found.high and found.high - found.low < 0.03
 
 
+def test_bootstrap_of_what_hardly_varies():
+    pairs = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]])
+    found = ours.bootstrap_interval(pairs, lambda a, b, axis: b.mean(axis=axis) / a.mean(axis=axis), draws=99)
+    assert (found.estimate, found.low, found.high) == (2.0, 2.0, 2.0)
+    tiny = ours.bootstrap_interval(np.array([1e-300, 0.0]), draws=99)
+    assert 0.0 <= tiny.low <= tiny.estimate <= tiny.high <= 1e-300
+
+
+def test_p_from_null_refuses_unknown_sides():
+    with pytest.raises(InputError, match="alternative 'lesss' is not known"):
+        ours.p_from_null(1.0, np.arange(3.0), alternative="lesss")
+
+
 def test_p_from_null_counts():
     null = np.array([1.0, 2.0, 3.0])
     assert ours.p_from_null(3, null) == pytest.approx(2 / 4)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,12 +153,12 @@ def _metadata(before: dict[str, Any], result: AuditResult, findings: pd.DataFram
     index = before.get("model-index") or []
     if not isinstance(index, list) or not all(isinstance(entry, dict) for entry in index):
         raise InputError("the card's model-index is no list of tables; mend it")
-    index = [{**entry, "results": [r for r in entry.get("results") or [] if not _is_ours(r)]} for entry in index]
+    without = [{**entry, "results": [r for r in entry.get("results") or [] if not _is_ours(r)]} for entry in index]
     if own is not None:
-        if not index:
-            index = [{"name": findings["system"].iloc[0], "results": []}]
-        index[0] = {**index[0], "results": [*index[0]["results"], own]}
-    index = [entry for entry in index if entry["results"]]
+        without = without or [{"name": findings["system"].iloc[0], "results": []}]
+        without[0] = {**without[0], "results": [*without[0]["results"], own]}
+    # An entry that only held ours goes with it; one that was empty before is its author's.
+    index = [entry for entry, old in zip_longest(without, index, fillvalue={}) if entry["results"] or not old.get("results")]
     if index:
         after["model-index"] = index
     else:

@@ -158,6 +158,8 @@ def compare(
     """
     if not margin > 0:
         raise InputError(f"compare: margin is {margin}; it must be positive")
+    if draws < 1:
+        raise InputError(f"compare: draws is {draws}; it must be 1 or more")
     if isinstance(effectiveness, str):
         raise InputError(f"compare: effectiveness is {effectiveness!r}; give a list of measures, such as [{effectiveness!r}]")
     old = [before] if isinstance(before, AuditResult) else list(before)
@@ -307,7 +309,7 @@ def _both(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Values [seeds, n] before and after, over the queries of all audits; None for fewer than two queries."""
     before, after = values_of(old, pair[0], *key), values_of(new, pair[1], *key)
-    common = before.index.intersection(after.index)
+    common = before.index.intersection(after.index).sort_values()  # queries are drawn by their place
     if len(common) < 2:
         return None
     return before.loc[common].to_numpy(dtype=float).T, after.loc[common].to_numpy(dtype=float).T

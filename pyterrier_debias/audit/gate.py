@@ -175,7 +175,8 @@ def check_budgets(result: AuditResult, budgets: Sequence[Budget]) -> list[Verdic
 
     Returns:
         One verdict a figure and limit, in the order of budgets and figures. A room that broke off crosses its budget, and so does
-        each system that it could not examine, or has no primary figure of, where the budget is of every system: nothing is shown.
+        each system that it could not examine, that raised, or that has no such figure, where the budget is of every system:
+        nothing is shown.
 
     Raises:
         InputError: For a budget whose bias, system or figure the audit does not have; the message names what there is.
@@ -190,8 +191,11 @@ def check_budgets(result: AuditResult, budgets: Sequence[Budget]) -> list[Verdic
 
 def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
     broken = result.failed[result.failed["bias"] == budget.bias]
-    if len(broken):
-        return [Verdict(True, f"{budget.name}: broken off by a defect, so that nothing is shown ({broken['error'].iloc[0]})")]
+    whole = broken[broken["system"].eq("") | broken["system"].eq(budget.system)]
+    if whole.empty and not (result.findings["bias"] == budget.bias).any():
+        whole = broken  # every system raised
+    if len(whole):
+        return [Verdict(True, f"{budget.name}: broken off by a defect, so that nothing is shown ({whole['error'].iloc[0]})")]
     rows = result.findings
     for name in ("bias", "system", "measure", "group"):
         wanted = getattr(budget, name)
@@ -212,13 +216,15 @@ def _unshown(result: AuditResult, budget: Budget, rows: pd.DataFrame) -> list[Ve
     """The systems that a budget of every system speaks of and the audit does not."""
     if budget.system is not None:
         return []
-    reasons = {
-        s["system"]: f"{s['system']} was not examined ({s['reason']})"
-        for s in result.skipped[result.skipped["bias"] == budget.bias].to_dict("records")
-    }
-    if budget.measure is None and budget.group is None:
-        there = [name for name in result.settings["systems"] if name not in set(rows["system"])]
-        reasons = {name: f"the audit has none of {name}" for name in there} | reasons
+    named, shown = result.settings["systems"], set(rows["system"])
+    reasons = {}
+    if shown <= set(named):  # or it is a figure of all systems together
+        # Of a baseline there is no comparison with itself.
+        lacking = [n for n in named if n not in shown and not str(budget.group).endswith(f", vs {n}")]
+        reasons = {name: f"the audit has none of {name}" for name in lacking}
+    for why, column in ((result.skipped, "reason"), (result.failed, "error")):
+        for one in why[(why["bias"] == budget.bias) & why["system"].ne("")].to_dict("records"):
+            reasons[one["system"]] = f"{one['system']} was not examined ({one[column]})"
     remedy = "name the systems that the budget is meant for with system ="
     return [Verdict(True, f"{budget.name}: {reason}, so that nothing is shown of it; {remedy}") for reason in reasons.values()]
 

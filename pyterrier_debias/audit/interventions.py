@@ -16,7 +16,7 @@ import pyterrier as pt
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.findings import p_text
-from pyterrier_debias.frames import check_pairs, check_text, with_string_ids
+from pyterrier_debias.frames import check_pairs, check_text, with_grades, with_string_ids
 from pyterrier_debias.statistics import bootstrap_interval, correct, randomisation_test
 from pyterrier_debias.variants import Arm, ranks_among_others, score_arms
 
@@ -142,18 +142,20 @@ def intervene(
         arms += [Arm(f"i{number}", 0, rows, new, f"i{number}") for number, new in enumerate(new_texts.values())]
         scored = score_arms(candidates, arms, ranker, text_attr="text", name="intervene")
         original = scored[scored["arm"] == "original"]
-        if len(original) < len(candidates):
-            raise InputError("intervene: the ranker left candidates out; give it no more than it ranks")
+        _check_whole(original, candidates, "")
         for number, (name, new) in enumerate(new_texts.items()):
             moved = wanted & (np.array(new, dtype=object) != np.array(texts, dtype=object))
             unchanged[name] = int((wanted & ~moved).sum())
-            own = candidates.loc[moved, ["qid", "docno"]].merge(scored[scored["arm"] == f"i{number}"], on=["qid", "docno"])
+            after = scored[scored["arm"] == f"i{number}"]
+            _check_whole(after, candidates, f" under the change {name!r}")
+            own = candidates.loc[moved, ["qid", "docno"]].merge(after, on=["qid", "docno"])
             frames.append(_among_others(own, original).assign(change=name, kind="passage"))
         for number, (name, new) in enumerate(new_queries.items()):
             moved = wanted & (np.array(new, dtype=object) != candidates["query"].to_numpy(dtype=object))
             unchanged[name] = int((wanted & ~moved).sum())
             asked = candidates.assign(query=new)
             after = score_arms(asked, [Arm(name, 0, rows, texts, f"q{number}")], ranker, text_attr="text", name="intervene")
+            _check_whole(after, candidates, f" under the change {name!r}")
             own = candidates.loc[moved, ["qid", "docno"]]
             frames.append(_in_new_order(own, original, after).assign(change=name, kind="query"))
     kinds = {**dict.fromkeys(passages, "passage"), **dict.fromkeys(queries, "query")}
@@ -173,8 +175,17 @@ def _wanted(candidates: pd.DataFrame, items: pd.DataFrame | None) -> np.ndarray:
     pt.validate.columns(items, includes=["qid", "docno"], context="intervene")
     items = with_string_ids(items)
     if "label" in items.columns:
-        items = items[items["label"] >= 1]
+        items = items[with_grades(items, "intervene")["label"] >= 1]
     return pd.MultiIndex.from_frame(candidates[["qid", "docno"]]).isin(pd.MultiIndex.from_frame(items[["qid", "docno"]]))
+
+
+def _check_whole(scored: pd.DataFrame, candidates: pd.DataFrame, when: str) -> None:
+    if len(scored) < len(candidates):
+        count = len(candidates) - len(scored)
+        raise InputError(
+            f"intervene: the ranker left out {count} of {len(candidates)} candidates{when}, so that they have no rank; "
+            f"give it no more than it ranks, and a ranker that ranks all"
+        )
 
 
 def _changed(change: Any, candidates: pd.DataFrame, column: str, name: str) -> list[str]:

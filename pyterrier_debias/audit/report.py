@@ -175,7 +175,8 @@ def _table(rows: pd.DataFrame, marks: Mapping[str, str], width: int) -> str:
     kept = [i for i, column in enumerate(columns) if any(column)]
     widths = {i: max(len(cell) for cell in [titles[i], *columns[i]]) for i in kept}
     room = width - 2 - 2 * (len(kept) - 1) - sum(w for i, w in widths.items() if i != _OF)
-    widths[_OF] = min(widths[_OF], max(room, 8))
+    if _OF in widths:
+        widths[_OF] = min(widths[_OF], max(room, 8))
 
     def line(cells: Sequence[str]) -> str:
         cut = {i: c if len(c) <= widths[i] else f"{c[: widths[i] - 3]}..." for i, c in zip(kept, cells)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -28,7 +29,7 @@ RESULT_FILE = "audit.json"
 _TABLES = ("findings.csv", "per_query.csv", "index.html")
 
 SKIPPED_COLUMNS = ["bias", "system", "reason"]
-FAILED_COLUMNS = ["bias", "error", "traceback"]
+FAILED_COLUMNS = ["bias", "system", "error", "traceback"]
 
 
 @dataclass(eq=False, repr=False)
@@ -41,7 +42,8 @@ class AuditResult:
         findings: One row a finding; the columns are the attributes of :class:`pyterrier_debias.findings.Finding`.
         per_query: The values behind the findings: ``system``, ``bias``, ``measure``, ``group``, ``qid``, ``value``.
         skipped: What was not examined: ``bias``, ``system``, ``reason``.
-        failed: Rooms that broke off: ``bias``, ``error``, ``traceback``.
+        failed: Rooms that broke off, and systems that raised in one: ``bias``, ``system`` (empty where the room itself broke
+            off), ``error``, ``traceback``.
         settings: What was audited and how: dataset, split, systems, sizes, seed, correction, notes, versions.
         figures: Pairs of bias and :class:`pyterrier_debias.findings.Figure`; they are drawn when somebody looks.
         queries: The words of the queries of ``per_query``, by qid.
@@ -117,8 +119,8 @@ class AuditResult:
         from pyterrier_debias.audit.offenders import worst_items, worst_queries
         from pyterrier_debias.contributions import KINDS
 
-        if n < 1:
-            raise InputError(f"worst: n is {n}; it must be 1 or more")
+        if not isinstance(n, numbers.Integral) or n < 1:
+            raise InputError(f"worst: n is {n}; it must be a whole number, 1 or more")
         if kind != "queries" and kind not in KINDS:
             raise InputError(f"worst: kind {kind!r} is not known; use one of queries, {', '.join(KINDS)}")
         findings, contributions = self.findings, self.contributions
@@ -271,7 +273,7 @@ class AuditResult:
         )
         per_query = pd.DataFrame(content["per_query"], columns=PER_QUERY_COLUMNS).astype({"value": "float64"})
         skipped = pd.DataFrame(content["skipped"], columns=SKIPPED_COLUMNS)
-        failed = pd.DataFrame(content["failed"], columns=FAILED_COLUMNS)
+        failed = pd.DataFrame(content["failed"], columns=FAILED_COLUMNS).fillna({"system": ""})
         queries, parts = dict(content.get("queries", {})), contributions_frame(content.get("contributions", []))
         return cls(findings, per_query, skipped, failed, settings, queries=queries, contributions=parts)
 

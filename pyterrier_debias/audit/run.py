@@ -27,7 +27,7 @@ from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_o
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, findings_frame
-from pyterrier_debias.frames import check_labels, check_overlap, check_pairs, check_text, frame_digest, with_string_ids
+from pyterrier_debias.frames import check_overlap, check_pairs, check_text, frame_digest, with_grades, with_string_ids
 from pyterrier_debias.stage import flatten
 from pyterrier_debias.systems import BrokenSystemError, Context, System
 
@@ -228,11 +228,11 @@ def _visit(rooms: Sequence[Room], context: Context, verbose: bool, checkpoint: C
         ran.append(room.name)
         seen.add(room.name, result)
         with _told(f"{room.name}: contributions", seen.failed):
-            made = None if checkpoint is None else made_by(room.run)
+            made = _made(room.run, own)
             parts = None if checkpoint is None else checkpoint.kept_contributions(room.name, made)
             if parts is None:
                 parts = contributions_of(room, own, result)
-                if checkpoint is not None and len(own.systems) == len(able):
+                if checkpoint is not None:
                     checkpoint.keep_contributions(room.name, parts, made)
             if len(parts):
                 seen.contributions.append(parts)
@@ -250,22 +250,19 @@ def _visit(rooms: Sequence[Room], context: Context, verbose: bool, checkpoint: C
 def _of_those_that_work(
     name: str, run: Callable[[Context], RoomResult], context: Context, failed: list[dict[str, str]], checkpoint: Checkpoint | None
 ) -> tuple[RoomResult | None, Context]:
-    """What a room finds, and the audit that it was given in the end: systems that raise are noted and left out.
-
-    A result that lacks a system is not kept, so that an audit that is resumed asks the system again.
-    """
+    """What a room finds, and the audit that it was given in the end: systems that raise are noted and left out."""
     while context.systems:
         try:
             return _kept_or_made(name, run, context, checkpoint), context
         except BrokenSystemError as error:
             _note(name, error, failed)
-            checkpoint, context = None, replace(context, systems=[s for s in context.systems if s.name != error.system])
+            context = replace(context, systems=[s for s in context.systems if s.name != error.system])
     return None, context
 
 
 def _note(name: str, error: BrokenSystemError, failed: list[dict[str, str]]) -> None:
     trace = "".join(traceback.format_exception(error.__cause__))
-    failed.append({"bias": name, "error": str(error), "traceback": trace})
+    failed.append({"bias": name, "system": error.system, "error": str(error), "traceback": trace})
 
 
 def _kept_or_made(
@@ -274,9 +271,15 @@ def _kept_or_made(
     """A result from the checkpoint, or made and kept."""
     if checkpoint is None:
         return run(context)
-    made = made_by(run)
+    made = _made(run, context)
     result = checkpoint.kept(name, made)
     return checkpoint.keep(name, run(context), made) if result is None else result
+
+
+def _made(run: Callable[[Context], RoomResult], context: Context) -> dict[str, Any]:
+    """What a kept result is of: a room's function, and the systems that it could examine."""
+    systems = [[s.name, None if s.indexer is None else made_by(s.indexer)] for s in context.systems]
+    return {"run": made_by(run), "systems": systems}
 
 
 @contextmanager
@@ -296,7 +299,7 @@ def _told(name: str, failed: list[dict[str, str]]) -> Iterator[None]:
         _note(name, error, failed)
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        failed.append({"bias": name, "error": message, "traceback": traceback.format_exc()})
+        failed.append({"bias": name, "system": "", "error": message, "traceback": traceback.format_exc()})
 
 
 def check_settings(
@@ -370,7 +373,8 @@ def find_rooms(rooms: str | Sequence[str | Room]) -> list[Room]:
     Raises:
         InputError: For a name that is not known, or none at all.
     """
-    wanted = list(ROOMS) if rooms == "all" else [rooms] if isinstance(rooms, (str, Room)) else list(rooms or ())
+    wanted = [rooms] if isinstance(rooms, (str, Room)) else list(rooms or ())
+    wanted = list(ROOMS) if wanted == ["all"] else wanted
     found: dict[str, Room] = {}
     for room in wanted:
         if not isinstance(room, Room):
@@ -397,8 +401,8 @@ def topics_and_qrels(
         Topics (``qid``, ``query``, ...) and judgements (``qid``, ``docno``, ``label``) with string identifiers.
 
     Raises:
-        InputError: Where a column is missing, a query is no text, a qid is repeated, a label is no number, a pair has two labels,
-            or the two do not overlap.
+        InputError: Where a column is missing, a query is no text, a qid is repeated, a label is no whole number, a pair has two
+            labels, or the two do not overlap.
     """
     limit = None if topics is None or isinstance(topics, pd.DataFrame) else _limit(topics)
     topics = topics if isinstance(topics, pd.DataFrame) else collection.get_topics()
@@ -409,10 +413,7 @@ def topics_and_qrels(
         missing = [c for c in columns if c not in frame.columns]
         if missing:
             raise InputError(f"{name}: column {missing[0]!r} is missing; there are {', '.join(map(str, frame.columns))}")
-    check_labels(qrels, "audit")
-    topics, qrels = with_string_ids(topics), with_string_ids(qrels)
-    if not pd.api.types.is_numeric_dtype(qrels["label"]):
-        qrels = qrels.assign(label=pd.to_numeric(qrels["label"]))
+    topics, qrels = with_string_ids(topics), with_string_ids(with_grades(qrels, "audit"))
     check_text(topics, "query", "topics")
     repeated = topics["qid"].duplicated()
     if repeated.any():

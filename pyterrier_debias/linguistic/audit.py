@@ -32,7 +32,7 @@ from pyterrier_debias.linguistic.disparity import (
 )
 from pyterrier_debias.linguistic.slope import Slope, design, partial_slope
 from pyterrier_debias.linguistic.wording import WordingResult, WordingSensitivity, asking_again_reason
-from pyterrier_debias.systems import Context, System
+from pyterrier_debias.systems import Context, System, named_where_it_raises
 
 _BIAS = "linguistic"
 _MAIN = "nDCG@10"
@@ -58,6 +58,13 @@ def needs(system: System, dataset: Any) -> str | None:
         One sentence, or None.
     """
     topics = provided(dataset, "get_topics")
+    if topics is not None and COMPLEXITY in topics.columns:
+        known = pd.to_numeric(topics[COMPLEXITY], errors="coerce")
+        words = topics[COMPLEXITY][known.isna() & topics[COMPLEXITY].notna()]
+        if len(words):
+            return f"the topics' column 'complexity' must hold numbers, and holds {words.iloc[0]!r}; map it, or leave it out"
+        if known.isna().all():
+            return "the topics' column 'complexity' is empty; fill it, or leave it out, so that it is computed"
     if topics is not None and "query" not in topics.columns and COMPLEXITY not in topics.columns:
         return "the topics have no column 'query', so that nothing is known of their wording"
     if importlib.util.find_spec("wordfreq") is None and (topics is None or COMPLEXITY not in topics.columns):
@@ -133,7 +140,7 @@ def measured_complexity(topics: pd.DataFrame) -> tuple[pd.DataFrame, str]:
         The topics with ``complexity``; and how it was measured, in words.
     """
     if COMPLEXITY in topics.columns:
-        return topics, "complexity as the topics have it"
+        return topics.assign(**{COMPLEXITY: pd.to_numeric(topics[COMPLEXITY])}), "complexity as the topics have it"
     how = f"complexity by LinguisticComplexity({INDEX_SET!r}), normalised over these queries"
     return with_complexity(topics, room_complexity()), how
 
@@ -253,7 +260,12 @@ class _Examined:
     @staticmethod
     def _reword(system: System, context: Context, topics: pd.DataFrame) -> WordingResult:
         probe = WordingSensitivity(
-            system, measures=[_MAIN], depth=context.depth, draws=_RESAMPLES, seed=context.seed, verbose=context.verbose
+            named_where_it_raises(system),
+            measures=[_MAIN],
+            depth=context.depth,
+            draws=_RESAMPLES,
+            seed=context.seed,
+            verbose=context.verbose,
         )
         inp = topics if system.ranker is None else context.candidates(system)
         return probe.evaluate(inp, context.qrels, topics=topics)

@@ -22,7 +22,7 @@ from pyterrier_debias.frames import ranked, with_string_ids
 from pyterrier_debias.pooling.contributions import unjudged_parts
 from pyterrier_debias.pooling.unjudged import ExpectedNDCG, infer_judgements, kendall_tau, strictly_ranked
 from pyterrier_debias.statistics import CELLS, Interval, TestResult, bootstrap_interval, randomisation_test
-from pyterrier_debias.systems import Context, System
+from pyterrier_debias.systems import Context, System, check_run
 
 _BIAS = "pooling"
 _CUTOFF = 10
@@ -109,7 +109,8 @@ def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
 
     Returns:
         Judged@10, nDCG@10 of judged documents only and, where there are systems to infer labels from, of all documents; and
-        where the other figures can be had.
+        where the other figures can be had. Where scores are tied, Judged@10 is that of ir_measures' order of ties, which is not
+        the one of :func:`judged_shares` and of the room.
     """
     reason = needs(None, context.asked)
     if reason is not None:
@@ -147,7 +148,11 @@ def pools_run(dataset: Any) -> tuple[str, pd.DataFrame] | None:
         name = next(iter(runs))
         return name, runs[name]
     shown = provided(dataset, "get_candidates")
-    return None if shown is None else ("the list shown to labellers", shown)
+    if shown is None:
+        return None
+    if "score" not in shown.columns and "rank" in shown.columns:
+        shown = shown.assign(score=-shown["rank"].astype(float))
+    return "the list shown to labellers", shown
 
 
 def judged_shares(results: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str], cutoffs: Sequence[int]) -> pd.DataFrame:
@@ -206,7 +211,7 @@ def judged_difference(
     """
     shares = {}
     for name, results in (("pool", pool), ("system", system)):
-        shares[name] = judged_shares(results, qrels, qids, [_CUTOFF])[_CUTOFF]
+        shares[name] = judged_shares(results, qrels, sorted(qids), [_CUTOFF])[_CUTOFF]
     frame = pd.DataFrame(shares).dropna().reindex(shares["system"].index.intersection(shares["pool"].index, sort=False))
     test = randomisation_test(frame["pool"].to_numpy(), frame["system"].to_numpy(), seed=seed)
     return frame.assign(difference=frame["system"] - frame["pool"]), test
@@ -236,14 +241,14 @@ class _Examined:
 
     @classmethod
     def of(cls, context: Context) -> _Examined:
-        qids = judged_qids(context.topics, context.qrels)
+        qids = sorted(judged_qids(context.topics, context.qrels))  # resamples are drawn by a query's place
         qrels = context.qrels[context.qrels["qid"].isin(set(qids))]
         results = {system.name: context.results(system) for system in context.systems}
         pool = pools_run(context.dataset)
         if pool is not None:
             own = with_string_ids(pool[1])
             own = own[own["qid"].isin(set(qids))]
-            pool = (pool[0], own) if len(own) else None
+            pool = (pool[0], check_run(own, pool[0])) if len(own) else None
         deepest = max(int(run["rank"].max()) + 1 for run in results.values())
         depths = [k for k in _DEPTHS if k <= max(min(deepest, context.depth), _CUTOFF)]
         judged = {name: judged_shares(run, qrels, qids, depths) for name, run in results.items()}

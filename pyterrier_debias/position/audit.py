@@ -20,7 +20,7 @@ from pyterrier_debias.position.outcome import SensitivityResult
 from pyterrier_debias.position.rotation import RotatePassages
 from pyterrier_debias.position.sensitivity import PositionSensitivity, reindexing_reason
 from pyterrier_debias.statistics import Interval, bootstrap_interval
-from pyterrier_debias.systems import Context, System
+from pyterrier_debias.systems import Context, System, named_where_it_raises
 
 _BIAS = "position"
 #: Judged@10 tells how much of a change may be due to rotation bringing up documents that nobody judged.
@@ -51,6 +51,8 @@ def run(context: Context) -> RoomResult:
     Returns:
         Findings, the values behind them, and figures.
     """
+    for system in context.systems:
+        context.results(system)  # a system that raises does so before the others are probed
     examined = [_Examined.of(system, context) for system in context.systems if needs(system, context.dataset) is None]
     frames = [frame for one in examined for frame in one.per_query()]
     return RoomResult(
@@ -120,7 +122,7 @@ class _Examined:
     @classmethod
     def of(cls, system: System, context: Context) -> _Examined:
         probe = PositionSensitivity(
-            system,
+            named_where_it_raises(system),
             dataset=context.dataset,
             rotation=RotatePassages(seed=context.seed),
             draws=_DRAWS if context.draws is None else context.draws,
@@ -131,7 +133,8 @@ class _Examined:
         )
         if system.ranker is None:
             result = probe.evaluate(context.topics, context.qrels)
-            own = per_query(context.results(system), context.qrels, _MEASURES, judged_qids(context.topics, context.qrels))
+            judged = sorted(judged_qids(context.topics, context.qrels))
+            own = per_query(context.results(system), context.qrels, _MEASURES, judged)
         else:
             result = probe.evaluate(context.candidates(system), context.qrels, topics=context.topics)
             own = result.per_query.pivot(index="qid", columns="measure", values="original")
@@ -290,7 +293,7 @@ def _ends(row: dict[str, Any]) -> str:
 
 
 def _is_still(row: dict[str, Any]) -> bool:
-    return row["low"] == row["high"] == 0
+    return row["difference"] == 0 and not (row["low"] < 0 or row["high"] > 0)  # of one query there is no interval
 
 
 def _change_briefly(row: dict[str, Any]) -> str:

@@ -87,7 +87,7 @@ class SensitivityResult:
         frame = self.displacement
         if frame.empty:
             return pd.Series(dtype=float)
-        ranks = frame.pivot_table(index="qid", columns="draw", values="after", aggfunc="mean", sort=False)
+        ranks = frame.pivot_table(index="qid", columns="draw", values="after", aggfunc="mean")
         before = frame[frame["draw"] == frame["draw"].iloc[0]].groupby("qid", sort=False)["before"].mean()
         values = np.column_stack([before.loc[ranks.index], ranks])
         interval = bootstrap_interval(
@@ -142,7 +142,7 @@ class Outcome:
 
     Attributes:
         arms: Frame ``qid, docno, arm, draw, score, rank``.
-        qids: The judged queries, in order.
+        qids: The judged queries; their order is the one in which resamples are drawn.
         qrels: Judgements.
         measures: ir_measures objects or names; PSI speaks of the first.
         answers: Frame ``qid``, ``docno``, ``start``, ``position``, ``relative`` of the first answer in each passage, or None.

@@ -185,7 +185,7 @@ class PositionSensitivity(Stage):
         inp, qrels = with_string_ids(inp), with_string_ids(qrels)
         topics = inp if topics is None else with_string_ids(topics)
         check_overlap(topics, qrels, self)
-        judged = judged_qids(topics, qrels)
+        judged = sorted(judged_qids(topics, qrels))  # resamples are drawn by a query's place
         # Only judged queries have a value; nobody should pay for ranking the others.
         inp = inp[inp["qid"].isin(judged)]
         if inp.empty:

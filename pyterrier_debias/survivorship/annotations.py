@@ -15,7 +15,7 @@ import pandas as pd
 
 from pyterrier_debias.collections.readers import read_table
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.frames import check_labels, check_pairs, check_text, ranked, with_string_ids
+from pyterrier_debias.frames import check_pairs, check_text, ranked, with_grades, with_string_ids
 from pyterrier_debias.statistics import Interval, binomial_interval
 from pyterrier_debias.survivorship.ranks import NEVER, first_relevant
 
@@ -255,8 +255,7 @@ def rank_annotations(
     asked = tops.values() if queries is None else [with_string_ids(queries)]
     qids = list(dict.fromkeys(qid for frame in asked for qid in frame["qid"]))
     judged = labels if isinstance(labels, pd.DataFrame) else _labelled(tops, labels, queries)
-    check_labels(judged, "rank_annotations")
-    judged = with_string_ids(judged).assign(label=pd.to_numeric(judged["label"]))
+    judged = with_string_ids(with_grades(judged, "rank_annotations"))
     judged = judged.groupby(["qid", "docno"], as_index=False)["label"].max()
     seen = pd.concat([top[["qid", "docno"]] for top in tops.values()], ignore_index=True)
     if len(seen) and not len(seen.merge(judged, on=["qid", "docno"])):
@@ -317,7 +316,7 @@ def answered_table(ranks: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
         >>> answered_table(ranks)[["system", "labelled_by", "n", "answered", "mrr"]].values.tolist()
         [['BM25', 'me', 2, 1, 0.25]]
     """
-    frame = check_annotations(ranks)
+    frame = check_annotations(ranks.drop(columns="code", errors="ignore"))
     if "first_relevant_rank" not in frame.columns:
         raise InputError("answered_table: there is no column 'first_relevant_rank'")
     if "system" not in frame.columns:
@@ -371,7 +370,7 @@ def plot_ranks(ranks: pd.DataFrame, axes: Axes) -> None:
     """
     from pyterrier_debias import plots
 
-    frame = check_annotations(ranks)
+    frame = check_annotations(ranks.drop(columns="code", errors="ignore"))
     if "first_relevant_rank" not in frame.columns or frame.empty:
         raise InputError("plot_ranks: there are no annotations of ranks (column 'first_relevant_rank') to draw")
     frame = frame if "system" in frame.columns else frame.assign(system="")

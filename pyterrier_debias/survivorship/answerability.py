@@ -405,7 +405,19 @@ class Answerability(Stage):
         check_threshold(self.rank, self)
         if self.folds < 2 or not self.strength > 0:
             raise InputError(f"Answerability: folds={self.folds} must be at least 2, and strength={self.strength} positive")
-        topics = with_string_ids(inp).drop_duplicates("qid").sort_values("qid").reset_index(drop=True)
+        topics = with_string_ids(inp).sort_values("qid", kind="stable").reset_index(drop=True)
+        y = self._answered(topics)
+        first = ~topics["qid"].duplicated().to_numpy()
+        other = np.flatnonzero(y != y[first][np.cumsum(first) - 1]) if len(y) else y
+        if len(other):
+            raise InputError(
+                f"Answerability: query {topics['qid'].iloc[other[0]]!r} is answered in one row and not in another; "
+                f"keep one row a query"
+            )
+        return topics[first].reset_index(drop=True), y[first]
+
+    def _answered(self, topics: pd.DataFrame) -> np.ndarray:
+        """1 where answered, row by row."""
         if "answered" in topics.columns:
             known = topics["answered"]
             if known.isna().any():
@@ -418,7 +430,7 @@ class Answerability(Stage):
                     f"Answerability: 'answered' is {known.tolist()[row]!r} for query {topics['qid'].iloc[row]!r}; it must be "
                     f"True or False (or 1 or 0), map it first"
                 )
-            return topics, known.to_numpy(dtype=float)
+            return known.to_numpy(dtype=float)
         if "first_relevant_rank" not in topics.columns:
             raise InputError(
                 "Answerability: neither 'answered' nor 'first_relevant_rank' is a column; join the latter with "
@@ -427,7 +439,7 @@ class Answerability(Stage):
         ranks = topics["first_relevant_rank"].to_numpy(dtype=float)
         if np.isnan(ranks).any():
             raise InputError("Answerability: 'first_relevant_rank' is NaN; a query that was never answered has an infinite one")
-        return topics, survives(ranks, self.rank).astype(float)
+        return survives(ranks, self.rank).astype(float)
 
     def _folds(self, texts: Sequence[str], y: np.ndarray) -> np.ndarray:
         """The fold of each query: by its text, and with both outcomes in every fold."""

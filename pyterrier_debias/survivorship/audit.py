@@ -229,6 +229,8 @@ class _Examined:
     def of(cls, context: Context) -> _Examined:
         grade = answer_grade(context.dataset, context.qrels)
         topics, notes = shown_queries(context, grade)
+        if "type" in topics.columns:
+            topics = topics.assign(type=topics["type"].map(str, na_action="ignore").fillna("").astype("str"))
         name = from_grade("RR@10", grade)
         asked = topics.loc[topics["asked"], "qid"].tolist()
         values, gains, frames = {}, {}, []
@@ -239,10 +241,7 @@ class _Examined:
             # A query that nobody answered has no relevant document; so has one that is missing from the topics.
             values[system.name] = found.reindex(topics["qid"]).fillna(0.0).to_numpy()
             frames.append(topics.assign(name=system.name, measure=name, value=values[system.name]))
-        together = pd.concat(frames, ignore_index=True)
-        if "type" in together.columns:
-            together = together.assign(type=together["type"].fillna("").astype(str))
-        curve = curve_of_values(together, ranks=_RANKS, draws=1, seed=context.seed)
+        curve = curve_of_values(pd.concat(frames, ignore_index=True), ranks=_RANKS, draws=1, seed=context.seed)
         return cls(context, topics, values, gains, name, grade, notes, curve)
 
     @property
@@ -299,7 +298,7 @@ class _Examined:
     def _kinds(self) -> list[str]:
         if "type" not in self.topics.columns:
             return []
-        kinds = sorted(kind for kind in set(self.topics["type"].dropna().astype(str)) if kind)
+        kinds = sorted(kind for kind in set(self.topics["type"]) if kind)
         return kinds if len(kinds) > 1 else []
 
     def _means(self, name: str) -> Iterator[tuple[Finding, np.ndarray | None, np.ndarray | None]]:
@@ -341,7 +340,7 @@ class _Examined:
         yield self._correlated(name, measure, "first relevant rank", found, text, primary=True, **more), answered, influence
         if not self._kinds():
             return
-        within = trend(values, self.ranks, strata=self.topics["type"].astype(str), draws=_DRAWS, seed=seed)
+        within = trend(values, self.ranks, strata=self.topics["type"], draws=_DRAWS, seed=seed)
         if np.isfinite(within.rho):
             text = (
                 f"within types of queries the correlation is {within.rho:+.2f} [{within.low:+.2f}, {within.high:+.2f}] "

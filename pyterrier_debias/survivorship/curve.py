@@ -18,7 +18,7 @@ import pyterrier as pt
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import parse_measures, per_query
-from pyterrier_debias.frames import check_pairs, check_scores, with_string_ids
+from pyterrier_debias.frames import check_pairs, check_scores, with_grades, with_string_ids
 from pyterrier_debias.stage import Stage
 from pyterrier_debias.statistics import correct, paired_t, t_interval
 from pyterrier_debias.survivorship.nested import nested_means, strata_means, trend
@@ -112,11 +112,14 @@ class SurvivorshipResult:
             Frame ``k``, ``n`` and one column a system.
 
         Raises:
-            InputError: For a measure, a treatment or a type that there is not.
+            InputError: For a measure, a treatment or a type that there is not, or a system that is named as a column.
         """
         if unanswered not in UNANSWERED:
             raise InputError(f"appendix: unanswered={unanswered!r} is not known; use one of {', '.join(UNANSWERED)}")
         rows = self._rows(measure, kind)
+        taken = next((name for name in ("k", "n") if name in set(rows["name"])), None)
+        if taken is not None:
+            raise InputError(f"appendix: a system is named {taken!r}, as a column of the table is; give it another name")
         column = "mean" if unanswered == "drop" else "zero_filled"
         own = rows[~rows["subset"].isin([ANSWERED, ALL])]
         wide = own.pivot(index=["k", "n"], columns="name", values=column).sort_index(ascending=False).reset_index()
@@ -384,7 +387,9 @@ class SurvivorshipCurve(Stage):
         if not answered.any():
             notes.append("No query is answered; conditional means are NaN.")
             logger.warning("SurvivorshipCurve: %s", notes[-1])
-        qrels = with_string_ids(subset._judgements())
+        # As for the ranks, the highest of several labels counts.
+        judged = with_string_ids(with_grades(subset._judgements(), self))
+        qrels = judged.groupby(["qid", "docno"], as_index=False, sort=False)["label"].max()
         kinds = topics[self.by].fillna("").astype(str).to_numpy() if self.by in topics.columns else np.full(len(topics), "")
         frames = []
         named = self._named()

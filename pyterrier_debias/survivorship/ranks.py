@@ -16,7 +16,7 @@ import pandas as pd
 
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.frames import check_labels, check_scores, stage_name, with_string_ids
+from pyterrier_debias.frames import check_scores, stage_name, with_grades, with_string_ids
 
 logger = logging.getLogger(__name__)
 
@@ -220,11 +220,10 @@ def first_relevant_ranks(
     When not to use it: with a run in place of what labellers were shown, unless the result is called a proxy. A run tells where a
     *system* meets an answer.
     """
-    check_labels(qrels, stage)
     shown = presented(candidates, stage)
     listed = len(shown)
     queries = shown["qid"].drop_duplicates().tolist()
-    judged = with_string_ids(qrels)[["qid", "docno", "label"]]
+    judged = with_string_ids(with_grades(qrels, stage))[["qid", "docno", "label"]]
     shown, judged = mapped(shown, docno, stage), mapped(judged, docno, stage)
     lists = shown.groupby("qid")["docno"].agg(["size", "nunique"])
     one = lists[(lists["size"] > 2) & (lists["nunique"] == 1)] if docno == "passage" else lists.iloc[:0]

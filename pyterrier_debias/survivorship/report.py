@@ -16,7 +16,7 @@ import pandas as pd
 
 from pyterrier_debias.collections.base import Collection, provided
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.frames import with_string_ids
+from pyterrier_debias.frames import with_grades, with_string_ids
 from pyterrier_debias.statistics import binomial_interval
 from pyterrier_debias.survivorship.ranks import (
     NEVER,
@@ -170,7 +170,7 @@ def dataset_report(
     if topics is None or qrels is None:
         raise InputError(f"dataset_report: {name} has no {'topics' if topics is None else 'judgements'}; name a split that has")
     topics = with_string_ids(topics).drop_duplicates("qid")
-    qrels = with_string_ids(qrels)
+    qrels = with_string_ids(with_grades(qrels, "dataset_report"))
     qrels = qrels[qrels["qid"].isin(set(topics["qid"]))]
     tables: dict[str, pd.DataFrame] = {}
     missing: dict[str, str] = {}

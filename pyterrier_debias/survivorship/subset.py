@@ -80,7 +80,8 @@ class SurvivorshipSubset(Stage):
             candidates: What labellers were shown: a frame ``qid``, ``docno`` and ``score`` or ``rank``; or a dataset whose
                 ``get_candidates()`` says it, such as ``open_dataset('irds:msmarco-qna/dev')``. A dataset that does not know is
                 asked for its first run, which is then called a proxy.
-            qrels: Judgements ``qid``, ``docno``, ``label``; None for the dataset's.
+            qrels: Judgements ``qid``, ``docno``, ``label``; None for the dataset's. Ranks are computed once: give another frame
+                where judgements or candidates change, a frame that is changed in place is not noticed.
             rank: Within how many documents a query must be answered, from 1; None for any number.
             min_rel: The lowest grade that is relevant.
             exact: Whether the grade must equal ``min_rel`` (the thesis' function).

@@ -78,6 +78,12 @@ def test_a_later_audit_replaces_its_own_part_only(result):
     assert [r["dataset"]["name"] for r in results] == ["NFCorpus", "second"]
 
 
+def test_entries_without_results_are_their_authors(result):
+    planned = AUTHORS.replace("---\n# My", "- name: planned\n  results: []\n---\n# My")
+    index = yaml.safe_load(merged(planned, result, "longest").split("---")[1])["model-index"]
+    assert [entry["name"] for entry in index] == ["mine", "planned"]
+
+
 def test_an_empty_folder_gets_a_card(result, tmp_path):
     text = result.write_card(tmp_path, "longest").read_text()
     assert text == result.card("longest") and text.startswith("---\n") and text.rstrip().endswith(END)

@@ -58,6 +58,18 @@ def test_a_finished_audit_is_read_again_and_is_the_same(dataset, tmp_path):
     assert again.save(tmp_path / "saved").joinpath("order-change.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_system_that_can_be_examined_now_is(dataset, tmp_path):
+    def needs(system, dataset):
+        return None if system.ranker or system.indexer else "it has no indexer"
+
+    options = {"rooms": [Room("order", needs, ORDER.run)], "checkpoint": tmp_path / "kept"}
+    before = audit(worlds.systems(dataset), dataset, **options)
+    assert set(before.findings["system"]) == {"longest"} and before.skipped["system"].tolist() == ["BM25"]
+    systems = worlds.systems(dataset)
+    after = audit({**systems, "BM25": System("BM25", systems["BM25"], indexer=lambda documents: None)}, dataset, **options)
+    assert set(after.findings["system"]) == {"BM25", "longest"} and after.skipped.empty
+
+
 def test_rooms_that_broke_off_run_again_and_finished_ones_do_not(dataset, tmp_path):
     good, bad = Counted(ORDER), Counted(PICKY, broken=True)
     options = {"rooms": [good.as_room, bad.as_room], "checkpoint": tmp_path / "kept"}

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import pyterrier as pt
 import pytest
 from typer.testing import CliRunner
 
@@ -99,9 +100,35 @@ def test_a_system_without_a_primary_figure_keeps_the_gate_shut(result):
     fewer = replace(result, findings=f[~((f["system"] == "BM25") & f["primary"])])
     (kept, missing) = check_budgets(fewer, [Budget("order", at_least=-1.0)])
     assert not kept.crossed and missing.crossed and "order: primary figure: the audit has none of BM25" in missing.text
-    # A group that some systems have by nature, such as a comparison with a baseline, is asked of those that have it.
-    (only,) = check_budgets(fewer, [Budget("order", group=GROUP, at_least=-1.0)])
+    (kept, missing) = check_budgets(fewer, [Budget("order", group=GROUP, at_least=-1.0)])
+    assert not kept.crossed and missing.crossed and f"order: ({GROUP}): the audit has none of BM25" in missing.text
+
+
+def test_a_baseline_needs_no_comparison_with_itself():
+    dataset = worlds.collection()
+    result = audit(worlds.systems(dataset), dataset, rooms=[ORDER], baseline="BM25")
+    (only,) = check_budgets(result, [Budget("order", group=f"{GROUP}, vs BM25", at_least=-1.0)])
     assert not only.crossed
+
+
+def test_a_system_that_raises_crosses_its_own_budget_only():
+    dataset = worlds.collection()
+
+    def broken(row):
+        raise ValueError("not yet")
+
+    first = pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader()
+    result = audit({**worlds.systems(dataset), "mine": first >> pt.apply.doc_score(broken)}, dataset, rooms=[ORDER])
+    assert result.failed["system"].tolist() == ["mine"]
+    (kept,) = check_budgets(result, [Budget("order", system="longest", at_least=-1.0)])
+    (crossed,) = check_budgets(result, [Budget("order", system="mine", at_least=-1.0)])
+    assert not kept.crossed and crossed.crossed and "system 'mine' raised ValueError: not yet" in crossed.text
+    every = check_budgets(result, [Budget("order", at_least=-1.0)])
+    assert [verdict.crossed for verdict in every] == [False, False, True]
+    # Where every system raised there is no figure, and no error in the budget.
+    alone = audit({"mine": first >> pt.apply.doc_score(broken)}, dataset, rooms=[ORDER])
+    (crossed,) = check_budgets(alone, [Budget("order", at_least=-1.0)])
+    assert crossed.crossed and "not yet" in crossed.text
 
 
 @pytest.mark.parametrize(

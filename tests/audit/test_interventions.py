@@ -165,5 +165,22 @@ def test_what_cannot_be_changed(frame, options, message):
 
 
 def test_a_ranker_that_cuts_its_list():
-    with pytest.raises(InputError, match="left candidates out"):
+    with pytest.raises(InputError, match="left out 32 of 48 candidates, so that"):
         intervene(Early() % 2, candidates(), passages={"a": turned})
+
+
+def test_a_ranker_that_leaves_out_what_was_changed():
+    def whole(inp):
+        return Early()(inp[~inp["text"].str.endswith(".") & ~inp["query"].str.endswith("?")])
+
+    ranker = pt.apply.generic(whole)
+    with pytest.raises(InputError, match="left out 48 of 48 candidates under the change 'stop'"):
+        intervene(ranker, candidates(), passages={"stop": lambda text: f"{text} ."})
+    with pytest.raises(InputError, match="left out 6 of 48 candidates under the change 'asked'"):
+        intervene(ranker, candidates(), queries={"asked": lambda query: f"{query}?" if query == WORDS[0] else query})
+
+
+def test_labels_of_items_may_be_text():
+    items = candidates()[["qid", "docno"]].assign(label="0")
+    items.loc[:3, "label"] = "1"
+    assert len(intervene(Early(), candidates(), passages={"a": turned}, items=items).items) == 4

@@ -4,10 +4,12 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 
+import pandas as pd
 import pytest
 
-from pyterrier_debias import audit
+from pyterrier_debias import Room, audit
 from pyterrier_debias.audit import report
+from pyterrier_debias.findings import PER_QUERY_COLUMNS, Finding, RoomResult
 from tests.audit import worlds
 
 EVIL = "<script>alert('x')</script>"
@@ -177,6 +179,21 @@ def test_intervals_are_drawn_to_scale():
 
 def test_the_page_is_the_same_for_the_same_audit(result):
     assert result.to_html() == result.to_html()
+
+
+def test_findings_without_a_group_and_names_that_look_like_formulas(tmp_path):
+    dataset = worlds.collection()
+
+    def run(context):
+        findings = [Finding(system.name, "mine", "m", "", 0.5) for system in context.systems]
+        return RoomResult(findings, pd.DataFrame(columns=PER_QUERY_COLUMNS))
+
+    systems = {r"price $\foo$": worlds.bm25_system(dataset)}
+    bare = audit(systems, dataset, rooms=[Room("mine", lambda system, dataset: None, run)])
+    assert "0.500" in bare.to_text() and "0.500" in bare.to_html()
+    named = audit(systems, dataset, rooms=["pooling"], qrels=dataset.get_qrels().assign(label=[0, 1] * 3))
+    assert r"price $\foo$" in named.to_html()
+    assert (named.save(tmp_path / "saved") / "audit.json").is_file()
 
 
 def test_an_audit_without_figures_or_tests_renders():

@@ -122,7 +122,7 @@ def test_labels_are_numbers(dataset):
     as_text = audit(worlds.systems(dataset), dataset, rooms=[ORDER], qrels=qrels.assign(label=qrels["label"].astype(str)))
     pd.testing.assert_frame_equal(as_text.findings, audit(worlds.systems(dataset), dataset, rooms=[ORDER]).findings)
     for label in (np.nan, "relevant"):
-        with pytest.raises(InputError, match="audit: column 'label' is NaN or no number in 1 of"):
+        with pytest.raises(InputError, match="audit: column 'label' is NaN or no whole number in 1 of"):
             audit(worlds.systems(dataset), dataset, rooms=[ORDER], qrels=pd.concat([qrels, qrels[:1].assign(label=label)]))
 
 

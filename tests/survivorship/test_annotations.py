@@ -70,6 +70,14 @@ def test_summary_and_its_figure():
     plots.close(axes.figure)
 
 
+def test_tables_of_ranks_take_codes_of_ones_own():
+    ranks = pd.DataFrame({"qid": ["1", "2"], "code": [5, 4], "first_relevant_rank": [2, -1]})
+    assert answered_table(ranks)["answered"].tolist() == [1]
+    axes = plots.new_axes()
+    plot_ranks(ranks, axes)
+    plots.close(axes.figure)
+
+
 def test_reading(tmp_path):
     path = tmp_path / "labels.tsv"
     path.write_text("qid\tcode\tfirst_relevant_rank\n17793\t3\t2\n31688\t0\t-1\n")
@@ -142,7 +150,7 @@ def test_ranks_of_two_annotators_are_drawn_apart():
     ("change", "options", "message"),
     [
         ({"docno": "x"}, {}, "no document that a system has among its first 10 has a label"),
-        ({"label": "yes"}, {}, "'label' is NaN or no number"),
+        ({"label": "yes"}, {}, "'label' is NaN or no whole number"),
         ({}, {"depth": 0}, "depth=0"),
         ({}, {"depth": None}, "depth=None"),
     ],

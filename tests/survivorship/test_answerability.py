@@ -131,6 +131,16 @@ def test_what_it_refuses(fitted):
         fitted.evaluate(topics.iloc[:0])
 
 
+def test_a_query_in_several_rows():
+    topics, _ = answerable(600, 1)
+    assert Answerability(draws=199).fit(pd.concat([topics, topics[:9]])) == Answerability(draws=199).fit(topics)
+    turned = topics[5:6].assign(answered=~topics["answered"][5:6].astype(bool))
+    said = f"query '{topics['qid'][5]}' is answered in one row and not in another"
+    for rows in ([topics, turned], [turned, topics]):
+        with pytest.raises(InputError, match=said):
+            Answerability().fit(pd.concat(rows))
+
+
 @pytest.mark.parametrize("kind", [bool, int, float, "boolean", "Int64", "float32", object])
 def test_outcomes_in_any_kind_of_number(kind, fitted):
     topics, _ = answerable(600, 1)

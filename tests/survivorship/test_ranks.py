@@ -35,6 +35,11 @@ def ranks_of(candidates, qrels, **options):
     return dict(zip(found["qid"], found["first_relevant_rank"]))
 
 
+def test_labels_may_be_text_and_are_compared_as_numbers():
+    qrels = pd.concat([judged({"a": "9"}), judged({"b": "9"}), judged({"b": "10"})])
+    assert ranks_of(shown("a", "b"), qrels, min_rel=10) == {"q1": 2.0}
+
+
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(1, 15))
 def test_survival_is_the_thesis_function(labels, k):
     """The printed function asks whether 1 is among labels[:k]; on graded labels that is exact=True."""

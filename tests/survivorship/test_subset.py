@@ -260,6 +260,12 @@ def test_queries_that_nobody_was_shown(caplog):
     found = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=3, draws=9).evaluate(ASKED)
     assert found.notes == ("1 of 4 queries are not among the candidates and count as unanswered.",)
     assert found.table.query("type == 'all types'").set_index("subset").loc["3", ["n", "total"]].tolist() == [2, 4]
+    # Labels may be text, and of several for a pair the highest counts, for ranks and quality alike.
+    twice = pd.concat([LABELS, LABELS.assign(label=0)]).astype({"label": "str"})
+    for labels in (twice, twice[::-1]):
+        assert SurvivorshipCurve({"mine": RESULTS}, SHOWN, labels, ranks=3, draws=9).evaluate(ASKED).table.equals(found.table)
+    with pytest.raises(InputError, match="a system is named 'k'"):
+        SurvivorshipCurve({"k": RESULTS}, SHOWN, LABELS, ranks=3, draws=9).evaluate(ASKED).appendix()
     proxied = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=3, draws=9, proxy="a run").evaluate(ASKED)
     assert any("proxy: a run" in note for note in proxied.notes) and "proxy: a run" in proxied.convention
 
