@@ -298,7 +298,7 @@ class Context:
         if system.name in self._raised:
             raise self._raised[system.name]
         try:
-            return _Named(stage, system.name)(inp)
+            return _told(system.name, stage, inp)
         except BrokenSystemError as error:
             self._raised[system.name] = error
             raise

@@ -12,7 +12,7 @@ import inspect
 import json
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import zip_longest
@@ -260,6 +260,20 @@ def made_by(run: Callable[..., Any]) -> Any:
         given.append(known_by(run.__self__))
     given += [known_by(value) for value in inspect.getclosurevars(run).nonlocals.values()] if inspect.isfunction(run) else []
     return {"function": known_by(run), "given": given}
+
+
+def made_from(run: Callable[..., Any], systems: Sequence[System]) -> dict[str, Any]:
+    """What a kept result is known by: a room's function, and the systems that the room could examine.
+
+    Args:
+        run: See :func:`made_by`.
+        systems: The systems; one that got an indexer may be examined in ways that it was not before.
+
+    Returns:
+        What JSON can hold.
+    """
+    told = [[system.name, None if system.indexer is None else _describe(system.indexer)] for system in systems]
+    return {"run": made_by(run), "systems": told}
 
 
 def fingerprint(context: Context, *, dataset: str, split: str | None) -> dict[str, Any]:

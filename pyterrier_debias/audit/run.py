@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint, made_by
+from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint, made_from
 from pyterrier_debias.audit.comparing import against_baseline
 from pyterrier_debias.audit.joined import ALL, JOINED, unjoined_reason
 from pyterrier_debias.audit.result import FAILED_COLUMNS, SKIPPED_COLUMNS, AuditResult
@@ -228,7 +228,7 @@ def _visit(rooms: Sequence[Room], context: Context, verbose: bool, checkpoint: C
         ran.append(room.name)
         seen.add(room.name, result)
         with _told(f"{room.name}: contributions", seen.failed):
-            made = _made(room.run, own)
+            made = None if checkpoint is None else made_from(room.run, own.systems)
             parts = None if checkpoint is None else checkpoint.kept_contributions(room.name, made)
             if parts is None:
                 parts = contributions_of(room, own, result)
@@ -271,15 +271,9 @@ def _kept_or_made(
     """A result from the checkpoint, or made and kept."""
     if checkpoint is None:
         return run(context)
-    made = _made(run, context)
+    made = made_from(run, context.systems)
     result = checkpoint.kept(name, made)
     return checkpoint.keep(name, run(context), made) if result is None else result
-
-
-def _made(run: Callable[[Context], RoomResult], context: Context) -> dict[str, Any]:
-    """What a kept result is of: a room's function, and the systems that it could examine."""
-    systems = [[s.name, None if s.indexer is None else made_by(s.indexer)] for s in context.systems]
-    return {"run": made_by(run), "systems": systems}
 
 
 @contextmanager

@@ -270,7 +270,11 @@ def test_rooms_of_one_name_that_look_for_something_else_keep_their_own_results(d
 def test_another_process_goes_on():
     code = """
 import json
-from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint, made_by
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint, made_from
+from pyterrier_debias.audit.first_stage import PisaIndexer
 from pyterrier_debias.gender.audit import word_list_room
 from pyterrier_debias.systems import Context, System
 from tests.audit import worlds
@@ -278,7 +282,9 @@ dataset = worlds.collection()
 made = [System.of(name, pipeline) for name, pipeline in worlds.systems(dataset).items()]
 room = word_list_room({"good": ["good", "fine", "great"], "bad": ["bad", "evil", "poor"]}, "praise")
 context = Context(made, dataset, dataset.get_topics(), dataset.get_qrels())
-print(json.dumps([fingerprint(context, dataset="toy", split=None), made_by(room.run)]))
+with tempfile.TemporaryDirectory(prefix="pyterrier-debias-") as folder:
+    made[0] = replace(made[0], indexer=PisaIndexer(Path(folder)))
+    print(json.dumps([fingerprint(context, dataset="toy", split=None), made_from(room.run, made)]))
 """
     told = [
         subprocess.run(
@@ -286,7 +292,7 @@ print(json.dumps([fingerprint(context, dataset="toy", split=None), made_by(room.
         ).stdout
         for seed in ("1", "2")
     ]
-    assert told[0] == told[1] and b"gender.audit._run" in told[0]
+    assert told[0] == told[1] and b"gender.audit._run" in told[0] and b"PisaIndexer" in told[0]
 
 
 def test_a_folder_of_an_earlier_form_is_refused(dataset, tmp_path):
