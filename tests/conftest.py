@@ -9,6 +9,8 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("PT_TEST_TRANSFORMER_REPORTS", "0")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Tests run side by side on small models: threads of one would only wait for those of another, which doubles the time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Reports are as wide as the terminal.
 os.environ["COLUMNS"] = "110"
 
