@@ -16,7 +16,7 @@ quickstart: $(VENV)/.demo
 	$(VENV)/bin/pyterrier-debias audit --depth 30 --draws 2 --out $(OUT) --overwrite
 
 test: $(VENV)/.test lint
-	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .

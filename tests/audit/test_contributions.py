@@ -162,9 +162,6 @@ def test_other_rooms_contribute_nothing():
     assert found.empty and list(found) == CONTRIBUTION_COLUMNS
 
 
-# What these tests share takes long to make: one worker makes it.
-pytestmark = pytest.mark.xdist_group("contributions")
-
 PLANTED = PlantedCollection(4, topics=16, passages=300, position=1.0, gender=1.0)
 
 

@@ -21,9 +21,6 @@ from pyterrier_debias.survivorship.audit import ROOM as SURVIVORSHIP
 from pyterrier_debias.systems import Context
 from tests.audit import worlds
 
-# What these tests share takes long to make: one worker makes it.
-pytestmark = pytest.mark.xdist_group("joined")
-
 #: Query, its complexity, and which of ten documents shown is relevant; 0 for none.
 ROWS = [
     ("who wrote it", -1.0, 1),

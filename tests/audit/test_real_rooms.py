@@ -10,9 +10,6 @@ from pyterrier_debias.collections.planted_rankers import wording_complexity
 from pyterrier_debias.linguistic import audit as linguistic
 from pyterrier_debias.survivorship import audit as survivorship
 
-# What these tests share takes long to make: one worker makes it.
-pytestmark = pytest.mark.xdist_group("real_rooms")
-
 PLANTED = PlantedCollection(1, topics=12, passages=160)
 TOPICS = PLANTED.get_topics().assign(complexity=lambda topics: topics["query"].map(wording_complexity))
 QRELS = PLANTED.get_qrels()

@@ -153,7 +153,7 @@ def p_values(strength, seeds):
     """p of the primary test over planted worlds; `benchmarks/position_calibration.py` does the same over 500 seeds."""
     found = []
     for seed in seeds:
-        planted = PlantedCollection(seed, topics=40)
+        planted = PlantedCollection(seed, topics=40, passages=320)
         run = planted.get_runs()["bm25"].merge(planted.get_topics()[["qid", "query"]], on="qid")
         probe = PositionSensitivity(
             PlantedRanker("position", strength=strength, seed=seed),
