@@ -19,9 +19,9 @@ complexity is taken as it was planted (``planted.wording_complexity``): how well
 
     python benchmarks/calibration.py --out calibration
 
-takes about an hour on two cores, and writes p_values.csv (one row a world and test), rates.csv, coverage.csv, calibration.png,
-calibration.inc and calibration_coverage.inc (the tables of the documentation), and prints them. Finished worlds are kept in the
-folder: a run that was stopped goes on, and one with more worlds adds to it.
+takes an hour to an hour and a half on two cores, and writes p_values.csv (one row a world and test), rates.csv, coverage.csv,
+calibration.png, calibration.inc and calibration_coverage.inc (the tables of the documentation), and prints them. Finished
+worlds are kept in the folder: a run that was stopped goes on, and one with more worlds adds to it.
 """
 
 from __future__ import annotations
