@@ -23,8 +23,10 @@ def parse_measures(measures: Sequence[Any]) -> list[Any]:
         ir_measures objects.
 
     Raises:
-        InputError: For a name that ir_measures does not know.
+        InputError: For a name that ir_measures does not know, or a name in place of a list.
     """
+    if isinstance(measures, str):
+        raise InputError(f"measures must be a list, not {measures!r}; give [{measures!r}]")
     parsed = []
     for measure in measures:
         try:

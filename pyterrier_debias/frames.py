@@ -120,6 +120,23 @@ def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     return qrels.assign(label=labels.astype("int64"))
 
 
+def highest_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
+    """Judgements with string ids and integer grades, one row a pair: the highest grade where there are several.
+
+    Args:
+        qrels: Judgements ``qid``, ``docno``, ``label``.
+        stage: Who asks; named in the message.
+
+    Returns:
+        A new frame ``qid``, ``docno``, ``label``, pairs in the order in which they first occur.
+
+    Raises:
+        InputError: See :func:`with_grades`.
+    """
+    judged = with_string_ids(with_grades(qrels, stage))
+    return judged.groupby(["qid", "docno"], as_index=False, sort=False)["label"].max()
+
+
 def check_pairs(frame: pd.DataFrame, stage: Any) -> None:
     """A document may stand once in a query's list.
 

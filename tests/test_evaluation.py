@@ -68,3 +68,8 @@ def test_whole_numbers_as_ids_do(kind):
     strings = QRELS.assign(qid=QRELS["qid"].str[1:], docno=QRELS["docno"].str[1:])
     assert per_query(numbers(RUN), strings, ["nDCG@10"], ["3", "1"])["nDCG@10"].tolist() == expected
     assert judged_qids(numbers(TOPICS), strings) == [3, 1]
+
+
+def test_a_name_is_no_list_of_measures():
+    with pytest.raises(InputError, match=r"must be a list, not 'nDCG@10'; give \['nDCG@10'\]"):
+        parse_measures("nDCG@10")

@@ -315,6 +315,17 @@ def _both(
     return before.loc[common].to_numpy(dtype=float).T, after.loc[common].to_numpy(dtype=float).T
 
 
+def _first_of_both(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], keys: Sequence[tuple[str, str, str]]
+) -> tuple[tuple[str, str, str], tuple[np.ndarray, np.ndarray]] | tuple[None, None]:
+    """The first figure that there is of both, and its values as :func:`_both` gives them."""
+    for key in keys:
+        both = _both(old, new, pair, key)
+        if both is not None:
+            return key, both
+    return None, None
+
+
 def _row(
     kind: str, pair: tuple[str, str], key: tuple[str, str, str], before: np.ndarray, after: np.ndarray, **more: Any
 ) -> dict[str, Any]:
@@ -356,8 +367,8 @@ def _bias_rows(
     rows = []
     for keys in _primary(old, new, pair).values():
         # A retriever has no slope given its candidates, and its own is not a ranker's: what both have is compared.
-        key, both = next(((key, both) for key in keys if (both := _both(old, new, pair, key)) is not None), (None, None))
-        if key is None:
+        key, both = _first_of_both(old, new, pair, keys)
+        if both is None:
             continue
         change = change_interval(*both, draws=draws, seed=seed)
         size = size_interval(*both, draws=draws, seed=seed)
@@ -387,8 +398,8 @@ def _cost_rows(
     rows = []
     for measure in measures:
         places = [(bias, measure, group) for bias, group in effectiveness_of(old[0], pair[0], measure)]
-        key, both = next(((key, both) for key in places if (both := _both(old, new, pair, key)) is not None), (None, None))
-        if key is None:
+        key, both = _first_of_both(old, new, pair, places)
+        if both is None:
             continue
         change = change_interval(*both, draws=draws, seed=seed)
         # A one-sided test at 0.05 is the interval of 90 %.

@@ -15,7 +15,6 @@ import pandas as pd
 
 from pyterrier_debias.audit import run
 from pyterrier_debias.collections.opening import open_dataset
-from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import parse_measures
 from pyterrier_debias.systems import Context
 
@@ -92,8 +91,6 @@ def measures(
     When not to use it: for tests of bias. The audit knows what each figure is by chance and corrects for the number of tests; an
     experiment's ``baseline`` does neither.
     """
-    if isinstance(effectiveness, str):
-        raise InputError(f"measures: effectiveness is {effectiveness!r}; give a list of measures, such as [{effectiveness!r}]")
     chosen = run.find_rooms(rooms)
     collection = open_dataset(dataset, split=split)
     known_topics, known_qrels = run.topics_and_qrels(collection, topics, qrels)

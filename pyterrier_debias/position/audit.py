@@ -51,9 +51,10 @@ def run(context: Context) -> RoomResult:
     Returns:
         Findings, the values behind them, and figures.
     """
-    for system in context.systems:
+    able = [system for system in context.systems if needs(system, context.dataset) is None]
+    for system in able:
         context.results(system)  # a system that raises does so before the others are probed
-    examined = [_Examined.of(system, context) for system in context.systems if needs(system, context.dataset) is None]
+    examined = [_Examined.of(system, context) for system in able]
     frames = [frame for one in examined for frame in one.per_query()]
     return RoomResult(
         findings=[finding for one in examined for finding in one.findings()],

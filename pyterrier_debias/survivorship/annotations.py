@@ -15,7 +15,7 @@ import pandas as pd
 
 from pyterrier_debias.collections.readers import read_table
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.frames import check_pairs, check_text, ranked, with_grades, with_string_ids
+from pyterrier_debias.frames import check_pairs, check_text, highest_grades, ranked, with_string_ids
 from pyterrier_debias.statistics import Interval, binomial_interval
 from pyterrier_debias.survivorship.ranks import NEVER, first_relevant
 
@@ -255,8 +255,7 @@ def rank_annotations(
     asked = tops.values() if queries is None else [with_string_ids(queries)]
     qids = list(dict.fromkeys(qid for frame in asked for qid in frame["qid"]))
     judged = labels if isinstance(labels, pd.DataFrame) else _labelled(tops, labels, queries)
-    judged = with_string_ids(with_grades(judged, "rank_annotations"))
-    judged = judged.groupby(["qid", "docno"], as_index=False)["label"].max()
+    judged = highest_grades(judged, "rank_annotations")
     seen = pd.concat([top[["qid", "docno"]] for top in tops.values()], ignore_index=True)
     if len(seen) and not len(seen.merge(judged, on=["qid", "docno"])):
         raise InputError(

@@ -408,7 +408,7 @@ class Answerability(Stage):
         topics = with_string_ids(inp).sort_values("qid", kind="stable").reset_index(drop=True)
         y = self._answered(topics)
         first = ~topics["qid"].duplicated().to_numpy()
-        other = np.flatnonzero(y != y[first][np.cumsum(first) - 1]) if len(y) else y
+        other = np.flatnonzero(y != y[first][np.cumsum(first) - 1])
         if len(other):
             raise InputError(
                 f"Answerability: query {topics['qid'].iloc[other[0]]!r} is answered in one row and not in another; "

@@ -22,7 +22,7 @@ from pyterrier_debias.statistics import Interval, binomial_interval, t_interval
 from pyterrier_debias.survivorship.curve import SurvivorshipResult, curve_of_values
 from pyterrier_debias.survivorship.found import discounted_gain
 from pyterrier_debias.survivorship.nested import Trend, nested_means, rank_influence, trend
-from pyterrier_debias.survivorship.ranks import NEVER, first_relevant_ranks, with_ranks
+from pyterrier_debias.survivorship.ranks import NEVER, first_relevant_ranks, types_of, with_ranks
 from pyterrier_debias.systems import Context, System
 
 _BIAS = "survivorship"
@@ -230,7 +230,7 @@ class _Examined:
         grade = answer_grade(context.dataset, context.qrels)
         topics, notes = shown_queries(context, grade)
         if "type" in topics.columns:
-            topics = topics.assign(type=topics["type"].map(str, na_action="ignore").fillna("").astype("str"))
+            topics = topics.assign(type=types_of(topics["type"]))
         name = from_grade("RR@10", grade)
         asked = topics.loc[topics["asked"], "qid"].tolist()
         values, gains, frames = {}, {}, []

@@ -18,11 +18,11 @@ import pyterrier as pt
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import parse_measures, per_query
-from pyterrier_debias.frames import check_pairs, check_scores, with_grades, with_string_ids
+from pyterrier_debias.frames import check_pairs, check_scores, highest_grades, with_string_ids
 from pyterrier_debias.stage import Stage
 from pyterrier_debias.statistics import correct, paired_t, t_interval
 from pyterrier_debias.survivorship.nested import nested_means, strata_means, trend
-from pyterrier_debias.survivorship.ranks import NEVER, with_ranks
+from pyterrier_debias.survivorship.ranks import NEVER, types_of, with_ranks
 from pyterrier_debias.survivorship.subset import SurvivorshipSubset
 
 if TYPE_CHECKING:
@@ -388,9 +388,8 @@ class SurvivorshipCurve(Stage):
             notes.append("No query is answered; conditional means are NaN.")
             logger.warning("SurvivorshipCurve: %s", notes[-1])
         # As for the ranks, the highest of several labels counts.
-        judged = with_string_ids(with_grades(subset._judgements(), self))
-        qrels = judged.groupby(["qid", "docno"], as_index=False, sort=False)["label"].max()
-        kinds = topics[self.by].fillna("").astype(str).to_numpy() if self.by in topics.columns else np.full(len(topics), "")
+        qrels = highest_grades(subset._judgements(), self)
+        kinds = types_of(topics[self.by]).to_numpy() if self.by in topics.columns else np.full(len(topics), "")
         frames = []
         named = self._named()
         for name, system in pt.tqdm(named.items(), desc="SurvivorshipCurve", unit="system", disable=not self.verbose):

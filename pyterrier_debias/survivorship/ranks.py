@@ -263,6 +263,22 @@ def first_relevant_ranks(
     return found[RANK_COLUMNS]
 
 
+def types_of(column: pd.Series) -> pd.Series:
+    """Types of queries as text, whatever stands for them.
+
+    Args:
+        column: Text, numbers or truth values; missing where a query has no type.
+
+    Returns:
+        The same as strings, ``''`` where one is missing.
+
+    Example:
+        >>> types_of(pd.Series([1.0, None])).tolist()
+        ['1.0', '']
+    """
+    return column.map(str, na_action="ignore").fillna("").astype("str")
+
+
 def answered_qids(answers: pd.DataFrame, stage: Any = "answers") -> set[str]:
     """The queries that somebody wrote an answer to.
 

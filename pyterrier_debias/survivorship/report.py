@@ -24,6 +24,7 @@ from pyterrier_debias.survivorship.ranks import (
     first_relevant_ranks,
     presented,
     shown_to_labellers,
+    types_of,
     with_ranks,
 )
 
@@ -189,7 +190,7 @@ def dataset_report(
         places = presented(shown, "dataset_report")
         ranks = first_relevant_ranks(shown, qrels, min_rel=min_rel, exact=exact, docno=docno, stage="dataset_report")
         found = with_ranks(topics, ranks)
-    kinds = found[by].fillna("").astype(str) if by in found.columns else None
+    kinds = types_of(found[by]) if by in found.columns else None
     ranks_frame = found[["qid", "first_relevant_rank"]].assign(type="" if kinds is None else kinds.to_numpy())
     answered = np.isfinite(ranks_frame["first_relevant_rank"].to_numpy())
     answers = provided(dataset, "get_answers")

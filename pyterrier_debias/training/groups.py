@@ -118,9 +118,7 @@ def grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
         InputError: See :func:`check_labels`.
     """
     check_labels(qrels, stage)
-    judged = frames.with_string_ids(qrels)[["qid", "docno", "label"]]
-    judged = judged.assign(label=pd.to_numeric(judged["label"]).astype("int64"))
-    return judged.groupby(["qid", "docno"], as_index=False, sort=False)["label"].max()
+    return frames.highest_grades(qrels, stage)
 
 
 def make_groups(
