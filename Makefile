@@ -15,7 +15,7 @@ export HF_HUB_OFFLINE ?= 1
 quickstart: $(VENV)/.demo
 	$(VENV)/bin/pyterrier-debias audit --depth 30 --draws 2 --out $(OUT) --overwrite
 
-test: $(VENV)/.test lint
+test: $(VENV)/.terrier lint
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.test
@@ -37,6 +37,11 @@ $(VENV)/.demo: $(VENV)/.python setup.cfg pyproject.toml constraints.txt
 $(VENV)/.test: $(VENV)/.python setup.cfg pyproject.toml constraints.txt
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[test,docs,linguistic,ray]'
 	touch $@ $(VENV)/.demo
+
+# Terrier's jars, for the tests marked java. Without Java, or where the jars cannot be had, those tests are skipped and say why.
+$(VENV)/.terrier: $(VENV)/.test
+	if command -v java >/dev/null; then $(VENV)/bin/python -c 'import pyterrier as pt; pt.java.init()' || true; fi
+	touch $@
 
 clean:
 	rm -rf $(VENV) build *.egg-info docs/_build docs/api docs/pages

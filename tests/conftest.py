@@ -1,10 +1,12 @@
 """Fixtures that all tests share."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("PT_TEST_TRANSFORMER_REPORTS", "0")
@@ -37,6 +39,46 @@ def importable(*folders: Path) -> Iterator[None]:
         yield
     finally:
         sys.path[:] = before
+
+
+def terrier_missing() -> str | None:
+    """Why tests marked ``java`` cannot run here; None where they can. Jars are fetched by the installation, never by a test."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        return "there is no Java: install one (11 or newer)"
+    for package in ("terrier-assemblies", "terrier-python-helper"):
+        if pt.java.mavenresolver.latest_local_version_num(package) is None:
+            return f"{package}'s jar is missing: pyterrier.java.init() fetches it, as `make test` does where Java is there"
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Start Terrier for the first test marked ``java``; skip such tests where that is not possible."""
+    if item.get_closest_marker("java") is None or pt.java.started():
+        return
+    reason = terrier_missing()
+    if reason is not None:
+        pytest.skip(reason)
+    pt.java.mavenresolver.offline()
+    pt.java.set_memory_limit(2048)
+    pt.java.init()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked ``java`` come last: a process in which the virtual machine has started cannot be forked safely."""
+    items.sort(key=lambda item: item.get_closest_marker("java") is not None)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many tests ran over Terrier, in one line."""
+    outcomes = {
+        outcome: sum("java" in report.keywords for report in terminalreporter.stats.get(outcome, []))
+        for outcome in ("passed", "failed", "error", "skipped")
+    }
+    if any(outcomes.values()):
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items() if count)
+        terminalreporter.write_line(f"tests marked java: {counts}")
 
 
 @pytest.fixture(scope="session")
