@@ -1,8 +1,9 @@
 """Fixtures that all tests share."""
 
 import os
+import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,8 +15,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Reports are as wide as the terminal.
 os.environ["COLUMNS"] = "110"
 
+import numpy as np
 import pyterrier as pt
 import pytest
+import torch
 from hypothesis import settings
 
 # Schematics would otherwise look for documentation pages on the network.
@@ -26,6 +29,39 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def shuffled(items: Sequence[pytest.Item], seed: str) -> list[pytest.Item]:
+    """Tests in an order that the seed decides: files, and within each file its tests, so that a file's fixtures are made once."""
+    chance, files = random.Random(seed), {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    order = sorted(files)
+    chance.shuffle(order)
+    return [item for file in order for item in chance.sample(files[file], len(files[file]))]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Shuffle the tests where ``PYTEST_SHUFFLE`` holds a seed; before other hooks, which may move some of them to the end."""
+    if seed := os.environ.get("PYTEST_SHUFFLE"):
+        items[:] = shuffled(items, seed)
+
+
+def _seed() -> None:
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)  # noqa: NPY002
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """What a test draws, dropout included, depends neither on chance nor on the tests before it."""
+    _seed()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call() -> None:
+    """Fixtures that this test was the first to ask for have drawn numbers, too."""
+    _seed()
 
 
 @contextmanager
