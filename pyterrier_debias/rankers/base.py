@@ -229,7 +229,7 @@ class Ranker(Fittable, Stage):
 
     Weights are loaded when a score is first asked for. Two rankers are equal when their options and their weights are: weights
     count as the name (and for a folder the files) that they come from, and by their values once they have been trained. Any
-    number of threads may score with one ranker.
+    number of threads may score with one ranker, and load others: of all rankers in a process, one is loaded at a time.
 
     Args:
         model: A hub name, a folder, another ranker of the same class (whose weights are copied as they are now), or an
