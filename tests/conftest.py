@@ -1,9 +1,10 @@
 """Fixtures that all tests share."""
 
 import os
+import random
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Reports are as wide as the terminal.
 os.environ["COLUMNS"] = "110"
 
+import numpy as np
 import pyterrier as pt
 import pytest
+import torch
 from hypothesis import settings
 
 # Schematics would otherwise look for documentation pages on the network.
@@ -28,6 +31,45 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def shuffled(items: Sequence[pytest.Item], seed: str) -> list[pytest.Item]:
+    """Tests in an order that the seed decides: files, and within each file its tests, so that a file's fixtures are made once."""
+    chance, files = random.Random(seed), {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    order = sorted(files)
+    chance.shuffle(order)
+    return [item for file in order for item in chance.sample(files[file], len(files[file]))]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Shuffle the tests where ``PYTEST_SHUFFLE`` holds a seed. Those marked ``java`` come last in any order.
+
+    A process in which the virtual machine has started cannot be forked safely.
+    """
+    if seed := os.environ.get("PYTEST_SHUFFLE"):
+        items[:] = shuffled(items, seed)
+    items.sort(key=lambda item: item.get_closest_marker("java") is not None)
+
+
+def _seed() -> None:
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)  # noqa: NPY002
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What a test draws, dropout included, depends neither on chance nor on other tests. Terrier starts where it is used."""
+    _seed()
+    if item.get_closest_marker("java") is not None and not pt.java.started():
+        start_terrier()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call() -> None:
+    """Fixtures that this test was the first to ask for have drawn numbers, too."""
+    _seed()
 
 
 @contextmanager
@@ -51,23 +93,14 @@ def terrier_missing() -> str | None:
     return None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Start Terrier for the first test marked ``java``; skip such tests where that is not possible."""
-    if item.get_closest_marker("java") is None or pt.java.started():
-        return
+def start_terrier() -> None:
+    """Start Terrier from the jars that are there; skip the test where that is not possible."""
     reason = terrier_missing()
     if reason is not None:
         pytest.skip(reason)
     pt.java.mavenresolver.offline()
     pt.java.set_memory_limit(2048)
     pt.java.init()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked ``java`` come last: a process in which the virtual machine has started cannot be forked safely."""
-    items.sort(key=lambda item: item.get_closest_marker("java") is not None)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

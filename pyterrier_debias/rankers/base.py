@@ -42,6 +42,11 @@ logger = logging.getLogger(__name__)
 #: The number formats that a ranker may compute in.
 DTYPES = ("float32", "bfloat16", "float16")
 
+#: While transformers loads a model, its log level, its way of tying weights, torch's default number format and torch's random
+#: numbers are changed for the whole process, and put back as they were found: two loads must not cross. Rankers' own locks are
+#: taken before this one, never inside it.
+LOADING_LOCK = threading.RLock()
+
 #: Architectures whose position 0 stands behind the padding token's id.
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "data2vec-text", "longformer"}
 
@@ -128,23 +133,27 @@ def source_fingerprint(model: str | Path) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers from printing notes and progress bars while it loads or saves."""
+    """Keep transformers from printing notes and progress bars while it loads or saves, one thread of the process at a time.
+
+    What is done inside must not ask a ranker for its weights: another thread may hold the ranker's lock and wait for this one.
+    """
     from transformers.utils import logging as hf_logging
 
-    level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        hf_logging.set_verbosity(level)
-        if bars:
-            hf_logging.enable_progress_bar()
+    with LOADING_LOCK:
+        level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+        hf_logging.set_verbosity_error()
+        hf_logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            hf_logging.set_verbosity(level)
+            if bars:
+                hf_logging.enable_progress_bar()
 
 
 @contextmanager
 def loading(model: str | Path, stage: Any) -> Iterator[str]:
-    """Load from a hub name or folder: quiet where it works, one clear line where it does not.
+    """Load from a hub name or folder: one at a time, quiet where it works, one clear line where it does not.
 
     Args:
         model: A hub name or a folder.
@@ -156,6 +165,8 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
     Raises:
         InputError: Where there is no such folder, it holds no model, or the hub does not give it.
     """
+    from pyterrier_debias.rankers import tying
+
     where, name = Path(model).expanduser(), frames.stage_name(stage)
     looks_local = isinstance(model, Path) or where.is_absolute() or str(model).startswith((".", "~"))
     if looks_local and not where.is_dir():
@@ -164,6 +175,7 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
         raise InputError(f"{name}: folder {str(model)!r} holds no config.json, so it is no Hugging Face model folder")
     try:
         with quiet():
+            tying.restore()
             yield str(where if where.is_dir() else model)
     except InputError:
         raise
@@ -217,7 +229,7 @@ class Ranker(Fittable, Stage):
 
     Weights are loaded when a score is first asked for. Two rankers are equal when their options and their weights are: weights
     count as the name (and for a folder the files) that they come from, and by their values once they have been trained. Any
-    number of threads may score with one ranker.
+    number of threads may score with one ranker, and load others: of all rankers in a process, one is loaded at a time.
 
     Args:
         model: A hub name, a folder, another ranker of the same class (whose weights are copied as they are now), or an
@@ -504,6 +516,8 @@ class Ranker(Fittable, Stage):
         """The weights in memory; loads them where that has not happened for the present options."""
         import torch
 
+        from pyterrier_debias.rankers.tying import check_whole
+
         with self._lock:
             source = {name: getattr(self, name) for name in self._SOURCE}
             if self._loaded is not None and self._loaded.source == source:
@@ -529,6 +543,7 @@ class Ranker(Fittable, Stage):
                 else:
                     with loading(self.model, self) as where:
                         module, tokenizer = self.read(where)
+                        check_whole(module, self.model, type(self).__name__)
                     self._compare_with_saved()
                 module = module.to(device=self.torch_device, dtype=self.torch_dtype).eval()
             self._loaded = _Loaded(module, tokenizer, source, fingerprint, marks(module))

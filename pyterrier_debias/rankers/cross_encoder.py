@@ -170,14 +170,14 @@ class CrossEncoder(Ranker):
         """Write an ordinary Hugging Face model folder, its window included; see :meth:`Ranker.write`."""
         from pyterrier_debias.rankers.heads import MeanHead
 
-        tokenizer = copy.deepcopy(self.tokenizer)
+        module, tokenizer = self.module, copy.deepcopy(self.tokenizer)
         if self.max_length is not None:
             tokenizer.model_max_length = self.window
         with quiet():
-            self.module.save_pretrained(folder)
+            module.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-            if isinstance(self.module, MeanHead):
-                self.module.save_modules(folder)
+            if isinstance(module, MeanHead):
+                module.save_modules(folder)
 
     def sequences(self, queries: Sequence[str], docs: Sequence[str]) -> Sequences:
         """The token sequences of n pairs, cut to the window."""

@@ -150,9 +150,10 @@ class T5Reranker(Ranker):
 
     def write(self, folder: Path) -> None:
         """Write an ordinary Hugging Face model folder; see :meth:`Ranker.write`."""
+        module, tokenizer = self.module, self.tokenizer
         with quiet():
-            self.module.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
+            module.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
 
     @property
     def window(self) -> int:

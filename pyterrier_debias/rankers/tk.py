@@ -131,12 +131,15 @@ class TK(Ranker):
         """
         from transformers import AutoModel, AutoTokenizer
 
+        from pyterrier_debias.rankers.tying import check_whole
         from pyterrier_debias.rankers.word_tokenizer import without_special_tokens
 
         settings = _settings(config, convention=convention, positional=positional)
         with loading(model, cls.__name__) as where:
             tokenizer = AutoTokenizer.from_pretrained(where)
-            table = AutoModel.from_pretrained(where).get_input_embeddings().weight.detach()
+            encoder = AutoModel.from_pretrained(where)
+            check_whole(encoder, model, cls.__name__)
+        table = encoder.get_input_embeddings().weight.detach()
         if rescale:
             table = table * ((table.shape[1] / 2) ** 0.5 / table.norm(dim=1).mean())
         tokenizer = without_special_tokens(tokenizer, max_length=settings.max_position_embeddings)
@@ -207,9 +210,10 @@ class TK(Ranker):
 
     def write(self, folder: Path) -> None:
         """Write an ordinary Hugging Face model folder; see :meth:`Ranker.write`."""
+        module, tokenizer = self.module, self.tokenizer
         with quiet():
-            self.module.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
+            module.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
 
     # Scoring
 
@@ -411,7 +415,7 @@ def _fresh(config: TKConfig, table: torch.Tensor, tokenizer: Any, seed: int) -> 
 
     config.vocab_size, config.hidden_size = table.shape
     config.pad_token_id = tokenizer.pad_token_id
-    with torch.random.fork_rng(devices=[]):
+    with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = TKModel(config)
     with torch.no_grad():

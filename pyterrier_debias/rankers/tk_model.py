@@ -20,6 +20,9 @@ from transformers import initialization as init
 from transformers.modeling_outputs import ModelOutput
 
 from pyterrier_debias.errors import InputError
+
+# It keeps transformers' own way of tying weights, so it is imported before any model is loaded.
+from pyterrier_debias.rankers import tying  # noqa: F401
 from pyterrier_debias.training.method import Ranking
 
 CONVENTIONS = ("paper", "released_v2", "released_v1")

@@ -282,8 +282,9 @@ class TwoTowers(Ranker):
 
     def write(self, folder: Path) -> None:
         """Write an ordinary sentence-transformers folder; see :meth:`Ranker.write`."""
+        module = self.module
         with quiet():
-            self.module.save(str(folder), create_model_card=False)
+            module.save(str(folder), create_model_card=False)
 
     def _sequences(self, texts: Sequence[str], task: str) -> engine.Sequences:
         module = self.module

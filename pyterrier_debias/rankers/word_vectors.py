@@ -292,10 +292,13 @@ class HuggingFaceWords:
         import torch
         from transformers import AutoModel, AutoTokenizer
 
+        from pyterrier_debias.rankers.tying import check_whole
+
         with loading(self.encoder, self.stage) as where:
             where = _first_module(where)
             tokenizer = AutoTokenizer.from_pretrained(where)
             model = AutoModel.from_pretrained(where, dtype=getattr(torch, self.dtype))
+            check_whole(model, self.encoder, stage_name(self.stage))
         return model.to(pick_device(self.device)).eval(), tokenizer
 
     def _ready(self, model: Any, tokenizer: Any) -> tuple[Any, Any]:

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import sys
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 from pyterrier_debias import Collection, InputError
 from pyterrier_debias.audit.first_stage import pisa_installed
 from tests import tiny_models
-from tests.conftest import ROOT
+from tests.conftest import ROOT, importable
 
 FOLDER = ROOT / "examples" / "position_bias"
 needs_pisa = pytest.mark.skipif(not pisa_installed(), reason="PISA is not installed")
@@ -20,13 +19,10 @@ needs_pisa = pytest.mark.skipif(not pisa_installed(), reason="PISA is not instal
 
 @pytest.fixture(scope="module")
 def experiment():
-    sys.path.insert(0, str(FOLDER))
-    try:
+    with importable(FOLDER):
         import experiment
 
         yield experiment
-    finally:
-        sys.path.remove(str(FOLDER))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,81 @@
+"""Weights that a checkpoint holds once and a model uses in several places, where models are loaded in several threads. Floor 2.
+
+Imported only where transformers is about to be used. transformers replaces ``PreTrainedModel.tie_weights`` for the whole
+process while it builds a model that it loads. Where two loads cross in two threads, the later one takes the other's stand-in
+for the original and leaves it there for good: models that are loaded afterwards keep their tied weights on the device ``meta``,
+without values. Our own loads never cross (see :func:`~pyterrier_debias.rankers.base.quiet`); a user's threads may.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from pyterrier_debias.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+#: Seconds in which another thread has built its model, so that what stands there longer was left behind.
+_PATIENCE = 5.0
+
+
+def _found() -> Callable | None:
+    """The method as it stands, or None where it is the stand-in."""
+    method = PreTrainedModel.tie_weights
+    return None if "no_tie_weights" in method.__qualname__ else method
+
+
+#: transformers' own method, as it stood when this module was imported: before the first load, as a rule.
+_own = _found()
+
+
+def restore(patience: float | None = None) -> None:
+    """Wait until no other thread builds a model, and put back transformers' method where threads have lost it.
+
+    Args:
+        patience: Seconds to wait at most; None for as long as building a large model takes.
+
+    Example:
+        >>> restore()      # nothing is lost: nothing happens
+    """
+    global _own
+    end = time.monotonic() + (_PATIENCE if patience is None else patience)
+    while (found := _found()) is None and time.monotonic() < end:
+        time.sleep(0.01)
+    if found is not None:
+        _own = found
+    elif _own is not None:
+        PreTrainedModel.tie_weights = _own
+        logger.warning(
+            "models were loaded in several threads at the same time, after which transformers no longer tied weights; that is "
+            "mended, but models that were loaded meanwhile may lack weights: load them again, one after another"
+        )
+
+
+def check_whole(module: Any, model: Any, name: str) -> None:
+    """Refuse a module of which weights have no values.
+
+    Args:
+        module: A torch module that was just loaded.
+        model: From where; named in the message.
+        name: The stage that loads; named in the message.
+
+    Raises:
+        InputError: Where a weight or buffer is on the device ``meta``.
+
+    Example:
+        >>> import torch
+        >>> check_whole(torch.nn.Linear(2, 1), "a/model", "CrossEncoder")
+    """
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    empty = [which for which, tensor in tensors if tensor.device.type == "meta"]
+    if empty:
+        raise InputError(
+            f"{name}: of model {str(model)!r} {len(empty)} weights have no values after loading ({', '.join(empty[:3])}), as "
+            f"happens where another thread loads a model with transformers at the same time; load models one after another, "
+            f"and try again in a new process"
+        )

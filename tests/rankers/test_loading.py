@@ -1,0 +1,192 @@
+"""Models are loaded one at a time in a process: transformers changes itself for the whole process while it loads one."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import transformers
+from transformers import PreTrainedModel
+from transformers.utils import logging as hf_logging
+
+from pyterrier_debias import TK, BiEncoder, CrossEncoder, InputError, MultiVector, T5Reranker
+from pyterrier_debias.rankers import base, tying
+from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
+
+#: How long a thread waits for what cannot happen where models are loaded one at a time.
+PATIENCE = 0.3
+
+TRUE_TYING = PreTrainedModel.tie_weights
+
+
+def saved(ranker, folder):
+    """A save that has to load: sentence-transformers reads back what stands under a head of ours."""
+    ranker.warm_up()
+    return lambda: ranker.save(folder / "saved")
+
+
+#: Everything in the package that loads a model: from a fixture and a folder to a function that does it.
+LOADS = {
+    "CrossEncoder": lambda tiny, folder: CrossEncoder(tiny(seed=3)).warm_up,
+    "head on the mean": lambda tiny, folder: CrossEncoder(tiny(labels=None), head="mean").warm_up,
+    "save of a head": lambda tiny, folder: saved(CrossEncoder(tiny(labels=None), head="mean"), folder),
+    "BiEncoder": lambda tiny, folder: BiEncoder(tiny("build_sentence_transformer")).warm_up,
+    "BiEncoder of a plain encoder": lambda tiny, folder: BiEncoder(tiny(labels=None), pooling="cls").warm_up,
+    "MultiVector": lambda tiny, folder: MultiVector(tiny("build_multi_vector")).warm_up,
+    "T5Reranker": lambda tiny, folder: T5Reranker(tiny("build_t5")).warm_up,
+    "TK": lambda tiny, folder: TK(tiny("build_tk")).warm_up,
+    "copy of a TK": lambda tiny, folder: TK(TK(tiny("build_tk"))).warm_up,
+    "TK.from_embeddings": lambda tiny, folder: lambda: TK.from_embeddings(tiny(labels=None)),
+    "words of an encoder": lambda tiny, folder: lambda: HuggingFaceWords(tiny(labels=None)).word_vectors(["the red king"]),
+}
+
+
+class Crossing:
+    """Lets two loads cross wherever they can: the second begins within the first, and ends after it."""
+
+    def __init__(self):
+        self.begun = [threading.Event(), threading.Event()]
+        self.ended = [threading.Event(), threading.Event()]
+        self.place = threading.local()
+
+    def wrap(self, original):
+        @contextmanager
+        def crossed():
+            turn = getattr(self.place, "turn", None)
+            with original():
+                if turn is None:
+                    yield
+                    return
+                self.begun[turn].set()
+                (self.begun[1] if turn == 0 else self.ended[0]).wait(PATIENCE)
+                yield
+            self.ended[turn].set()
+
+        return crossed
+
+    def run(self, *loads):
+        def one(turn):
+            self.place.turn = turn
+            if turn:
+                assert self.begun[0].wait(60)
+            loads[turn]()
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(one, range(2)))
+
+
+@pytest.fixture
+def crossing(monkeypatch):
+    made = Crossing()
+    monkeypatch.setattr(PreTrainedModel, "tie_weights", TRUE_TYING)
+    monkeypatch.setattr(transformers.initialization, "no_tie_weights", made.wrap(transformers.initialization.no_tie_weights))
+    level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    yield made
+    hf_logging.set_verbosity(level)
+    if bars:
+        hf_logging.enable_progress_bar()
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_loads_in_two_threads_leave_the_process_as_it_was(name, tiny, tmp_path, crossing):
+    level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    crossing.run(LOADS[name](tiny, tmp_path), CrossEncoder(tiny()).warm_up)
+    assert all(event.is_set() for event in (*crossing.begun, *crossing.ended))
+    assert PreTrainedModel.tie_weights is TRUE_TYING
+    assert (hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()) == (level, bars)
+    scores = T5Reranker(tiny("build_t5")).score(["what is the red king"] * 2, ["the red king", "a bridge"])
+    assert np.isfinite(scores).all() and scores[0] != scores[1]
+
+
+@pytest.fixture
+def lost(monkeypatch):
+    """What two threads of a user's own leave behind: transformers ties no weights any more."""
+    monkeypatch.setattr(PreTrainedModel, "tie_weights", TRUE_TYING)
+    crossed = [transformers.initialization.no_tie_weights() for _ in range(2)]
+    for context in crossed:
+        context.__enter__()
+    for context in crossed:
+        context.__exit__(None, None, None)
+    assert PreTrainedModel.tie_weights is not TRUE_TYING
+    monkeypatch.setattr(tying, "_PATIENCE", 0.0)
+
+
+def test_what_threads_of_others_left_behind_is_mended_and_told(tiny, lost, caplog):
+    scores = T5Reranker(tiny("build_t5")).score(["what is the red king"] * 2, ["the red king", "a bridge"])
+    assert np.isfinite(scores).all() and scores[0] != scores[1]
+    assert PreTrainedModel.tie_weights is TRUE_TYING
+    (message,) = caplog.messages
+    assert message.startswith("models were loaded in several threads at the same time")
+    caplog.clear()
+    T5Reranker(tiny("build_t5")).warm_up()
+    assert caplog.messages == []
+
+
+def test_weights_without_values_are_one_clear_line(tiny, lost, monkeypatch):
+    """Where the method was lost before this package was imported."""
+    monkeypatch.setattr(tying, "_own", None)
+    ranker = T5Reranker(tiny("build_t5"))
+    with pytest.raises(InputError, match=r"of model .* \d+ weights have no values after loading \(.*embed_tokens") as error:
+        ranker.warm_up()
+    assert "another thread loads a model" in str(error.value) and "\n" not in str(error.value)
+    monkeypatch.setattr(PreTrainedModel, "tie_weights", TRUE_TYING)
+    assert np.isfinite(ranker.score(["red"], ["the red king"])).all()
+
+
+def test_a_load_of_another_thread_is_waited_for(monkeypatch):
+    """Its stand-in must not be taken away while it is at work."""
+    begun, waited = threading.Event(), threading.Event()
+
+    def load():
+        with transformers.initialization.no_tie_weights():
+            begun.set()
+            assert waited.wait(60)
+            return PreTrainedModel.tie_weights is not TRUE_TYING
+
+    monkeypatch.setattr(PreTrainedModel, "tie_weights", TRUE_TYING)
+    monkeypatch.setattr(tying.time, "sleep", lambda seconds: waited.set())
+    with ThreadPoolExecutor(1) as pool:
+        undisturbed = pool.submit(load)
+        assert begun.wait(60)
+        tying.restore(patience=60)
+        assert PreTrainedModel.tie_weights is TRUE_TYING
+        assert undisturbed.result()
+
+
+class Outermost:
+    """A ranker's lock that refuses to be taken by a thread that loads or saves already: two threads could wait for each other."""
+
+    def __init__(self):
+        self.lock = threading.RLock()
+
+    def __enter__(self):
+        assert not base.LOADING_LOCK._is_owned()
+        self.lock.acquire()
+
+    def __exit__(self, *_):
+        self.lock.release()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda tiny: CrossEncoder(tiny(), max_length=20),
+        lambda tiny: CrossEncoder(tiny(labels=None), head="mean"),
+        lambda tiny: BiEncoder(tiny("build_sentence_transformer"), max_length=20),
+        lambda tiny: MultiVector(tiny("build_multi_vector")),
+        lambda tiny: T5Reranker(tiny("build_t5")),
+        lambda tiny: TK(tiny("build_tk")),
+        lambda tiny: TK(TK(tiny("build_tk"))),
+    ],
+)
+def test_locks_of_rankers_are_taken_before_that_of_loading(make, tiny, tmp_path):
+    ranker = make(tiny)
+    ranker._lock = Outermost()
+    if isinstance(ranker.model, TK):
+        ranker.model._lock = Outermost()
+    ranker.warm_up()
+    ranker.save(tmp_path / "saved")
+    ranker.module.train()
+    ranker.mark_trained()
+    ranker.save(tmp_path / "again")
