@@ -100,8 +100,9 @@ def test_loads_in_two_threads_leave_the_process_as_it_was(name, tiny, tmp_path, 
 
 
 @pytest.fixture
-def lost(monkeypatch):
-    """What two threads of a user's own leave behind: transformers ties no weights any more."""
+def lost(tiny, monkeypatch):
+    """What two threads of a user's own leave behind: transformers ties no weights any more. Gives a T5 that was made before."""
+    folder = tiny("build_t5")
     monkeypatch.setattr(PreTrainedModel, "tie_weights", TRUE_TYING)
     crossed = [transformers.initialization.no_tie_weights() for _ in range(2)]
     for context in crossed:
@@ -110,28 +111,36 @@ def lost(monkeypatch):
         context.__exit__(None, None, None)
     assert PreTrainedModel.tie_weights is not TRUE_TYING
     monkeypatch.setattr(tying, "_PATIENCE", 0.0)
+    return folder
 
 
-def test_what_threads_of_others_left_behind_is_mended_and_told(tiny, lost, caplog):
-    scores = T5Reranker(tiny("build_t5")).score(["what is the red king"] * 2, ["the red king", "a bridge"])
+def test_what_threads_of_others_left_behind_is_mended_and_told(lost, caplog):
+    scores = T5Reranker(lost).score(["what is the red king"] * 2, ["the red king", "a bridge"])
     assert np.isfinite(scores).all() and scores[0] != scores[1]
     assert PreTrainedModel.tie_weights is TRUE_TYING
     (message,) = caplog.messages
     assert message.startswith("models were loaded in several threads at the same time")
     caplog.clear()
-    T5Reranker(tiny("build_t5")).warm_up()
+    T5Reranker(lost).warm_up()
     assert caplog.messages == []
 
 
-def test_weights_without_values_are_one_clear_line(tiny, lost, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "load"),
+    [
+        ("T5Reranker", lambda folder: T5Reranker(folder).warm_up()),
+        ("HuggingFaceWords", lambda folder: HuggingFaceWords(folder).word_vectors(["the red king"])),
+        ("TK", lambda folder: TK.from_embeddings(folder)),
+    ],
+)
+def test_weights_without_values_are_one_clear_line(name, load, lost, monkeypatch):
     """Where the method was lost before this package was imported."""
     monkeypatch.setattr(tying, "_own", None)
-    ranker = T5Reranker(tiny("build_t5"))
-    with pytest.raises(InputError, match=r"of model .* \d+ weights have no values after loading \(.*embed_tokens") as error:
-        ranker.warm_up()
+    with pytest.raises(InputError, match=rf"^{name}: of model .* \d+ weights have no values .*embed_tokens") as error:
+        load(lost)
     assert "another thread loads a model" in str(error.value) and "\n" not in str(error.value)
     monkeypatch.setattr(PreTrainedModel, "tie_weights", TRUE_TYING)
-    assert np.isfinite(ranker.score(["red"], ["the red king"])).all()
+    load(lost)
 
 
 def test_a_load_of_another_thread_is_waited_for(monkeypatch):
