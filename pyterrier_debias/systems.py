@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,6 +42,30 @@ class BrokenSystemError(RuntimeError):
     def __str__(self) -> str:
         """Both in one line."""
         return "system {!r} raised {}".format(*self.args)
+
+
+class UnfitSystemError(BrokenSystemError):
+    """Raised where a probe has to refuse a system for what it does with its input: the cause is the :class:`InputError`."""
+
+    def __str__(self) -> str:
+        """The reason alone, which names the system where that helps."""
+        return str(self.args[1])
+
+
+@contextmanager
+def refused_alone(system: System) -> Iterator[None]:
+    """What a probe says against one system concerns that system, not the others that are examined with it.
+
+    Args:
+        system: The system that is probed.
+
+    Raises:
+        UnfitSystemError: In the place of an :class:`InputError`, or of a column that a stage lacks.
+    """
+    try:
+        yield
+    except (InputError, pt.validate.InputValidationError) as error:
+        raise UnfitSystemError(system.name, " ".join(str(error.args[0]).split())) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,6 +274,7 @@ class Context:
     _retrieved: list[tuple[pt.Transformer, pd.DataFrame]] = field(default_factory=list, repr=False)
     _ranked: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
     _raised: dict[str, BrokenSystemError] = field(default_factory=dict, repr=False)
+    _made: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
 
     @property
     def asked(self) -> Asked:
@@ -296,6 +322,27 @@ class Context:
                 frame = ranked(check_run(self._asked(system, system.ranker, frame), system.name), f"ranker of {system.name!r}")
             self._ranked[system.name] = frame
         return self._ranked[system.name]
+
+    def once(self, what: str, system: System, make: Callable[[], Any]) -> Any:
+        """What was made of a system, made once: a bias' examination begins anew where a system turns out to be unfit.
+
+        Args:
+            what: What it is.
+            system: One of the systems.
+            make: Makes it.
+
+        Returns:
+            What it made, now or before.
+
+        Raises:
+            BrokenSystemError: Where a part of the system raised.
+            UnfitSystemError: Where a probe refuses the system.
+        """
+        key = (what, system.name)
+        if key not in self._made:
+            with refused_alone(system):
+                self._made[key] = make()
+        return self._made[key]
 
     def _asked(self, system: System, stage: pt.Transformer, inp: pd.DataFrame) -> pd.DataFrame:
         """What a part of a system makes of a frame. A system that has raised is not asked again."""

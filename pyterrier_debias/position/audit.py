@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ def run(context: Context) -> RoomResult:
     able = [system for system in context.systems if needs(system, context.dataset) is None]
     for system in able:
         context.results(system)  # a system that raises does so before the others are probed
-    examined = [_Examined.of(system, context) for system in able]
+    examined = [context.once(_BIAS, system, partial(_Examined.of, system, context)) for system in able]
     frames = [frame for one in examined for frame in one.per_query()]
     return RoomResult(
         findings=[finding for one in examined for finding in one.findings()],

@@ -16,6 +16,7 @@ from pyterrier_debias.decomposition import out_of_reach
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids, parse_measures
 from pyterrier_debias.frames import check_overlap, check_pairs, check_text, first_candidates, ranked, with_string_ids
+from pyterrier_debias.indexing import handed_over
 from pyterrier_debias.position import psi
 from pyterrier_debias.position.answers import AnswerPositions
 from pyterrier_debias.position.outcome import BUCKET_UNITS, Outcome, SensitivityResult, displacement_frame, displacements
@@ -277,6 +278,8 @@ class PositionSensitivity(Stage):
         arms = pd.concat(self._ranked(candidates, ranker, answers, system.name), ignore_index=True)
         control = arms[arms["arm"] == "control"]
         arms = arms[arms["arm"] != "control"].reset_index(drop=True)
+        if not (arms["arm"] == "rotated").any():
+            raise InputError(f"PositionSensitivity: ranker of {system.name!r} returned nothing for any rotated list")
         untested = _UNSEEN if self._changes(candidates) and _never_moved(arms) else ""
         if untested:
             logger.warning("PositionSensitivity: system %r: %s", system.name, untested)
@@ -359,7 +362,8 @@ class PositionSensitivity(Stage):
         wanted = set() if answers is None else set(answers["docno"].astype(str))
         frames = []
         for draw in pt.tqdm([None, *range(self.draws)], desc="PositionSensitivity", unit="index", disable=not self.verbose):
-            retriever = system.indexer(self._corpus(draw, wanted, kept))
+            with handed_over(self._corpus(draw, wanted, kept)) as documents:
+                retriever = system.indexer(documents)
             run = ranked(check_run(retriever(topics), system.name), system.name)
             frames.append(run.assign(arm="original" if draw is None else "rotated", draw=draw or 0)[COLUMNS])
         texts = pd.DataFrame({"docno": list(kept), self._turning.text_attr: list(kept.values())}, dtype=str)
