@@ -7,6 +7,7 @@ nothing is loaded or computed for input that cannot be processed.
 
 from __future__ import annotations
 
+from base64 import b32encode
 from typing import Any
 
 import numpy as np
@@ -248,17 +249,26 @@ def first_candidates(candidates: pd.DataFrame, depth: int | None, stage: Any) ->
     return candidates[candidates.groupby("qid").cumcount() < depth].reset_index(drop=True)
 
 
-def variant_docno(docno: str, variant: int | str) -> str:
+def variant_docno(docno: str, variant: int | str, *, longest: int = 20) -> str:
     """The name under which a changed text of a document is scored, so that no cache takes it for the original.
 
     Args:
         docno: The document's own name.
         variant: Which variant.
+        longest: How many characters it may have, at least 14: PyTerrier's indexes in memory keep 20 of a docno.
 
     Returns:
-        ``d7%r1`` for document ``d7`` and variant ``1``.
+        ``d7%r1`` for document ``d7`` and variant ``1``; where that is too long, a hash of both.
+
+    Example:
+        >>> variant_docno("d7", 1), variant_docno("a-docno-of-more-than-20-characters", 1)
+        ('d7%r1', '%ra5fkjt3i4d2vq')
     """
-    return f"{docno}%r{variant}"
+    name = f"{docno}%r{variant}"
+    if len(name) <= longest:
+        return name
+    # 60 bits, which hold no "%p", the sign at which passages are cut off.
+    return "%r" + b32encode(bytes.fromhex(digest([docno, str(variant)])))[:12].decode().lower()
 
 
 def frame_digest(frame: pd.DataFrame) -> str:

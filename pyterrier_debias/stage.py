@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.indexing import GuardedIndexer
+
 
 def same_value(left: Any, right: Any) -> bool:
     """Compare two option values; frames and arrays by their content.
@@ -168,6 +170,10 @@ class Stage(pt.Transformer):
             setattr(changed, name, value)
         return changed
 
+    def __rshift__(self, right: Any) -> pt.Transformer:
+        """The pipeline of both; one that ends in an indexer raises what goes wrong in its stream of documents."""
+        return Pipeline(self, right)
+
     def __eq__(self, other: object) -> bool:
         """Equal type and equal identity."""
         if type(other) is not type(self):
@@ -189,6 +195,40 @@ class Stage(pt.Transformer):
             keyword = parameter.kind is inspect.Parameter.KEYWORD_ONLY
             parts.append(f"{name}={brief(value)}" if keyword else brief(value))
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+class Pipeline(pt.Compose):
+    """Stages joined by ``>>`` of which the first is one of ours. At its end an indexer gets a guarded stream of documents.
+
+    ``RotatePassages() >> pt.IterDictIndexer(...)`` rotates in Terrier's thread, where an error would be lost; see
+    :func:`pyterrier_debias.indexing.handed_over`.
+    """
+
+    def __init__(self, *transformers: pt.Transformer):
+        """
+        Args:
+            transformers: The stages; nested compositions are opened.
+        """
+        super().__init__(*(stage for part in transformers for stage in flatten(part)))
+
+    def __rshift__(self, right: Any) -> pt.Transformer:
+        """The longer pipeline."""
+        return Pipeline(self, right)
+
+    def index(self, iter: Any, batch_size: int | None = None) -> Any:
+        """Index documents, see ``pt.Compose``.
+
+        Args:
+            iter: The documents.
+            batch_size: How many are transformed at a time.
+
+        Returns:
+            What the indexer returns.
+
+        Raises:
+            InputError: For a document that a stage cannot take, and for a stream that the indexer did not read to its end.
+        """
+        return pt.Compose(*self[:-1], GuardedIndexer(self[-1])).index(iter, batch_size)
 
 
 def flatten(pipeline: pt.Transformer) -> list[pt.Transformer]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.collections.base import provided
+from pyterrier_debias.decomposition import out_of_reach, take_apart
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_overlap, check_pairs, check_scores, ranked, stage_name, with_string_ids
 from pyterrier_debias.stage import chain, flatten
@@ -42,6 +44,30 @@ class BrokenSystemError(RuntimeError):
         return "system {!r} raised {}".format(*self.args)
 
 
+class UnfitSystemError(BrokenSystemError):
+    """Raised where a probe has to refuse a system for what it does with its input: the cause is the :class:`InputError`."""
+
+    def __str__(self) -> str:
+        """The reason alone, which names the system where that helps."""
+        return str(self.args[1])
+
+
+@contextmanager
+def refused_alone(system: System) -> Iterator[None]:
+    """What a probe says against one system concerns that system, not the others that are examined with it.
+
+    Args:
+        system: The system that is probed.
+
+    Raises:
+        UnfitSystemError: In the place of an :class:`InputError`, or of a column that a stage lacks.
+    """
+    try:
+        yield
+    except (InputError, pt.validate.InputValidationError) as error:
+        raise UnfitSystemError(system.name, " ".join(str(error.args[0]).split())) from error
+
+
 @dataclass(frozen=True, eq=False)
 class System:
     """A pipeline, taken apart where the text of the candidates is known.
@@ -53,6 +79,8 @@ class System:
         indexer: Makes the same kind of retriever over changed documents, for probes of a retriever; None where that is not
             possible.
         note: What a report must say about it, in one sentence; may be empty.
+        out_of_reach: Why changed texts cannot reach its ranker, in one sentence, so that probes that change texts leave it out;
+            empty where they can.
     """
 
     name: str
@@ -60,10 +88,15 @@ class System:
     ranker: pt.Transformer | None = None
     indexer: Indexer | None = None
     note: str = ""
+    out_of_reach: str = ""
 
     @classmethod
     def of(cls, name: str, pipeline: Any, *, dataset: Any = None, indexer: Indexer | None = None) -> System:
-        """Take a pipeline apart after the first stage whose inspected outputs contain ``text``.
+        """Take a pipeline apart behind its text stage, see :func:`pyterrier_debias.decomposition.take_apart`.
+
+        Text loaders and cut-offs right behind the text stage belong to the candidates: ``bm25 % 20 >> loader >> ranker`` and
+        ``bm25 >> loader % 20 >> ranker`` are one system. Where texts are loaded and scored inside one stage, such as
+        ``(loader >> ranker) ** pl2``, the pipeline stays whole: it is measured, and ``out_of_reach`` says why it is not probed.
 
         Args:
             name: What reports call the system.
@@ -87,17 +120,12 @@ class System:
                 f"system {name!r} is a {type(pipeline).__name__}; give a PyTerrier pipeline, a result frame or a ranker"
             )
         stages = flatten(pipeline)
-        columns = _TOPICS
-        for position, stage in enumerate(stages):
-            outputs = pt.inspect.transformer_outputs(stage, columns, strict=False)
-            if position == 0 and _needs_candidates(stage, outputs):
-                return cls._ranker_alone(name, pipeline, dataset, indexer)
-            if outputs is None:
-                break
-            if "text" in outputs:
-                return cls(name, chain(stages[: position + 1]), chain(stages[position + 1 :]), indexer)
-            columns = outputs
-        return cls(name, pipeline, None, indexer)
+        if _needs_candidates(stages[0], pt.inspect.transformer_outputs(stages[0], _TOPICS, strict=False)):
+            return cls._ranker_alone(name, pipeline, dataset, indexer)
+        parts = take_apart(stages)
+        ranker = chain(parts.ranker)
+        note = f"{name}: the depth does not reach its ranker, since {parts.reason}." if parts.reason and ranker is None else ""
+        return cls(name, chain(parts.candidates), ranker, indexer, note, parts.reason)
 
     @classmethod
     def _ranker_alone(cls, name: str, ranker: pt.Transformer, dataset: Any, indexer: Indexer | None) -> System:
@@ -110,7 +138,8 @@ class System:
                 f"system {name!r} does not start from topics, and the collection has no run that could feed it; "
                 f"put a retriever and a text loader before it: retriever >> dataset.text_loader() >> ranker"
             )
-        return cls(name, pt.Transformer.from_df(run) >> dataset.text_loader(), ranker, indexer)
+        reason = out_of_reach(flatten(ranker), _RESULTS)
+        return cls(name, pt.Transformer.from_df(run) >> dataset.text_loader(), ranker, indexer, out_of_reach=reason)
 
 
 def _needs_candidates(stage: pt.Transformer, outputs: list[str] | None) -> bool:
@@ -245,6 +274,7 @@ class Context:
     _retrieved: list[tuple[pt.Transformer, pd.DataFrame]] = field(default_factory=list, repr=False)
     _ranked: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
     _raised: dict[str, BrokenSystemError] = field(default_factory=dict, repr=False)
+    _made: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
 
     @property
     def asked(self) -> Asked:
@@ -292,6 +322,27 @@ class Context:
                 frame = ranked(check_run(self._asked(system, system.ranker, frame), system.name), f"ranker of {system.name!r}")
             self._ranked[system.name] = frame
         return self._ranked[system.name]
+
+    def once(self, what: str, system: System, make: Callable[[], Any]) -> Any:
+        """What was made of a system, made once: a bias' examination begins anew where a system turns out to be unfit.
+
+        Args:
+            what: What it is.
+            system: One of the systems.
+            make: Makes it.
+
+        Returns:
+            What it made, now or before.
+
+        Raises:
+            BrokenSystemError: Where a part of the system raised.
+            UnfitSystemError: Where a probe refuses the system.
+        """
+        key = (what, system.name)
+        if key not in self._made:
+            with refused_alone(system):
+                self._made[key] = make()
+        return self._made[key]
 
     def _asked(self, system: System, stage: pt.Transformer, inp: pd.DataFrame) -> pd.DataFrame:
         """What a part of a system makes of a frame. A system that has raised is not asked again."""

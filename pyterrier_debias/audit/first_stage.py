@@ -18,6 +18,7 @@ import pyterrier as pt
 
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.indexing import handed_over
 from pyterrier_debias.systems import Indexer
 
 _INSTALL_PISA = "pip install 'pyterrier-debias[pisa]' (Linux on x86-64)"
@@ -88,30 +89,23 @@ class PisaIndexer:
         """
         from pyterrier_pisa import PisaIndex
 
-        # PISA reads its input in a thread, where an error would end the index early and be lost.
-        errors: list[Exception] = []
-
-        def guarded() -> Iterator[dict[str, Any]]:
-            try:
-                for document in documents:
-                    if len(document["docno"].split()) != 1:
-                        raise InputError(f"docno {document['docno']!r} is empty or holds white space; rename it to index it")
-                    yield {"docno": document["docno"], "text": document["text"]}
-            except Exception as error:
-                errors.append(error)
-
-        stream = guarded()
-        first = next(stream, None)
-        if errors:
-            raise errors[0]
-        if first is None:
-            raise InputError("the collection has no documents to index; check its corpus file")
+        with handed_over(_checked(documents)) as stream:
+            first = next(stream, None)
+            if first is None:
+                raise InputError("the collection has no documents to index; check its corpus file")
+            with _quiet():
+                index = PisaIndex(tempfile.mkdtemp(prefix="pisa-", dir=self.folder), text_field="text")
+                index.index(itertools.chain([first], stream))
         with _quiet():
-            index = PisaIndex(tempfile.mkdtemp(prefix="pisa-", dir=self.folder), text_field="text")
-            index.index(itertools.chain([first], stream))
-            if errors:
-                raise errors[0]
             return index.bm25(num_results=self.num_results)
+
+
+def _checked(documents: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Documents as PISA takes them."""
+    for document in documents:
+        if len(document["docno"].split()) != 1:
+            raise InputError(f"docno {document['docno']!r} is empty or holds white space; rename it to index it")
+        yield {"docno": document["docno"], "text": document["text"]}
 
 
 def first_stage(dataset: Any, folder: Path, *, depth: int = 100, complete: bool = False) -> FirstStage:

@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+from pandas.api.types import is_string_dtype
 
+from pyterrier_debias.decomposition import out_of_reach
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.findings import p_text
 from pyterrier_debias.frames import check_pairs, check_text, with_grades, with_string_ids
+from pyterrier_debias.stage import flatten
 from pyterrier_debias.statistics import bootstrap_interval, correct, randomisation_test
-from pyterrier_debias.variants import Arm, ranks_among_others, score_arms
+from pyterrier_debias.variants import Arm, never_moved, ranks_among_others, score_arms
 
 #: From a text to a text, or a stage that changes the column ``text`` (or ``query``) and keeps the rows.
 Change = Callable[[str], str] | pt.Transformer
@@ -38,9 +41,10 @@ class InterventionResult:
         items: One row a change and item: ``change``, ``kind`` (``passage`` or ``query``), ``qid``, ``docno``, ``before`` and
             ``after`` (ranks from 0), ``displacement`` (after - before: positive is further down), ``score_change``.
         table: One row a change: ``items``, ``n`` queries, the mean ``displacement`` (items within a query first, then queries)
-            with its bootstrap interval ``low`` and ``high``, ``p`` (paired randomisation over queries) and ``p_corrected`` (Holm
-            over changes), the shares of items that moved ``down``, ``up`` or out of the first ten (``left_top_10``), the mean
-            ``score_change``, and ``unchanged``: items that the change left as they were, which are not counted.
+            with its bootstrap interval ``low`` and ``high``, ``p`` (paired randomisation over queries; NaN where no score
+            changed, so that the ranker may never have seen the change) and ``p_corrected`` (Holm over changes), the shares of
+            items that moved ``down``, ``up`` or out of the first ten (``left_top_10``), the mean ``score_change``, and
+            ``unchanged``: items that the change left as they were, which are not counted.
     """
 
     items: pd.DataFrame
@@ -66,6 +70,11 @@ def _sentence(row: Mapping[str, Any]) -> str:
     moved = "keep their ranks on average"
     if row["displacement"]:
         moved = f"move {'down' if row['displacement'] > 0 else 'up'} by {abs(row['displacement']):.2f} ranks on average"
+    if np.isnan(row["p"]):
+        return (
+            f"{row['change']}: no score changed of {row['items']} items of {row['n']} queries: either the ranker does not read "
+            f"what was changed, or it never saw the change (a later text loader, a cache keyed by docno); not tested."
+        )
     return (
         f"{row['change']}: {row['items']} items of {row['n']} queries {moved} [{row['low']:+.2f}, {row['high']:+.2f}]; "
         f"{row['down']:.0%} move down, {row['up']:.0%} up (p = {p_text(row['p'])}, corrected {p_text(row['p_corrected'])})."
@@ -130,10 +139,13 @@ def intervene(
         check_text(candidates, name, "intervene")
     candidates = with_string_ids(candidates).reset_index(drop=True)
     check_pairs(candidates, "intervene")
+    reason = out_of_reach(flatten(ranker), list(candidates.columns)) if len(candidates) else ""
+    if reason:
+        raise InputError(f"intervene: changes cannot reach the ranker: {reason}")
     wanted = _wanted(candidates, items)
     new_texts = {name: _changed(change, candidates, "text", name) for name, change in passages.items()}
     new_queries = {name: _changed(change, candidates, "query", name) for name, change in queries.items()}
-    frames, unchanged = [], {}
+    frames, unchanged, still = [], {}, set()
     if len(candidates):
         rows = np.arange(len(candidates))
         texts = candidates["text"].tolist()
@@ -148,14 +160,18 @@ def intervene(
             unchanged[name] = int((wanted & ~moved).sum())
             after = scored[scored["arm"] == f"i{number}"]
             _check_whole(after, candidates, f" under the change {name!r}")
+            still |= {name} if never_moved(original, after) else set()
             own = candidates.loc[moved, ["qid", "docno"]].merge(after, on=["qid", "docno"])
             frames.append(_among_others(own, original).assign(change=name, kind="passage"))
         for number, (name, new) in enumerate(new_queries.items()):
             moved = wanted & (np.array(new, dtype=object) != candidates["query"].to_numpy(dtype=object))
             unchanged[name] = int((wanted & ~moved).sum())
-            asked = candidates.assign(query=new)
+            # What was made of the query before (a vector, tokens) would answer in the new one's place.
+            derived = [c for c in candidates.columns if c.startswith("query_") and not is_string_dtype(candidates[c])]
+            asked = candidates.drop(columns=derived).assign(query=new)
             after = score_arms(asked, [Arm(name, 0, rows, texts, f"q{number}")], ranker, text_attr="text", name="intervene")
             _check_whole(after, candidates, f" under the change {name!r}")
+            still |= {name} if never_moved(original, after) else set()
             own = candidates.loc[moved, ["qid", "docno"]]
             frames.append(_in_new_order(own, original, after).assign(change=name, kind="query"))
     kinds = {**dict.fromkeys(passages, "passage"), **dict.fromkeys(queries, "query")}
@@ -163,7 +179,8 @@ def intervene(
     rows = []
     for name, kind in kinds.items():
         own = found[found["change"] == name]
-        rows.append(_summary(own, name, kind, unchanged.get(name, 0), draws=draws, level=level, seed=seed))
+        row = _summary(own, name, kind, unchanged.get(name, 0), draws=draws, level=level, seed=seed)
+        rows.append(row | {"p": float("nan")} if name in still else row)
     table = pd.DataFrame(rows, columns=TABLE)
     table["p_corrected"] = correct(table["p"].to_numpy(dtype=float))
     return InterventionResult(found, table)

@@ -29,7 +29,7 @@ from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, findings_frame
 from pyterrier_debias.frames import check_overlap, check_pairs, check_text, frame_digest, with_grades, with_string_ids
 from pyterrier_debias.stage import flatten
-from pyterrier_debias.systems import BrokenSystemError, Context, System
+from pyterrier_debias.systems import BrokenSystemError, Context, System, UnfitSystemError
 
 #: The rooms in the order of reports: name to the module that exports ``ROOM``.
 ROOMS = {
@@ -98,7 +98,7 @@ def audit(
     Raises:
         InputError: Where the input is at fault: an unknown room, dataset or baseline, numbers that are none, topics and
             judgements that do not overlap, a pair with two labels, nothing that any room could examine, and whatever a room finds
-            wrong with its input.
+            wrong with its input. What a probe has against one system is listed with what was not examined.
 
     Example:
         ::
@@ -222,7 +222,7 @@ def _visit(rooms: Sequence[Room], context: Context, verbose: bool, checkpoint: C
                     able.append(system)
                 else:
                     seen.skipped.append({"bias": room.name, "system": system.name, "reason": reason})
-            result, own = _of_those_that_work(room.name, room.run, replace(context, systems=able), seen.failed, checkpoint)
+            result, own = _of_those_that_work(room.name, room.run, replace(context, systems=able), seen, checkpoint)
         if result is None:
             continue
         ran.append(room.name)
@@ -248,15 +248,19 @@ def _visit(rooms: Sequence[Room], context: Context, verbose: bool, checkpoint: C
 
 
 def _of_those_that_work(
-    name: str, run: Callable[[Context], RoomResult], context: Context, failed: list[dict[str, str]], checkpoint: Checkpoint | None
+    name: str, run: Callable[[Context], RoomResult], context: Context, seen: _Seen, checkpoint: Checkpoint | None
 ) -> tuple[RoomResult | None, Context]:
-    """What a room finds, and the audit that it was given in the end: systems that raise are noted and left out."""
+    """What a room finds, and the audit that it was given in the end: systems that raise or are refused are noted and left out."""
     while context.systems:
         try:
             return _kept_or_made(name, run, context, checkpoint), context
+        except UnfitSystemError as error:
+            seen.skipped.append({"bias": name, "system": error.system, "reason": str(error)})
+            left_out = error.system
         except BrokenSystemError as error:
-            _note(name, error, failed)
-            context = replace(context, systems=[s for s in context.systems if s.name != error.system])
+            _note(name, error, seen.failed)
+            left_out = error.system
+        context = replace(context, systems=[s for s in context.systems if s.name != left_out])
     return None, context
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -239,7 +240,7 @@ class _Examined:
                 added[system.name] = cls._given_candidates(system, own, context, topics, controls)
             reason = _unasked_reason(system, context, topics)
             if reason is None:
-                reworded[system.name] = cls._reword(system, context, topics)
+                reworded[system.name] = context.once("rewordings", system, partial(cls._reword, system, context, topics))
             else:
                 unasked[system.name] = reason
         words = {RELEVANT: "the number of relevant documents (logarithm)", "type": "the type of the query"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ _BIAS = "position"
 #: Judged@10 tells how much of a change may be due to rotation bringing up documents that nobody judged.
 _MEASURES = ("nDCG@10", "RR@10", "R@10", "Judged@10")
 _MAIN = _MEASURES[0]
+_CHANGE = "rotated - original"
 _DRAWS = 3
 
 
@@ -39,7 +41,7 @@ def needs(system: System, dataset: Any) -> str | None:
     Returns:
         One sentence, or None.
     """
-    return None if system.ranker is not None else reindexing_reason(system, dataset)
+    return reindexing_reason(system, dataset) if system.ranker is None else system.out_of_reach or None
 
 
 def run(context: Context) -> RoomResult:
@@ -54,7 +56,7 @@ def run(context: Context) -> RoomResult:
     able = [system for system in context.systems if needs(system, context.dataset) is None]
     for system in able:
         context.results(system)  # a system that raises does so before the others are probed
-    examined = [_Examined.of(system, context) for system in able]
+    examined = [context.once(_BIAS, system, partial(_Examined.of, system, context)) for system in able]
     frames = [frame for one in examined for frame in one.per_query()]
     return RoomResult(
         findings=[finding for one in examined for finding in one.findings()],
@@ -102,7 +104,7 @@ def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
         "candidates >> RotatePassages(seed=...) >> ranker"
     )
     return [], {
-        f"{_MAIN}, rotated - original": where,
+        f"{_MAIN}, {_CHANGE}": where,
         "displacement of a relevant passage, rotated alone": "PositionSensitivity(...).evaluate(...).displacement",
         "PSI": "PositionSensitivity(...).evaluate(...).psi",
     }
@@ -143,9 +145,18 @@ class _Examined:
 
     # ------------------------------------------------------------------------------------------- findings
 
+    @property
+    def unseen(self) -> bool:
+        """Whether a ranker may never have seen what was rotated: then its figures are not those of an effect of 0."""
+        return self.system.ranker is not None and bool(self.result.untested)
+
     def findings(self) -> Iterator[Finding]:
         """Quality, its change under rotation, by placement and by position, and how far passages move."""
         yield from self._quality()
+        if self.unseen:
+            n, text = len(self.own), f"{self.result.untested}."
+            yield self._finding(_MAIN, _CHANGE, np.nan, text, n=n, primary=True, convention="not tested")
+            return
         yield from self._rotation()
         yield from self._placement()
         yield from self._indices()
@@ -163,7 +174,7 @@ class _Examined:
     def _quality(self) -> Iterator[Finding]:
         interval = self._interval(self.own[_MAIN])
         text = f"{_MAIN} is {interval.estimate:.4f} {_brackets(interval)} on the original passages, over {interval.n} queries."
-        text = " ".join([text, *self.result.notes])
+        text = " ".join([text, *self.result.notes[bool(self.result.untested) :]])  # the first of them is the primary row's text
         yield self._finding(_MAIN, "original", interval.estimate, text, low=interval.low, high=interval.high, n=interval.n)
         if self.system.ranker is None:
             anew = self._interval(self._values(_MAIN)["original"])
@@ -175,14 +186,15 @@ class _Examined:
         return frame[frame["measure"] == measure]
 
     def _rotation(self) -> Iterator[Finding]:
-        rows = self.result.table[self.result.table["comparison"] == "rotated - original"].to_dict("records")
+        rows = self.result.table[self.result.table["comparison"] == _CHANGE].to_dict("records")
         main, others = rows[0], rows[1:]
         rotated = self._interval(self._values(_MAIN)["rotated"])
-        text = _change_in_words(main, "when passages are rotated")
+        text = f"{self.result.untested}." if self.result.untested else _change_in_words(main, "when passages are rotated")
         if main["delta"] and not np.isnan(main["delta"]):
             text = f"{text[:-1]}; original/rotated - 1 is {main['delta']:+.1%}."
         yield self._finding(_MAIN, "rotated", rotated.estimate, text, low=rotated.low, high=rotated.high, n=rotated.n)
-        yield self._change(main, text, p=main["p"], primary=True, convention="p by exchange randomisation")
+        tested = "not tested" if self.result.untested else "p by exchange randomisation"
+        yield self._change(main, text, p=main["p"], primary=True, convention=tested)
         if not np.isnan(main["delta"]):
             yield self._finding(
                 f"delta {_MAIN}",
@@ -200,9 +212,10 @@ class _Examined:
 
     def _placement(self) -> Iterator[Finding]:
         rows = self.result.table[(self.result.table["comparison"] == "end - start") & (self.result.table["measure"] == _MAIN)]
+        tested = "not tested" if self.result.untested else "p by exchange randomisation"
         for row in rows.to_dict("records"):
             text = _change_in_words(row, "when answers move from the start of their passages to the end")
-            yield self._change(row, text, p=row["p"], convention="p by exchange randomisation")
+            yield self._change(row, text, p=row["p"], convention=tested)
 
     def _change(self, row: dict[str, Any], text: str, **more: Any) -> Finding:
         return self._finding(
@@ -226,7 +239,7 @@ class _Examined:
                 )
                 null = "exchange of original and rotated lists; chance by permutation of queries"
             index = f"{row['value']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
-            text = f"position sensitivity index {index} {where} (p = {p_text(p)})."
+            text = f"position sensitivity index {index} {where} ({_tested(p)})."
             yield self._finding(
                 "PSI",
                 group,
@@ -248,7 +261,7 @@ class _Examined:
         text = (
             f"a relevant passage that alone is rotated {moved if found['mean'] else 'keeps its rank on average'} "
             f"[{found['low']:+.2f}, {found['high']:+.2f}]; {found['down']:.0%} move down, {found['up']:.0%} up, "
-            f"{found['left_top_10']:.0%} leave the first ten (p = {p_text(found['p'])})."
+            f"{found['left_top_10']:.0%} leave the first ten ({_tested(found['p'])})."
         )
         yield self._finding(
             "displacement",
@@ -272,12 +285,16 @@ class _Examined:
             if self.system.ranker is None:
                 yield self._frame(measure, "original", self.own.index, self.own[measure])
             yield self._frame(measure, original, values["qid"], values["original"])
+            if self.unseen:
+                continue
             yield self._frame(measure, "rotated", values["qid"], values["rotated"])
-            yield self._frame(measure, "rotated - original", values["qid"], values["difference"])
+            yield self._frame(measure, _CHANGE, values["qid"], values["difference"])
             placed = values.dropna(subset=["start", "end"])
             for where in ("start", "middle", "end"):
                 yield self._frame(measure, f"answer at the {where}", placed["qid"], placed[where])
             yield self._frame(measure, "end - start", placed["qid"], placed["end"] - placed["start"])
+        if self.unseen:
+            return
         moved = self.result.displacement.groupby("qid", sort=False)["displacement"].mean()
         yield self._frame("displacement", "rotated alone", moved.index, moved)
 
@@ -291,6 +308,10 @@ def _brackets(interval: Interval) -> str:
 
 def _ends(row: dict[str, Any]) -> str:
     return f"[{row['low']:+.3f}, {row['high']:+.3f}]"
+
+
+def _tested(p: float) -> str:
+    return "not tested" if np.isnan(p) else f"p = {p_text(p)}"
 
 
 def _is_still(row: dict[str, Any]) -> bool:
@@ -308,11 +329,12 @@ def _change_in_words(row: dict[str, Any], when: str) -> str:
         return f"{measure} stays at {row['before']:.3f} {when}: no query changes."
     return (
         f"{measure} {'falls' if change < 0 else 'rises'} from {row['before']:.3f} to {row['after']:.3f} {when}: "
-        f"{change:+.3f} {_ends(row)} over {row['n']:.0f} queries (p = {p_text(row['p'])})."
+        f"{change:+.3f} {_ends(row)} over {row['n']:.0f} queries ({_tested(row['p'])})."
     )
 
 
 def _figures(examined: list[_Examined]) -> list[Figure]:
+    examined = [one for one in examined if not one.unseen]
     if not examined:
         return []
     n = len(examined[0].own)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,6 +52,8 @@ class SensitivityResult:
         level: Coverage of the intervals.
         resamples: Bootstrap resamples and permutations.
         seed: Seed of both.
+        untested: Why nothing was tested, in one sentence, where no score of any variant differs from the original's: then every p
+            is NaN that compares variants. Empty otherwise.
     """
 
     table: pd.DataFrame
@@ -66,13 +68,15 @@ class SensitivityResult:
     level: float
     resamples: int
     seed: int
+    untested: str = ""
 
     def __repr__(self) -> str:
         """The main comparison in one line."""
         row = self.table.iloc[0]
+        tested = "no score changed, not tested" if self.untested else f"p = {row['p']:.2g}"
         return (
             f"<SensitivityResult: {row['measure']} {row['before']:.4f} on original, {row['after']:.4f} on rotated passages, "
-            f"{row['n']} queries, p = {row['p']:.2g}>"
+            f"{row['n']} queries, {tested}>"
         )
 
     def displacement_summary(self) -> pd.Series:
@@ -99,7 +103,7 @@ class SensitivityResult:
                 "mean": interval.estimate,
                 "low": interval.low,
                 "high": interval.high,
-                "p": exchange_test(values, draws=self.resamples, seed=self.seed).p,
+                "p": float("nan") if self.untested else exchange_test(values, draws=self.resamples, seed=self.seed).p,
                 "n": interval.n,
                 "passages": frame[["qid", "docno"]].drop_duplicates().shape[0],
                 "down": (moved > 0).mean(),
@@ -149,6 +153,7 @@ class Outcome:
         level: Coverage of intervals.
         resamples: Bootstrap resamples and permutations.
         seed: Seed of both.
+        tested: Whether variants are compared by tests; where no score changed there is nothing to test.
     """
 
     arms: pd.DataFrame
@@ -159,6 +164,7 @@ class Outcome:
     level: float
     resamples: int
     seed: int
+    tested: bool = True
 
     def per_query(self) -> pd.DataFrame:
         """See :attr:`SensitivityResult.per_query`."""
@@ -222,8 +228,8 @@ class Outcome:
             "delta": delta[0],
             "delta_low": delta[1],
             "delta_high": delta[2],
-            "p": exchange_test(table, draws=self.resamples, seed=self.seed).p,
-            "p_t": paired_t(before, after).p,
+            "p": exchange_test(table, draws=self.resamples, seed=self.seed).p if self.tested else float("nan"),
+            "p_t": paired_t(before, after).p if self.tested else float("nan"),
             "n": len(table),
         }
 
@@ -279,6 +285,11 @@ class Outcome:
             indices.append(("placed", psi.placed(placed.to_numpy(), **options)))
         placed_rows.extend((where, *_shown(self._interval(placed[where].to_numpy()))) for where in placements)
 
+        if not self.tested:
+            # Whether buckets of different queries differ can be told from the original lists.
+            indices = [
+                (kind, replace(index, p=np.nan if kind == "placed" else index.p, p_blind=np.nan)) for kind, index in indices
+            ]
         measure = str(parse_measures(self.measures)[0])
         columns = ["value", "low", "high", "noise_floor", "p", "blind_floor", "p_blind", "n"]
         table = [(kind, measure, *(getattr(index, column) for column in columns)) for kind, index in indices]

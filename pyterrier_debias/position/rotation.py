@@ -33,6 +33,9 @@ class RotatePassages(Stage):
     - ``rotation``: how many units were moved from the front to the end, from 0 (nothing moved) to n - 1; r - 1 in the paper;
     - ``text_orig`` with ``keep_original=True``: the text as it was.
 
+    Terrier indexes in a thread of its own, where an error would be lost. A pipeline that begins with this stage (or any other of
+    this package) and ends in an indexer raises it all the same.
+
     ``docno``, ``score`` and ``rank`` stay. Score *after* rotation: the scores that come in belong to the original text, and
     whatever caches scores by docno must sit before this stage or know the variant.
 

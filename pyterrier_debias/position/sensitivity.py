@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,20 +12,33 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.collections.base import provided
+from pyterrier_debias.decomposition import out_of_reach
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids, parse_measures
 from pyterrier_debias.frames import check_overlap, check_pairs, check_text, first_candidates, ranked, with_string_ids
+from pyterrier_debias.indexing import handed_over
 from pyterrier_debias.position import psi
 from pyterrier_debias.position.answers import AnswerPositions
 from pyterrier_debias.position.outcome import BUCKET_UNITS, Outcome, SensitivityResult, displacement_frame, displacements
 from pyterrier_debias.position.rotation import RotatePassages
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.stage import Stage, flatten
 from pyterrier_debias.systems import System, check_run, probed_system, takes_topics
-from pyterrier_debias.variants import COLUMNS, Arm, score_arms
+from pyterrier_debias.variants import COLUMNS, TOLERANCE, Arm, never_moved, score_arms, score_changes
 
-#: Queries whose list is cut in half to see whether the ranker notices, and how large a change (as a share of the range of the
-#: list's scores) is more than rounding in half precision.
-_CONTROL_QUERIES, _CONTROL_TOLERANCE = 10, 0.01
+logger = logging.getLogger(__name__)
+
+#: Queries whose list is cut in half to see whether the ranker notices.
+_CONTROL_QUERIES = 10
+
+#: What is said where nothing changed, of a ranker and of a retriever that was indexed anew.
+_UNSEEN = (
+    "no score changed when passages were rotated: either the ranker does not read the order of words, or it never saw the "
+    "rotated passages (a later text loader, a cache keyed by docno); nothing was tested"
+)
+_BY_CONSTRUCTION = (
+    "no score changed when the corpus was rotated and indexed anew, as it must be where only words are counted: 0 by "
+    "construction, not tested"
+)
 
 
 class PositionSensitivity(Stage):
@@ -48,6 +62,11 @@ class PositionSensitivity(Stage):
     in the words of ``q1``) over documents of their own (``d7%r1-...``), all in one call, side by side: no cache can hide the
     change, and rankers that look at whole lists see one list at a time. A ranker gets draws + 1 lists a query, and as many more
     as there are placements; remote rerankers are paid for that.
+
+    Where no score of any variant differs from the original's although texts did change, nothing is tested: p is NaN, and
+    ``untested`` and the first note say that the ranker either does not read the order of words or never saw the rotated passages.
+    A pipeline into which changed passages cannot be put (texts loaded and scored inside one stage, a second text loader behind
+    the first ranker, scores of an index behind the text loader) is refused with the reason.
 
     **As a stage** it takes candidates (``qid``, ``query``, ``docno``, text), or topics (``qid``, ``query``) where the pipeline
     begins with a retriever, and returns one row a document and list: ``qid``, ``docno``, ``arm`` (``original``, ``rotated``,
@@ -150,7 +169,8 @@ class PositionSensitivity(Stage):
 
         Raises:
             InputError: For an option that is not known, texts that are missing, pairs that are repeated, a ranker that returns
-                scores that are no numbers or documents it was not given, a retriever that cannot be indexed anew.
+                scores that are no numbers or documents it was not given, or that looks documents up by their names, a pipeline
+                that cannot be taken apart, a retriever that cannot be indexed anew.
         """
         given = self._mode(inp)
         self._check_options()
@@ -248,6 +268,9 @@ class PositionSensitivity(Stage):
         ranker = system.ranker if system.ranker is not None or isinstance(self.pipeline, System) else self.pipeline
         if ranker is None:
             raise InputError(f"PositionSensitivity: system {system.name!r} has no ranker for candidates; give topics instead")
+        reason = system.out_of_reach or out_of_reach(flatten(ranker), list(inp.columns))
+        if reason:
+            raise InputError(f"PositionSensitivity: system {system.name!r} cannot be probed: {reason}")
         candidates = first_candidates(inp, self.depth, self)
         check_text(candidates, text, self)
         check_pairs(candidates, self)
@@ -255,7 +278,18 @@ class PositionSensitivity(Stage):
         arms = pd.concat(self._ranked(candidates, ranker, answers, system.name), ignore_index=True)
         control = arms[arms["arm"] == "control"]
         arms = arms[arms["arm"] != "control"].reset_index(drop=True)
-        return _Lists(arms, answers, system.name, candidates, ranker, control)
+        if not (arms["arm"] == "rotated").any():
+            raise InputError(f"PositionSensitivity: ranker of {system.name!r} returned nothing for any rotated list")
+        untested = _UNSEEN if self._changes(candidates) and _never_moved(arms) else ""
+        if untested:
+            logger.warning("PositionSensitivity: system %r: %s", system.name, untested)
+        return _Lists(arms, answers, system.name, candidates, ranker, control, untested)
+
+    def _changes(self, candidates: pd.DataFrame) -> bool:
+        """Whether any draw changes any text."""
+        turns = [self._turning.rotator(draw) for draw in range(self.draws)]
+        texts = zip(candidates[self._turning.text_attr], candidates["docno"], candidates["qid"])
+        return any(turn(text, docno, qid)[0] != text for text, docno, qid in texts for turn in turns)
 
     def _positions(self, texts: pd.DataFrame) -> pd.DataFrame | None:
         """The first answer of each (qid, docno) that has a text here: ``start``, ``end``, ``position``, ``relative``."""
@@ -328,11 +362,13 @@ class PositionSensitivity(Stage):
         wanted = set() if answers is None else set(answers["docno"].astype(str))
         frames = []
         for draw in pt.tqdm([None, *range(self.draws)], desc="PositionSensitivity", unit="index", disable=not self.verbose):
-            retriever = system.indexer(self._corpus(draw, wanted, kept))
+            with handed_over(self._corpus(draw, wanted, kept)) as documents:
+                retriever = system.indexer(documents)
             run = ranked(check_run(retriever(topics), system.name), system.name)
             frames.append(run.assign(arm="original" if draw is None else "rotated", draw=draw or 0)[COLUMNS])
         texts = pd.DataFrame({"docno": list(kept), self._turning.text_attr: list(kept.values())}, dtype=str)
-        return _Lists(pd.concat(frames, ignore_index=True), self._positions(texts), system.name)
+        arms = pd.concat(frames, ignore_index=True)
+        return _Lists(arms, self._positions(texts), system.name, untested=_BY_CONSTRUCTION if _never_moved(arms) else "")
 
     def _corpus(self, draw: int | None, wanted: set[str], kept: dict[str, str]) -> Iterator[dict[str, Any]]:
         text = self._turning.text_attr
@@ -350,10 +386,14 @@ class PositionSensitivity(Stage):
     # ------------------------------------------------------------------------------------------------ what follows
 
     def _result(self, lists: _Lists, qids: list[str], qrels: pd.DataFrame) -> SensitivityResult:
-        outcome = Outcome(lists.arms, qids, qrels, self.measures, lists.answers, self.level, self.resamples, self.seed)
+        outcome = Outcome(
+            lists.arms, qids, qrels, self.measures, lists.answers, self.level, self.resamples, self.seed, not lists.untested
+        )
         values = outcome.per_query()
         index, buckets, placements = outcome.sensitivity(values, self.buckets, self.bucket_unit)
         displacement, notes = self._displacement(lists, qids, qrels)
+        if lists.untested:
+            notes.insert(0, f"{lists.untested[0].upper()}{lists.untested[1:]}.")
         absent = len(set(qids) - set(lists.arms.loc[lists.arms["arm"] == "original", "qid"]))
         if absent:
             notes.append(f"{absent} of {len(qids)} judged queries have no candidates; they count 0 in every arm.")
@@ -370,13 +410,14 @@ class PositionSensitivity(Stage):
             level=self.level,
             resamples=self.resamples,
             seed=self.seed,
+            untested=lists.untested,
         )
 
     def _displacement(self, lists: _Lists, qids: list[str], qrels: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         if lists.ranker is None:
             return displacements(lists.arms.iloc[:0], qrels, qids), []
         change = _context_change(lists)
-        if change <= _CONTROL_TOLERANCE:
+        if change <= TOLERANCE:
             return displacements(lists.arms, qrels, qids), []
         how_much = "all" if np.isinf(change) else f"{change:.0%}"
         note = (
@@ -428,7 +469,7 @@ class PositionSensitivity(Stage):
 def reindexing_reason(system: System, dataset: Any) -> str | None:
     """Why a retriever cannot be probed by indexing changed documents, in one sentence; None where it can."""
     if system.indexer is None:
-        return (
+        return system.out_of_reach or (
             "its text is not known to any stage and it has no indexer, so changed passages cannot reach it; give "
             "System(..., indexer=...), which makes such a retriever over given documents"
         )
@@ -447,6 +488,11 @@ class _Lists:
     candidates: pd.DataFrame | None = None
     ranker: pt.Transformer | None = None
     control: pd.DataFrame | None = None
+    untested: str = ""
+
+
+def _never_moved(arms: pd.DataFrame) -> bool:
+    return never_moved(arms[arms["arm"] == "original"], arms[arms["arm"] != "original"])
 
 
 def _places(rankings: pd.DataFrame, wanted: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -473,9 +519,4 @@ def _context_change(lists: _Lists) -> float:
     original = lists.arms[lists.arms["arm"] == "original"]
     if len(original) < len(lists.candidates):
         return float("inf")
-    both = original.merge(lists.control, on=["qid", "docno"], suffixes=("", "_control"))
-    if both.empty:
-        return 0.0
-    spread = original.groupby("qid")["score"].agg(np.ptp).reindex(both["qid"]).to_numpy()
-    change = (both["score"] - both["score_control"]).abs().to_numpy()
-    return float(np.max(np.where(change <= 1e-6, 0.0, change / np.maximum(spread, 1e-12))))
+    return float(score_changes(original, lists.control)["change"].max()) if len(lists.control) else 0.0
