@@ -16,7 +16,7 @@ import pyterrier as pt
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.findings import p_text
-from pyterrier_debias.frames import check_pairs, check_text, with_grades, with_string_ids
+from pyterrier_debias.frames import check_pairs, check_text, reworded, with_grades, with_string_ids
 from pyterrier_debias.statistics import bootstrap_interval, correct, randomisation_test
 from pyterrier_debias.variants import Arm, ranks_among_others, score_arms
 
@@ -153,7 +153,7 @@ def intervene(
         for number, (name, new) in enumerate(new_queries.items()):
             moved = wanted & (np.array(new, dtype=object) != candidates["query"].to_numpy(dtype=object))
             unchanged[name] = int((wanted & ~moved).sum())
-            asked = candidates.assign(query=new)
+            asked = reworded(candidates, new, keep=False)
             after = score_arms(asked, [Arm(name, 0, rows, texts, f"q{number}")], ranker, text_attr="text", name="intervene")
             _check_whole(after, candidates, f" under the change {name!r}")
             own = candidates.loc[moved, ["qid", "docno"]]
