@@ -252,6 +252,24 @@ def first_candidates(candidates: pd.DataFrame, depth: int | None, stage: Any) ->
     return candidates[candidates.groupby("qid").cumcount() < depth].reset_index(drop=True)
 
 
+def with_query(topics: pd.DataFrame) -> pd.DataFrame:
+    """Topics whose queries are called ``query``: PyTerrier's topics of some datasets of ``ir_datasets`` call them ``text``.
+
+    Args:
+        topics: Topics.
+
+    Returns:
+        The same frame where there is a ``query``, or no ``text``; else a copy.
+
+    Example:
+        >>> with_query(pd.DataFrame({"qid": ["1"], "text": ["tea"], "url": ["x"]})).columns.tolist()
+        ['qid', 'query', 'url']
+    """
+    if "query" in topics.columns or "text" not in topics.columns or "docno" in topics.columns:
+        return topics
+    return topics.rename(columns={"text": "query"})
+
+
 def query_forms(frame: pd.DataFrame) -> list[str]:
     """Columns that hold another form of the query, made from its words: ``query_toks``, ``query_vec``, ``query_embs``.
 
