@@ -7,14 +7,18 @@ nothing is loaded or computed for input that cannot be processed.
 
 from __future__ import annotations
 
+import re
 from base64 import b32encode
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.text import digest
+
+_FORM_OF_QUERY = re.compile(r"query_(tok|vec|emb|weight|ids|mask|term)\w*")
 
 
 def stage_name(stage: Any) -> str:
@@ -247,6 +251,69 @@ def first_candidates(candidates: pd.DataFrame, depth: int | None, stage: Any) ->
     if depth is None:
         return candidates
     return candidates[candidates.groupby("qid").cumcount() < depth].reset_index(drop=True)
+
+
+def with_query(topics: pd.DataFrame) -> pd.DataFrame:
+    """Topics whose queries are called ``query``: PyTerrier's topics of some datasets of ``ir_datasets`` call them ``text``.
+
+    Args:
+        topics: Topics.
+
+    Returns:
+        The same frame where there is a ``query``, or no ``text``; else a copy.
+
+    Example:
+        >>> with_query(pd.DataFrame({"qid": ["1"], "text": ["tea"], "url": ["x"]})).columns.tolist()
+        ['qid', 'query', 'url']
+    """
+    if "query" in topics.columns or "text" not in topics.columns or "docno" in topics.columns:
+        return topics
+    return topics.rename(columns={"text": "query"})
+
+
+def query_forms(frame: pd.DataFrame) -> list[str]:
+    """Columns that hold another form of the query, made from its words: ``query_toks``, ``query_vec``, ``query_embs``.
+
+    Whoever changes the query drops them: Terrier reads ``query_toks`` and ignores the query where there is such a column, and a
+    retriever reads ``query_vec``.
+
+    Args:
+        frame: Any frame.
+
+    Returns:
+        Their names: those that are usual, and what begins with ``query_`` and holds arrays, lists or mappings. ``query_0`` and
+        its like, which keep earlier queries, and what else is known of a query (``query_type``) are none.
+
+    Example:
+        >>> query_forms(pd.DataFrame({"query": ["tea"], "query_0": ["a tea"], "query_toks": [{"tea": 1.0}], "query_type": ["x"]}))
+        ['query_toks']
+    """
+    named = [column for column in frame.columns if str(column).startswith("query_")]
+    return [
+        column for column in named
+        if _FORM_OF_QUERY.fullmatch(column) or frame[column].map(lambda v: isinstance(v, (np.ndarray, list, tuple, dict))).any()
+    ]
+
+
+def reworded(frame: pd.DataFrame, queries: Any, *, keep: bool = True) -> pd.DataFrame:
+    """A frame that asks other queries; what was made from the words of the old ones is dropped.
+
+    Args:
+        frame: A frame with ``query``.
+        queries: The new query of each row.
+        keep: Whether the old query is kept in ``query_0``, and older ones in ``query_1`` and so on, as PyTerrier's own rewriters
+            keep them.
+
+    Returns:
+        A new frame.
+
+    Example:
+        >>> asked = pd.DataFrame({"qid": ["1"], "query": ["teas"], "query_toks": [{"tea": 1.0}]})
+        >>> reworded(asked, ["tea"]).to_dict("records")
+        [{'qid': '1', 'query_0': 'teas', 'query': 'tea'}]
+    """
+    frame = frame.drop(columns=query_forms(frame))
+    return (pt.model.push_queries(frame, keep_original=True) if keep else frame).assign(query=queries)
 
 
 def variant_docno(docno: str, variant: int | str, *, longest: int = 20) -> str:

@@ -22,6 +22,7 @@ from pyterrier_debias.errors import InputError
 from pyterrier_debias.fingerprints import weights_fingerprint
 from pyterrier_debias.frames import frame_digest
 from pyterrier_debias.stage import Stage, flatten
+from pyterrier_debias.terrier import is_retriever, retriever_key
 
 #: What changes no result.
 _UNSEEN = {"verbose", "device", "batch_tokens"}
@@ -134,6 +135,8 @@ class _Description:
         if torch is not None and isinstance(value, torch.Tensor):
             content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
             return _hash(content + str((value.shape, value.dtype)).encode())
+        if is_retriever(value):
+            return self(retriever_key(value))
         if callable(getattr(value, "toString", None)):  # Java's
             return re.sub(r"@[0-9a-f]+", "", str(value.toString()))
         return self._object(value)

@@ -24,7 +24,7 @@ def same_value(left: Any, right: Any) -> bool:
         right: Any value.
 
     Returns:
-        True where both are the same object, or have one type and equal content.
+        True where both are the same object, or have one type and equal content; pipelines: see :func:`same_pipeline`.
     """
     if left is right:
         return True
@@ -36,6 +36,8 @@ def same_value(left: Any, right: Any) -> bool:
         return left.keys() == right.keys() and all(same_value(left[k], right[k]) for k in left)
     if isinstance(left, (list, tuple)) and type(left) is type(right):
         return len(left) == len(right) and all(same_value(a, b) for a, b in zip(left, right))
+    if isinstance(left, pt.Transformer) or isinstance(right, pt.Transformer):
+        return same_pipeline(left, right)
     return type(left) is type(right) and bool(left == right)
 
 
@@ -121,6 +123,36 @@ def _digest(table: pd.DataFrame | pd.Series | np.ndarray) -> str:
     else:
         content = f"{table.dtype} ".encode() + table.tobytes()
     return blake2b(content, digest_size=8).hexdigest()
+
+
+def same_pipeline(left: Any, right: Any) -> bool:
+    """Whether two pipelines certainly do the same, so that what one made may stand for the other's.
+
+    What ``==`` says of a foreign stage is not trusted: Terrier's retrievers are equal to it whatever their tokeniser and their
+    weighting function, and all over indexes in memory.
+
+    Args:
+        left: A pipeline.
+        right: A pipeline.
+
+    Returns:
+        Whether they are made of the same stages: the same objects, equal ones of this package, or PyTerrier's operators over
+        such.
+
+    Example:
+        >>> first = pt.apply.generic(lambda frame: frame)
+        >>> same_pipeline(first % 2, first % 2), same_pipeline(first, pt.apply.generic(lambda frame: frame))
+        (True, False)
+    """
+    if left is right:
+        return True
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, Stage):
+        return left == right
+    if type(left).__module__ != pt.RankCutoff.__module__:
+        return False
+    return vars(left).keys() == vars(right).keys() and all(same_value(vars(left)[name], vars(right)[name]) for name in vars(left))
 
 
 class Stage(pt.Transformer):

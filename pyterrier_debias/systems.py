@@ -12,9 +12,11 @@ import pyterrier as pt
 
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.decomposition import out_of_reach, take_apart
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.errors import InputError, in_one_line
 from pyterrier_debias.frames import check_overlap, check_pairs, check_scores, ranked, stage_name, with_string_ids
-from pyterrier_debias.stage import chain, flatten
+from pyterrier_debias.retrieval import answered, asking_for, tied_at, unanswered_notes, unanswered_queries
+from pyterrier_debias.stage import chain, flatten, same_pipeline
+from pyterrier_debias.terrier import is_expression, property_notes
 
 #: Makes a retriever over documents (dictionaries with ``docno`` and ``text``).
 Indexer = Callable[[Iterable[dict[str, Any]]], pt.Transformer]
@@ -248,6 +250,25 @@ class Asked:
         return self._dataset.get_qrels(*variant) if variant else self._qrels
 
 
+@dataclass(frozen=True, eq=False)
+class _Retrieved:
+    """What a retriever returned.
+
+    Attributes:
+        pipeline: The retriever, with what stands before the ranker.
+        depth: Up to which rank the lists are whole; None for all that the retriever returns.
+        frame: The results, sorted by rank.
+        asked: How many queries it was asked.
+        unanswered: qid to the reason why the query has no results.
+    """
+
+    pipeline: pt.Transformer
+    depth: int | None
+    frame: pd.DataFrame
+    asked: int
+    unanswered: dict[str, str]
+
+
 @dataclass(eq=False)
 class Context:
     """What the rooms of one audit share: retrieval and scoring run once, whoever asks first, also where they raise.
@@ -261,6 +282,7 @@ class Context:
         seed: Seed of everything random.
         draws: How many random variants of each text a room draws; None leaves it to the room.
         verbose: Whether to show progress.
+        sharing: All systems that may want the same retrieval later; None means ``systems``.
     """
 
     systems: Sequence[System]
@@ -271,10 +293,15 @@ class Context:
     seed: int = 0
     draws: int | None = None
     verbose: bool = False
-    _retrieved: list[tuple[pt.Transformer, pd.DataFrame]] = field(default_factory=list, repr=False)
+    sharing: Sequence[System] | None = None
+    _retrieved: list[_Retrieved] = field(default_factory=list, repr=False)
     _ranked: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
     _raised: dict[str, BrokenSystemError] = field(default_factory=dict, repr=False)
     _made: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Remember the systems, of which a copy may examine some only."""
+        self.sharing = self.systems if self.sharing is None else self.sharing
 
     @property
     def asked(self) -> Asked:
@@ -282,7 +309,9 @@ class Context:
         return Asked(self.dataset, self.topics, self.qrels)
 
     def candidates(self, system: System) -> pd.DataFrame:
-        """The system's candidates, cut to ``depth`` where a ranker follows; computed once for equal retrievers.
+        """The system's candidates, cut to ``depth`` where a ranker follows; computed once for the same retriever.
+
+        A retriever that raises is asked again without the queries that it raises for; :attr:`notes` names them.
 
         Args:
             system: One of the systems.
@@ -292,16 +321,78 @@ class Context:
 
         Raises:
             InputError: Where nothing is retrieved, a pair is repeated, a score is NaN, or no qid is judged.
-            BrokenSystemError: Where the retriever raised.
+            BrokenSystemError: Where the retriever raised for every query.
         """
-        frame = next((known for stage, known in self._retrieved if stage == system.candidates), None)
-        if frame is None:
-            frame = ranked(check_run(self._asked(system, system.candidates, self.topics), system.name), f"run {system.name!r}")
-            check_overlap(frame, self.qrels, f"run {system.name!r}")
-            self._retrieved.append((system.candidates, frame))
-        if system.ranker is not None:
-            frame = frame[frame["rank"] < self.depth].reset_index(drop=True)
-        return frame
+        depth = None if system.ranker is None else self.depth
+        known = self._known(system, depth)
+        if known is None:
+            known = self._retrieve(system, depth)
+            self._retrieved.append(known)
+        frame = known.frame
+        return frame if depth is None else frame[frame["rank"] < depth].reset_index(drop=True)
+
+    def _known(self, system: System, depth: int | None) -> _Retrieved | None:
+        return next(
+            (
+                known for known in self._retrieved
+                if same_pipeline(known.pipeline, system.candidates) and (known.depth is None or known.depth == depth)
+            ),
+            None,
+        )
+
+    def _retrieve(self, system: System, depth: int | None) -> _Retrieved:
+        """Ask a system's retriever, for no more than any system that shares the retrieval needs."""
+        about = f"run {system.name!r}"
+        rest = [one.ranker is None for one in self.sharing or () if same_pipeline(one.candidates, system.candidates)]
+        shallow = None if depth is None or any(rest) or self._property_notes else asking_for(system.candidates, depth + 1)
+        told: dict[str, str] = {}
+
+        def asked(pipeline: pt.Transformer, topics: pd.DataFrame) -> pd.DataFrame:
+            found, failed = self._asked(system, lambda inp: answered(pipeline, inp), topics)
+            told.update(failed)
+            return found
+
+        if shallow is None:
+            frame, depth = asked(system.candidates, self.topics), None
+        else:
+            frame = check_run(asked(shallow, self.topics), system.name)
+            # Where the last two have one score, it is not the retriever who decides which of equal ones is cut off.
+            tied = tied_at(frame, depth)
+            if tied:
+                more = asked(system.candidates, self.topics[self.topics["qid"].isin(tied)].reset_index(drop=True))
+                frame = pd.concat([frame[~frame["qid"].isin(tied)], with_string_ids(more)], ignore_index=True)
+        frame = ranked(check_run(frame, system.name), about)
+        check_overlap(frame, self.qrels, about)
+        return _Retrieved(system.candidates, depth, frame, len(self.topics), unanswered_queries(self.topics, frame, told))
+
+    @property
+    def _property_notes(self) -> list[str]:
+        pipelines = {s.name: s.candidates if s.ranker is None else s.candidates >> s.ranker for s in self.sharing or ()}
+        return property_notes(pipelines)
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said of the systems' queries, as far as they have been asked: one sentence each."""
+        return list(dict.fromkeys([*self._property_notes, *(note for system in self.systems for note in self._notes_on(system))]))
+
+    def _notes_on(self, system: System) -> list[str]:
+        known = self._known(system, None if system.ranker is None else self.depth)
+        if known is None:
+            return []
+        notes = []
+        if not isinstance(flatten(system.candidates)[0], pt.transformer.SourceTransformer):
+            notes += unanswered_notes(system.name, known.asked, known.unanswered)
+        if system.ranker is not None and "query" in known.frame.columns:
+            first = known.frame.drop_duplicates("qid")
+            other = first[first["query"] != first["qid"].map(dict(zip(self.topics["qid"], self.topics["query"])))]
+            written = [query for query in other["query"] if is_expression(query)]
+            if written:
+                shown = written[0] if len(written[0]) <= 60 else f"{written[0][:57]}..."
+                notes.append(
+                    f"{system.name}: its ranker reads what was written for Terrier in place of {len(written)} of {len(first)} "
+                    f"queries, such as {shown!r}; put pt.rewrite.reset() behind the retriever, once for each rewriting."
+                )
+        return notes
 
     def results(self, system: System) -> pd.DataFrame:
         """What the system returns for the topics: its ranker's order of the candidates, or the candidates themselves.
@@ -344,12 +435,12 @@ class Context:
                 self._made[key] = make()
         return self._made[key]
 
-    def _asked(self, system: System, stage: pt.Transformer, inp: pd.DataFrame) -> pd.DataFrame:
+    def _asked(self, system: System, asked: Callable[[pd.DataFrame], Any], inp: pd.DataFrame) -> Any:
         """What a part of a system makes of a frame. A system that has raised is not asked again."""
         if system.name in self._raised:
             raise self._raised[system.name]
         try:
-            return _told(system.name, stage, inp)
+            return _told(system.name, asked, inp)
         except BrokenSystemError as error:
             self._raised[system.name] = error
             raise
@@ -363,29 +454,35 @@ def named_where_it_raises(system: System) -> System:
 
     Returns:
         The same system; what its retriever, its ranker, its indexer and what that makes raise is a :class:`BrokenSystemError`,
-        but for what is wrong with their input.
+        but for what is wrong with their input. Retrievers leave out single queries that they raise for.
     """
     name, indexer = system.name, system.indexer
 
     def indexed(documents: Iterable[dict[str, Any]]) -> pt.Transformer:
-        return _Named(_told(name, indexer, documents), name)
+        return _Named(_told(name, indexer, documents), name, apart=True)
 
     return replace(
         system,
-        candidates=_Named(system.candidates, name),
+        candidates=_Named(system.candidates, name, apart=True),
         ranker=None if system.ranker is None else _Named(system.ranker, name),
         indexer=None if indexer is None else indexed,
     )
 
 
 class _Named(pt.Transformer):
-    """A part of a system that tells the system's name where it raises."""
+    """A part of a system that tells the system's name where it raises; queries that it raises for are left out if ``apart``."""
 
-    def __init__(self, stage: pt.Transformer, system: str):
-        self.stage, self.system = stage, system
+    def __init__(self, stage: pt.Transformer, system: str, apart: bool = False):
+        self.stage, self.system, self.apart = stage, system, apart
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        return _told(self.system, self.stage, inp)
+        return self.answered(inp)[0]
+
+    def answered(self, inp: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+        """What :func:`pyterrier_debias.retrieval.answered` returns."""
+        if self.apart:
+            return _told(self.system, lambda topics: answered(self.stage, topics), inp)
+        return _told(self.system, self.stage, inp), {}
 
 
 def _told(system: str, asked: Callable[[Any], Any], given: Any) -> Any:
@@ -395,4 +492,4 @@ def _told(system: str, asked: Callable[[Any], Any], given: Any) -> Any:
     except (InputError, BrokenSystemError, pt.validate.InputValidationError):
         raise
     except Exception as error:
-        raise BrokenSystemError(system, " ".join(f"{type(error).__name__}: {error}".split())) from error
+        raise BrokenSystemError(system, in_one_line(error)) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 import pytest
 
 from pyterrier_debias import (
@@ -48,8 +49,10 @@ from pyterrier_debias import (
     Training,
     WordingSensitivity,
 )
+from pyterrier_debias.rankers.around import TrainedRanker
+from pyterrier_debias.rankers.base import Ranker
 from tests import tiny_models
-from tests.contract import CHECKS, Case
+from tests.contract import CHECKS, Case, assert_same
 from tests.position.worlds import Overlap
 from tests.survivorship import worlds as survivorship
 
@@ -289,6 +292,27 @@ CASES = [
 def test_contract(case, check, monkeypatch):
     function = CHECKS[check]
     function(case, monkeypatch) if "monkeypatch" in inspect.signature(function).parameters else function(case)
+
+
+#: Stages that look at one row at a time.
+ROWWISE = (
+    "AnnotateGender", "LexiconProfiles", "QueryGender(documents)", "RepeatNounPhrases", "RewriteQueries(results)",
+    "SwapGender", "SwapGender(queries)", "BiEncoder.query_encoder",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWWISE)
+def test_a_cut_off_behind_a_rowwise_stage_goes_before_it(name):
+    stage = next(case for case in CASES if case.name == name).make()
+    first = pt.Transformer.from_df(women())
+    cut, asked = (first >> stage % 2).compile(), women()[["qid", "query"]].drop_duplicates()
+    assert list(cut)[1:] == [pt.RankCutoff(2), stage]
+    assert_same((first >> stage % 2)(asked), cut(asked))
+
+
+def test_no_reranker_lets_a_cut_off_through():
+    rerankers = [case for case in CASES if isinstance(case.make(), (Ranker, TrainedRanker))]
+    assert rerankers and not [case.name for case in rerankers if hasattr(case.make(), "fuse_rank_cutoff")]
 
 
 def test_collections_loader_is_the_same_stage():

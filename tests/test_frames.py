@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyterrier_debias import InputError, frames
+from pyterrier_debias import InputError, RepeatNounPhrases, RewriteQueries, SwapGender, frames
 
 RESULTS = pd.DataFrame(
     {"qid": ["q2", "q1", "q2", "q1"], "docno": ["a", "b", "c", "a"], "score": [1.0, 2.0, 3.0, 2.0], "extra": list("wxyz")}
@@ -128,3 +128,31 @@ def test_first_candidates_are_those_that_rank_first(rank):
 
 def test_variants_are_new_names():
     assert frames.variant_docno("d7", 1) == "d7%r1"
+
+
+FORMS = pd.DataFrame(
+    {
+        "qid": ["1"], "query": ["Teas of May"], "query_0": ["teas"], "query_type": ["x"], "query_toks": [{"tea": 1.0}],
+        "query_vec": [np.zeros(2)], "query_embs": 0.0, "query_of_a_kind": [[1, 2]], "docno": ["d1"], "text": ["his tea"],
+    }
+)  # fmt: skip
+
+
+def test_other_forms_of_a_query_are_what_was_made_from_its_words():
+    assert frames.query_forms(FORMS) == ["query_toks", "query_vec", "query_embs", "query_of_a_kind"]
+    assert frames.query_forms(FORMS.iloc[:0]) == ["query_toks", "query_vec", "query_embs"]
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [RewriteQueries("keywords"), RepeatNounPhrases(tagger="textblob"), SwapGender(queries=True)],
+    ids=lambda stage: type(stage).__name__,
+)
+def test_who_changes_a_query_drops_its_other_forms(stage):
+    out = stage(FORMS)
+    assert frames.query_forms(out) == []
+    assert out[["query_0", "query_1", "query_type"]].values.tolist() == [["Teas of May", "teas", "x"]]
+
+
+def test_a_stage_that_leaves_the_query_alone_keeps_its_other_forms():
+    assert frames.query_forms(SwapGender()(FORMS)) == frames.query_forms(FORMS)

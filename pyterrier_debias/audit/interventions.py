@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from pandas.api.types import is_string_dtype
 
 from pyterrier_debias.decomposition import out_of_reach
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.findings import p_text
-from pyterrier_debias.frames import check_pairs, check_text, with_grades, with_string_ids
+from pyterrier_debias.frames import check_pairs, check_text, reworded, with_grades, with_string_ids
 from pyterrier_debias.stage import flatten
 from pyterrier_debias.statistics import bootstrap_interval, correct, randomisation_test
 from pyterrier_debias.variants import Arm, never_moved, ranks_among_others, score_arms
@@ -166,9 +165,7 @@ def intervene(
         for number, (name, new) in enumerate(new_queries.items()):
             moved = wanted & (np.array(new, dtype=object) != candidates["query"].to_numpy(dtype=object))
             unchanged[name] = int((wanted & ~moved).sum())
-            # What was made of the query before (a vector, tokens) would answer in the new one's place.
-            derived = [c for c in candidates.columns if c.startswith("query_") and not is_string_dtype(candidates[c])]
-            asked = candidates.drop(columns=derived).assign(query=new)
+            asked = reworded(candidates, new, keep=False)
             after = score_arms(asked, [Arm(name, 0, rows, texts, f"q{number}")], ranker, text_attr="text", name="intervene")
             _check_whole(after, candidates, f" under the change {name!r}")
             still |= {name} if never_moved(original, after) else set()

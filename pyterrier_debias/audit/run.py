@@ -27,7 +27,15 @@ from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_o
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, findings_frame
-from pyterrier_debias.frames import check_overlap, check_pairs, check_text, frame_digest, with_grades, with_string_ids
+from pyterrier_debias.frames import (
+    check_overlap,
+    check_pairs,
+    check_text,
+    frame_digest,
+    with_grades,
+    with_query,
+    with_string_ids,
+)
 from pyterrier_debias.stage import flatten
 from pyterrier_debias.systems import BrokenSystemError, Context, System, UnfitSystemError
 
@@ -151,7 +159,7 @@ def audit(
         "draws": draws,
         "seed": seed,
         "correction": correction,
-        "notes": list(dict.fromkeys(system.note for system in examined if system.note)),
+        "notes": list(dict.fromkeys([*(system.note for system in examined if system.note), *context.notes])),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - started, 1),
         "versions": _versions(),
@@ -405,12 +413,15 @@ def topics_and_qrels(
     limit = None if topics is None or isinstance(topics, pd.DataFrame) else _limit(topics)
     topics = topics if isinstance(topics, pd.DataFrame) else collection.get_topics()
     qrels = collection.get_qrels() if qrels is None else qrels
+    topics = with_query(topics) if isinstance(topics, pd.DataFrame) else topics
     for name, frame, columns in (("topics", topics, ["qid", "query"]), ("judgements", qrels, _JUDGEMENT)):
         if not isinstance(frame, pd.DataFrame):
             raise InputError(f"{name}: a {type(frame).__name__} is no frame; give a DataFrame with {', '.join(columns)}")
         missing = [c for c in columns if c not in frame.columns]
         if missing:
-            raise InputError(f"{name}: column {missing[0]!r} is missing; there are {', '.join(map(str, frame.columns))}")
+            there = ", ".join(map(str, frame.columns))
+            remedy = "; rename the column that holds it, as in topics.rename(columns={'title': 'query'})" * (missing == ["query"])
+            raise InputError(f"{name}: column {missing[0]!r} is missing; there are {there}{remedy}")
     topics, qrels = with_string_ids(topics), with_string_ids(with_grades(qrels, "audit"))
     check_text(topics, "query", "topics")
     repeated = topics["qid"].duplicated()

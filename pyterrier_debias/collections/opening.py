@@ -17,7 +17,7 @@ from pyterrier_debias.collections.irds import IRDSCollection, id_of_split
 from pyterrier_debias.collections.lines import stem
 from pyterrier_debias.collections.readers import read_corpus, read_qrels, read_run, read_table, read_topics
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.frames import check_overlap, ranked
+from pyterrier_debias.frames import check_overlap, ranked, with_query
 
 # What a folder's files are called, with or without .gz. Of each list the first pattern that fits any file counts.
 CORPUS = ("corpus.jsonl", "corpus.tsv", "passages.tsv", "collection.tsv", "corpus*.jsonl", "*passages*.tsv", "doc*.trec")
@@ -110,7 +110,7 @@ def _from_object(dataset: Any, split: str | None) -> Any:
             f"a {type(dataset).__name__} is no dataset: it lacks {', '.join(lacks)}; bring an object with these methods, or "
             f"frames in a Collection"
         )
-    chosen = dataset if split is None else SplitView(dataset, split)
+    chosen = dataset if split is None and with_query(topics := dataset.get_topics()) is topics else SplitView(dataset, split)
     if all(
         pd.api.types.is_string_dtype(frame[column]) for frame in (chosen.get_topics(), chosen.get_qrels())
         for column in ("qid", "docno") if column in frame.columns
@@ -136,6 +136,8 @@ def _from_object(dataset: Any, split: str | None) -> Any:
 class SplitView:
     """A dataset whose topics and judgements are those of one split where none is named; everything else is the dataset's own.
 
+    Topics whose queries are called ``text`` have a ``query``.
+
     Example:
         >>> topics = {split: pd.DataFrame({"qid": ["1"], "query": [f"a question of {split}"]}) for split in ("test", "dev")}
         >>> own = Collection("toy", corpus=pd.DataFrame({"docno": ["d1"], "text": ["one"]}), topics=topics, qrels={})
@@ -143,11 +145,11 @@ class SplitView:
         ['a question of dev']
     """
 
-    def __init__(self, dataset: Any, split: str):
+    def __init__(self, dataset: Any, split: str | None):
         """
         Args:
             dataset: Any dataset.
-            split: The split's name, as the dataset's methods take it.
+            split: The split's name, as the dataset's methods take it; None for the dataset's own.
         """
         self.dataset = dataset
         self.split = split
@@ -173,11 +175,11 @@ class SplitView:
 
     def get_topics(self, variant: str | None = None) -> pd.DataFrame:
         """Topics of a split, default the view's own."""
-        return self.dataset.get_topics(self.split if variant is None else variant)
+        return with_query(self.dataset.get_topics(*(name for name in (variant or self.split,) if name is not None)))
 
     def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
         """Judgements of a split, default the view's own; ``'full'`` where the dataset has them."""
-        return self.dataset.get_qrels(self.split if variant is None else variant)
+        return self.dataset.get_qrels(*(name for name in (variant or self.split,) if name is not None))
 
     def text_loader(self, fields: Any = "text", *, verbose: bool = False) -> pt.Transformer:
         """The dataset's text loader."""

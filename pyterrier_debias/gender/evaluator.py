@@ -144,6 +144,10 @@ class AnnotateGender(_OfWords):
         said = [", ".join(f"{word} {count}" for word, count in found.items()) for found in counts.found()]
         return inp.assign(**columns, words=pd.Series([said[number] for number in own], index=inp.index, dtype="str"))
 
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """Cut before counting: each document is counted by itself, so the result is the same."""
+        return pt.RankCutoff(k) >> self
+
 
 class ARaBEvaluator(_OfWords):
     """How far rankings lean to one group, query by query, at several cut-offs at once.

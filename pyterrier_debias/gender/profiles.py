@@ -428,3 +428,7 @@ class LexiconProfiles(Stage):
         first, own = document_numbers(inp["docno"].tolist(), texts)
         shares = category_shares([texts[i] for i in first], self.lexicon, columns=names, tokeniser=self.tokeniser)[own]
         return inp.assign(**{f"profile.{name}": shares[:, number] for number, name in enumerate(names)})
+
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """Cut before counting: profiles are of one document each, so the result is the same."""
+        return pt.RankCutoff(k) >> self

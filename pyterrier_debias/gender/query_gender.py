@@ -441,6 +441,10 @@ class QueryGender(Stage):
         columns |= {f"gender_{label}": found[:, i] for i, label in enumerate(LABELS)}
         return inp.assign(**columns)
 
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """Cut before labelling: texts are labelled one by one, so the result is the same."""
+        return pt.RankCutoff(k) >> self
+
     def _probabilities(self, texts: list[str]) -> np.ndarray:
         if self.labeller == "words":
             return by_words(texts, self.wordlist, self.tokeniser)

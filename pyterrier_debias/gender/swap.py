@@ -12,7 +12,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.frames import check_text
+from pyterrier_debias.frames import check_text, reworded
 from pyterrier_debias.stage import Stage
 from pyterrier_debias.text import keyed_hash
 
@@ -271,8 +271,12 @@ class SwapGender(Stage):
                 for qid, query in set(zip(inp["qid"].astype(str), inp["query"]))
             }
             queries = [new[pair] for pair in zip(inp["qid"].astype(str), inp["query"])]
-            out = pt.model.push_queries(out, keep_original=True).assign(query=queries)
+            out = reworded(out, queries)
         return out
+
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """Cut before swapping: what is swapped depends on a row's own names and texts, so the result is the same."""
+        return pt.RankCutoff(k) >> self
 
     def rotator(self, *, draw: int = 0) -> Callable[..., tuple[str, int]]:
         """What ``Training(augment=...)`` asks for.

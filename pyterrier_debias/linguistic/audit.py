@@ -20,7 +20,7 @@ import pyterrier as pt
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.evaluation import judged_qids, per_query
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
-from pyterrier_debias.frames import with_string_ids
+from pyterrier_debias.frames import query_forms, with_string_ids
 from pyterrier_debias.linguistic.disparity import (
     EVERYONE,
     LENGTH,
@@ -32,7 +32,8 @@ from pyterrier_debias.linguistic.disparity import (
     with_complexity,
 )
 from pyterrier_debias.linguistic.slope import Slope, design, partial_slope
-from pyterrier_debias.linguistic.wording import WordingResult, WordingSensitivity, asking_again_reason
+from pyterrier_debias.linguistic.wording import AS_IT_COMES, ORIGINAL, WordingResult, WordingSensitivity, asking_again_reason
+from pyterrier_debias.retrieval import unanswered_notes
 from pyterrier_debias.systems import Context, System, named_where_it_raises
 
 _BIAS = "linguistic"
@@ -393,6 +394,8 @@ class _Examined:
             return
         result = self.reworded[name]
         own = result.per_query.set_index("qid")
+        without = {arm: dict(zip(rows["qid"], rows["reason"])) for arm, rows in result.unanswered.groupby("arm")}
+        yield from self._as_it_comes(name, result, own[ORIGINAL], without)
         for row in result.table.to_dict("records"):
             arm = row["comparison"].split(" - ")[0]
             change = own[arm] - own["original"]
@@ -405,9 +408,27 @@ class _Examined:
                 )
             else:
                 text = f"{_MAIN} does not change in any query when the same needs are asked {what}."
+            text += "".join(f" {note}" for note in unanswered_notes(f"Asked {what}", len(own), without.get(arm, {})))
             ends = {"low": row["low"], "high": row["high"], "p": row["p"], "n": row["n"]}
             convention = f"paired by query; p by randomisation; {result.convention}"
             yield self._finding(name, _MAIN, row["comparison"], row["difference"], text, convention=convention, **ends), change
+
+    def _as_it_comes(
+        self, name: str, result: WordingResult, compared: pd.Series, without: dict[str, dict[str, str]]
+    ) -> Iterator[tuple[Finding, pd.Series | None]]:
+        """The original queries as they come, where the wordings are asked otherwise; not tested."""
+        own = result.as_it_comes.set_index("qid")["value"].astype(float)
+        if own.empty:  # the wordings are compared with the queries as they come
+            return
+        text = (
+            f"{_MAIN} is {own.mean():.3f} when the queries are asked as they come, and {compared.mean():.3f} as the wordings are "
+            f"compared: in words alone where Terrier reads them, since signs decide how it does, and in the topic's words where "
+            f"a stage wrote a query of its own."
+        )
+        for arm, what in ((AS_IT_COMES, "As they come"), (ORIGINAL, "As they are compared")):
+            text += "".join(f" {note}" for note in unanswered_notes(what, len(own), without.get(arm, {})))
+        convention = "the original queries, nothing taken from them; for comparison, not tested"
+        yield self._finding(name, _MAIN, AS_IT_COMES, own.mean(), text, convention=convention, n=len(own)), own
 
     # ------------------------------------------------------------------------------------------- figures
 
@@ -460,10 +481,9 @@ def _unasked_reason(system: System, context: Context, topics: pd.DataFrame) -> s
         return "the queries are not known"
     reason = asking_again_reason(system)
     if reason is None and system.ranker is not None:
-        columns = context.candidates(system).columns
-        derived = [c for c in columns if c.startswith("query_") and not c.removeprefix("query_").isdigit()]
-        if derived:
-            return f"its ranker may read {derived[0]!r}, which was made from the query before"
+        forms = query_forms(context.candidates(system))
+        if forms:
+            return f"its ranker may read {forms[0]!r}, which was made from the query before"
     return reason
 
 

@@ -232,7 +232,7 @@ class BiasedData(BiasedLearner):
         topics = frame[["qid", "query"]].drop_duplicates("qid")
         new = self.rewrite(topics)
         changed = frame["qid"].map(dict(zip(new["qid"], new["query"])))
-        return candidates.assign(query=changed.to_numpy())
+        return frames.reworded(candidates, changed.to_numpy(), keep=False)
 
 
 #: The learners that have a name.

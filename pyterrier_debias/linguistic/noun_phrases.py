@@ -9,7 +9,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.frames import check_text
+from pyterrier_debias.frames import check_text, reworded
 from pyterrier_debias.linguistic.analysers import Tagged, Tagger, get_tagger, noun_phrases
 from pyterrier_debias.stage import Stage
 
@@ -137,7 +137,11 @@ class RepeatNounPhrases(Stage):
         pt.validate.columns(inp, includes=["query"], context=self)
         self.check_options()
         check_text(inp, "query", self)
-        return pt.model.push_queries(inp, keep_original=True).assign(query=self.rewritten(inp["query"].tolist()))
+        return reworded(inp, self.rewritten(inp["query"].tolist()))
+
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """Cut before rewriting: queries are rewritten one by one, so the result is the same."""
+        return pt.RankCutoff(k) >> self
 
     def rewritten(self, queries: Sequence[str]) -> list[str]:
         """Rewrite queries, each distinct one once.

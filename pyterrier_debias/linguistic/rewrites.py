@@ -15,7 +15,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.frames import check_text
+from pyterrier_debias.frames import check_text, reworded
 from pyterrier_debias.linguistic.analysers import Tagged, Tagger, get_tagger, is_sign, noun_phrases, words_of
 from pyterrier_debias.linguistic.noun_phrases import repeat_noun_phrases
 from pyterrier_debias.stage import Stage
@@ -238,4 +238,8 @@ class RewriteQueries(Stage):
         check_rewrite(self.rewrite, "RewriteQueries")
         check_text(inp, "query", self)
         new = rewritten(inp["query"].tolist(), self.rewrite, tagger=self.tagger)
-        return pt.model.push_queries(inp, keep_original=True).assign(query=new)
+        return reworded(inp, new)
+
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """Cut before rewriting: queries are rewritten one by one, so the result is the same."""
+        return pt.RankCutoff(k) >> self

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.collections.base import provided
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.errors import InputError, in_one_line
 from pyterrier_debias.evaluation import judged_qids, parse_measures, per_query
-from pyterrier_debias.frames import check_overlap, check_pairs, check_text, first_candidates, ranked, with_string_ids
+from pyterrier_debias.frames import check_overlap, check_pairs, check_text, first_candidates, ranked, reworded, with_string_ids
 from pyterrier_debias.linguistic.analysers import Tagger
 from pyterrier_debias.linguistic.disparity import query_length, with_complexity
 from pyterrier_debias.linguistic.rewrites import REWRITES, check_rewrite, rewrite_name, rewritten
 from pyterrier_debias.linguistic.slope import Slope, within_slope
+from pyterrier_debias.retrieval import answered, unanswered_queries
 from pyterrier_debias.stage import Stage, flatten
 from pyterrier_debias.statistics import bootstrap_interval, randomisation_test
 from pyterrier_debias.systems import System, check_run, probed_system, takes_topics
+from pyterrier_debias.terrier import as_asked, tokenising
 
 ORIGINAL = "original"
+#: The original queries exactly as they come, where the wordings are asked otherwise.
+AS_IT_COMES = "original, as it comes"
 #: The columns of rankings under each wording.
 COLUMNS = ["qid", "docno", "score", "rank", "arm"]
+_UNANSWERED = ["qid", "arm", "query", "reason"]
 _TABLE = ["comparison", "measure", "before", "after", "difference", "low", "high", "p", "n", "changed", "words", "complexity"]
 
 
@@ -43,6 +48,11 @@ class WordingResult:
         wordings: One row a query and wording: ``qid``, ``arm``, ``query``, ``complexity``.
         rankings: The rankings, as :meth:`WordingSensitivity.transform` returns them.
         convention: The choices under which all this was computed.
+        as_it_comes: What the system is worth on the original queries exactly as they come, where that is not what wordings are
+            compared with: ``qid``, ``measure``, ``value``. Over Terrier every wording is asked in its words alone, so that one
+            parser reads all of them; and a query that was written for Terrier gives way to the topic's. Else empty.
+        unanswered: One row a query and wording that has no results, and counts 0 there: ``qid``, ``arm`` (also
+            :data:`AS_IT_COMES`), ``query``, ``reason`` (what was raised; empty where nothing was found).
     """
 
     table: pd.DataFrame
@@ -51,11 +61,30 @@ class WordingResult:
     wordings: pd.DataFrame
     rankings: pd.DataFrame
     convention: str
+    as_it_comes: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["qid", "measure", "value"]))
+    unanswered: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_UNANSWERED))
 
     def __repr__(self) -> str:
         """The slope of the first measure in one line."""
         measure, slope = next(iter(self.slopes.items()))
         return f"<WordingResult: {slope.per_sd.estimate:+.4f} {measure} per sd of complexity, {slope.n} needs, p = {slope.p:.2g}>"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a system made of the wordings.
+
+    Attributes:
+        rankings: As :meth:`WordingSensitivity.transform` returns them.
+        as_it_comes: Its ranking of the original queries as they came, where they were asked otherwise; None where they were not.
+        unanswered: As in :class:`WordingResult`.
+        tokenised: Whether Terrier got the words of queries alone.
+    """
+
+    rankings: pd.DataFrame
+    as_it_comes: pd.DataFrame | None
+    unanswered: pd.DataFrame
+    tokenised: bool
 
 
 class WordingSensitivity(Stage):
@@ -67,6 +96,10 @@ class WordingSensitivity(Stage):
 
     Output: the rankings under each wording: ``qid``, ``docno``, ``score``, ``rank``, ``arm`` (``original``, and the names of the
     rewrites). :meth:`evaluate` compares.
+
+    Over Terrier every wording is asked in its words alone, the original too: whether a question mark or a colon stands in a
+    query decides how Terrier reads it, which is no property of the wording. ``evaluate(...).as_it_comes`` has the original
+    without that, ``evaluate(...).unanswered`` names the queries that have no results.
 
     A need is compared with itself, so that what makes it difficult plays no part; that is what a slope over different queries
     (:class:`~pyterrier_debias.linguistic.disparity.Disparity`) cannot promise. What remains open is whether the rewritten queries
@@ -149,7 +182,7 @@ class WordingSensitivity(Stage):
         check_text(inp, "query", self)
         if len(inp) == 0:
             return _typed(pd.DataFrame(columns=COLUMNS))
-        return self._rankings(with_string_ids(inp), given, self._wordings(with_string_ids(inp)))
+        return self._ask(with_string_ids(inp), given, self._wordings(with_string_ids(inp))).rankings
 
     def evaluate(
         self, inp: pd.DataFrame, qrels: pd.DataFrame | None = None, *, topics: pd.DataFrame | None = None
@@ -184,10 +217,10 @@ class WordingSensitivity(Stage):
         inp = inp[inp["qid"].isin(qids)]
         if inp.empty:
             raise InputError("WordingSensitivity: none of the judged queries has candidates; check that the qids are the same")
-        wordings = self._with_complexity(self._wordings(pd.concat([inp, topics[topics["qid"].isin(qids)]])))
-        rankings = self._rankings(inp, given, wordings)
+        wordings = self._with_complexity(self._wordings(pd.concat([topics[topics["qid"].isin(qids)], inp])))
+        asked = self._ask(inp, given, wordings)
         values = pd.concat(
-            [per_query(run, qrels, self.measures, qids).assign(arm=arm) for arm, run in rankings.groupby("arm", sort=False)]
+            [per_query(run, qrels, self.measures, qids).assign(arm=arm) for arm, run in asked.rankings.groupby("arm", sort=False)]
         ).reset_index()
         values = values.melt(["qid", "arm"], var_name="measure").pivot(index=["measure", "qid"], columns="arm", values="value")
         values = values[self._arms].loc[[str(m) for m in parse_measures(self.measures)]]
@@ -201,7 +234,10 @@ class WordingSensitivity(Stage):
             rows.extend(self._row(measure, arm, own, complexity, wordings) for arm in self._arms[1:])
         table = pd.DataFrame(rows, columns=_TABLE)
         flat = values.reset_index().rename_axis(columns=None)[["qid", "measure", *self._arms]]
-        return WordingResult(table, slopes, flat, wordings, rankings, self.convention)
+        own = pd.DataFrame() if asked.as_it_comes is None else per_query(asked.as_it_comes, qrels, self.measures, qids)
+        own = own.reset_index().melt("qid", var_name="measure") if len(own) else pd.DataFrame(columns=["qid", "measure", "value"])
+        convention = self.convention + ("; queries in words for Terrier" if asked.tokenised else "")
+        return WordingResult(table, slopes, flat, wordings, asked.rankings, convention, own, asked.unanswered)
 
     @property
     def convention(self) -> str:
@@ -236,7 +272,7 @@ class WordingSensitivity(Stage):
 
     def _wordings(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Every query in every wording: ``qid``, ``arm``, ``query``."""
-        queries = inp[["qid", "query"]].drop_duplicates("qid").reset_index(drop=True)
+        queries = as_asked(inp)[["qid", "query"]].drop_duplicates("qid").reset_index(drop=True)
         own = queries["query"].tolist()
         frames = [queries.assign(arm=ORIGINAL)]
         for rewrite in self.rewrites:
@@ -248,7 +284,7 @@ class WordingSensitivity(Stage):
         own = with_complexity(own, self.complexity)
         return own.assign(qid=own["needed"])[["qid", "arm", "query", "complexity"]]
 
-    def _rankings(self, inp: pd.DataFrame, given: str, wordings: pd.DataFrame) -> pd.DataFrame:
+    def _ask(self, inp: pd.DataFrame, given: str, wordings: pd.DataFrame) -> _Asked:
         system = probed_system(self.pipeline, self.dataset, self)
         ranker = system.ranker if system.ranker is not None or isinstance(self.pipeline, System) else self.pipeline
         reason = None if given == "candidates" and ranker is not None else asking_again_reason(system)
@@ -260,18 +296,30 @@ class WordingSensitivity(Stage):
         if given == "topics" and system.ranker is None:
             stage = system.candidates
         elif given == "topics":
-            asks = ranked(check_run(system.candidates(inp), system.name), system.name)
+            asks = ranked(check_run(answered(system.candidates, inp)[0], system.name), system.name)
         if "docno" in asks.columns:
             check_pairs(asks, self)
             asks = first_candidates(asks, self.depth, self)
-            derived = [c for c in asks.columns if c.startswith("query_") and not c.removeprefix("query_").isdigit()]
-            asks = asks.drop(columns=derived)
-        frames = []
+        in_words = tokenising(stage)
+        frames, unanswered, as_it_comes = [], [], None
         for arm, own in pt.tqdm(list(wordings.groupby("arm", sort=False)), desc="wordings", disable=not self.verbose):
-            worded = asks.assign(query=asks["qid"].map(dict(zip(own["qid"], own["query"]))))
-            run = ranked(check_run(stage(worded), system.name), system.name)
+            worded = reworded(asks, asks["qid"].map(dict(zip(own["qid"], own["query"]))), keep=False)
+            run, failed = self._run(in_words, worded, system)
             frames.append(run.assign(arm=arm)[COLUMNS])
-        return _typed(pd.concat(frames, ignore_index=True))
+            unanswered.append(_unanswered(worded, run, failed, arm))
+            if arm == ORIGINAL and (in_words is not stage or worded["query"].tolist() != asks["query"].tolist()):
+                try:
+                    as_it_comes, failed = self._run(stage, asks, system)
+                except Exception as error:  # the same queries in words were answered, so that it is not the system that is broken
+                    as_it_comes, failed = run.iloc[:0], dict.fromkeys(asks["qid"], in_one_line(error))
+                unanswered.append(_unanswered(asks, as_it_comes, failed, AS_IT_COMES))
+        rankings = _typed(pd.concat(frames, ignore_index=True))
+        return _Asked(rankings, as_it_comes, pd.concat(unanswered, ignore_index=True), in_words is not stage)
+
+    def _run(self, stage: pt.Transformer, asks: pd.DataFrame, system: System) -> tuple[pd.DataFrame, dict[str, str]]:
+        """What a retriever makes of topics, without those that it raises for, or a ranker of candidates."""
+        found, failed = (stage(asks), {}) if "docno" in asks.columns else answered(stage, asks)
+        return ranked(check_run(found, system.name), system.name), failed
 
     def _row(
         self, measure: str, arm: str, own: pd.DataFrame, complexity: pd.DataFrame, wordings: pd.DataFrame
@@ -309,6 +357,12 @@ def asking_again_reason(system: System) -> str | None:
     if system.ranker is None and isinstance(flatten(system.candidates)[0], pt.transformer.SourceTransformer):
         return "its results are a run, which cannot be asked again in other words; give the pipeline that made it"
     return None
+
+
+def _unanswered(asks: pd.DataFrame, run: pd.DataFrame, failed: dict[str, str], arm: str) -> pd.DataFrame:
+    """The queries of a wording that have no results, as :class:`WordingResult` lists them."""
+    queries, without = dict(zip(asks["qid"], asks["query"])), unanswered_queries(asks, run, failed)
+    return pd.DataFrame([(qid, arm, queries[qid], reason) for qid, reason in without.items()], columns=_UNANSWERED, dtype=object)
 
 
 def _typed(rankings: pd.DataFrame) -> pd.DataFrame:

@@ -423,6 +423,10 @@ class QueryEncoder(Stage):
         frames.check_text(inp, "query", self)
         return inp.assign(query_vec=list(self.model.encode_queries(inp["query"].tolist())))
 
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """A cut-off behind the encoder goes before it."""
+        return pt.RankCutoff(k) >> self
+
     def subtransformers(self) -> dict[str, Any]:
         """None: the model is no stage of the pipeline here."""
         return {}
