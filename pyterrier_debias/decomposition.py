@@ -17,7 +17,8 @@ class Parts:
     """A pipeline from topics, taken apart.
 
     Attributes:
-        candidates: The stages that make candidates: up to the texts, with the text loaders and cut-offs right behind.
+        candidates: The stages that make candidates: up to the texts, with the text loaders, cut-offs and resets of the query
+            (``pt.rewrite.reset()``) right behind.
         ranker: The stages that score texts; none where the pipeline is a retriever, or cannot be taken apart.
         reason: Why changed texts cannot reach the ranker, in one sentence; empty where they can, or where there is no ranker.
     """
@@ -51,7 +52,7 @@ def take_apart(stages: Sequence[pt.Transformer]) -> Parts:
         columns = outputs
         if "text" in outputs:
             end = position + 1
-            while end < len(stages) and (_is_cutoff(stages[end]) or _loads_text(stages[end], columns)):
+            while end < len(stages) and _belongs_to_candidates(stages[end], columns):
                 columns = _outputs(stages[end], columns) or columns
                 end += 1
             ranker = list(stages[end:])
@@ -156,6 +157,11 @@ def _scores(stage: pt.Transformer, columns: Sequence[str]) -> bool:
     """Whether a stage gives scores or features to documents that have none."""
     bare = [c for c in columns if c not in ("score", "rank", "features")]
     return bool({"score", "features"} & set(_outputs(stage, bare) or ()))
+
+
+def _belongs_to_candidates(stage: pt.Transformer, columns: Sequence[str]) -> bool:
+    """Whether a stage right behind the text stage still makes candidates. What a reset gives is the query that probes reword."""
+    return isinstance(stage, pt.rewrite.ResetQuery) or _is_cutoff(stage) or _loads_text(stage, columns)
 
 
 def _is_cutoff(stage: pt.Transformer) -> bool:

@@ -170,6 +170,8 @@ class Stage(pt.Transformer):
 
     def options(self) -> dict[str, Any]:
         """The constructor's parameters and their present values, in the order of the signature."""
+        if type(self).__init__ is object.__init__:
+            return {}
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
