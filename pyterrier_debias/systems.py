@@ -297,7 +297,7 @@ class Context:
     _retrieved: list[_Retrieved] = field(default_factory=list, repr=False)
     _ranked: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
     _raised: dict[str, BrokenSystemError] = field(default_factory=dict, repr=False)
-    _made: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
+    _made: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Remember the systems, of which a copy may examine some only."""
@@ -429,7 +429,8 @@ class Context:
             BrokenSystemError: Where a part of the system raised.
             UnfitSystemError: Where a probe refuses the system.
         """
-        key = (what, system.name)
+        # A copy of this audit with other settings shares what was made.
+        key = (what, system.name, self.depth, self.draws, self.seed)
         if key not in self._made:
             with refused_alone(system):
                 self._made[key] = make()
