@@ -419,10 +419,10 @@ def test_a_file_that_is_called_like_an_audits_is_not_taken_for_one(result, tmp_p
     assert (tmp_path / "a" / "order-change.png").read_text() == "mine"
     folder = result.save(tmp_path / "b")
     (folder / "findings.csv").write_text("my notes")
-    with pytest.raises(InputError, match="holds findings.csv, which has changed since"):
+    with pytest.raises(InputError, match=r"holds findings.csv, which has changed since"):
         result.save(folder, overwrite=True)
     assert (folder / "findings.csv").read_text() == "my notes"
-    with pytest.raises(InputError, match="findings.csv exists already"):
+    with pytest.raises(InputError, match=r"findings.csv exists already"):
         result.write_files(folder)
 
 
