@@ -274,6 +274,23 @@ def _remove(checkpoint: Path) -> None:
         logger.warning("training: %s holds other files than the checkpoint's, which are left there", checkpoint)
 
 
+def remove_checkpoints(folder: str | Path) -> None:
+    """Remove the checkpoints of runs that are no longer needed, and the folders that are empty then.
+
+    Args:
+        folder: What ``Training(checkpoints=folder)`` named. Folders in it that hold checkpoints are looked through, too.
+    """
+    folder = Path(folder).expanduser()
+    parents = {folder}
+    for path in list(folder.glob("**/checkpoint-*")):
+        if _about(path) is not None:
+            parents.update(parent for parent in path.parents if parent.is_relative_to(folder))
+            _remove(path)
+    for parent in sorted(parents, key=lambda path: -len(path.parts)):
+        with suppress(OSError):
+            parent.rmdir()
+
+
 def _checkpoints(folder: Path) -> list[Path]:
     """Whole checkpoints, the last one last."""
     found = [path for path in folder.glob("checkpoint-*") if (_about(path) or {}).get("whole")]

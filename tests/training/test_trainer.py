@@ -222,6 +222,17 @@ def test_what_others_call_checkpoints_stays(tiny, tmp_path):
     assert (tmp_path / "checkpoint-kept" / "pytorch_model.bin").stat().st_size > 0
     marked = [path.parent.name for path in tmp_path.glob("checkpoint-*/pytorch_model.bin")]
     assert sorted(marked) == ["checkpoint-4", "checkpoint-kept"]
+    trainer_module.remove_checkpoints(tmp_path)
+    found = sorted(path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*") if path.is_file())
+    assert sorted(set(found)) == sorted({*(name.split("/")[0] for name in STRANGERS), "checkpoint-kept", "elsewhere"})
+
+
+def test_checkpoints_of_a_finished_run_go_with_their_folder(tiny, tmp_path):
+    for folder in ("run", "run/biased"):
+        fitted(tiny(), max_steps=1, checkpoints=tmp_path / folder)
+    trainer_module.remove_checkpoints(tmp_path / "run")
+    trainer_module.remove_checkpoints(tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["checkpoint-2", "checkpoint-4", "checkpoint-5"])
