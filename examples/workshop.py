@@ -14,7 +14,6 @@ import os
 import platform
 import re
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -352,6 +351,8 @@ class Workshop:
         Returns:
             The rows of all arms with their labels.
         """
+        from pyterrier_debias.training.trainer import remove_checkpoints
+
         left, spent, expected = self.open(arms), 0.0, 0.0
         for number, arm in enumerate(left, start=1):
             started = time.perf_counter()
@@ -359,7 +360,7 @@ class Workshop:
             with whole_folder(self.folder(arm), overwrite=True) as folder:
                 rows = arm.make(folder, checkpoints).assign(**arm.labels)
                 rows.to_csv(folder / "rows.csv", index=False)
-            shutil.rmtree(checkpoints, ignore_errors=True)
+            remove_checkpoints(checkpoints)
             took = time.perf_counter() - started
             spent, expected = spent + took, expected + seconds[arm.name]
             rest = sum(seconds[other.name] for other in left[number:]) * spent / expected

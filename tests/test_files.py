@@ -1,13 +1,18 @@
 """Files are whole or not there."""
 
 import errno
+import json
 import os
+import signal
+import subprocess
+import sys
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
 
-from pyterrier_debias import InputError
-from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias import InputError, __version__
+from pyterrier_debias.files import MANIFEST, check_folder, entries, remove_written, whole_folder, write_whole
 
 
 def test_a_folder_appears_when_it_is_complete(tmp_path):
@@ -26,51 +31,231 @@ def test_a_failure_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def fill(target, files, **options):
+    with whole_folder(target, **options) as scratch:
+        for name, content in files.items():
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            (scratch / name).write_text(content)
+
+
+def content(folder):
+    """Path to text of every file but the list, and of every empty folder to None."""
+    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.name != MANIFEST}
+    return {
+        name: None if path.is_dir() else path.read_text()
+        for name, path in found.items()
+        if not path.is_dir() or not any(path.iterdir())
+    }
+
+
 def test_a_failure_leaves_the_old_folder(tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "old").write_text("kept")
+    fill(tmp_path / "out", {"old": "kept"})
     with pytest.raises(RuntimeError), whole_folder(tmp_path / "out", overwrite=True):
         raise RuntimeError
-    assert (tmp_path / "out" / "old").read_text() == "kept"
+    assert content(tmp_path) == {"out/old": "kept"}
 
 
 def test_an_old_folder_is_replaced_only_on_request(tmp_path):
-    (tmp_path / "out").mkdir()
-    for name in ("old", "same"):
-        (tmp_path / "out" / name).write_text("kept")
-    with pytest.raises(InputError, match="exists already"), whole_folder(tmp_path / "out"):
+    fill(tmp_path / "out", {"old": "kept", "same": "kept", "below/it/old": "kept", "beside/old": "kept"})
+    with pytest.raises(InputError, match=r"exists already and holds files; .*overwrite=True"), whole_folder(tmp_path / "out"):
         pass
+    (tmp_path / "out" / "beside" / "empty").mkdir()
     with whole_folder(tmp_path / "out", overwrite=True) as scratch:
         (scratch / "new").write_text("2")
         (scratch / "same").write_text("2")
         assert (tmp_path / "out" / "same").read_text() == "kept"
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["new", "same"]
-    assert (tmp_path / "out" / "same").read_text() == "2"
-    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert content(tmp_path) == {"out/beside/empty": None, "out/new": "2", "out/same": "2"}
 
 
-def test_a_folder_of_something_else_is_not_replaced_and_no_work_is_lost(tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match=r"out holds nothing of the kind .* what was made is in ") as caught:
+def test_the_list_names_every_file_and_is_the_same_for_the_same_files(tmp_path):
+    for name in ("a", "b"):
+        with whole_folder(tmp_path / name, holds="a model") as scratch:
+            fill(scratch / "nested", {"x": "1"})
+            (scratch / "y").write_bytes(b"two")
+    told = (tmp_path / "a" / MANIFEST).read_bytes()
+    assert told == (tmp_path / "b" / MANIFEST).read_bytes()
+    told = json.loads(told)
+    assert (told["package"], told["version"], told["holds"]) == ("pyterrier_debias", __version__, "a model")
+    assert told["files"]["y"] == {"bytes": 3, "blake2b": blake2b(b"two", digest_size=16).hexdigest()}
+    assert list(told["files"]) == ["nested/x", "y"]
+    assert sorted(path.parent.name for path in tmp_path.rglob(MANIFEST)) == ["a", "b"]
+
+
+def test_a_folder_of_something_else_is_refused_before_the_work(tmp_path):
+    strangers = {"out/thesis.tex": "years of work", "out/.git/config": "[core]"}
+    for name, text in strangers.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match=r"holds files that pyterrier_debias did not write \(.git\); name another folder"):
+            with whole_folder(tmp_path / "out", overwrite=overwrite):
+                raise AssertionError("the work began")
+        with pytest.raises(InputError, match="did not write"):
+            check_folder(tmp_path / "out", overwrite=overwrite)
+    assert content(tmp_path) == strangers
+
+
+def test_one_thing_does_not_replace_another(tmp_path):
+    fill(tmp_path / "out", {"config.json": "{}"}, holds="a model")
+    with pytest.raises(InputError, match="out exists already and holds a model, not an audit; name another folder"):
+        check_folder(tmp_path / "out", holds="an audit", overwrite=True)
+    check_folder(tmp_path / "out", holds="a model", overwrite=True)
+    check_folder(tmp_path / "new", holds="a model")
+
+
+def test_others_files_stay_beside_ours(tmp_path):
+    fill(tmp_path / "out", {"stale.png": "old", "sub/stale.png": "old"})
+    strangers = {"out/notes.txt": "mine", "out/.git/config": "[core]", "out/sub/cat.png": "a cat", "out/deep/er/x": "mine"}
+    for name, text in strangers.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "out" / "empty").mkdir()
+    fill(tmp_path / "out", {"new.png": "new"}, overwrite=True)
+    assert content(tmp_path) == {**strangers, "out/empty": None, "out/new.png": "new"}
+    for clash in ("notes.txt", "deep/er", "empty", ".git"):
+        with pytest.raises(InputError, match=rf"holds {clash} already, which pyterrier_debias did not write"):
+            fill(tmp_path / "out", {"another": "new", clash: "new"}, overwrite=True)
+    with pytest.raises(InputError, match=r"holds notes.txt already, which .*; what was made is in ") as made:
+        fill(tmp_path / "out", {"another": "new", "notes.txt/below": "hours of work"}, overwrite=True)
+    kept = Path(str(made.value).rpartition(" is in ")[2])
+    assert (kept / "notes.txt" / "below").read_text() == "hours of work"
+    left = {name: text for name, text in content(tmp_path).items() if not Path(name).parts[1].startswith(".out.")}
+    assert left == {**strangers, "out/empty": None, "out/new.png": "new"}
+    # What a killed process, or a refusal, leaves there does not stand in the way.
+    fill(tmp_path / "out", {"next.png": "new"}, overwrite=True)
+    assert (tmp_path / "out" / "next.png").is_file() and not (tmp_path / "out" / "new.png").exists()
+
+
+def test_a_file_that_was_changed_is_the_users(tmp_path):
+    fill(tmp_path / "out", {"a": "old", "sub/b": "old"})
+    (tmp_path / "out" / "sub" / "b").write_text("my")
+    for edit in ("my", "own"):  # another size, and the same
+        (tmp_path / "out" / "sub" / "b").write_text(edit)
+        with pytest.raises(InputError, match=r"holds sub/b, which has changed since .*; move it away, or name another folder"):
+            with whole_folder(tmp_path / "out", overwrite=True):
+                raise AssertionError("the work began")
+    assert content(tmp_path) == {"out/a": "old", "out/sub/b": "own"}
+    (tmp_path / "out" / "sub" / "b").rename(tmp_path / "mine")
+    fill(tmp_path / "out", {"a": "new"}, overwrite=True)
+    assert content(tmp_path) == {"mine": "own", "out/a": "new"}
+
+
+def test_what_changes_during_the_work_is_kept(tmp_path):
+    fill(tmp_path / "out", {"a": "old"})
+    with pytest.raises(InputError, match="holds a, which was changed meanwhile; what was made is in"):
         with whole_folder(tmp_path / "out", overwrite=True) as scratch:
-            (scratch / "model").write_text("hours of work")
-    assert (tmp_path / "out" / "thesis.tex").read_text() == "years of work"
-    kept = Path(str(caught.value).rpartition(" is in ")[2])
-    assert kept == scratch and (kept / "model").read_text() == "hours of work"
+            (tmp_path / "out" / "a").write_text("my")
+            (scratch / "a").write_text("new")
+    assert (tmp_path / "out" / "a").read_text() == "my"
+    (tmp_path / "out" / "a").write_text("old")
+    with pytest.raises(InputError, match="was written by another process meanwhile; what was made is in"):
+        with whole_folder(tmp_path / "out", overwrite=True) as scratch:
+            fill(tmp_path / "out", {"a": "theirs"}, overwrite=True)
+            (scratch / "a").write_text("new")
+    assert (tmp_path / "out" / "a").read_text() == "theirs"
 
 
-def test_what_is_not_ours_stays(tmp_path):
-    (tmp_path / "out").mkdir()
-    for name in ("stale.png", "notes.txt"):
-        (tmp_path / "out" / name).write_text("old")
-    with whole_folder(tmp_path / "out", overwrite=True, ours=lambda name: name.endswith(".png")) as scratch:
-        (scratch / "new.png").write_text("new")
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["new.png", "notes.txt"]
-    with pytest.raises(InputError, match=r"holds notes.txt already; what was made is in"):
-        with whole_folder(tmp_path / "out", overwrite=True, ours=lambda name: name.endswith(".png")) as scratch:
-            (scratch / "notes.txt").write_text("new")
-    assert (tmp_path / "out" / "notes.txt").read_text() == "old"
+def test_links_are_not_followed(tmp_path):
+    """Neither is what a link leads to removed, nor anything written through it."""
+    fill(tmp_path / "out", {"a": "1", "sub/b": "2"})
+    (tmp_path / "out" / "sub").rename(tmp_path / "moved")
+    (tmp_path / "out" / "sub").symlink_to(tmp_path / "moved")
+    with pytest.raises(InputError, match="holds sub/b, which has changed"):
+        check_folder(tmp_path / "out", overwrite=True)
+    (tmp_path / "out" / "sub").unlink()
+    (tmp_path / "out" / "a").rename(tmp_path / "a")
+    (tmp_path / "out" / "a").symlink_to(tmp_path / "a")
+    with pytest.raises(InputError, match="holds a, which has changed"):
+        check_folder(tmp_path / "out", overwrite=True)
+    (tmp_path / "out" / "a").unlink()
+    (tmp_path / "out" / "linked").symlink_to(tmp_path / "moved")
+    with pytest.raises(InputError, match="holds linked already"):
+        fill(tmp_path / "out", {"linked/c": "3"}, overwrite=True)
+    assert (tmp_path / "a").read_text() == "1" and content(tmp_path / "moved") == {"b": "2"}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "{", "[]", "{}", '{"package": "another", "holds": "files", "files": {}}',
+        '{"package": "pyterrier_debias", "holds": "files", "files": ["x"]}',
+        '{"package": "pyterrier_debias", "holds": "files", "files": {"x": {"bytes": 4}}}',
+        '{"package": "pyterrier_debias", "holds": "files", "files": {"../victim": {"bytes": 4, "blake2b": "CHECKSUM"}}}',
+        '{"package": "pyterrier_debias", "holds": "files", "files": {"VICTIM": {"bytes": 4, "blake2b": "CHECKSUM"}}}',
+    ],
+)  # fmt: skip
+def test_a_list_that_is_not_ours_lists_nothing(tmp_path, told):
+    victim, out = tmp_path / "victim", tmp_path / "out"
+    victim.write_text("mine")
+    out.mkdir()
+    (out / "x").write_text("mine")
+    checksum = blake2b(b"mine", digest_size=16).hexdigest()
+    (out / MANIFEST).write_text(told.replace("CHECKSUM", checksum).replace("VICTIM", str(victim)))
+    with pytest.raises(InputError, match="did not write"):
+        check_folder(out, overwrite=True)
+    remove_written(out)
+    assert content(tmp_path) == {"out/x": "mine", "victim": "mine"}
+
+
+def test_what_was_written_is_removed_and_nothing_else(tmp_path):
+    fill(tmp_path / "out", {"a": "1", "b": "2", "sub/c": "3", "other/d": "4"})
+    (tmp_path / "out" / "b").write_text("mine")
+    (tmp_path / "out" / "sub" / "x").write_text("mine")
+    remove_written(tmp_path / "out")
+    assert content(tmp_path) == {"out/b": "mine", "out/sub/x": "mine"}
+    fill(tmp_path / "whole", {"a/b/c": "1"})
+    remove_written(tmp_path / "whole")
+    assert not (tmp_path / "whole").exists()
+
+
+def test_what_a_killed_process_leaves_does_not_stand_in_the_way(tmp_path):
+    code = """
+import os, signal, sys
+from pyterrier_debias.files import whole_folder
+with whole_folder(sys.argv[1], overwrite=True) as scratch:
+    (scratch / "x").write_text("1")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    out = tmp_path / "out"
+    out.mkdir()
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", code, str(out)], capture_output=True, text=True)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert len(list(out.iterdir())) == 1 and entries(out) == []
+        fill(out, {"x": "2"})
+        assert entries(out) == [out / MANIFEST, out / "x"]
+        fill(out, {"y": "2"}, overwrite=True)
+        remove_written(out)
+        # It may be another process' that is at work still, so it stays.
+        (left,) = out.iterdir()
+        (left / "x").unlink()
+        left.rmdir()
+
+
+@pytest.mark.parametrize("moment", range(1, 6))
+def test_what_a_process_that_is_killed_while_it_moves_leaves_can_be_replaced(tmp_path, monkeypatch, moment):
+    out, real = tmp_path / "out", os.replace
+    fill(out, {"a": "old", "b": "old"})
+    (out / "mine").write_text("mine")
+    moves = []
+
+    class Killed(BaseException):
+        pass
+
+    def replace(before, after):
+        moves.append(after)
+        if len(moves) >= moment:  # nor can it move anything back
+            raise Killed
+        real(before, after)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(Killed):
+        fill(out, {"a": "new", "c": "new"}, overwrite=True)
+    monkeypatch.undo()
+    fill(out, {"a": "newer", "d": "newer"}, overwrite=True)
+    assert {path.name: path.read_text() for path in entries(out) if path.name != MANIFEST} == {
+        "a": "newer", "d": "newer", "mine": "mine",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -79,7 +264,7 @@ def test_a_folder_that_cannot_be_renamed_is_filled(tmp_path, monkeypatch, overwr
     out = tmp_path / "out"
     out.mkdir()
     if overwrite:
-        (out / "x").write_text("old")
+        fill(out, {"x": "old"})
     monkeypatch.chdir(out)
     real = os.replace
 
@@ -95,7 +280,7 @@ def test_a_folder_that_cannot_be_renamed_is_filled(tmp_path, monkeypatch, overwr
         with whole_folder(target, overwrite=overwrite or target != ".") as scratch:
             (scratch / "x").write_text(f"new {target}")
             (scratch / "sub").mkdir()
-        assert Path("x").read_text() == f"new {target}" and sorted(p.name for p in out.iterdir()) == ["sub", "x"]
+        assert Path("x").read_text() == f"new {target}" and sorted(p.name for p in out.iterdir()) == [MANIFEST, "sub", "x"]
 
 
 def test_a_link_to_a_folder_stays_a_link(tmp_path):
@@ -109,9 +294,8 @@ def test_a_link_to_a_folder_stays_a_link(tmp_path):
 
 def test_what_cannot_be_put_in_place_is_kept_and_the_old_content_too(tmp_path, monkeypatch):
     out = tmp_path / "out"
-    out.mkdir()
-    for name in ("a", "b"):
-        (out / name).write_text("old")
+    fill(out, {"a": "old", "b": "old", "sub/c": "old"})
+    told = (out / MANIFEST).read_bytes()
     real = os.replace
 
     def full(source, target):
@@ -122,18 +306,20 @@ def test_what_cannot_be_put_in_place_is_kept_and_the_old_content_too(tmp_path, m
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(InputError, match=r"cannot be written: No space left on device; what was made is in "):
         with whole_folder(out, overwrite=True) as scratch:
-            for name in ("a", "b"):
+            (scratch / "0").mkdir()
+            for name in ("0/a", "a", "b"):
                 (scratch / name).write_text("new")
-    assert [(out / name).read_text() for name in ("a", "b")] == ["old", "old"]
-    assert [(scratch / name).read_text() for name in ("a", "b")] == ["new", "new"]
-    assert sorted(p.name for p in out.iterdir()) == sorted(["a", "b", scratch.name])
+    assert content(scratch) == {"0/a": "new", "a": "new", "b": "new"}
+    assert sorted(p.name for p in out.iterdir()) == sorted([MANIFEST, "a", "b", "sub", scratch.name])
+    assert (out / MANIFEST).read_bytes() == told
+    assert [(out / name).read_text() for name in ("a", "b", "sub/c")] == ["old", "old", "old"]
 
 
 def test_what_appears_meanwhile_is_kept(tmp_path):
     with whole_folder(tmp_path / "out") as scratch:
         (tmp_path / "out" / "kept").mkdir(parents=True)
         (scratch / "x").write_text("1")
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["kept", "x"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [MANIFEST, "kept", "x"]
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
@@ -164,5 +350,7 @@ def test_one_file_is_replaced_whole(tmp_path):
     assert (tmp_path / "x").read_bytes() == b"new"
     with pytest.raises(TypeError):
         write_whole(tmp_path / "x", 3)
+    with pytest.raises(InputError, match="x exists already"):
+        write_whole(tmp_path / "x", "newer", replace=False)
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
     assert (tmp_path / "x").read_bytes() == b"new"

@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from pyterrier_debias import InputError
-from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.files import check_folder, whole_folder, write_whole
 from pyterrier_debias.rankers.base import loading, pick_device, quiet
 from pyterrier_debias.text import keyed_hash
 
@@ -126,6 +126,7 @@ def main() -> None:
     with loading(options.model, "generate_queries") as where:
         tokenizer = AutoTokenizer.from_pretrained(where)
         model = AutoModelForSeq2SeqLM.from_pretrained(where, dtype=torch.float32).to(pick_device(options.device))
+    check_folder(options.out / "model", overwrite=True)
     losses = fine_tune(model, tokenizer, pairs, options)
     queries = generate(model, tokenizer, documents["text"].tolist(), options)
     table = pd.DataFrame({"qid": "g-" + documents["docno"], "query": queries, "docno": documents["docno"]})

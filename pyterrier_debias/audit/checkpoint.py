@@ -29,7 +29,7 @@ from pyterrier_debias.collections.irds import IRDSCollection
 from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_frame
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import judged_qids
-from pyterrier_debias.files import write_whole
+from pyterrier_debias.files import PACKAGE, entries, write_whole
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, RoomResult
 from pyterrier_debias.frames import frame_digest
 from pyterrier_debias.known_by import known_by
@@ -40,6 +40,8 @@ from pyterrier_debias.text import digest
 #: The file that says what was audited.
 ABOUT = "checkpoint.json"
 
+#: Where that file names the package: another program may write files of that name.
+_MARK = "written_by"
 #: Raised where what a checkpoint says of an audit changes.
 _FORM = 2
 #: What rooms ask a collection for, beside texts and what the audit has: how it is called in a message, to a method and arguments.
@@ -121,7 +123,7 @@ class Checkpoint:
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"checkpoint {self.folder} is a file; name a folder")
-        if self.folder.is_dir() and any(self.folder.iterdir()) and not (self.folder / ABOUT).is_file():
+        if self.folder.is_dir() and entries(self.folder) and self._about() is None:
             raise InputError(f"checkpoint folder {self.folder} holds something else; name one that does not exist yet")
 
     def claim(self, fingerprint: Mapping[str, Any]) -> None:
@@ -135,17 +137,22 @@ class Checkpoint:
         """
         path = self.folder / ABOUT
         if not path.is_file():
-            write_whole(path, json.dumps(fingerprint, indent=1) + "\n")
+            write_whole(path, json.dumps({_MARK: PACKAGE, **fingerprint}, indent=1) + "\n", replace=False)
             return
-        try:
-            there = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise InputError(f"{path} is damaged ({error}); delete the folder and begin anew") from error
-        what = _difference(there, fingerprint)
+        what = _difference(self._about(), fingerprint)
         if what is not None:
-            raise InputError(
-                f"checkpoint folder {self.folder} was made by another audit: {what}; name another folder, or delete this one"
-            )
+            raise InputError(f"checkpoint folder {self.folder} was made by another audit: {what}; name another folder")
+
+    def _about(self) -> dict[str, Any] | None:
+        """What the folder says of its audit; None where it is none of ours."""
+        path = self.folder / ABOUT
+        if not path.is_file():
+            return None
+        try:
+            about = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} is damaged, or no checkpoint of an audit ({error}); name another folder") from error
+        return about if isinstance(about, dict) and about.get(_MARK) == PACKAGE else None
 
     def kept(self, room: str, made: Any = None) -> RoomResult | None:
         """What a finished room found; None where it has not finished.

@@ -124,15 +124,15 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
     from pyterrier_debias.audit import options
     from pyterrier_debias.audit.checkpoint import Checkpoint
     from pyterrier_debias.audit.defaults import default_systems
-    from pyterrier_debias.audit.result import check_target, written_by_audits
+    from pyterrier_debias.audit.result import HOLDS
     from pyterrier_debias.audit.run import audit, check_baseline, check_settings, find_rooms
     from pyterrier_debias.collections.opening import open_dataset
-    from pyterrier_debias.files import whole_folder
+    from pyterrier_debias.files import check_folder, whole_folder
 
     r = request
     with ExitStack() as stack:
         if r.out is not None:
-            check_target(r.out, overwrite=r.overwrite)
+            check_folder(r.out, holds=HOLDS, overwrite=r.overwrite)
         if r.checkpoint is not None:
             Checkpoint(r.checkpoint)
             if r.out is not None and r.checkpoint.resolve().is_relative_to(r.out.resolve()):
@@ -147,9 +147,7 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
         systems = default_systems(collection, Path(folder), models=found, runs=frames, depth=r.depth, **ranker_options)
         check_baseline(r.baseline, systems)
         options.load_models(systems)
-        results = None if r.out is None else stack.enter_context(
-            whole_folder(r.out, overwrite=r.overwrite, ours=written_by_audits(r.out))
-        )
+        results = None if r.out is None else stack.enter_context(whole_folder(r.out, holds=HOLDS, overwrite=r.overwrite))
         if r.verbose or sys.stderr.isatty():
             say(f"auditing {', '.join(s.name for s in systems)} on {getattr(collection, 'name', r.dataset)} ...")
         result = audit(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import numbers
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,10 @@ if TYPE_CHECKING:
 #: Raised with every change of the JSON form that old readers would misread.
 SCHEMA_VERSION = 1
 
-#: What ``overwrite`` looks for before it replaces a folder.
+#: The file of a saved audit that everything can be read from.
 RESULT_FILE = "audit.json"
+#: What a folder of an audit holds, in words.
+HOLDS = "an audit"
 
 _TABLES = ("findings.csv", "per_query.csv", "index.html")
 
@@ -284,16 +285,17 @@ class AuditResult:
 
         Args:
             folder: A folder that does not exist yet, or is empty.
-            overwrite: Whether an earlier audit there may be replaced. Other files beside it stay.
+            overwrite: Whether an earlier audit there may be replaced: the files that it wrote, by the list of them in the folder.
+                Other files beside them stay.
 
         Returns:
             The folder.
 
         Raises:
-            InputError: Where the folder holds anything already, or cannot be written.
+            InputError: Where the folder holds anything already that may not be replaced, a file of the earlier audit that was
+                changed since, or cannot be written.
         """
-        check_target(folder, overwrite=overwrite)
-        with whole_folder(folder, overwrite=overwrite, ours=written_by_audits(folder)) as scratch:
+        with whole_folder(folder, holds=HOLDS, overwrite=overwrite) as scratch:
             self.write_files(scratch)
         return Path(folder)
 
@@ -302,53 +304,19 @@ class AuditResult:
 
         Args:
             folder: An existing folder.
+
+        Raises:
+            InputError: Where it holds a file of one of their names.
         """
         from pyterrier_debias.audit.report import picture
 
         findings, per_query, page = _TABLES
-        write_whole(folder / findings, self.findings.to_csv(index=False))
-        write_whole(folder / per_query, self.per_query.to_csv(index=False))
-        write_whole(folder / RESULT_FILE, self.to_json())
-        write_whole(folder / page, self.to_html())
+        write_whole(folder / findings, self.findings.to_csv(index=False), replace=False)
+        write_whole(folder / per_query, self.per_query.to_csv(index=False), replace=False)
+        write_whole(folder / RESULT_FILE, self.to_json(), replace=False)
+        write_whole(folder / page, self.to_html(), replace=False)
         for bias, figure in self.figures:
-            write_whole(folder / f"{bias}-{figure.name}.png", picture(figure, "png"))
-
-
-def check_target(folder: str | Path, *, overwrite: bool = False) -> None:
-    """Refuse a folder that results may not be written to.
-
-    Args:
-        folder: The folder.
-        overwrite: Whether an earlier audit there may be replaced. Anything else is never replaced.
-
-    Raises:
-        InputError: Where something stands there already.
-    """
-    folder = Path(folder)
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
-    if not (folder / RESULT_FILE).is_file():
-        raise InputError(f"{folder} exists already and holds no audit; name a folder that does not exist yet")
-    if not overwrite:
-        raise InputError(f"{folder} holds an audit already; name another folder, or allow it to be replaced (--overwrite)")
-
-
-def written_by_audits(folder: str | Path) -> Callable[[str], bool]:
-    """Tells the files of an earlier audit from others that stand beside them.
-
-    Args:
-        folder: Where the earlier audit may be.
-
-    Returns:
-        ``ours(name)``: whether :meth:`AuditResult.save` wrote a file of that name: the tables, the page, or a figure of a room
-        that the earlier audit had.
-    """
-    try:
-        rooms = json.loads((Path(folder) / RESULT_FILE).read_text(encoding="utf-8"))["settings"]["rooms"]
-    except (OSError, ValueError, KeyError, TypeError):
-        rooms = []
-    figures = tuple(f"{room}-" for room in rooms)
-    return lambda name: name in (RESULT_FILE, *_TABLES) or (name.endswith(".png") and name.startswith(figures))
+            write_whole(folder / f"{bias}-{figure.name}.png", picture(figure, "png"), replace=False)
 
 
 def _lines(frame: pd.DataFrame, **options: Any) -> str:

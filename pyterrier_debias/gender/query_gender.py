@@ -284,7 +284,7 @@ class GenderClassifier:
 
         Args:
             folder: Where to write; it appears whole or not at all.
-            overwrite: Whether an existing folder may be replaced.
+            overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
 
         Raises:
             InputError: Before ``fit``; where the encoder has no name; where the folder exists and may not be replaced.
@@ -294,7 +294,7 @@ class GenderClassifier:
         name = getattr(self.encoder, "model", self.encoder)
         if not isinstance(name, (str, Path)):
             raise InputError("GenderClassifier: the encoder has no name or folder to be found by; save it, and pass its folder")
-        with whole_folder(folder, overwrite=overwrite) as scratch:
+        with whole_folder(folder, holds="a classifier of gender", overwrite=overwrite) as scratch:
             reads = {option: getattr(self.encoder, option) for option in _READING if hasattr(self.encoder, option)}
             about = {"encoder": str(name), "reads": reads, "labels": list(self.labels), **self._options()}
             if self._tuned is not None:

@@ -380,7 +380,8 @@ class CETReranker(TrainedRanker):
     def write_beside(self, folder: Path) -> dict[str, Any]:
         """Write a selection model of evidence, but for a scorer of its own."""
         if not isinstance(self._fitted_selection, Ranker):
-            write_whole(folder / "selection" / _EVIDENCE, json.dumps(self._fitted_selection.to_json()) + "\n")
+            evidence = json.dumps(self._fitted_selection.to_json()) + "\n"
+            write_whole(folder / "selection" / _EVIDENCE, evidence, replace=False)
         return {}
 
     @classmethod

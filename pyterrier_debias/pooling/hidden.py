@@ -23,7 +23,7 @@ from pyterrier_debias import frames
 from pyterrier_debias._version import __version__
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.evaluation import from_grade, parse_measures, per_query
-from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.files import check_folder, whole_folder, write_whole
 from pyterrier_debias.known_by import known_by
 from pyterrier_debias.pooling.emphasis import emphasis_of
 from pyterrier_debias.pooling.hidden_result import BETWEEN, HIDDEN, TRUE, HiddenResult
@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 NON_RELEVANT = ("shown", "none")
 
 _PAIR = ["qid", "docno"]
+#: What the folder of a finished training holds, in words.
+_HOLDS = "a training of a comparison"
 
 
 def shown_by(
@@ -630,8 +632,10 @@ def _kept(
     folder = Path(checkpoint).expanduser() / f"{slug}-{key}"
     names = ("per_query", "negatives", "costs")
     if not (folder / "arm.json").is_file():
+        # Before the training, which may take hours.
+        check_folder(folder, holds=_HOLDS, overwrite=True)
         made = make()
-        with whole_folder(folder, overwrite=True) as scratch:
+        with whole_folder(folder, holds=_HOLDS, overwrite=True) as scratch:
             for name in names:
                 write_whole(scratch / f"{name}.csv.gz", gzip.compress(made[name].to_csv(index=False).encode(), mtime=0))
             write_whole(scratch / "arm.json", json.dumps(record, indent=1, sort_keys=True) + "\n")

@@ -291,7 +291,7 @@ class RelabelReranker(TrainedRanker):
 
     def write_beside(self, folder: Path) -> dict[str, Any]:
         """Write what was changed; of the judge only its name."""
-        write_whole(folder / _CHANGED, self.relabelled.to_csv(index=False))
+        write_whole(folder / _CHANGED, self.relabelled.to_csv(index=False), replace=False)
         return {"judge": getattr(self.judge, "__qualname__", repr(self.judge))}
 
     @classmethod

@@ -624,7 +624,7 @@ class MATSAccumulator:
 
         Args:
             folder: The folder to make: arrays as ``.npy``, words and options as JSON.
-            overwrite: Whether an existing folder may be replaced.
+            overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
 
         Raises:
             InputError: Where the folder exists and may not be replaced, or cannot be written.
@@ -641,7 +641,7 @@ class MATSAccumulator:
             "dimensions": self.dimensions,
             "limit": self._kept.limit,
         }
-        with whole_folder(folder, overwrite=overwrite) as scratch:
+        with whole_folder(folder, holds="MATS sums", overwrite=overwrite) as scratch:
             for name, sums in (("cells", self._cells.ordered()), ("within", self._within.ordered())):
                 np.save(scratch / f"{name}_keys.npy", sums.keys)
                 _write_rows(scratch / f"{name}.npy", len(sums.keys), (values for _, values in sums.pieces()))

@@ -26,7 +26,7 @@ from pyterrier_debias.rankers.cross_encoder import CrossEncoder
 from pyterrier_debias.stage import Stage
 from pyterrier_debias.training.fitting import fit_ranker, process_number, wait_for_all
 from pyterrier_debias.training.options import Training
-from pyterrier_debias.training.report import TrainingReport
+from pyterrier_debias.training.report import HOLDS, TrainingReport
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.groups import Groups
@@ -233,14 +233,14 @@ class TrainedRanker(Stage, pt.Estimator):
 
         Args:
             folder: Where to write; it appears whole or not at all.
-            overwrite: Whether an existing folder may be replaced.
+            overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
 
         Raises:
             InputError: Before ``fit``; where the folder exists and may not be replaced, or cannot be written.
         """
         relevance, beside = self.relevance, self.beside()
         if process_number() == 0:
-            with whole_folder(folder, overwrite=overwrite) as scratch:
+            with whole_folder(folder, holds=HOLDS, overwrite=overwrite) as scratch:
                 relevance.save(scratch)
                 for name, other in beside.items():
                     other.save(scratch / name)

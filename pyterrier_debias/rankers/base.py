@@ -316,7 +316,11 @@ class Ranker(Fittable, Stage):
 
     @abstractmethod
     def write(self, folder: Path) -> None:
-        """Write the model into a folder that exists, in the ordinary form of its kind, without a word or a bar."""
+        """Write the model into a folder that is empty, in the ordinary form of its kind, without a word or a bar.
+
+        Raises:
+            InputError: Where the folder holds anything; :meth:`save` knows what it may replace.
+        """
 
     @abstractmethod
     def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:

@@ -217,7 +217,7 @@ class BiEncoder(TwoTowers):
             folder: Where to keep the vectors (whole or not at all); they are then read through a memory map and can be opened
                 again: ``model.retriever('the/folder')``. None keeps them in memory.
             num_results: Results a query gets at most.
-            overwrite: Whether ``folder`` may be replaced.
+            overwrite: Whether vectors that were written to ``folder`` before may be replaced.
             verbose: Whether to show progress.
 
         Returns:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.files import check_empty
 from pyterrier_debias.rankers.base import Ranker, quiet
 from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, token_ids
 from pyterrier_debias.rankers.packed import PackedBert
@@ -170,6 +171,8 @@ class CrossEncoder(Ranker):
         """Write an ordinary Hugging Face model folder, its window included; see :meth:`Ranker.write`."""
         from pyterrier_debias.rankers.heads import MeanHead
 
+        check_empty(folder, f"{type(self).__name__}.write")
+        tokenizer = copy.deepcopy(self.tokenizer)
         module, tokenizer = self.module, copy.deepcopy(self.tokenizer)
         if self.max_length is not None:
             tokenizer.model_max_length = self.window

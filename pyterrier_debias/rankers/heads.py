@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from pyterrier_debias.files import check_empty
+
 #: Beside the encoder's own files: what stands on top of it.
 _ABOUT, _WEIGHTS = "pyterrier_debias.json", "head.safetensors"
 
@@ -52,6 +54,7 @@ class MeanHead(torch.nn.Module):
         """Write the encoder as an ordinary model folder, with the head in two small files beside it."""
         from safetensors.torch import save_file
 
+        check_empty(folder, "MeanHead.save_pretrained")
         self.encoder.save_pretrained(folder)
         save_file({name: value.contiguous() for name, value in self.classifier.state_dict().items()}, Path(folder) / _WEIGHTS)
         (Path(folder) / _ABOUT).write_text(json.dumps({"head": "mean"}) + "\n")

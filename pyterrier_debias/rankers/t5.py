@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.files import check_empty
 from pyterrier_debias.rankers.base import Ranker, quiet, window_of
 from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, report_cuts, token_ids
 
@@ -150,6 +151,7 @@ class T5Reranker(Ranker):
 
     def write(self, folder: Path) -> None:
         """Write an ordinary Hugging Face model folder; see :meth:`Ranker.write`."""
+        check_empty(folder, f"{type(self).__name__}.write")
         module, tokenizer = self.module, self.tokenizer
         with quiet():
             module.save_pretrained(folder)

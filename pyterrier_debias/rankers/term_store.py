@@ -70,7 +70,7 @@ class TermStore:
             folder: The folder to make; None for memory.
             dtype: ``'float32'`` or ``'float16'``.
             probe: See the constructor.
-            overwrite: Whether an existing folder may be replaced.
+            overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
 
         Returns:
             The store.
@@ -86,7 +86,7 @@ class TermStore:
             parts = [index.add(*batch, dtype) for batch in batches]
             starts, docnos = index.arrays()
             return cls(np.concatenate(parts), starts, docnos, probe)
-        with whole_folder(folder, overwrite=overwrite) as scratch:
+        with whole_folder(folder, holds="vectors of passages' terms", overwrite=overwrite) as scratch:
             with open(scratch / "vectors.bin", "wb") as file:
                 for batch in batches:
                     file.write(index.add(*batch, dtype).tobytes())
@@ -124,7 +124,7 @@ class TermStore:
                 f"folder={str(folder)!r})"
             ) from error
         if not whole:
-            raise InputError(f"{folder}: its files do not belong together; make the vectors again with overwrite=True")
+            raise InputError(f"{folder}: its files do not belong together; make the vectors again in another folder")
         # A file without bytes cannot be mapped.
         vectors = np.memmap(folder / "vectors.bin", dtype, mode="r", shape=shape) if size else np.empty(shape, dtype)
         return cls(vectors, starts, docnos, probe, folder.resolve())

@@ -13,6 +13,7 @@ import pyterrier as pt
 from pyterrier_debias import frames
 from pyterrier_debias.collections.base import corpus_batches
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.files import check_empty
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, Ranker, loading, quiet
 from pyterrier_debias.rankers.term_store import TermStore
@@ -210,6 +211,7 @@ class TK(Ranker):
 
     def write(self, folder: Path) -> None:
         """Write an ordinary Hugging Face model folder; see :meth:`Ranker.write`."""
+        check_empty(folder, f"{type(self).__name__}.write")
         module, tokenizer = self.module, self.tokenizer
         with quiet():
             module.save_pretrained(folder)
@@ -362,7 +364,7 @@ class TK(Ranker):
             folder: Where to keep the vectors (whole or not at all); they are then read through a memory map and can be opened
                 again: ``tk.precomputed('the/folder')``. None keeps them in memory.
             dtype: ``'float32'``, or ``'float16'``, which takes half the room (2 d bytes a term) and moves scores by about 1e-3.
-            overwrite: Whether ``folder`` may be replaced.
+            overwrite: Whether vectors that were written to ``folder`` before may be replaced.
             verbose: Whether to show progress.
 
         Returns:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.files import check_empty
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import Ranker, quiet, window_of
 
@@ -282,6 +283,7 @@ class TwoTowers(Ranker):
 
     def write(self, folder: Path) -> None:
         """Write an ordinary sentence-transformers folder; see :meth:`Ranker.write`."""
+        check_empty(folder, f"{type(self).__name__}.write")
         module = self.module
         with quiet():
             module.save(str(folder), create_model_card=False)

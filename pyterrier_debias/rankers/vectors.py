@@ -85,7 +85,7 @@ class Vectors:
             folder: The folder to make.
             batches: Pairs of docnos and vectors, float, shape [m, d].
             probe: See the constructor.
-            overwrite: Whether an existing folder may be replaced.
+            overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
 
         Returns:
             The vectors, mapped from the folder.
@@ -94,7 +94,7 @@ class Vectors:
             InputError: As :meth:`gather`, and where the folder exists already or cannot be written.
         """
         check = _Check()
-        with whole_folder(folder, overwrite=overwrite) as scratch:
+        with whole_folder(folder, holds="vectors of documents", overwrite=overwrite) as scratch:
             with open(scratch / "vectors.npy", "wb") as file:
                 for docnos, vectors in batches:
                     part = check(docnos, vectors)
@@ -136,7 +136,7 @@ class Vectors:
                 f"folder={str(folder)!r})"
             ) from error
         if not whole:
-            raise InputError(f"{folder}: its files do not belong together; make the vectors again with overwrite=True")
+            raise InputError(f"{folder}: its files do not belong together; make the vectors again in another folder")
         return cls(matrix, docnos, longest=longest, probe=probe, folder=folder.resolve())
 
     @property

@@ -23,7 +23,7 @@ from pyterrier_debias.stage import brief
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.losses import get_loss
 from pyterrier_debias.training.options import Training, plain
-from pyterrier_debias.training.report import ABOUT, DivergedError, TrainingReport, read_about
+from pyterrier_debias.training.report import ABOUT, HOLDS, DivergedError, TrainingReport, read_about
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.method import Method
@@ -108,7 +108,7 @@ class Fittable(pt.Estimator):
 
         Args:
             folder: Where to write; it appears whole or not at all.
-            overwrite: Whether an existing folder may be replaced.
+            overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
 
         Raises:
             InputError: Where the folder exists and may not be replaced, or cannot be written.
@@ -119,7 +119,7 @@ class Fittable(pt.Estimator):
             wait_for_all()
             return
         try:
-            with whole_folder(folder, overwrite=overwrite) as scratch:
+            with whole_folder(folder, holds=HOLDS, overwrite=overwrite) as scratch:
                 self.write(scratch)
                 write_whole(scratch / ABOUT, json.dumps(self._about(), indent=1, ensure_ascii=False) + "\n")
         except (OSError, SafetensorError) as error:

@@ -13,6 +13,8 @@ from pyterrier_debias.errors import InputError
 
 #: The file of ours in a ranker's folder.
 ABOUT = "pyterrier_debias_training.json"
+#: What such a folder holds, in words.
+HOLDS = "a ranker"
 
 _PACKAGES = ("pyterrier-debias", "python-terrier", "torch", "transformers", "sentence-transformers", "accelerate", "numpy")
 

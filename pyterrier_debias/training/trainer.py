@@ -6,6 +6,7 @@ when the program is started by ``torchrun`` or ``accelerate launch``; nothing el
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
@@ -15,7 +16,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,23 +25,29 @@ import numpy as np
 import pyterrier as pt
 import torch
 import transformers
+from transformers.trainer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback, ProgressCallback
 
+from pyterrier_debias._version import __version__
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.files import write_whole
+from pyterrier_debias.files import PACKAGE, is_unfinished, remove_written, whole_folder, write_whole
 from pyterrier_debias.fingerprints import trainable_fingerprint
 from pyterrier_debias.training.examples import Example, Examples, run_length
 from pyterrier_debias.training.groups import Groups
 from pyterrier_debias.training.method import Method
 from pyterrier_debias.training.options import Training
-from pyterrier_debias.training.report import DivergedError, TrainingReport
+from pyterrier_debias.training.report import HOLDS, DivergedError, TrainingReport
 from pyterrier_debias.training.validation import Validation
 
 logger = logging.getLogger(__name__)
 
-#: Written first into a checkpoint, and anew at the end: only then is it whole.
+#: Written first into a checkpoint, and anew at the end: only then is it whole. It names the package and the checkpoint, so that
+#: checkpoints of other programs, and copies under other names, are not taken for this package's.
 _RECORD = "pyterrier_debias.json"
 _WEIGHTS = "pytorch_model.bin"
+_RANKER = "ranker"
+#: What else transformers writes into one.
+_STATES = (TRAINER_STATE_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME, "rng_state.pth", "rng_state_*.pth")
 
 _SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
@@ -89,6 +96,8 @@ def train(
             folder = Path(training.checkpoints).expanduser()
         checkpoint = _last_checkpoint(folder, training, record)
         arguments = _arguments(ranker, training, folder, steps, max(1, math.ceil(len(per_epoch) / effective)), validation)
+        if arguments.save_strategy != "no" and int(os.environ.get("RANK", "0")) == 0:
+            _check_free(folder, checkpoint, arguments)
         trainer = _Trainer(
             ranker=ranker,
             training=training,
@@ -204,6 +213,8 @@ def _arguments(
         eval_steps=every if validated else None,
         save_strategy="steps" if validated or training.checkpoints is not None else "no",
         save_steps=every,
+        # transformers would remove any folder that is called like a checkpoint.
+        save_total_limit=None,
         save_only_model=training.checkpoints is None,
         load_best_model_at_end=validated,
         metric_for_best_model=_key(training.metric) if validated else None,
@@ -230,9 +241,54 @@ def _key(metric: Any) -> str:
 def _about(checkpoint: Path) -> dict[str, Any] | None:
     """What we wrote into a checkpoint; None where it is none of ours."""
     try:
-        return json.loads((checkpoint / _RECORD).read_text(encoding="utf-8"))
+        about = json.loads((checkpoint / _RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+    ours = isinstance(about, dict) and (about.get("package"), about.get("checkpoint")) == (PACKAGE, checkpoint.name)
+    return about if ours else None
+
+
+def _mark(checkpoint: Path, **content: Any) -> None:
+    """Say in a checkpoint whose it is, and what it is."""
+    about = {"package": PACKAGE, "version": __version__, "checkpoint": checkpoint.name, **content}
+    write_whole(checkpoint / _RECORD, json.dumps(about, indent=1) + "\n")
+
+
+def _remove(checkpoint: Path) -> None:
+    """Remove what a run wrote into one of our checkpoints, and the folder where nothing else is in it."""
+    if _about(checkpoint) is None:
+        return
+    remove_written(checkpoint / _RANKER)
+    for path in [path for path in checkpoint.iterdir() if is_unfinished(path)]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    # The mark goes last: what a killed process leaves of this is still ours.
+    for pattern in (_WEIGHTS, *_STATES, _RECORD):
+        for path in checkpoint.glob(pattern):
+            path.unlink()
+    try:
+        checkpoint.rmdir()
+    except OSError:
+        logger.warning("training: %s holds other files than the checkpoint's, which are left there", checkpoint)
+
+
+def remove_checkpoints(folder: str | Path) -> None:
+    """Remove the checkpoints of runs that are no longer needed, and the folders that are empty then.
+
+    Args:
+        folder: What ``Training(checkpoints=folder)`` named. Folders in it that hold checkpoints are looked through, too.
+    """
+    folder = Path(folder).expanduser()
+    parents = {folder}
+    for path in list(folder.glob("**/checkpoint-*")):
+        if _about(path) is not None:
+            parents.update(parent for parent in path.parents if parent.is_relative_to(folder))
+            _remove(path)
+    for parent in sorted(parents, key=lambda path: -len(path.parts)):
+        with suppress(OSError):
+            parent.rmdir()
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -250,11 +306,9 @@ def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -
     """
     found = _checkpoints(folder)
     for other in sorted(set(folder.glob("checkpoint-*")) - set(found)) if int(os.environ.get("RANK", "0")) == 0 else []:
-        # Ours hold the record before they hold weights.
-        if _about(other) is None and any(file.suffix in (".bin", ".safetensors") for file in other.iterdir()):
-            raise InputError(f"{folder} holds {other.name}, which is no checkpoint of this library; name another folder")
-        logger.warning("training: %s was not written to its end, and is removed", other)
-        shutil.rmtree(other)
+        if _about(other) is not None:
+            logger.warning("training: %s was not written to its end, and is removed", other)
+            _remove(other)
     if not found:
         return None
     if not training.resume:
@@ -267,6 +321,23 @@ def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -
     if differ:
         raise InputError(f"{folder} holds the checkpoints of another run, with other {', '.join(differ)}; name another folder")
     return found[-1]
+
+
+def _check_free(folder: Path, last: Path | None, arguments: transformers.TrainingArguments) -> None:
+    """Refuse a folder where a checkpoint of this run would have to be written into somebody else's.
+
+    Raises:
+        InputError: Naming the folder that stands there.
+    """
+    done = 0 if last is None else int(last.name.rpartition("-")[2])
+    steps = {*range(arguments.save_steps, arguments.max_steps, arguments.save_steps), arguments.max_steps}
+    for step in sorted(step for step in steps if step > done):
+        path = folder / f"checkpoint-{step}"
+        if os.path.lexists(path) and _about(path) is None:
+            raise InputError(
+                f"{folder} holds {path.name}, which {PACKAGE} did not write, and training would write a checkpoint of that name; "
+                f"move it away, or name another folder"
+            )
 
 
 class _Collator:
@@ -419,9 +490,11 @@ class _Trainer(transformers.Trainer):
             folder = Path(tempfile.mkdtemp(prefix="pyterrier_debias-"))
         else:
             folder = Path(self.args.output_dir)
-        file = folder / f"batch-of-step-{step}-process-{self.args.process_index}.json"
+        name = f"batch-of-step-{step}-process-{self.args.process_index}"
+        names = itertools.chain([f"{name}.json"], (f"{name}-{number}.json" for number in itertools.count(2)))
+        file = next(folder / name for name in names if not os.path.lexists(folder / name))
         content = {"step": step, "loss": str(loss), "learning_rate": self._get_learning_rate(), "examples": about}
-        write_whole(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        write_whole(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n", replace=False)
         raise DivergedError(
             f"training: the loss became {loss} at step {step}; its batch is in {file}; lower learning_rate, check weights and "
             f"loss, or train in float32"
@@ -479,10 +552,11 @@ class _Trainer(transformers.Trainer):
         if not self.args.should_save:
             return
         folder = Path(output_dir or self.args.output_dir)
-        write_whole(folder / _RECORD, json.dumps({"whole": False}) + "\n")
+        _mark(folder, whole=False)
         torch.save(self.model.state_dict() if state_dict is None else state_dict, folder / _WEIGHTS)
         if self.training.checkpoints is not None:
-            self.ranker.write(folder / "ranker")
+            with whole_folder(folder / _RANKER, holds=HOLDS) as scratch:
+                self.ranker.write(scratch)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Write a checkpoint that counts only once it is whole, then drop those that are neither the last nor the best."""
@@ -492,10 +566,11 @@ class _Trainer(transformers.Trainer):
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                about = {"whole": True, "record": self.record, "best": self.best}
-                write_whole(target / _RECORD, json.dumps(about, indent=1) + "\n")
+                _mark(target, whole=True, record=self.record, best=self.best)
         except Exception as error:
-            shutil.rmtree(target, ignore_errors=True)
+            with suppress(OSError):
+                _remove(target)
+                target.rmdir()
             older = [path.name for path in _checkpoints(folder)]
             kept = (
                 f"{', '.join(older)} there is whole, go on from it with Training(resume=True)"
@@ -507,9 +582,9 @@ class _Trainer(transformers.Trainer):
             ) from error
         if self.args.should_save:
             best = self.state.best_model_checkpoint
-            for other in folder.glob("checkpoint-*"):
+            for other in _checkpoints(folder):
                 if other != target and (best is None or other.name != Path(best).name):
-                    shutil.rmtree(other)
+                    _remove(other)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """Take the weights of a checkpoint, all of them and no others."""

@@ -313,7 +313,10 @@ def test_folders_that_are_no_checkpoint(dataset, tmp_path):
     with pytest.raises(InputError, match="is a file"):
         Checkpoint(tmp_path / "mine" / "thesis.tex")
     (tmp_path / "mine" / "checkpoint.json").write_text("{")
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(InputError, match=r"damaged, or no checkpoint of an audit.*name another folder"):
+        audit(worlds.systems(dataset), dataset, rooms=[ORDER], checkpoint=tmp_path / "mine")
+    (tmp_path / "mine" / "checkpoint.json").write_text('{"step": 500}')
+    with pytest.raises(InputError, match="holds something else"):
         audit(worlds.systems(dataset), dataset, rooms=[ORDER], checkpoint=tmp_path / "mine")
 
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from pyterrier_debias.audit import run as audit_run
 from pyterrier_debias.audit.cli import app
+from pyterrier_debias.files import MANIFEST
 from tests import tiny_models
 from tests.audit import worlds
 from tests.audit.worlds import QIDS
@@ -68,7 +69,7 @@ def test_a_folder_is_audited_and_the_files_are_written(folder, tmp_path):
     assert f"Written to {tmp_path / 'results'}" in out
     assert err == ""
     assert {f.name for f in (tmp_path / "results").iterdir()} == {
-        "audit.json", "findings.csv", "per_query.csv", "index.html", "order-change.png",
+        MANIFEST, "audit.json", "findings.csv", "per_query.csv", "index.html", "order-change.png",
     }  # fmt: skip
     settings = json.loads((tmp_path / "results" / "audit.json").read_text())["settings"]
     assert settings["dataset"] == "toy" and settings["systems"] == ["BM25"] and settings["rooms"] == ["order"]
@@ -195,15 +196,21 @@ def test_an_out_folder_that_cannot_be_used(folder, tmp_path):
     base = ["--dataset", folder, "--model", "none", "--out"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    assert "holds no audit" in refused(*base, tmp_path / "mine")
-    assert "holds no audit" in refused(*base, tmp_path / "mine", "--overwrite")
+    (tmp_path / "mine" / "audit.json").write_text("{}")
+    assert "did not write (audit.json)" in refused(*base, tmp_path / "mine")
+    assert "did not write (audit.json)" in refused(*base, tmp_path / "mine", "--overwrite")
     assert "exists already" in refused(*base, tmp_path / "mine" / "thesis.tex")
     assert "cannot be written" in refused(*base, tmp_path / "mine" / "thesis.tex" / "below")
     assert "lies in --out" in refused(*base, tmp_path / "new", "--checkpoint", tmp_path / "new" / "kept")
     assert not (tmp_path / "new").exists()
     assert call(*base, tmp_path / "results")[0] == 0
     assert "--overwrite" in refused(*base, tmp_path / "results")
+    (tmp_path / "results" / "mine.png").write_text("mine")
     assert call(*base, tmp_path / "results", "--overwrite")[0] == 0
+    assert (tmp_path / "results" / "mine.png").read_text() == "mine"
+    (tmp_path / "results" / "index.html").write_text("mine")
+    assert "holds index.html, which has changed" in refused(*base, tmp_path / "results", "--overwrite")
+    assert (tmp_path / "results" / "index.html").read_text() == "mine"
 
 
 def test_nothing_is_left_behind_by_what_was_refused(folder, tmp_path):

@@ -12,6 +12,7 @@ from scipy import stats
 import pyterrier_debias
 from pyterrier_debias import AuditResult, InputError, Room, System, audit
 from pyterrier_debias.audit import run
+from pyterrier_debias.files import MANIFEST, entries
 from pyterrier_debias.findings import Finding, RoomResult
 from tests.audit import worlds
 from tests.audit.worlds import BROKEN, GROUP, ORDER, PICKY, QIDS
@@ -371,7 +372,7 @@ def test_damaged_json_is_refused(result, part, content):
 def test_saved_files_hold_the_audit(result, tmp_path):
     folder = result.save(tmp_path / "new" / "folder")
     assert sorted(f.name for f in folder.iterdir()) == [
-        "audit.json", "findings.csv", "index.html", "order-change.png", "per_query.csv", "picky-change.png",
+        MANIFEST, "audit.json", "findings.csv", "index.html", "order-change.png", "per_query.csv", "picky-change.png",
     ]  # fmt: skip
     pd.testing.assert_frame_equal(
         pd.read_csv(folder / "findings.csv", keep_default_na=True)[["system", "value", "p_corrected"]],
@@ -385,12 +386,12 @@ def test_saved_files_hold_the_audit(result, tmp_path):
 
 def test_save_replaces_an_audit_only_when_asked_and_nothing_else_ever(result, tmp_path):
     result.save(tmp_path / "a")
-    with pytest.raises(InputError, match="holds an audit already"):
+    with pytest.raises(InputError, match="exists already and holds an audit"):
         result.save(tmp_path / "a")
     result.save(tmp_path / "a", overwrite=True)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match="holds no audit"):
+    with pytest.raises(InputError, match="holds files that pyterrier_debias did not write"):
         result.save(tmp_path / "b", overwrite=True)
     assert [f.name for f in (tmp_path / "b").iterdir()] == ["thesis.tex"]
     assert sorted(f.name for f in tmp_path.iterdir()) == ["a", "b"]
@@ -402,16 +403,41 @@ def test_overwriting_replaces_the_audits_own_files_and_no_others(result, tmp_pat
         (folder / name).write_text("mine")
     result.save(folder, overwrite=True)
     assert sorted(f.name for f in folder.iterdir()) == [
-        "audit.json", "cat.png", "findings.csv", "index.html", "notes.txt", "order-change.png", "per_query.csv",
-        "picky-change.png",
+        MANIFEST, "audit.json", "cat.png", "findings.csv", "index.html", "notes.txt", "order-change.png", "order-stale.png",
+        "per_query.csv", "picky-change.png",
     ]  # fmt: skip
+    assert {(folder / name).read_text() for name in ("notes.txt", "order-stale.png", "cat.png")} == {"mine"}
+
+
+def test_a_file_that_is_called_like_an_audits_is_not_taken_for_one(result, tmp_path):
+    """Neither another program's audit.json, nor one of ours that was edited."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "audit.json").write_text(result.to_json())
+    (tmp_path / "a" / "order-change.png").write_text("mine")
+    with pytest.raises(InputError, match="holds files that pyterrier_debias did not write"):
+        result.save(tmp_path / "a", overwrite=True)
+    assert (tmp_path / "a" / "order-change.png").read_text() == "mine"
+    folder = result.save(tmp_path / "b")
+    (folder / "findings.csv").write_text("my notes")
+    with pytest.raises(InputError, match=r"holds findings.csv, which has changed since"):
+        result.save(folder, overwrite=True)
+    assert (folder / "findings.csv").read_text() == "my notes"
+    with pytest.raises(InputError, match=r"findings.csv exists already"):
+        result.write_files(folder)
+
+
+def test_figures_of_an_earlier_audit_go(result, tmp_path):
+    folder = result.save(tmp_path / "a")
+    result.figures = result.figures[:1]
+    result.save(folder, overwrite=True)
+    assert [f.name for f in folder.glob("*.png")] == ["order-change.png"]
 
 
 def test_the_current_folder_may_be_filled(result, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for overwrite in (False, True):
         assert result.save(".", overwrite=overwrite).joinpath("index.html").is_file()
-    assert len(list(tmp_path.iterdir())) == 6
+    assert len(entries(tmp_path)) == len(list(tmp_path.iterdir())) == 7
 
 
 def test_a_save_that_breaks_leaves_nothing(result, tmp_path, monkeypatch):

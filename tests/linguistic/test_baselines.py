@@ -180,10 +180,10 @@ def test_group_dro_resumes_with_its_shares(tiny, tmp_path, monkeypatch):
         return GroupDROReranker(tiny(), **{"step": 0.5, **options}, training=more).fit(frame, qrels())
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer_module.shutil, "rmtree", lambda *args, **options: None)  # keep older checkpoints
+        patch.setattr(trainer_module, "_remove", lambda checkpoint: None)  # keep older checkpoints
         straight = run()
     for step in (3, 4):
-        (tmp_path / "run" / f"checkpoint-{step}" / "pyterrier_debias.json").write_text('{"whole": false}')
+        trainer_module._mark(tmp_path / "run" / f"checkpoint-{step}", whole=False)
     resumed = run()
     assert difference(weights(straight.relevance), weights(resumed.relevance)) == 0
     with pytest.raises(InputError, match="another run, with other step"):

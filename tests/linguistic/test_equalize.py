@@ -69,14 +69,14 @@ def test_every_ranker_trains_resumes_and_reloads(name, negatives, tiny, tmp_path
         return EqualizeReranker(start, alpha=0.5, negatives=negatives, training=options).fit(candidates(), qrels())
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer_module.shutil, "rmtree", lambda *args, **options: None)  # keep older checkpoints
+        patch.setattr(trainer_module, "_remove", lambda checkpoint: None)  # keep older checkpoints
         straight = run()
     assert difference(before, weights(start)) == 0
     assert np.isfinite(losses_of(straight)).all()
     assert len(losses_of(straight)) == 2
     assert difference(before, weights(straight.relevance)) > 0
     assert sum(p.numel() for p in straight.biased_model.module.parameters()) < sum(p.numel() for p in start.module.parameters())
-    (tmp_path / "run" / "checkpoint-2" / "pyterrier_debias.json").write_text('{"whole": false}')
+    trainer_module._mark(tmp_path / "run" / "checkpoint-2", whole=False)
     resumed = run(resume=True)
     assert difference(weights(straight.relevance), weights(resumed.relevance)) == 0
     assert difference(weights(straight.biased_model), weights(resumed.biased_model)) == 0

@@ -186,10 +186,10 @@ def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(tiny, tmp_path, monk
         return CETReranker(tiny(), tau=0.5, unweighted_steps=2, training=options).fit(pooled(), qrels())
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer_module.shutil, "rmtree", lambda *args, **options: None)  # keep older checkpoints
+        patch.setattr(trainer_module, "_remove", lambda checkpoint: None)  # keep older checkpoints
         straight = run()
     for step in (2, 3, 4):
-        (tmp_path / "run" / f"checkpoint-{step}" / "pyterrier_debias.json").write_text('{"whole": false}')
+        trainer_module._mark(tmp_path / "run" / f"checkpoint-{step}", whole=False)
     resumed = run(resume=True)
     assert difference(weights(straight.relevance), weights(resumed.relevance)) == 0
     assert straight.selection_model.coefficients == resumed.selection_model.coefficients

@@ -105,11 +105,9 @@ def test_every_ranker_resumes_and_reloads(name, tiny, tmp_path, monkeypatch):
     straight = RANKERS[name](tiny)
     straight.training = options
     with monkeypatch.context() as patch:
-        patch.setattr(trainer_module.shutil, "rmtree", lambda *args, **options: None)  # keep older checkpoints
+        patch.setattr(trainer_module, "_remove", lambda checkpoint: None)  # keep older checkpoints
         straight.fit(candidates(), qrels())
-    (tmp_path / "run" / "checkpoint-4" / "pyterrier_debias.json").write_text(
-        '{"whole": false}'
-    )  # as after a kill while it was written
+    trainer_module._mark(tmp_path / "run" / "checkpoint-4", whole=False)  # as after a kill while it was written
     again = RANKERS[name](tiny)
     again.training = small(max_steps=4, evaluate_every=2, checkpoints=tmp_path / "run", augment=RotatePassages(), resume=True)
     opened, load = [], trainer_module._Trainer._load_from_checkpoint
@@ -146,11 +144,11 @@ def test_coupled_estimation_trains_resumes_and_reloads_every_ranker(name, select
         return CETReranker(start, tau=0.5, training=options, **SELECTIONS[selection]).fit(candidates(), qrels())
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer_module.shutil, "rmtree", lambda *args, **options: None)  # keep older checkpoints
+        patch.setattr(trainer_module, "_remove", lambda checkpoint: None)  # keep older checkpoints
         straight = fitted()
     assert np.isfinite(losses_of(straight)).all()
     assert straight.relevance.fingerprint() != start.fingerprint()
-    (tmp_path / "run" / "checkpoint-2" / "pyterrier_debias.json").write_text('{"whole": false}')
+    trainer_module._mark(tmp_path / "run" / "checkpoint-2", whole=False)
     resumed = fitted(resume=True)
     straight.save(tmp_path / "saved")
     loaded = CETReranker.load(tmp_path / "saved")

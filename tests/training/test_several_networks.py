@@ -143,16 +143,14 @@ def test_both_networks_resume_and_the_best_of_both_comes_back(tiny, tmp_path, mo
         return ranker, other
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer_module.shutil, "rmtree", lambda *args, **options: None)  # keep older checkpoints
+        patch.setattr(trainer_module, "_remove", lambda checkpoint: None)  # keep older checkpoints
         straight = run(tmp_path / "run")
     best = straight[0].training_report.best_step
     kept = torch.load(tmp_path / "run" / f"checkpoint-{best}" / "pytorch_model.bin", weights_only=True)
     for prefix, ranker in zip(("relevance", "selection"), straight):
         own = {name.removeprefix(f"{prefix}."): value for name, value in kept.items() if name.startswith(f"{prefix}.")}
         assert difference(own, ranker.module.state_dict()) == 0
-    (tmp_path / "run" / "checkpoint-4" / "pyterrier_debias.json").write_text(
-        '{"whole": false}'
-    )  # as after a kill while it was written
+    trainer_module._mark(tmp_path / "run" / "checkpoint-4", whole=False)  # as after a kill while it was written
     resumed = run(tmp_path / "run", resume=True)
     for left, right in zip(straight, resumed):
         assert difference(left.module.state_dict(), right.module.state_dict()) == 0

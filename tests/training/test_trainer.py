@@ -188,13 +188,61 @@ def test_another_runs_checkpoints_are_refused(tiny, tmp_path):
     with pytest.raises(InputError, match=r"another run, with other class='Another' \('CrossEncoder' there\)"):
         Another(tiny(), training=training(max_steps=2, checkpoints=tmp_path, resume=True)).fit(candidates(), qrels())
     fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True, log_every=5)
-    (tmp_path / "checkpoint-9").mkdir()
-    (tmp_path / "checkpoint-9" / "model.safetensors").touch()
-    with pytest.raises(InputError, match="holds checkpoint-9, which is no checkpoint of this library"):
-        fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True)
-    (tmp_path / "checkpoint-9" / "model.safetensors").unlink()
-    fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True)
-    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
+
+
+STRANGERS = {
+    "checkpoint-500/model.pt": "weights",
+    "checkpoint-best/last.ckpt": "weights",
+    "checkpoint-9/model.safetensors": "weights",
+    "checkpoint-1/pyterrier_debias.json": '{"whole": false}',  # no mark of ours
+    "checkpoint-3.txt": "a note",
+}
+
+
+def test_what_others_call_checkpoints_stays(tiny, tmp_path):
+    for name, content in STRANGERS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    (tmp_path / "checkpoint-7").mkdir()
+    options = {"evaluate_every": 2, "checkpoints": tmp_path}
+    fitted(tiny(), max_steps=4, **options)
+    # A copy that the user kept, and a note in the folder of a checkpoint.
+    shutil.copytree(tmp_path / "checkpoint-4", tmp_path / "checkpoint-kept")
+    trainer_module._mark(tmp_path / "checkpoint-4", whole=False)
+    (tmp_path / "checkpoint-4" / "note.txt").write_text("a note")
+    (tmp_path / "checkpoint-4" / "ranker" / "note.txt").write_text("a note")
+    with pytest.raises(InputError, match=r"holds checkpoint-4, which pyterrier_debias did not write.*move it away"):
+        fitted(tiny(), max_steps=4, **options)
+    shutil.move(tmp_path / "checkpoint-4", tmp_path / "elsewhere")
+    found = sorted(path.relative_to(tmp_path / "elsewhere").as_posix() for path in (tmp_path / "elsewhere").rglob("*"))
+    assert found == ["note.txt", "ranker", "ranker/note.txt"]
+    fitted(tiny(), max_steps=4, **options)
+    assert {name: (tmp_path / name).read_text() for name in STRANGERS} == STRANGERS
+    assert list((tmp_path / "checkpoint-7").iterdir()) == []
+    assert (tmp_path / "checkpoint-kept" / "pytorch_model.bin").stat().st_size > 0
+    marked = [path.parent.name for path in tmp_path.glob("checkpoint-*/pytorch_model.bin")]
+    assert sorted(marked) == ["checkpoint-4", "checkpoint-kept"]
+    trainer_module.remove_checkpoints(tmp_path)
+    found = sorted(path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*") if path.is_file())
+    assert sorted(set(found)) == sorted({*(name.split("/")[0] for name in STRANGERS), "checkpoint-kept", "elsewhere"})
+
+
+def test_checkpoints_of_a_finished_run_go_with_their_folder(tiny, tmp_path):
+    for folder in ("run", "run/biased"):
+        fitted(tiny(), max_steps=1, checkpoints=tmp_path / folder)
+    trainer_module.remove_checkpoints(tmp_path / "run")
+    trainer_module.remove_checkpoints(tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["checkpoint-2", "checkpoint-4", "checkpoint-5"])
+def test_no_checkpoint_is_written_into_a_folder_of_others(tiny, tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "optimizer.pt").write_text("mine")
+    with pytest.raises(InputError, match=rf"holds {name}, which pyterrier_debias did not write"):
+        fitted(tiny(), max_steps=5, evaluate_every=2, checkpoints=tmp_path)
+    assert [(tmp_path / name / "optimizer.pt").read_text()] == ["mine"]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_the_same_model_elsewhere_goes_on(tiny, tmp_path):
@@ -219,7 +267,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tiny, tmp_path, monkeypatch, w
     save, record = torch.save, trainer_module.write_whole
     full = OSError(28, "No space left on device")
 
-    def fails(*args, real=None, marks=(), **options):
+    def fails(*args, real=None, marks=("",), **options):
         target = str(args[1] if real is save else args[0])
         if "checkpoint-4" in target and target.endswith(marks):
             raise full
@@ -229,7 +277,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tiny, tmp_path, monkeypatch, w
     with monkeypatch.context() as patch:
         if where == "ranker":
             write = CrossEncoder.write
-            patch.setattr(CrossEncoder, "write", lambda self, at: fails(at, real=partial(write, self), marks=("ranker",)))
+            patch.setattr(CrossEncoder, "write", lambda self, at: fails(at, real=partial(write, self)))
         elif where == "record":
             patch.setattr(trainer_module, "write_whole", partial(fails, real=record, marks=(marks[where],)))
         else:

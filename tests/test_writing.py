@@ -1,0 +1,445 @@
+"""Nothing that the package did not write is replaced or removed by anything in it that writes: a table of all writers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import pyterrier_debias
+from pyterrier_debias import TK, BiEncoder, CrossEncoder, GenderClassifier, InputError, MultiVector, T5Reranker, audit, plots
+from pyterrier_debias.audit import run as audit_run
+from pyterrier_debias.audit.cli import app
+from pyterrier_debias.files import MANIFEST, entries
+from pyterrier_debias.gender.balanced_pairs import BalancedPairs, save_pairs
+from pyterrier_debias.pooling.cet import CETReranker
+from pyterrier_debias.pooling.relabel import RelabelReranker
+from pyterrier_debias.position.mats_probe import MATSProbe, plot_ats
+from pyterrier_debias.rankers.vectors import Vectors
+from tests.audit import worlds
+from tests.gender.test_balanced import labelled
+from tests.gender.test_query_gender import Letters, annotated
+from tests.pooling import test_hidden, test_relabel
+from tests.position import test_mats
+from tests.rankers.conftest import tiny  # noqa: F401
+from tests.training.worlds import candidates, qrels, training
+
+PACKAGE = Path(pyterrier_debias.__file__).parent
+
+#: Files of other programs, by the names that this package's own files have, and by others.
+STRANGERS = {
+    name: f"{name} of somebody else".encode()
+    for name in (
+        ".git/config",
+        "README.md",
+        "arm.json",
+        "audit.json",
+        "checkpoint-1/pyterrier_debias.json",
+        "checkpoint-500/model.pt",
+        "checkpoint-best/last.ckpt",
+        "config.json",
+        "docnos.npy",
+        "encoder/config.json",
+        "findings.csv",
+        "index.html",
+        "meta.json",
+        "model.safetensors",
+        "order-change.png",
+        "pyterrier_debias_stage.json",
+        "pyterrier_debias_training.json",
+        "ranker/model.safetensors",
+        "query_gender.json",
+        "pyterrier_debias_relabelled.csv",
+        "selection/evidence.json",
+        "selection/mine.txt",
+        "tokenizer.json",
+        "vectors.npy",
+        "words.json",
+        "x-a.png",
+    )
+}
+#: Those that no writer has a file of the same name as.
+BESIDE = (".git/config", "checkpoint-500/model.pt", "checkpoint-best/last.ckpt", "selection/mine.txt", "x-a.png")
+
+
+def put(folder, names=tuple(STRANGERS)):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(STRANGERS[name])
+    (folder / "empty").mkdir(exist_ok=True)
+    (folder / "checkpoint-7").mkdir(exist_ok=True)
+
+
+def files(folder):
+    """Path to content, for every file; empty folders too."""
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    return {
+        name: path.read_bytes() if path.is_file() else b""
+        for name, path in found.items()
+        if path.is_file() or not any(path.iterdir())
+    }
+
+
+def spelled(texts):
+    """A vector of each word: how often it has each vowel, and a constant."""
+    for text in texts:
+        yield text.split(), np.array([[*map(word.count, "aeiou"), 1] for word in text.split()], dtype=float)
+
+
+class Made:
+    """What is written, each made when it is first asked for."""
+
+    def __init__(self, tiny):  # noqa: F811
+        self.tiny = tiny
+
+    @cached_property
+    def rankers(self):
+        tiny = self.tiny  # noqa: F811
+        return {
+            "CrossEncoder": CrossEncoder(tiny()),
+            "CrossEncoder(mean)": CrossEncoder(tiny(labels=None), head="mean"),
+            "BiEncoder": BiEncoder(tiny("build_sentence_transformer")),
+            "MultiVector": MultiVector(tiny("build_multi_vector")),
+            "T5Reranker": T5Reranker(tiny("build_t5")),
+            "TK": TK.from_embeddings(tiny(labels=None), config={"num_hidden_layers": 1}),
+        }
+
+    def fitted(self, kind, judgements, *options, **more):
+        small = training(max_steps=1, batch_size=8)
+        return kind(self.rankers["CrossEncoder"], *options, training=small, **more).fit(candidates(), judgements)
+
+    @cached_property
+    def relabelled(self):
+        return self.fitted(RelabelReranker, test_relabel.pooled(), test_relabel.knows)
+
+    @cached_property
+    def coupled(self):
+        return self.fitted(CETReranker, qrels(), selection="lexical")
+
+    @cached_property
+    def coupled_rankers(self):
+        return self.fitted(CETReranker, qrels(), selection="same")
+
+    @cached_property
+    def classifier(self):
+        return GenderClassifier(Letters()).fit(*annotated())
+
+    @cached_property
+    def sums(self):
+        return test_mats.accumulated(*test_mats.collection())
+
+    @cached_property
+    def result(self):
+        dataset = worlds.collection()
+        return audit({"BM25": worlds.systems(dataset)["BM25"]}, dataset, rooms=[worlds.ORDER])
+
+    @cached_property
+    def pairs(self):
+        return BalancedPairs()(labelled())
+
+    @cached_property
+    def ats(self):
+        return {"spelled": MATSProbe(spelled).result(candidates()[["docno", "text"]].drop_duplicates("docno"))}
+
+    @cached_property
+    def hidden(self):
+        return test_hidden.small_world()
+
+
+@pytest.fixture(scope="module")
+def made(tiny):  # noqa: F811
+    return Made(tiny)
+
+
+@pytest.fixture(autouse=True)
+def toy_room(monkeypatch, caplog):
+    caplog.set_level("ERROR")  # fresh heads announce themselves
+    monkeypatch.setattr(audit_run, "ROOMS", {"order": "tests.audit.order_room"})
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Something that writes.
+
+    Attributes:
+        modules: Where in the package that happens.
+        write: Is given what was made, the folder and, for those that fill a folder, whether to overwrite.
+    """
+
+    modules: str
+    write: Callable[..., object]
+
+
+def command(made, folder, overwrite):
+    options = ["--overwrite"] if overwrite else []
+    data = folder.parent / "data"
+    if not data.exists():
+        toy_files(data)
+    call = ["audit", "--dataset", str(data), "--model", "none", "--out", str(folder), *options]
+    done = CliRunner().invoke(app, call, catch_exceptions=False)
+    if done.exit_code != 0:
+        raise InputError(done.stderr)
+
+
+def toy_files(place):
+    """The toy collection as files."""
+    (place / "runs").mkdir(parents=True)
+    dataset = worlds.collection()
+    dataset.get_corpus().to_csv(place / "passages.tsv", sep="\t", header=False, index=False)
+    dataset.get_topics().to_csv(place / "topics.tsv", sep="\t", header=False, index=False)
+    (place / "qrels.txt").write_text("".join(f"{q} 0 {q}-good 1\n" for q in worlds.QIDS))
+    run = dataset.get_runs()["bm25"]
+    (place / "runs" / "bm25.trec").write_text("".join(f"{r.qid} Q0 {r.docno} 1 {r.score} x\n" for r in run.itertuples()))
+
+
+def saves(name):
+    return lambda made, folder, overwrite: made.rankers[name].save(folder, overwrite=overwrite)
+
+
+def vectors(made, folder, overwrite):
+    Vectors.write(folder, [(["d1", "d2"], np.eye(2, dtype=np.float32))], overwrite=overwrite)
+
+
+CORPUS = [{"docno": "d1", "text": "a king"}, {"docno": "d2", "text": "a queen"}]
+
+FOLDERS = {
+    "CrossEncoder.save": Writer("training/fitting rankers/cross_encoder", saves("CrossEncoder")),
+    "CrossEncoder(mean).save": Writer("rankers/heads", saves("CrossEncoder(mean)")),
+    "BiEncoder.save": Writer("rankers/bi_encoder rankers/towers", saves("BiEncoder")),
+    "MultiVector.save": Writer("", saves("MultiVector")),
+    "T5Reranker.save": Writer("rankers/t5", saves("T5Reranker")),
+    "TK.save": Writer("rankers/tk", saves("TK")),
+    "CETReranker.save": Writer(
+        "rankers/around pooling/cet", lambda made, folder, overwrite: made.coupled.save(folder, overwrite=overwrite)
+    ),
+    "CETReranker.save, two rankers": Writer(
+        "", lambda made, folder, overwrite: made.coupled_rankers.save(folder, overwrite=overwrite)
+    ),
+    "RelabelReranker.save": Writer(
+        "pooling/relabel", lambda made, folder, overwrite: made.relabelled.save(folder, overwrite=overwrite)
+    ),
+    "GenderClassifier.save": Writer(
+        "gender/query_gender", lambda made, folder, overwrite: made.classifier.save(folder, overwrite=overwrite)
+    ),
+    "Vectors.write": Writer("rankers/vectors", vectors),
+    "BiEncoder.retriever": Writer(
+        "",
+        lambda made, folder, overwrite: made.rankers["BiEncoder"].retriever(CORPUS, folder=folder, overwrite=overwrite),
+    ),
+    "TK.precomputed": Writer(
+        "rankers/term_store",
+        lambda made, folder, overwrite: made.rankers["TK"].precomputed(CORPUS, folder=folder, overwrite=overwrite),
+    ),
+    "MATSAccumulator.save": Writer("position/mats", lambda made, folder, overwrite: made.sums.save(folder, overwrite=overwrite)),
+    "AuditResult.save": Writer("audit/result", lambda made, folder, overwrite: made.result.save(folder, overwrite=overwrite)),
+    "audit --out": Writer("audit/request", command),
+}
+
+RANKERS = ("CrossEncoder", "CrossEncoder(mean)", "BiEncoder", "MultiVector", "T5Reranker", "TK")
+
+
+def writes_into(name):
+    return lambda made, folder: made.rankers[name].write(folder)
+
+
+#: What fills a folder that save() gives it, and may be called with another one.
+HOOKS = {
+    **{f"{name}.write": writes_into(name) for name in RANKERS},
+    "AuditResult.write_files": lambda made, folder: made.result.write_files(folder),
+    "RelabelReranker.write_beside": lambda made, folder: made.relabelled.write_beside(folder),
+    "CETReranker.write_beside": lambda made, folder: made.coupled.write_beside(folder),
+    "MeanHead.save_pretrained": lambda made, folder: made.rankers["CrossEncoder(mean)"].module.save_pretrained(folder),
+}
+
+
+def figure():
+    import matplotlib.pyplot as plt
+
+    return plt.figure()
+
+
+def tune(made, path):
+    ranker = CrossEncoder(made.tiny(), training=training(max_steps=1))
+    ranker.tune({"seed": [1]}, candidates(), qrels(), candidates("v"), qrels("v"), curve=path)
+
+
+#: What writes the one file that it is told to: a name, and the call.
+FILES = {
+    "new.png": Writer("plots", lambda made, path: plots.save(figure(), path)),
+    "ats.png": Writer("position/mats_probe", lambda made, path: plots.close(plot_ats(made.ats, path=path).figure)),
+    "pairs.tsv": Writer("gender/balanced_pairs", lambda made, path: save_pairs(made.pairs, path)),
+    "curve.csv": Writer("", tune),
+}
+
+
+def fit(made, folder):
+    ranker = CrossEncoder(made.tiny(), training=training(max_steps=4, evaluate_every=2, checkpoints=folder, resume=True))
+    ranker.fit(candidates(), qrels())
+
+
+def audited(made, folder):
+    dataset = worlds.collection()
+    audit({"BM25": worlds.systems(dataset)["BM25"]}, dataset, rooms=[worlds.ORDER], checkpoint=folder)
+
+
+def compared(made, folder):
+    hidden, train, test = made.hidden
+    hidden.compare(test_hidden.CORRECTIONS, train, test, seeds=(0,), draws=10, checkpoint=folder)
+
+
+#: What keeps work in a folder to take it up again; whether it may stand beside files of others.
+CHECKPOINTS = {
+    "fit": (True, Writer("training/trainer", fit)),
+    "audit": (False, Writer("audit/checkpoint", audited)),
+    "HiddenJudgements.compare": (True, Writer("pooling/hidden", compared)),
+}
+
+#: Which modules write, but through the writers above, or into temporary folders only.
+OTHERS = {
+    "audit/card": "test_a_card_keeps_what_it_finds",
+    "files": "tests/test_files.py",
+}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_of_others_is_refused(name, overwrite, made, tmp_path):
+    put(tmp_path / "out")
+    before = files(tmp_path / "out")
+    with pytest.raises(InputError, match="pyterrier_debias did not write"):
+        FOLDERS[name].write(made, tmp_path / "out", overwrite)
+    assert files(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_files_of_others_stay_beside_a_result(name, made, tmp_path):
+    out, write = tmp_path / "out", FOLDERS[name].write
+    write(made, out, False)
+    first = set(files(out))
+    put(out, BESIDE)
+    strangers = {**{name: STRANGERS[name] for name in BESIDE}, "empty": b"", "checkpoint-7": b""}
+    with pytest.raises(InputError, match="exists already"):
+        write(made, out, False)
+    for _ in range(2):
+        write(made, out, True)
+        found = files(out)
+        assert set(found) == first | set(strangers)
+        assert {name: found[name] for name in strangers} == strangers
+    assert MANIFEST in first and [path.name for path in out.iterdir()].count(MANIFEST) == 1
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_file_that_the_user_edited_stays(name, made, tmp_path):
+    out, write = tmp_path / "out", FOLDERS[name].write
+    write(made, out, False)
+    edited = sorted(path for path in entries(out) if path.is_file() and path.name != MANIFEST)[0]
+    edited.write_bytes(edited.read_bytes()[:-1] + b"!")
+    before = files(out)
+    with pytest.raises(InputError, match=f"holds {edited.name}, which has changed since pyterrier_debias wrote it"):
+        write(made, out, True)
+    assert files(out) == before
+    edited.rename(tmp_path / "mine")
+    write(made, out, True)
+    assert set(files(out)) == set(before)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_one_result_does_not_replace_another(name, made, tmp_path):
+    """Overwriting asks for what was saved there before, and not for whatever the package may write."""
+    other = "Vectors.write" if name in ("AuditResult.save", "audit --out") else "AuditResult.save"
+    FOLDERS[other].write(made, tmp_path / "out", False)
+    before = files(tmp_path / "out")
+    with pytest.raises(InputError, match=r"exists already and holds (an audit|vectors of documents), not "):
+        FOLDERS[name].write(made, tmp_path / "out", True)
+    assert files(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_what_fills_a_folder_replaces_nothing_there(name, made, tmp_path):
+    put(tmp_path / "out")
+    before = files(tmp_path / "out")
+    with pytest.raises(InputError, match=r"holds |exists already"):
+        HOOKS[name](made, tmp_path / "out")
+    found = files(tmp_path / "out")
+    assert {name: found.get(name) for name in before} == before
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_written_where_it_is_asked_for_and_nowhere_else(name, made, tmp_path):
+    put(tmp_path / "out")
+    before = files(tmp_path / "out")
+    for _ in range(2):  # whoever names a file means it
+        FILES[name].write(made, tmp_path / "out" / name)
+        found = files(tmp_path / "out")
+        assert found.pop(name) and found == before
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_checkpoints_and_files_of_others(name, made, tmp_path):
+    beside, writer = CHECKPOINTS[name]
+    put(tmp_path / "out")
+    before = files(tmp_path / "out")
+    if beside:
+        for _ in range(2):
+            writer.write(made, tmp_path / "out")
+            found = files(tmp_path / "out")
+            assert len(found) > len(before) and {name: found.get(name) for name in before} == before
+        return
+    with pytest.raises(InputError, match="holds something else"):
+        writer.write(made, tmp_path / "out")
+    assert files(tmp_path / "out") == before
+    writer.write(made, tmp_path / "new")
+    put(tmp_path / "new")
+    for _ in range(2):
+        writer.write(made, tmp_path / "new")
+        found = files(tmp_path / "new")
+        assert {name: found.get(name) for name in before} == before and len(found) > len(before)
+
+
+def test_a_card_keeps_what_it_finds(made, tmp_path):
+    put(tmp_path / "out")
+    before = files(tmp_path / "out")
+    made.result.write_card(tmp_path / "out")
+    found = files(tmp_path / "out")
+    assert before.pop("README.md") in found.pop("README.md") and found == before
+
+
+# That the table is complete
+
+
+CALLS = {
+    "copyfile", "makedirs", "mkdir", "move", "remove_written", "replace_whole", "rmdir", "rmtree", "save", "save_file",
+    "save_modules", "save_pretrained", "savefig", "savez", "SummaryWriter", "tofile", "unlink", "whole_folder", "write",
+    "write_bytes", "write_text", "write_whole",
+}  # fmt: skip
+
+
+def writes(path: Path) -> bool:
+    """Whether a module has a call that writes or removes files."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        name = called.rpartition(".")[2]
+        mode = node.args[1] if len(node.args) > 1 else next((k.value for k in node.keywords if k.arg == "mode"), None)
+        opened = name == "open" and isinstance(mode, ast.Constant) and set(str(mode.value)) & set("wax+")
+        if opened and ast.unparse(node.args[0]) != "os.devnull":
+            return True
+        if name in CALLS and called != "sys.stderr.write":
+            return True
+        if called in ("os.replace", "os.rename", "os.remove") or (name in ("to_csv", "to_json", "to_pickle") and node.args):
+            return True
+    return False
+
+
+def test_every_module_that_writes_is_in_the_table():
+    found = {path.relative_to(PACKAGE).with_suffix("").as_posix() for path in PACKAGE.rglob("*.py") if writes(path)}
+    writers = [*FOLDERS.values(), *FILES.values(), *(writer for _, writer in CHECKPOINTS.values())]
+    table = {module for writer in writers for module in writer.modules.split()} | set(OTHERS)
+    assert found == table
