@@ -1,0 +1,93 @@
+"""Every ranker and every stage that trains one, fitted at the end of a Terrier pipeline."""
+
+import pyterrier as pt
+import pytest
+
+from pyterrier_debias import (
+    TK,
+    AddJudged,
+    AdversarialReranker,
+    BiasAwareReranker,
+    BiEncoder,
+    CETReranker,
+    CrossEncoder,
+    EqualizeReranker,
+    FocalReranker,
+    GroupDROReranker,
+    LinguisticComplexity,
+    MultiVector,
+    PlantedRanker,
+    RelabelReranker,
+    ReverseComplexity,
+    RotatePassages,
+    T5Reranker,
+    Training,
+)
+from tests.test_contract import folder
+
+pytestmark = pytest.mark.java
+
+STEP = Training(max_steps=1, batch_size=2)
+DEPTH = 6
+
+
+def of_folder(make, builder, **options):
+    return lambda: make(folder(builder), training=Training(max_steps=1, batch_size=2, **options))
+
+
+def around(make, **options):
+    return lambda: make(CrossEncoder(folder("build"), max_length=32), training=STEP, **options)
+
+
+#: Name: how the stage is made.
+ESTIMATORS = {
+    "CrossEncoder": of_folder(CrossEncoder, "build"),
+    "CrossEncoder(augment)": of_folder(CrossEncoder, "build", augment=RotatePassages()),
+    "CrossEncoder(weights)": of_folder(CrossEncoder, "build", weights=ReverseComplexity()),
+    "BiEncoder": of_folder(BiEncoder, "build_sentence_transformer", in_batch_negatives=True),
+    "MultiVector": of_folder(MultiVector, "build_multi_vector"),
+    "T5Reranker": of_folder(T5Reranker, "build_t5"),
+    "TK": of_folder(TK, "build_tk"),
+    "CETReranker": around(CETReranker),
+    "EqualizeReranker": around(EqualizeReranker),
+    "FocalReranker": around(FocalReranker),
+    "GroupDROReranker": around(GroupDROReranker),
+    "BiasAwareReranker": around(BiasAwareReranker),
+    "AdversarialReranker": around(AdversarialReranker),
+    "RelabelReranker": around(RelabelReranker, judge=PlantedRanker()),
+}
+
+
+@pytest.fixture(scope="module")
+def asked(planted):
+    """Topics for training, others for the experiment, and the judgements of both."""
+    topics = planted.get_topics()
+    return topics.head(4), topics.tail(2), planted.get_qrels()
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_fit_with_judged_documents_and_the_datasets_texts(name, planted, planted_index, asked):
+    train, test, qrels = asked
+    stage = ESTIMATORS[name]()
+    retriever = planted_index.bm25() % DEPTH >> LinguisticComplexity()
+    (retriever >> AddJudged(qrels) >> planted.text_loader() >> stage).fit(train, qrels)
+    check_experiment(retriever >> planted.text_loader(), stage, test, qrels)
+
+
+@pytest.mark.parametrize("name", ["CrossEncoder", "CETReranker"])
+def test_fit_with_the_indexs_texts(name, planted_index, asked):
+    train, test, qrels = asked
+    stage = ESTIMATORS[name]()
+    candidates = planted_index.bm25() % DEPTH >> planted_index.text_loader("text")
+    (candidates >> stage).fit(train, qrels)
+    check_experiment(candidates, stage, test, qrels)
+
+
+def check_experiment(candidates, stage, topics, qrels):
+    """The fitted stage was trained, and ranks other topics' candidates anew, all of them."""
+    assert stage.training_report.steps == 1
+    measures = [pt.measures.nDCG @ 10, pt.measures.NumRet]
+    table = pt.Experiment([candidates, candidates >> stage], topics, qrels, measures, validate="error", plan="tree")
+    assert table["NumRet"].nunique() == 1 and table["nDCG@10"].between(0, 1).all()
+    found = (candidates >> stage)(topics)
+    assert found.groupby("qid")["score"].nunique().gt(1).all()
