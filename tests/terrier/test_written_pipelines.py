@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pandas as pd
-import pyterrier as pt
 import pytest
 
 from pyterrier_debias import PlantedCollection, open_dataset
