@@ -172,7 +172,6 @@ class CrossEncoder(Ranker):
         from pyterrier_debias.rankers.heads import MeanHead
 
         check_empty(folder, f"{type(self).__name__}.write")
-        tokenizer = copy.deepcopy(self.tokenizer)
         module, tokenizer = self.module, copy.deepcopy(self.tokenizer)
         if self.max_length is not None:
             tokenizer.model_max_length = self.window
