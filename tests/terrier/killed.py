@@ -26,8 +26,8 @@ class Mortal(pt.Transformer):
 def examine(index: str, dataset: PlantedCollection, checkpoint: str | Path | None) -> AuditResult:
     """Two biases of a ranker behind BM25."""
     bm25 = pt.terrier.TerrierIndex(index).bm25(include_fields=["text"])
-    options = {"rooms": ["gender", "position"], "topics": 8, "depth": 10, "draws": 1}
-    return audit({"mortal": bm25 % 10 >> Mortal()}, dataset, checkpoint=checkpoint, **options)
+    options = {"rooms": ["gender", "position"], "topics": 6, "depth": 5, "draws": 1}
+    return audit({"mortal": bm25 % 5 >> Mortal()}, dataset, checkpoint=checkpoint, **options)
 
 
 def main(index: str, checkpoint: str) -> None:

@@ -41,7 +41,6 @@ def ranking(planted_index):
     return planted_index.bm25(include_fields=["text"]) % DEPTH >> PlantedRanker("gender", strength=1.0)
 
 
-
 # By hand, from a query's rows of the run in the order of their ranks, with texts and labels
 
 

@@ -114,7 +114,18 @@ def test_shared_stages_run_once(case, retriever, pipeline, monkeypatch):
     assert (retrievals.calls, runs.calls) == (1, 1)
 
 
-@pytest.mark.parametrize("check", ["empty", "columns_are_kept", "scores_agree_with_ranks", "order_and_batches"])
+@composed
+def test_a_query_that_finds_nothing(case, pipeline):
+    """Rows of the other query are as they were; alone it gives the same columns and no row."""
+    nothing = TOPICS.assign(query=[TOPICS["query"][0], "zyzzyva"])
+    found = pipeline(nothing.tail(1))
+    assert list(found.columns) == columns_of(pipeline)
+    assert len(found) == 0 or case.name == "AddJudged"
+    if case.rowwise:
+        assert_same(pipeline(nothing), pipeline(nothing.head(1)))
+
+
+@pytest.mark.parametrize("check", ["columns_are_kept", "order_and_batches"])
 @pytest.mark.parametrize("case", AT_CANDIDATES, **named)
 def test_terriers_frames_keep_the_contract(case, check, results):
     found = results(BETWEEN.get(case.name)).drop(columns=["score", "rank"] if case.name in NO_RANKINGS else [])
