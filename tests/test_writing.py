@@ -149,7 +149,7 @@ class Made:
 
     @cached_property
     def hidden(self):
-        return test_hidden.small_world()
+        return test_hidden.small_collection()
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def made(tiny):  # noqa: F811
 
 
 @pytest.fixture(autouse=True)
-def toy_room(monkeypatch, caplog):
+def toy_bias(monkeypatch, caplog):
     caplog.set_level("ERROR")  # fresh heads announce themselves
     monkeypatch.setattr(audit_run, "ROOMS", {"order": "tests.audit.order_room"})
 

@@ -222,10 +222,10 @@ class Taste(Stage, pt.Estimator):
 
 @pytest.fixture(scope="module")
 def world():
-    return small_world()
+    return small_collection()
 
 
-def small_world():
+def small_collection():
     """12 queries of 10 passages; half of the relevant ones hidden. ``shade`` is larger for hidden positives, not always."""
     generator = np.random.default_rng(5)
     rows = []
