@@ -274,7 +274,7 @@ class Context:
     _retrieved: list[tuple[pt.Transformer, pd.DataFrame]] = field(default_factory=list, repr=False)
     _ranked: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
     _raised: dict[str, BrokenSystemError] = field(default_factory=dict, repr=False)
-    _made: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
+    _made: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
 
     @property
     def asked(self) -> Asked:
@@ -324,7 +324,7 @@ class Context:
         return self._ranked[system.name]
 
     def once(self, what: str, system: System, make: Callable[[], Any]) -> Any:
-        """What was made of a system, made once: a bias' examination begins anew where a system turns out to be unfit.
+        """What was made of a system under these settings, made once: where a system turns out to be unfit, a bias begins anew.
 
         Args:
             what: What it is.
@@ -338,7 +338,7 @@ class Context:
             BrokenSystemError: Where a part of the system raised.
             UnfitSystemError: Where a probe refuses the system.
         """
-        key = (what, system.name)
+        key = (what, system.name, self.depth, self.seed, self.draws, id(self.topics), id(self.qrels))
         if key not in self._made:
             with refused_alone(system):
                 self._made[key] = make()
