@@ -4,7 +4,8 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import Collection, InputError, PositionSensitivity, audit
+from pyterrier_debias import AuditResult, Collection, InputError, PositionSensitivity, audit
+from pyterrier_debias.audit.gate import Budget, check_budgets
 from pyterrier_debias.decomposition import out_of_reach, take_apart
 from pyterrier_debias.frames import ranked
 from pyterrier_debias.position.audit import ROOM
@@ -230,9 +231,13 @@ def test_where_no_score_changed_nothing_is_tested(result, tmp_path):
     assert result.findings.loc[tested, "p_corrected"].notna().all() and result.findings.loc[~tested, "p_corrected"].isna().all()
     groups = result.per_query[result.per_query["system"] == "blind"]["group"].unique().tolist()
     assert groups == ["original"]  # no values that would be compared with another system's
+    verdicts = check_budgets(result, [Budget("position", system="blind", at_least=-0.05)])
+    assert [verdict.crossed for verdict in verdicts] == [True] and "is not defined" in verdicts[0].text
     told = str(result)
     assert "no score changed when passages were rotated" in told.replace("\n    ", " ")
     result.save(tmp_path / "saved")
+    again = AuditResult.from_json((tmp_path / "saved" / "audit.json").read_text())
+    pd.testing.assert_frame_equal(again.findings, result.findings)
     for file in (tmp_path / "saved").iterdir():
         if file.suffix in (".html", ".txt", ".md"):
             told += file.read_text()
