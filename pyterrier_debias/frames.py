@@ -329,7 +329,7 @@ def variant_docno(docno: str, variant: int | str, *, longest: int = 20) -> str:
 
     Example:
         >>> variant_docno("d7", 1), variant_docno("a-docno-of-more-than-20-characters", 1)
-        ('d7%r1', '%ra5fkjt3i4d2vq')
+        ('d7%r1', '%rk3zr6fvk4zk4')
     """
     name = f"{docno}%r{variant}"
     if len(name) <= longest:

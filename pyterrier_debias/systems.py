@@ -415,7 +415,7 @@ class Context:
         return self._ranked[system.name]
 
     def once(self, what: str, system: System, make: Callable[[], Any]) -> Any:
-        """What was made of a system, made once: a bias' examination begins anew where a system turns out to be unfit.
+        """What was made of a system under these settings, made once: where a system turns out to be unfit, a bias begins anew.
 
         Args:
             what: What it is.
@@ -430,7 +430,7 @@ class Context:
             UnfitSystemError: Where a probe refuses the system.
         """
         # A copy of this audit with other settings shares what was made.
-        key = (what, system.name, self.depth, self.draws, self.seed)
+        key = (what, system.name, self.depth, self.seed, self.draws, id(self.topics), id(self.qrels))
         if key not in self._made:
             with refused_alone(system):
                 self._made[key] = make()

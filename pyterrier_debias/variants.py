@@ -146,6 +146,8 @@ def _scored(
         results = ranker(given)
     except Exception as error:
         missing = next((column for column in left_out if _is_about(error, column)), None)
+        if missing is None and isinstance(error, InputError) and any(repr(d) in str(error) for d in set(given["docno"])):
+            raise InputError(f"ranker of {name!r}, given changed texts under docnos of their own: {error}") from error
         if missing is None:
             raise
         raise InputError(

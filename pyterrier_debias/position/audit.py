@@ -189,7 +189,9 @@ class _Examined:
         rows = self.result.table[self.result.table["comparison"] == _CHANGE].to_dict("records")
         main, others = rows[0], rows[1:]
         rotated = self._interval(self._values(_MAIN)["rotated"])
-        text = f"{self.result.untested}." if self.result.untested else _change_in_words(main, "when passages are rotated")
+        text = _change_in_words(main, "when passages are rotated")
+        if self.result.untested:
+            text = f"{_MAIN} stays at {main['before']:.3f}: {self.result.untested}."
         if main["delta"] and not np.isnan(main["delta"]):
             text = f"{text[:-1]}; original/rotated - 1 is {main['delta']:+.1%}."
         yield self._finding(_MAIN, "rotated", rotated.estimate, text, low=rotated.low, high=rotated.high, n=rotated.n)

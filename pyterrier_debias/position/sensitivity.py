@@ -36,7 +36,7 @@ _UNSEEN = (
     "rotated passages (a later text loader, a cache keyed by docno); nothing was tested"
 )
 _BY_CONSTRUCTION = (
-    "no score changed when the corpus was rotated and indexed anew, as it must be where only words are counted: 0 by "
+    "no score changed when the corpus was rotated and indexed anew, as it must be where only words are counted; 0 by "
     "construction, not tested"
 )
 

@@ -1,0 +1,160 @@
+"""Variants of texts under names of their own: what they keep, what they lose, and rankers that look names up."""
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+
+from pyterrier_debias import InputError, PositionSensitivity, RotatePassages
+from pyterrier_debias.audit.interventions import intervene
+from pyterrier_debias.frames import ranked, variant_docno
+from pyterrier_debias.stage import Stage
+from pyterrier_debias.variants import Arm, never_moved, score_arms
+from tests.position.worlds import Overlap, world
+
+CANDIDATES, QRELS, _ = world(3, queries=6)
+EARLY = Overlap(early=1.0, noise=0.3)
+FAST = {"draws": 1, "resamples": 99}
+
+
+class Spy(Stage):
+    """Keeps what a ranker was given."""
+
+    def __init__(self, ranker, seen):
+        self.ranker, self.seen = ranker, seen
+
+    def transform(self, inp):
+        if len(inp):
+            self.seen.append(inp)
+        return self.ranker(inp)
+
+
+class Store(Stage):
+    """Scores by docno, as an index does, and one that it does not know as another; texts play no part."""
+
+    def __init__(self, known, *, unknown=0.5, weight=1.0):
+        self.known, self.unknown, self.weight = known, unknown, weight
+
+    def transform(self, inp):
+        pt.validate.result_frame(inp, extra_columns=["query", "text"], context=self)
+        kept = inp if self.unknown is not None else inp[inp["docno"].isin(list(self.known))]
+        return ranked(kept.assign(score=[self.weight * self.known.get(d, self.unknown) for d in kept["docno"]]))
+
+
+KNOWN = {docno: float(number % 11) for number, docno in enumerate(CANDIDATES["docno"])}
+
+
+def test_names_are_short_and_of_one_variant_each():
+    names = ["d7", "x" * 14, "clueweb22-en0000-00-00000", "clueweb22-en0000-00-00001", "%p1%r2"]
+    made = [variant_docno(name, variant) for name in names for variant in (0, 1, "start", "0-1c9ff02e")]
+    assert len(set(made)) == len(made)
+    assert max(map(len, made)) <= 20
+    assert made[1] == "d7%r1"
+    longer = [variant_docno(f"document-{number}", "0-1c9ff02e", longest=14) for number in range(20_000)]
+    assert len(set(longer)) == 20_000 and {len(name) for name in longer} == {14}
+    assert not any("%p" in name for name in longer)  # at which PyTerrier cuts passages off
+
+
+@pytest.mark.parametrize("prefix", ["", "a-collection-with-long-names-"])
+def test_variants_have_short_names_and_come_back_under_the_original_ones(prefix):
+    frame = CANDIDATES.assign(docno=prefix + CANDIDATES["docno"], qid=prefix + CANDIDATES["qid"])
+    seen = []
+    arms = PositionSensitivity(Spy(EARLY, seen), draws=2).transform(frame)
+    given = pd.concat(seen)
+    variants = given[~given["docno"].isin(frame["docno"])]
+    assert variants["docno"].str.len().max() <= 14 and variants["qid"].str.len().max() <= 20
+    assert (given.groupby("docno")["text"].nunique() == 1).all() and not given.duplicated(["qid", "docno"]).any()
+    for draw in range(2):
+        expected = (RotatePassages(draw=draw) >> EARLY)(frame)[["qid", "docno", "score", "rank"]]
+        own = arms[(arms["arm"] == "rotated") & (arms["draw"] == draw)]
+        pd.testing.assert_frame_equal(own[expected.columns].reset_index(drop=True), expected, check_dtype=False)
+
+
+def test_nothing_leads_back_to_the_original_and_all_arms_are_alike():
+    n = len(CANDIDATES)
+    frame = CANDIDATES.assign(
+        docid=range(n), doc_vec=list(np.zeros((n, 3))), toks=[{"tea": 2}] * n, tokens=[["tea"]] * n, title="kept", year=1990,
+        query_0="before", query_vec=list(np.ones((n, 3))), features=list(np.ones((n, 2))), url=pd.Series(["u"] * n, dtype=object),
+        weight=pd.Series([1.5] * n, dtype=object),
+    )  # fmt: skip
+    seen = []
+    PositionSensitivity(Spy(EARLY, seen), draws=1).transform(frame)
+    (given,) = seen
+    assert set(frame.columns) - set(given.columns) == {"docid", "doc_vec", "toks", "tokens"}
+    kept = given[["title", "year", "query_0", "url", "weight"]].drop_duplicates()
+    assert kept.values.tolist() == [["kept", 1990, "before", "u", 1.5]]
+    seen = []
+    intervene(Spy(EARLY, seen), frame, passages={"a": RotatePassages(seed=1)}, queries={"b": lambda query: f"{query} b3"})
+    assert all(not {"docid", "doc_vec", "toks", "tokens"} & set(given.columns) for given in seen)
+    assert "query_vec" in seen[0].columns and "query_vec" not in seen[1].columns  # which was made of the query as it was
+
+
+def test_a_ranker_that_needs_what_is_left_out_is_told_which_column():
+    frame = CANDIDATES.assign(doc_vec=list(np.zeros((len(CANDIDATES), 3))))
+    by_vector = pt.apply.generic(lambda inp: ranked(inp.assign(score=[float(v.sum()) for v in inp["doc_vec"]])))
+    with pytest.raises(InputError, match=r"needs the column 'doc_vec', which leads back to the original"):
+        PositionSensitivity(by_vector, **FAST).transform(frame)
+
+    class Validating(Stage):
+        def transform(self, inp):
+            pt.validate.result_frame(inp, extra_columns=["doc_vec"], context=self)
+            return ranked(inp.assign(score=0.0))
+
+    with pytest.raises(InputError, match=r"needs the column 'doc_vec'"):
+        PositionSensitivity(Validating(), **FAST).transform(frame)
+    with pytest.raises(KeyError, match="another"):
+        PositionSensitivity(pt.apply.generic(lambda inp: inp[["another"]]), **FAST).transform(frame)
+
+
+@pytest.mark.parametrize(
+    "ranker",
+    [Store(KNOWN), Store(KNOWN, unknown=None), EARLY + Store(KNOWN), (EARLY % 6) >> Store(KNOWN)],
+    ids=["another score", "no score", "in a sum", "behind a cut"],
+)
+def test_a_ranker_that_looks_names_up_is_refused(ranker):
+    with pytest.raises(InputError, match="looks documents up by their names"):
+        PositionSensitivity(ranker, **FAST).evaluate(CANDIDATES, QRELS)
+    with pytest.raises(InputError, match="looks documents up by their names"):
+        intervene(ranker, CANDIDATES, passages={"a": RotatePassages(seed=1)})
+
+
+def test_rankers_that_break_ties_by_docno_or_draw_lots_are_not_refused():
+    few = pt.apply.doc_score(lambda row: float(len(row["text"].split()) > 9))  # full of ties, which the names decide
+    by_rank = few >> pt.apply.generic(lambda inp: ranked(inp.assign(score=-inp["rank"].astype(float))))
+    generator = np.random.default_rng(0)
+    lots = pt.apply.generic(lambda inp: ranked(inp.assign(score=generator.normal(size=len(inp)))))
+    for ranker in (few % 4, by_rank + EARLY * 10.0, lots):
+        assert len(PositionSensitivity(ranker, **FAST).transform(CANDIDATES))
+
+
+def test_a_dense_index_gives_unknown_names_no_score(tmp_path):
+    """pyterrier_dr's scorer takes an unknown docno for the last one of its index, without a word."""
+    flex = pytest.importorskip("pyterrier_dr").FlexIndex(str(tmp_path / "index"), verbose=False)
+    generator = np.random.default_rng(1)
+    docnos = CANDIDATES["docno"].drop_duplicates()
+    flex.index([{"docno": docno, "doc_vec": generator.normal(size=4).astype(np.float32)} for docno in docnos])
+    vectors = {qid: generator.normal(size=4).astype(np.float32) for qid in CANDIDATES["qid"]}
+    frame = CANDIDATES.assign(query_vec=CANDIDATES["qid"].map(vectors), docid=-1)
+    assert flex.scorer()(frame.drop(columns="docid").assign(docno="none"))["score"].notna().all()
+    with pytest.raises(InputError, match="looks documents up by their names"):
+        PositionSensitivity(flex.scorer(), **FAST).evaluate(frame, QRELS)
+    with pytest.raises(InputError, match="FlexIndex, which scores documents of an index"):
+        PositionSensitivity(flex, **FAST).evaluate(frame, QRELS)
+
+
+def test_never_moved():
+    original = CANDIDATES.assign(score=np.arange(len(CANDIDATES), dtype=float))[["qid", "docno", "score"]]
+    variant = original.assign(arm="rotated", draw=0)
+    assert never_moved(original, variant)
+    assert never_moved(original, variant.assign(score=variant["score"] * (1 + 1e-8)))  # rounding
+    assert never_moved(original, variant[variant["qid"] == variant["qid"].iloc[0]])
+    assert not never_moved(original, variant.iloc[:0])
+    assert not never_moved(original, variant.iloc[1:])  # one was cut off
+    assert not never_moved(original, variant.assign(score=variant["score"].where(variant.index != 5, 5.01)))
+
+
+def test_arms_of_variants_alone_need_no_original():
+    rows = np.arange(len(CANDIDATES))
+    arm = Arm("one", 0, rows, CANDIDATES["text"].tolist(), "one")
+    scored = score_arms(CANDIDATES, [arm], EARLY, text_attr="text", name="s")
+    assert scored["arm"].unique().tolist() == ["one"] and len(scored) == len(CANDIDATES)
