@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how many tests ran over Terrier, in one line."""
     outcomes = {
-        outcome: sum("java" in report.keywords for report in terminalreporter.stats.get(outcome, []))
+        outcome: sum("java" in getattr(report, "keywords", ()) for report in terminalreporter.stats.get(outcome, []))
         for outcome in ("passed", "failed", "error", "skipped")
     }
     if any(outcomes.values()):
