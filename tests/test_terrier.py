@@ -24,8 +24,9 @@ class Parsed(pt.Transformer):
     __module__ = "pyterrier.terrier.retriever"
     tokeniser = Words()
 
-    def __init__(self, properties=None):
+    def __init__(self, properties=None, texts=TEXTS):
         self.properties = properties or {}
+        self.texts = texts
         self.asked = []
 
     def transform(self, inp):
@@ -33,8 +34,9 @@ class Parsed(pt.Transformer):
         if inp["query"].str.contains(":").any():
             raise ValueError("Index must have 1 or more fields.")
         rows = [
-            {**row, "docno": docno, "score": float(len(set(row["query"].split()) & set(text.split())))}
-            for row in inp.to_dict("records") for docno, text in TEXTS.items() if set(row["query"].split()) & set(text.split())
+            {**row, "docno": docno, "score": float(len(shared))}
+            for row in inp.to_dict("records") for docno, text in self.texts.items()
+            if (shared := set(row["query"].split()) & set(text.split()))
         ]
         return pt.model.add_ranks(pd.DataFrame(rows, columns=[*inp.columns, "docno", "score"]))
 
