@@ -88,6 +88,8 @@ def test_a_cut_off_reaches_the_retriever_through_rowwise_stages():
     fewer = asking_for(TopK() >> TOY.text_loader(), 3)
     assert [type(stage).__name__ for stage in fewer] == ["TopK", "TextLoader"] and fewer[0].num_results == 3
     assert asking_for(TopK(2), 3).num_results == 2
+    assert asking_for(TopK() % 2 >> TOY.text_loader(), 3)[0].num_results == 2
+    assert asking_for(TopK() >> TOY.text_loader() % 5, 3)[0].num_results == 3
     rewritten = asking_for(pt.apply.query(lambda row: "tea") >> TopK() >> TOY.text_loader(), 3)
     assert rewritten[1].num_results == 3
 

@@ -94,6 +94,17 @@ def test_the_same_retriever_is_asked_once_and_for_no_more_than_is_needed(index, 
         pd.testing.assert_frame_equal(found, expected)
 
 
+@pytest.mark.parametrize("cut", [None, 3, 20])
+def test_the_candidates_are_those_of_the_whole_retrieval(planted, planted_index, cut):
+    topics, qrels = planted.get_topics(), planted.get_qrels()
+    for depth in (1, 2, 3, 5, 10, 19, 20, 21, 50):
+        first = planted_index.bm25() if cut is None else planted_index.bm25() % cut
+        ranker, alone = System("a", first, RANKER), System("b", first)
+        found, whole = (Context(own, planted, topics, qrels, depth=depth) for own in ([ranker], [ranker, alone]))
+        pd.testing.assert_frame_equal(found.candidates(ranker), whole.candidates(ranker))
+        assert found._retrieved[0].depth == depth and whole._retrieved[0].depth is None
+
+
 def test_what_a_cut_off_would_change_is_left_as_it_is(index):
     plain = index.bm25()
     assert asking_for(plain, 3).controls["end"] == "2"
