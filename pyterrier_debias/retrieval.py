@@ -152,6 +152,7 @@ def asking_for(pipeline: pt.Transformer, k: int) -> pt.Transformer | None:
     columns = _TOPICS if not before else pt.inspect.transformer_outputs(chain(before), _TOPICS, strict=False)
     if columns is None or {"docno", "docid"} & set(columns) or not all(_lets_through(one, k) for one in after):
         return None
+    k = min([k, *(one.k for one in after if isinstance(one, pt.RankCutoff))])
     if is_retriever(stage):
         plain = type(stage) is pt.terrier.Retriever and stage.threads == 1 and _tokenises_as_usual(stage)
         fewer = stage.fuse_rank_cutoff(k) if plain else None
@@ -166,7 +167,7 @@ def _tokenises_as_usual(retriever: Any) -> bool:
 
 def _lets_through(stage: pt.Transformer, k: int) -> bool:
     """Whether a stage treats rows one by one, so that a cut-off behind it may stand before it."""
-    if type(stage).__name__ == "ResetQuery":  # gives back the query of each row
+    if isinstance(stage, pt.RankCutoff) or type(stage).__name__ == "ResetQuery":  # which gives each row its earlier query
         return True
     fuse = getattr(stage, "fuse_rank_cutoff", None)
     fused = None if fuse is None or is_retriever(stage) else fuse(k)

@@ -360,7 +360,9 @@ class Context:
             tied = tied_at(frame, depth)
             if tied:
                 more = asked(system.candidates, self.topics[self.topics["qid"].isin(tied)].reset_index(drop=True))
+                order = {qid: number for number, qid in enumerate(frame["qid"].drop_duplicates())}
                 frame = pd.concat([frame[~frame["qid"].isin(tied)], with_string_ids(more)], ignore_index=True)
+                frame = frame.sort_values("qid", key=lambda qids: qids.map(order), kind="stable", ignore_index=True)
         frame = ranked(check_run(frame, system.name), about)
         check_overlap(frame, self.qrels, about)
         return _Retrieved(system.candidates, depth, frame, len(self.topics), unanswered_queries(self.topics, frame, told))

@@ -8,12 +8,14 @@ a question mark decides which parser reads a query, and with it what the other s
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.frames import stage_name
 from pyterrier_debias.stage import chain, flatten, same_value
 from pyterrier_debias.text import digest
 
@@ -55,6 +57,22 @@ def as_asked(frame: pd.DataFrame) -> pd.DataFrame:
         queries = queries.where(~queries.map(is_expression).astype(bool), frame[f"query_{number}"])
         number += 1
     return frame if number == 0 else frame.assign(query=queries)
+
+
+def warn_of_expressions(queries: Iterable[Any], stage: Any) -> None:
+    """Warn where a stage that reads the words of queries is given what was written for Terrier.
+
+    Args:
+        queries: What it is given.
+        stage: Who asks; named in the message.
+    """
+    written = next((query for query in queries if is_expression(query)), None)
+    if written is not None:
+        warnings.warn(
+            f"{stage_name(stage)}: the query is an expression for Terrier ({written[:60]!r}); put pt.rewrite.reset() before this "
+            f"stage, once for each rewriting",
+            stacklevel=3,
+        )
 
 
 def is_terrier(stage: Any) -> bool:

@@ -106,7 +106,7 @@ def start_terrier() -> None:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how many tests ran over Terrier, in one line."""
     outcomes = {
-        outcome: sum("java" in report.keywords for report in terminalreporter.stats.get(outcome, []))
+        outcome: sum("java" in getattr(report, "keywords", ()) for report in terminalreporter.stats.get(outcome, []))
         for outcome in ("passed", "failed", "error", "skipped")
     }
     if any(outcomes.values()):

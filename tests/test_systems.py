@@ -7,7 +7,9 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import Collection, InputError
-from pyterrier_debias.systems import BrokenSystemError, Context, System, takes_topics
+from pyterrier_debias.systems import BrokenSystemError, Context, System, named_where_it_raises, takes_topics
+from tests.test_retrieval import TOY as BIG
+from tests.test_retrieval import TopK
 
 CORPUS = pd.DataFrame({"docno": ["d1", "d2", "d3"], "text": ["one", "two words", "now three words"]})
 TOPICS = pd.DataFrame({"qid": ["q1", "q2"], "query": ["first", "second"]})
@@ -161,3 +163,140 @@ def test_topics_that_are_not_judged_are_an_error():
     system = System.of("s", RUN)
     with pytest.raises(InputError, match="no qid is in both"):
         Context([system], TOY, TOPICS, QRELS.assign(qid="other")).results(system)
+
+
+class Lying(pt.Transformer):
+    """A retriever that says it equals any other, as Terrier's do over indexes in memory."""
+
+    def __init__(self, docno):
+        self.docno = docno
+
+    def __eq__(self, other):
+        return isinstance(other, Lying)
+
+    def __hash__(self):
+        return 0
+
+    def transform(self, inp):
+        pt.validate.query_frame(inp, context=self)
+        return inp.assign(docno=self.docno, score=1.0, rank=0)
+
+
+def test_equal_to_its_own_word_is_not_the_same_retriever():
+    first, other = System("a", Lying("d1")), System("b", Lying("d3"))
+    for systems in ((first, other), (other, first)):
+        shared = context(*systems)
+        assert shared.results(first)["docno"].tolist() == ["d1", "d1"]
+        assert shared.results(other)["docno"].tolist() == ["d3", "d3"]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [lambda r: r >> TOY.text_loader(), lambda r: r % 2, lambda r: r + r, lambda r: 2.0 * r, lambda r: r % 3 >> TOY.text_loader()],
+    ids=["loader", "cut", "sum", "product", "nested"],
+)
+def test_the_same_stages_are_asked_once_in_pipelines_of_their_own(build):
+    first = Lying("d1")
+    a, b, c = System("a", build(first)), System("b", build(first)), System("c", build(Lying("d3")))
+    shared = context(a, b, c)
+    assert shared.candidates(a) is shared.candidates(b)
+    assert shared.candidates(c)["docno"].unique().tolist() == ["d3"]
+
+
+def test_options_that_are_pipelines_are_compared_likewise():
+    from pyterrier_debias import AddScores
+
+    first = Lying("d1")
+    assert AddScores(first, column="a") == AddScores(first, column="a") != AddScores(Lying("d3"), column="a")
+
+
+class Counting(TopK):
+    """Counts the rows that it returned."""
+
+    rows = 0
+
+    def transform(self, inp):
+        out = super().transform(inp)
+        Counting.rows += len(out)
+        return out
+
+    def fuse_rank_cutoff(self, k):
+        return Counting(min(k, self.num_results))
+
+
+@pytest.mark.parametrize("depth", range(1, 10))
+def test_less_is_retrieved_and_the_candidates_are_the_same(depth):
+    def asked(*systems):
+        Counting.rows = 0
+        found = Context(systems, BIG, BIG.get_topics(), BIG.get_qrels(), depth=depth).candidates(systems[0])
+        return found, Counting.rows
+
+    ranker = System("a", Counting() >> BIG.text_loader(), Length())
+    found, rows = asked(ranker)
+    whole, all_rows = asked(ranker, System("b", Counting() >> BIG.text_loader()))
+    pd.testing.assert_frame_equal(found, whole)
+    topics = len(BIG.get_topics())
+    assert all_rows == 9 * topics
+    # Documents 3 to 5 have one score: a cut among them is not the retriever's to decide.
+    assert rows == min(depth + 1, 9) * topics + (all_rows if depth in (3, 4) else 0)
+
+
+def test_a_retriever_alone_later_gets_all():
+    ranker, alone = System("a", Counting() >> BIG.text_loader(), Length()), System("b", Counting() >> BIG.text_loader())
+    shared = Context([ranker, alone], BIG, BIG.get_topics(), BIG.get_qrels(), depth=2)
+    first = replace(shared, systems=[ranker])
+    assert len(first.candidates(ranker)) == 2 * len(BIG.get_topics())
+    assert len(shared.candidates(alone)) == 9 * len(BIG.get_topics())
+    assert len(shared._retrieved) == 1
+
+
+def test_a_failing_query_is_named_and_the_others_go_on():
+    def search(topics):
+        if topics["qid"].eq("q1").any():
+            raise ValueError("Index must have 1 or more fields.")
+        return topics.merge(RUN, on="qid")
+
+    system = System("s", pt.apply.generic(search) >> TOY.text_loader(), Length())
+    shared = context(system)
+    assert shared.notes == []
+    assert shared.results(system)["qid"].tolist() == ["q2"]
+    (note,) = shared.notes
+    assert note.startswith("s: it raised (ValueError: Index must have 1 or more fields) for 1 of 2 queries, which counts as 0")
+    assert note.endswith(": q1.")
+
+
+def test_queries_without_results_are_named():
+    system = System("s", pt.apply.generic(lambda topics: topics.merge(RUN[RUN["qid"] == "q2"], on="qid")))
+    shared = context(system)
+    shared.candidates(system)
+    assert shared.notes == ["s: nothing was found for 1 of 2 queries, which counts as 0 where they are judged: q1."]
+    run = System("r", pt.Transformer.from_df(RUN[RUN["qid"] == "q2"]))
+    given = context(run)
+    given.candidates(run)
+    assert given.notes == []  # a run was retrieved by somebody else
+
+
+def test_a_ranker_that_reads_an_expression_for_terrier_is_named():
+    expanded = retriever() >> TOY.text_loader() >> pt.apply.query(lambda row: f"applypipeline:off {row['query']}^0.036")
+    system = System("s", expanded, Length())
+    shared = context(system)
+    shared.candidates(system)
+    (note,) = shared.notes
+    assert "in place of 2 of 2 queries, such as 'applypipeline:off first^0.036'; put pt.rewrite.reset()" in note
+    alone = context(System("s", expanded))
+    alone.candidates(alone.systems[0])
+    assert alone.notes == []
+
+
+def test_rooms_probes_leave_out_failing_queries_too():
+    def search(topics):
+        if topics["qid"].eq("q1").any():
+            raise ValueError("no luck")
+        return topics.merge(RUN, on="qid")
+
+    system = System("s", pt.apply.generic(search), Length(), lambda documents: pt.apply.generic(search))
+    named = named_where_it_raises(system)
+    for part in (named.candidates, named.indexer([])):
+        assert part(TOPICS)["qid"].tolist() == ["q2"]
+    with pytest.raises(BrokenSystemError, match="system 's' raised AttributeError"):
+        named.ranker(RUN.assign(query="x", text=1))

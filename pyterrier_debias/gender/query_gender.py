@@ -17,6 +17,7 @@ from pyterrier_debias.frames import check_text
 from pyterrier_debias.gender.counting import count_words, get_gender_tokeniser
 from pyterrier_debias.gender.words import WordList
 from pyterrier_debias.stage import Stage
+from pyterrier_debias.terrier import warn_of_expressions
 from pyterrier_debias.text import Tokeniser
 
 #: What queries are labelled with, in this order. ``other``: more than one gender, or none of the two.
@@ -433,6 +434,7 @@ class QueryGender(Stage):
             get_gender_tokeniser(self.tokeniser)
             WordList.of(self.wordlist)
         check_text(inp, self.text_attr, self)
+        warn_of_expressions(inp["query"] if self.text_attr == "query" else (), self)
         places = {text: i for i, text in enumerate(dict.fromkeys(inp[self.text_attr].tolist()))}
         rows = [places[text] for text in inp[self.text_attr].tolist()]
         found = self._probabilities(list(places))[rows] if rows else np.empty((0, len(LABELS)))

@@ -14,6 +14,7 @@ import pyterrier as pt
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_text, reworded
 from pyterrier_debias.stage import Stage
+from pyterrier_debias.terrier import warn_of_expressions
 from pyterrier_debias.text import keyed_hash
 
 #: Words and their counterparts, both ways: titles, kinship, nouns for persons. Pronouns that have more than one are decided by
@@ -266,6 +267,7 @@ class SwapGender(Stage):
             out = out.assign(**added)
         if self.queries:
             check_text(inp, "query", self)
+            warn_of_expressions(inp["query"], self)
             new = {
                 (qid, query): turn(query, "query", qid)[0]
                 for qid, query in set(zip(inp["qid"].astype(str), inp["query"]))

@@ -26,6 +26,7 @@ from pyterrier_debias.linguistic.analysers import (
     word_form,
 )
 from pyterrier_debias.stage import Stage, same_value
+from pyterrier_debias.terrier import warn_of_expressions
 from pyterrier_debias.text import keyed_generator
 
 logger = logging.getLogger(__name__)
@@ -331,6 +332,7 @@ class LinguisticComplexity(Stage):
     def _texts(self, inp: pd.DataFrame) -> tuple[list[str], np.ndarray]:
         """The different texts of a frame, and which of them each row has."""
         check_text(inp, self.column, self)
+        warn_of_expressions(inp[self.column] if self.column == "query" else (), self)
         row_of, texts = pd.factorize(inp[self.column].to_numpy(dtype=object))
         return list(texts), row_of
 

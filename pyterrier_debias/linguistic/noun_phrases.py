@@ -12,6 +12,7 @@ from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_text, reworded
 from pyterrier_debias.linguistic.analysers import Tagged, Tagger, get_tagger, noun_phrases
 from pyterrier_debias.stage import Stage
+from pyterrier_debias.terrier import warn_of_expressions
 
 #: Where the copies of a phrase go.
 POSITIONS = ("inplace", "append")
@@ -137,6 +138,7 @@ class RepeatNounPhrases(Stage):
         pt.validate.columns(inp, includes=["query"], context=self)
         self.check_options()
         check_text(inp, "query", self)
+        warn_of_expressions(inp["query"], self)
         return reworded(inp, self.rewritten(inp["query"].tolist()))
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:

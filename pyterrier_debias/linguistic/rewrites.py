@@ -19,6 +19,7 @@ from pyterrier_debias.frames import check_text, reworded
 from pyterrier_debias.linguistic.analysers import Tagged, Tagger, get_tagger, is_sign, noun_phrases, words_of
 from pyterrier_debias.linguistic.noun_phrases import repeat_noun_phrases
 from pyterrier_debias.stage import Stage
+from pyterrier_debias.terrier import warn_of_expressions
 
 #: From a query and its tagged words to the same need in other words.
 Rule = Callable[[str, Tagged], str]
@@ -237,6 +238,7 @@ class RewriteQueries(Stage):
         pt.validate.columns(inp, includes=["query"], context=self)
         check_rewrite(self.rewrite, "RewriteQueries")
         check_text(inp, "query", self)
+        warn_of_expressions(inp["query"], self)
         new = rewritten(inp["query"].tolist(), self.rewrite, tagger=self.tagger)
         return reworded(inp, new)
 

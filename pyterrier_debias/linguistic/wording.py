@@ -308,10 +308,7 @@ class WordingSensitivity(Stage):
             frames.append(run.assign(arm=arm)[COLUMNS])
             unanswered.append(_unanswered(worded, run, failed, arm))
             if arm == ORIGINAL and (in_words is not stage or worded["query"].tolist() != asks["query"].tolist()):
-                try:
-                    as_it_comes, failed = self._run(stage, asks, system)
-                except Exception as error:  # the same queries in words were answered, so that it is not the system that is broken
-                    as_it_comes, failed = run.iloc[:0], dict.fromkeys(asks["qid"], in_one_line(error))
+                as_it_comes, failed = self._as_it_comes(stage, asks, system)
                 unanswered.append(_unanswered(asks, as_it_comes, failed, AS_IT_COMES))
         rankings = _typed(pd.concat(frames, ignore_index=True))
         return _Asked(rankings, as_it_comes, pd.concat(unanswered, ignore_index=True), in_words is not stage)
@@ -320,6 +317,15 @@ class WordingSensitivity(Stage):
         """What a retriever makes of topics, without those that it raises for, or a ranker of candidates."""
         found, failed = (stage(asks), {}) if "docno" in asks.columns else answered(stage, asks)
         return ranked(check_run(found, system.name), system.name), failed
+
+    def _as_it_comes(self, stage: pt.Transformer, asks: pd.DataFrame, system: System) -> tuple[pd.DataFrame, dict[str, str]]:
+        """The same where the queries were answered in words: whatever happens to them as they come, the system is not broken."""
+        nothing = pd.DataFrame(columns=COLUMNS[:-1])
+        try:
+            found, failed = (stage(asks), {}) if "docno" in asks.columns else answered(stage, asks)
+        except Exception as error:
+            return nothing, dict.fromkeys(asks["qid"], in_one_line(error))
+        return (ranked(check_run(found, system.name), system.name) if len(found) else nothing), failed
 
     def _row(
         self, measure: str, arm: str, own: pd.DataFrame, complexity: pd.DataFrame, wordings: pd.DataFrame

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import pyterrier_debias
-from pyterrier_debias import AuditResult, InputError, Room, System, audit
+from pyterrier_debias import AuditResult, InputError, Room, System, audit, open_dataset
 from pyterrier_debias.audit import run
 from pyterrier_debias.files import MANIFEST, entries
 from pyterrier_debias.findings import Finding, RoomResult
@@ -219,6 +219,7 @@ def test_systems_come_in_every_shape(dataset):
         ({"qrels": pd.DataFrame({"qid": ["x"], "docno": ["d"], "label": [1]})}, "no qid is in both"),
         ({"qrels": pd.DataFrame({"qid": ["q1"], "docno": ["d"]})}, "judgements: column 'label' is missing"),
         ({"topics": pd.DataFrame({"qid": ["q1"]})}, "topics: column 'query' is missing"),
+        ({"topics": pd.DataFrame({"qid": ["q1"], "title": ["a"]})}, r"there are qid, title; rename .*\{'title': 'query'\}"),
         ({"topics": pd.DataFrame({"qid": ["q1", "q1"], "query": ["a", "b"]})}, "qid 'q1' occurs twice"),
         ({"topics": pd.DataFrame({"qid": ["q1"], "query": [None]})}, "column 'query' is missing at row 0"),
     ],
@@ -482,3 +483,43 @@ def test_notes_of_systems_are_kept_once(dataset):
     first = pt.Transformer.from_df(dataset.get_runs()["bm25"])
     systems = [System("a", first, note="BM25 is a run."), System("b", first, note="BM25 is a run."), System("c", first)]
     assert audit(systems, dataset, rooms=[ORDER]).settings["notes"] == ["BM25 is a run."]
+
+
+def test_topics_whose_queries_are_called_text_are_asked(dataset):
+    """As PyTerrier's topics of beir/nfcorpus are."""
+    topics = dataset.get_topics()[["qid", "query"]]
+    named = topics.rename(columns={"query": "text"}).assign(url="https://example.org")
+    found, _ = run.topics_and_qrels(dataset, named)
+    assert found[["qid", "query", "url"]].equals(topics.assign(url="https://example.org"))
+
+
+def test_a_foreign_dataset_whose_queries_are_called_text_is_opened(dataset):
+    class Foreign:
+        """The methods of a dataset, with PyTerrier's names."""
+
+        def __getattr__(self, name):
+            return getattr(dataset, name)
+
+        def get_topics(self, variant=None):
+            return dataset.get_topics()[["qid", "query"]].rename(columns={"query": "text"})
+
+        get_corpus_iter, text_loader, get_qrels = dataset.get_corpus_iter, dataset.text_loader, dataset.get_qrels
+
+    opened = open_dataset(Foreign())
+    assert opened.get_topics()["query"].tolist() == dataset.get_topics()["query"].tolist()
+    assert opened.get_qrels().equals(dataset.get_qrels())
+
+
+def test_what_must_be_said_of_queries_is_in_the_notes(dataset):
+    ranking = dataset.get_runs()["bm25"]
+    failing = dataset.get_topics()["qid"].iloc[1]
+
+    def search(topics):
+        if topics["qid"].eq(failing).any():
+            raise ValueError("Index must have 1 or more fields.")
+        return topics.merge(ranking, on="qid")
+
+    result = audit({"mine": pt.apply.generic(search) >> dataset.text_loader() >> worlds.CountingRanker()}, dataset, rooms=[ORDER])
+    (note,) = result.settings["notes"]
+    assert note.startswith("mine: it raised (ValueError: Index must have 1 or more fields) for 1 of ") and failing in note
+    assert result.failed.empty and len(result.findings)

@@ -17,6 +17,7 @@ from pyterrier_debias.linguistic.slope import design, partial_slope
 from pyterrier_debias.linguistic.wording import WordingSensitivity
 from pyterrier_debias.statistics import binomial_interval
 from pyterrier_debias.systems import Context
+from tests.test_terrier import Parsed
 
 PLANTED = PlantedCollection(4, topics=40, passages=400, linguistic=0.0, pooling=0.0, survivorship=0.0)
 TOPICS = PLANTED.get_topics().assign(complexity=lambda topics: topics["query"].map(wording_complexity))
@@ -263,3 +264,24 @@ def test_false_alarms_are_as_rare_as_they_claim():
 
 def test_a_planted_bias_is_found():
     assert (p_values(1.0, range(3), 60, 20) <= 0.05).all()
+
+
+def test_over_terrier_the_original_as_it_comes_is_told_and_not_tested():
+    """A stand-in for Terrier's retriever, which takes a colon for the name of a field."""
+    words = [Parsed.tokeniser.getTokens(query) for query in TOPICS["query"]]
+    topics = TOPICS.assign(query=[f"{' '.join(own)}{':' * (n < 2)}" for n, own in enumerate(words)])
+    documents = {f"d{n}": " ".join(own) for n, own in enumerate(words)}
+    documents = dict(list(documents.items())[:-1])
+    qrels = topics[["qid"]].assign(docno=[f"d{n}" for n in range(len(topics))], label=1)
+    context = Context([System("BM25", Parsed(texts=documents))], PLANTED, topics, qrels)
+    found = findings_frame(ROOM.run(context).findings).set_index("group")
+    row = found.loc["original, as it comes"]
+    first, second = topics["qid"][:2]
+    assert np.isnan(row["p"]) and not row["primary"] and row["n"] == len(topics)
+    assert "As they come: it raised (ValueError: Index must have 1 or more fields) for 2 of 40 queries" in row["text"]
+    assert f"{first}, {second}." in row["text"]
+    both = context.results(context.systems[0])
+    values = per_query(both, qrels, ["nDCG@10"], topics["qid"].tolist())["nDCG@10"]
+    assert row["value"] == pytest.approx(values.mean())
+    assert found.loc["keywords - original", "convention"].endswith("queries in words for Terrier")
+    assert len(context.notes) == 1

@@ -7,11 +7,22 @@ import pytest
 from ir_measures import nDCG
 from scipy import stats
 
-from pyterrier_debias import InputError, PlantedCollection, PlantedRanker, System
+from pyterrier_debias import (
+    InputError,
+    LinguisticComplexity,
+    PlantedCollection,
+    PlantedRanker,
+    QueryGender,
+    RepeatNounPhrases,
+    RewriteQueries,
+    SwapGender,
+    System,
+)
 from pyterrier_debias.collections.planted_rankers import wording_complexity
 from pyterrier_debias.linguistic.rewrites import rewritten
 from pyterrier_debias.linguistic.slope import within_slope
-from pyterrier_debias.linguistic.wording import COLUMNS, WordingSensitivity
+from pyterrier_debias.linguistic.wording import AS_IT_COMES, COLUMNS, ORIGINAL, WordingSensitivity
+from tests.test_terrier import Parsed
 
 PLANTED = PlantedCollection(2, topics=30, passages=300, pooling=0.0, survivorship=0.0, linguistic=1.0)
 TOPICS, QRELS = PLANTED.get_topics(), PLANTED.get_qrels()
@@ -169,3 +180,76 @@ def test_bad_input():
         WordingSensitivity("bm25")(CANDIDATES)
     with pytest.raises(InputError, match="no qid is in both"):
         WordingSensitivity(PlantedRanker()).evaluate(CANDIDATES, QRELS.assign(qid="other"))
+
+
+ASKED = pd.DataFrame({"qid": ["1", "2", "3"], "query": ["mice: cats?", "Birds!", "???"]})
+JUDGED = pd.DataFrame({"qid": ["1", "2", "3"], "docno": ["d1", "d3", "d1"], "label": 1})
+SIGNS = {**OPTIONS, "rewrites": [lambda query: query.replace("cats", "dogs")]}
+
+
+def test_over_terrier_every_wording_is_asked_in_words():
+    retriever = Parsed()
+    found = WordingSensitivity(retriever, **SIGNS).evaluate(ASKED, JUDGED)
+    assert retriever.asked[:2] == ["mice cats", "birds"] and retriever.asked[-2:] == ["mice dogs", "birds"]
+    assert found.per_query.set_index("qid")["original"].to_dict() == {"1": 1.0, "2": 1.0, "3": 0.0}
+    assert found.convention.endswith("queries in words for Terrier")
+
+
+def test_what_the_original_is_worth_as_it_comes_stands_beside():
+    found = WordingSensitivity(Parsed(), **SIGNS).evaluate(ASKED, JUDGED)
+    # A colon raises, a capital and an exclamation mark are no word of any text.
+    assert found.as_it_comes.set_index("qid")["value"].to_dict() == {"1": 0.0, "2": 0.0, "3": 0.0}
+    assert set(found.as_it_comes["measure"]) == {"nDCG@10"}
+
+
+def test_queries_without_results_are_named_in_every_wording():
+    found = WordingSensitivity(Parsed(), **SIGNS).evaluate(ASKED, JUDGED)
+    rows = found.unanswered[["qid", "arm", "query", "reason"]].values.tolist()
+    assert [row for row in rows if row[1] != AS_IT_COMES] == [["3", arm, "???", ""] for arm in (ORIGINAL, "<lambda>")]
+    raised = [row for row in rows if row[1] == AS_IT_COMES and row[3]]
+    assert ["1", AS_IT_COMES, "mice: cats?", "ValueError: Index must have 1 or more fields."] in raised
+
+
+def test_a_retriever_that_is_not_terriers_is_asked_as_it_comes():
+    def search(topics):
+        seen.append(topics["query"].tolist())
+        return topics.assign(docno="d1", score=1.0)
+
+    seen = []
+    found = WordingSensitivity(System("s", pt.apply.generic(search)), **SIGNS).evaluate(ASKED, JUDGED)
+    assert seen == [ASKED["query"].tolist(), ["mice: dogs?", "Birds!", "???"]]
+    assert found.as_it_comes.empty and found.unanswered.empty and "Terrier" not in found.convention
+
+
+def test_wordings_start_from_the_topic_and_not_from_what_was_written_for_terrier():
+    topics = ASKED.iloc[:2]
+    candidates = topics.merge(JUDGED, on="qid").assign(text="mice and birds", score=1.0, rank=0)
+    candidates = pt.model.push_queries(candidates).assign(query=["applypipeline:off mice^0.300", "birds^0.100"])
+    seen = []
+
+    def score(frame):
+        seen.extend([frame["query"].tolist()] if len(frame) else [])
+        return frame.assign(score=1.0)
+
+    options = {**SIGNS, "rewrites": [str.upper]}
+    found = WordingSensitivity(pt.apply.generic(score), **options).evaluate(candidates, JUDGED, topics=topics)
+    assert seen == [topics["query"].tolist(), candidates["query"].tolist(), ["MICE: CATS?", "BIRDS!"]]
+    assert len(found.as_it_comes) == 2 and "Terrier" not in found.convention
+    # Without topics the query that is kept beside counts.
+    seen.clear()
+    WordingSensitivity(pt.apply.generic(score), **options)(candidates)
+    assert seen[0] == topics["query"].tolist()
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        RewriteQueries("keywords"), RepeatNounPhrases(tagger="textblob"), SwapGender(queries=True, text_attr=None),
+        LinguisticComplexity(), QueryGender(),
+    ],
+    ids=lambda stage: type(stage).__name__,
+)  # fmt: skip
+def test_stages_that_read_the_words_of_queries_warn_of_expressions(stage):
+    told = rf"{type(stage).__name__}: .*'littl\^0.036 cat'.*pt.rewrite.reset\(\) before this stage"
+    with pytest.warns(UserWarning, match=told):
+        stage(pd.DataFrame({"qid": ["1"], "query": ["littl^0.036 cat"]}))
