@@ -60,8 +60,9 @@ ESTIMATORS = {
 
 @pytest.fixture(scope="module")
 def asked(planted):
-    """Topics for training, others for the experiment, and the judgements of both."""
+    """Topics for training, others for the experiment, and the judgements of both; tiny models read short queries only."""
     topics = planted.get_topics()
+    topics = topics.loc[topics["query"].str.len().sort_values().index[:6]]
     return topics.head(4), topics.tail(2), planted.get_qrels()
 
 
