@@ -17,6 +17,7 @@ from pyterrier_debias.findings import Finding, RoomResult
 from pyterrier_debias.plots import new_axes, rendered
 from pyterrier_debias.systems import Context
 from tests.audit import worlds
+from tests.audit.killed import check_that_it_goes_on
 from tests.audit.worlds import ORDER, PICKY
 
 
@@ -56,6 +57,10 @@ def test_a_finished_audit_is_read_again_and_is_the_same(dataset, tmp_path):
     again.settings = first.settings = whole.settings
     assert first.to_html() == again.to_html() == whole.to_html()
     assert again.save(tmp_path / "saved").joinpath("order-change.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_audit_that_was_killed_goes_on(tmp_path):
+    check_that_it_goes_on(tmp_path / "kept")
 
 
 def test_a_system_that_can_be_examined_now_is(dataset, tmp_path):

@@ -1,16 +1,11 @@
 """Audits over Terrier: all biases with indexing anew, rotation of what reads no order, and an audit that was killed."""
 
-import signal
-import subprocess
-import sys
-
 import pandas as pd
 import pyterrier as pt
 import pytest
 
 from pyterrier_debias import Collection, System, audit
-from tests.conftest import ROOT
-from tests.terrier import killed
+from tests.audit.killed import check_that_it_goes_on
 
 pytestmark = pytest.mark.java
 
@@ -80,14 +75,5 @@ def test_all_biases_with_indexing_anew(planted, systems):
     assert primary["position"] == 0
 
 
-def test_an_audit_that_was_killed_goes_on(planted, planted_index, tmp_path):
-    kept = tmp_path / "kept"
-    call = [sys.executable, "-m", "tests.terrier.killed", str(planted_index.path), str(kept)]
-    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    before = {path.name: path.stat().st_mtime_ns for path in kept.iterdir()}
-    assert any("gender" in name for name in before) and not any("position" in name for name in before)
-    gone_on, whole = (killed.examine(planted_index.path, planted, folder) for folder in (kept, None))
-    for name, of in (("findings", lambda result: result.findings), ("values", lambda result: result.per_query)):
-        pd.testing.assert_frame_equal(of(gone_on), of(whole), obj=name)
-    assert before.items() <= {path.name: path.stat().st_mtime_ns for path in kept.iterdir()}.items()
+def test_an_audit_that_was_killed_goes_on(planted_index, tmp_path):
+    check_that_it_goes_on(tmp_path / "kept", str(planted_index.path))

@@ -1,5 +1,6 @@
 """Experiments over Terrier: measures beside nDCG, saved results, scans of a stage's options."""
 
+import pickle
 import re
 
 import numpy as np
@@ -114,6 +115,12 @@ def test_saved_results_are_measured_as_new_ones(ranking, planted_index, planted,
     assert retrievals.calls == 0
     pd.testing.assert_frame_equal(new, saved, atol=1e-6)
     assert new["nDCG@10"].nunique() == 2
+
+
+def test_results_saved_with_their_texts_are_measured_by_them(ranking, asked, tmp_path):
+    options = {"names": ["ranker"], "save_dir": str(tmp_path), "save_mode": "reuse", "save_format": pickle}
+    new, saved = (pt.Experiment([ranking], *asked, [ARaB @ K, NFaiRR @ K], **options) for _ in range(2))
+    pd.testing.assert_frame_equal(new, saved)
 
 
 def test_measures_of_texts_say_that_saved_results_have_none(ranking, asked, tmp_path):

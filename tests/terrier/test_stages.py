@@ -1,6 +1,7 @@
 """Every public stage beside a Terrier retriever: the table of `tests/test_contract.py` over what Terrier gives."""
 
 import pickle
+from functools import cache
 
 import pandas as pd
 import pyterrier as pt
@@ -64,10 +65,16 @@ def results(index):
     return lambda between: retrieved.copy() if between is None else between(retrieved)
 
 
+@cache
+def made(case):
+    """The case's stage, with its model loaded once."""
+    return case.make()
+
+
 @pytest.fixture
 def pipeline(case, retriever):
     """The stage before or behind the retriever."""
-    return case.make() >> retriever if case in AT_TOPICS else retriever >> case.make()
+    return made(case) >> retriever if case in AT_TOPICS else retriever >> made(case)
 
 
 def columns_of(pipeline):
@@ -93,7 +100,7 @@ def test_a_copy_finds_the_same_query_by_query(case, pipeline):
 @composed
 def test_compiling_changes_nothing(case, pipeline, index):
     if case in AT_CANDIDATES and case.name not in BETWEEN:  # with the texts loaded between the two
-        pipeline = index.bm25() >> index.text_loader() >> case.make()
+        pipeline = index.bm25() >> index.text_loader() >> made(case)
     if case.rowwise and "score" in columns_of(pipeline):
         pipeline = pipeline % 2
     assert_same(pipeline(TOPICS), pipeline.compile()(TOPICS))
@@ -106,7 +113,7 @@ def test_shared_stages_run_once(case, retriever, pipeline, monkeypatch):
     if "docno" not in columns_of(pipeline):
         assert pipeline == again
         return
-    retrievals, runs = Counted(monkeypatch, pt.terrier.Retriever), Counted(monkeypatch, type(case.make()))
+    retrievals, runs = Counted(monkeypatch, pt.terrier.Retriever), Counted(monkeypatch, type(made(case)))
     scored = [pt.apply.doc_score(lambda row, k=k: float(k) + len(row["docno"])) for k in (1, 2)]
     pt.Experiment(
         [pipeline >> scored[0], again >> scored[1]], TOPICS, QRELS, [pt.measures.RR @ 10], plan="tree", validate="error"
@@ -129,7 +136,7 @@ def test_a_query_that_finds_nothing(case, pipeline):
 @pytest.mark.parametrize("case", AT_CANDIDATES, **named)
 def test_terriers_frames_keep_the_contract(case, check, results):
     found = results(BETWEEN.get(case.name)).drop(columns=["score", "rank"] if case.name in NO_RANKINGS else [])
-    CHECKS[check](Case(case.name, case.make, found.copy, case.other, case.rowwise))
+    CHECKS[check](Case(case.name, lambda: made(case), found.copy, case.other, case.rowwise))
 
 
 @pytest.mark.parametrize("case", AT_DOCUMENTS, **named)
