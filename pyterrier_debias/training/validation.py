@@ -20,7 +20,7 @@ from pyterrier_debias.training.report import DivergedError
 class Validation:
     """Validation candidates with their judgements.
 
-    Passages of documents (``d7%p0``, as ``pt.text.sliding`` calls them; see :func:`pyterrier_debias.frames.documents_of`) are scored
+    Passages of documents (``d7%p0``, as ``pt.text.sliding`` calls them; see :func:`~pyterrier_debias.frames.documents_of`) are scored
     one by one, and measured as their documents: each has the score of its best passage, as ``pt.text.max_passage()`` gives it.
 
     Args:
