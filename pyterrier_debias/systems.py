@@ -10,8 +10,9 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.collections.base import provided
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.errors import InputError, one_line
 from pyterrier_debias.frames import check_overlap, check_pairs, check_scores, ranked, stage_name, with_string_ids
+from pyterrier_debias.naming import stage_name_of, system_name
 from pyterrier_debias.stage import chain, flatten
 
 #: Makes a retriever over documents (dictionaries with ``docno`` and ``text``).
@@ -160,14 +161,31 @@ def probed_system(pipeline: Any, dataset: Any, stage: Any) -> System:
         stage: See there.
 
     Returns:
-        The system, named by what the pipeline prints as.
+        The system, named by what it is made of; see :func:`~pyterrier_debias.naming.system_name`.
 
     Raises:
         InputError: See there, and :meth:`System.of`.
     """
     if takes_topics(pipeline, dataset, stage):
-        return System.of(repr(pipeline), pipeline, dataset=dataset)
-    return System(repr(pipeline), pt.Transformer.identity(), pipeline)
+        name = pipeline.name if isinstance(pipeline, System) else system_name(pipeline)
+        return with_indexer(System.of(name, pipeline, dataset=dataset), dataset)
+    return System(system_name(pipeline), pt.Transformer.identity(), pipeline)
+
+
+def with_indexer(system: System, dataset: Any) -> System:
+    """A retriever with what makes it anew over changed documents, where its collection knows that.
+
+    Args:
+        system: Any system.
+        dataset: Its collection; one over an index, such as :class:`~pyterrier_debias.TerrierCollection`, has ``indexer_of``.
+
+    Returns:
+        The system; the same where it has an indexer or a ranker, or the collection knows none.
+    """
+    if system.indexer is not None or system.ranker is not None:
+        return system
+    indexer = provided(dataset, "indexer_of", system.candidates)
+    return system if indexer is None else replace(system, indexer=indexer)
 
 
 def check_run(run: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -344,4 +362,15 @@ def _told(system: str, asked: Callable[[Any], Any], given: Any) -> Any:
     except (InputError, BrokenSystemError, pt.validate.InputValidationError):
         raise
     except Exception as error:
-        raise BrokenSystemError(system, " ".join(f"{type(error).__name__}: {error}".split())) from error
+        raise BrokenSystemError(system, one_line(error) + _where(asked, error)) from error
+
+
+def _where(pipeline: Any, error: BaseException) -> str:
+    """Which of several stages an exception comes from, in words: the innermost that its traceback passes through."""
+    stages = flatten(pipeline) if isinstance(pipeline, pt.Compose) else []
+    at, found = error.__traceback__, None
+    while at is not None:
+        own = at.tb_frame.f_locals.get("self")
+        found = next((stage for stage in stages if stage is own), found)
+        at = at.tb_next
+    return "" if found is None else f" (in its stage {stage_name_of(found)})"

@@ -7,7 +7,6 @@ import importlib.metadata
 import operator
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,13 +22,15 @@ from pyterrier_debias.audit.comparing import against_baseline
 from pyterrier_debias.audit.joined import ALL, JOINED, unjoined_reason
 from pyterrier_debias.audit.result import FAILED_COLUMNS, SKIPPED_COLUMNS, AuditResult
 from pyterrier_debias.collections.opening import open_dataset
+from pyterrier_debias.collections.terrier import terrier_versions
 from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_of
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.errors import InputError, one_line, trace
 from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, findings_frame
 from pyterrier_debias.frames import check_overlap, check_pairs, check_text, frame_digest, with_grades, with_string_ids
+from pyterrier_debias.naming import distinct_names
 from pyterrier_debias.stage import flatten
-from pyterrier_debias.systems import BrokenSystemError, Context, System
+from pyterrier_debias.systems import BrokenSystemError, Context, System, with_indexer
 
 #: The rooms in the order of reports: name to the module that exports ``ROOM``.
 ROOMS = {
@@ -123,6 +124,7 @@ def audit(
             examined = default_systems(collection, Path(folder), depth=depth, verbose=verbose)
         else:
             examined = named_systems(systems, collection)
+        examined = [_indexing_within(system, folder) for system in examined]
         check_baseline(baseline, examined)
         context = Context(
             examined, collection, all_topics, all_qrels, depth=depth, seed=seed, draws=draws, verbose=verbose
@@ -166,6 +168,12 @@ def audit(
         _words(all_topics, per_query),
         _stacked(seen.contributions, CONTRIBUTION_COLUMNS),
     )
+
+
+def _indexing_within(system: System, folder: str) -> System:
+    """A system whose indexes go to the audit's own folder, which is removed however the audit ends."""
+    within = getattr(system.indexer, "within", None)
+    return system if within is None else replace(system, indexer=within(folder))
 
 
 def _stacked(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
@@ -261,8 +269,7 @@ def _of_those_that_work(
 
 
 def _note(name: str, error: BrokenSystemError, failed: list[dict[str, str]]) -> None:
-    trace = "".join(traceback.format_exception(error.__cause__))
-    failed.append({"bias": name, "system": error.system, "error": str(error), "traceback": trace})
+    failed.append({"bias": name, "system": error.system, "error": str(error), "traceback": trace(error.__cause__)})
 
 
 def _kept_or_made(
@@ -292,8 +299,7 @@ def _told(name: str, failed: list[dict[str, str]]) -> Iterator[None]:
     except BrokenSystemError as error:
         _note(name, error, failed)
     except Exception as error:
-        message = " ".join(f"{type(error).__name__}: {error}".split())
-        failed.append({"bias": name, "system": "", "error": message, "traceback": traceback.format_exc()})
+        failed.append({"bias": name, "system": "", "error": one_line(error), "traceback": trace(error)})
 
 
 def check_settings(
@@ -438,11 +444,11 @@ def named_systems(systems: Any, collection: Any) -> list[System]:
     elif isinstance(systems, (list, tuple)):
         named = list(zip(_labels(systems), systems))
     else:
-        named = [(_label(systems, 1), systems)]
+        named = list(zip(_labels([systems]), [systems]))
     if not named:
         raise InputError("there are no systems to audit; give a dictionary from name to pipeline, or None for the defaults")
     found = [System.of(str(name), pipeline, dataset=collection) for name, pipeline in named]
-    found = [replace(system, name=str(name)) for system, (name, _) in zip(found, named)]
+    found = [replace(with_indexer(system, collection), name=str(name)) for system, (name, _) in zip(found, named)]
     names = [system.name for system in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -450,20 +456,12 @@ def named_systems(systems: Any, collection: Any) -> list[System]:
     return found
 
 
-def _label(system: Any, number: int) -> str:
-    """A short name for a system that came without one."""
-    if isinstance(system, System):
-        return system.name
-    if isinstance(system, pt.Transformer):
-        return " >> ".join(type(stage).__name__ for stage in flatten(system))
-    return f"run {number}"
-
-
 def _labels(systems: Sequence[Any]) -> list[str]:
-    labels = [_label(system, i) for i, system in enumerate(systems, start=1)]
+    """Short names for systems that came without one."""
+    found = iter(distinct_names([system for system in systems if isinstance(system, pt.Transformer)]))
     return [
-        label if labels.count(label) == 1 or isinstance(system, System) else f"{label} ({labels[: i + 1].count(label)})"
-        for i, (label, system) in enumerate(zip(labels, systems))
+        system.name if isinstance(system, System) else next(found) if isinstance(system, pt.Transformer) else f"run {number}"
+        for number, system in enumerate(systems, start=1)
     ]
 
 
@@ -480,11 +478,11 @@ def _known_judgements(qrels: pd.DataFrame) -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Versions of what can move a figure."""
+    """Versions of what can move a figure; of Terrier and Java where they were started."""
     found = {}
     for package in _PACKAGES:
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return {**found, **terrier_versions()}

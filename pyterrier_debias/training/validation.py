@@ -20,8 +20,9 @@ from pyterrier_debias.training.report import DivergedError
 class Validation:
     """Validation candidates with their judgements.
 
-    Passages of documents (``d7%p0``, as ``pt.text.sliding`` calls them; see :func:`~pyterrier_debias.frames.documents_of`) are scored
-    one by one, and measured as their documents: each has the score of its best passage, as ``pt.text.max_passage()`` gives it.
+    Passages of documents (``d7%p0``, as ``pt.text.sliding`` calls them; see :func:`~pyterrier_debias.frames.documents_of`) are
+    scored one by one, and measured as their documents: each has the score of its best passage, as ``pt.text.max_passage()``
+    gives it.
 
     Args:
         candidates: Result frame with ``qid``, ``docno``, ``query``, the text columns, and ``rank`` where depths are given: the

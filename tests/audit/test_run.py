@@ -187,7 +187,7 @@ def test_systems_come_in_every_shape(dataset):
     listed = [dataset.get_runs()["bm25"], pipeline, pipeline, worlds.bm25_system(dataset), worlds.CountingRanker()]
     named = [system.name for system in run.named_systems(listed, dataset)]
     assert len(set(named)) == 5
-    assert named[0] == "run 1" and named[1].endswith("TextLoader >> CountingRanker (1)") and named[3] == "BM25"
+    assert named[0] == "run 1" and named[1] == "SourceTransformer >> CountingRanker (1)" and named[3] == "BM25"
     assert run.named_systems({7: first}, dataset)[0].name == "7"
     assert run.named_systems({"mine": worlds.bm25_system(dataset)}, dataset)[0].name == "mine"
     assert [s.ranker is None for s in run.named_systems(listed, dataset)] == [True, False, False, True, False]
