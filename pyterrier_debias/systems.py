@@ -12,7 +12,7 @@ import pyterrier as pt
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.errors import InputError, one_line
 from pyterrier_debias.frames import check_overlap, check_pairs, check_scores, ranked, stage_name, with_string_ids
-from pyterrier_debias.naming import stage_name_of, system_name
+from pyterrier_debias.naming import is_text_loader, stage_name_of, system_name
 from pyterrier_debias.stage import chain, flatten
 
 #: Makes a retriever over documents (dictionaries with ``docno`` and ``text``).
@@ -111,7 +111,11 @@ class System:
                 f"system {name!r} does not start from topics, and the collection has no run that could feed it; "
                 f"put a retriever and a text loader before it: retriever >> dataset.text_loader() >> ranker"
             )
-        return cls(name, pt.Transformer.from_df(run) >> dataset.text_loader(), ranker, indexer)
+        # Texts that it loads itself come before it: behind changed texts its loader would bring back the original ones.
+        stages = flatten(ranker)
+        own = next((number for number, stage in enumerate(stages) if not is_text_loader(stage)), len(stages))
+        texts, ranker = (chain(stages[:own]), chain(stages[own:])) if own else (dataset.text_loader(), ranker)
+        return cls(name, pt.Transformer.from_df(run) >> texts, ranker, indexer)
 
 
 def _needs_candidates(stage: pt.Transformer, outputs: list[str] | None) -> bool:

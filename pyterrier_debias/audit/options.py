@@ -11,9 +11,9 @@ import pandas as pd
 
 from pyterrier_debias.audit.models import Model, find_model
 from pyterrier_debias.collections.lines import stem
-from pyterrier_debias.collections.opening import open_dataset
+from pyterrier_debias.collections.opening import INDEX_FILE, is_index_folder, open_dataset
 from pyterrier_debias.collections.readers import read_qrels, read_run, read_topics
-from pyterrier_debias.collections.terrier import INDEX_FILE, TerrierCollection, check_weighting_model, is_index
+from pyterrier_debias.collections.terrier import TerrierCollection, check_weighting_model
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_overlap
 from pyterrier_debias.systems import System
@@ -65,7 +65,7 @@ def read_runs(specs: Sequence[str], collection: Any) -> dict[str, pd.DataFrame]:
             name, path = stem(spec), spec
         if name in runs:
             raise InputError(f"two runs are named {name!r}; name them apart, as in --run first=FILE --run second=FILE")
-        if is_index(path):
+        if is_index_folder(path):
             raise InputError(f"run {path} is a folder with a Terrier index, not a run; give it as --terrier {path}")
         runs[name] = read_run(path)
         check_overlap(runs[name], collection.get_qrels(), f"run {path}")
@@ -101,7 +101,7 @@ def terrier_index(
     twice = next((model for i, model in enumerate(wmodel) if model in wmodel[:i]), None)
     if twice is not None:
         raise InputError(f"--wmodel {twice} is named twice; name it once")
-    if not is_index(index):
+    if not is_index_folder(index):
         raise InputError(f"--terrier {index}: no Terrier index is there (a folder with {INDEX_FILE}); name the index's folder")
     return index
 

@@ -21,6 +21,7 @@ from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint, made_from
 from pyterrier_debias.audit.comparing import against_baseline
 from pyterrier_debias.audit.joined import ALL, JOINED, unjoined_reason
 from pyterrier_debias.audit.result import FAILED_COLUMNS, SKIPPED_COLUMNS, AuditResult
+from pyterrier_debias.collections.base import STORE_WHOLE, cut_texts
 from pyterrier_debias.collections.opening import open_dataset
 from pyterrier_debias.collections.terrier import terrier_versions
 from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_of
@@ -40,6 +41,9 @@ ROOMS = {
     "linguistic": "pyterrier_debias.linguistic.audit",
     "pooling": "pyterrier_debias.pooling.audit",
 }
+
+#: How many texts of a system are looked at to see whether they are whole.
+_LOOKED_AT = 1000
 
 _JUDGEMENT = ["qid", "docno", "label"]
 
@@ -133,6 +137,7 @@ def audit(
             kept.claim(fingerprint(context, dataset=_dataset_name(dataset, collection), split=split))
         with _remembering(examined):
             seen = _visit(chosen, context, verbose, kept)
+        cut = [note for system in examined if (note := _cut_note(system, context))]
     findings, skipped, failed = seen.findings, seen.skipped, seen.failed
     per_query = _stacked(seen.per_query, PER_QUERY_COLUMNS)
     if not findings and not failed:
@@ -153,7 +158,7 @@ def audit(
         "draws": draws,
         "seed": seed,
         "correction": correction,
-        "notes": list(dict.fromkeys(system.note for system in examined if system.note)),
+        "notes": list(dict.fromkeys([*(system.note for system in examined if system.note), *cut])),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - started, 1),
         "versions": _versions(),
@@ -168,6 +173,21 @@ def audit(
         _words(all_topics, per_query),
         _stacked(seen.contributions, CONTRIBUTION_COLUMNS),
     )
+
+
+def _cut_note(system: System, context: Context) -> str:
+    """Whether a system reads only the beginnings of the collection's texts, in words; empty where it does not."""
+    try:
+        found = context.candidates(system)
+    except (BrokenSystemError, InputError):  # the biases have said so
+        return ""
+    if "text" not in found.columns or not all(isinstance(text, str) for text in found["text"]):
+        return ""
+    texts = found[["docno", "text"]].drop_duplicates("docno").head(_LOOKED_AT)
+    cut = int(cut_texts(texts, context.dataset).sum())
+    if not cut:
+        return ""
+    return f"{cut} of {len(texts)} texts that {system.name} reads seem to be the beginnings of whole ones; {STORE_WHOLE}."
 
 
 def _indexing_within(system: System, folder: str) -> System:
@@ -447,6 +467,12 @@ def named_systems(systems: Any, collection: Any) -> list[System]:
         named = list(zip(_labels([systems]), [systems]))
     if not named:
         raise InputError("there are no systems to audit; give a dictionary from name to pipeline, or None for the defaults")
+    for name, pipeline in named:
+        if isinstance(pipeline, pt.Indexer):
+            raise InputError(
+                f"system {str(name)!r} is an index ({type(pipeline).__name__}), not a retriever; give e.g. index.bm25(), with "
+                f"TerrierCollection(index, dataset) as the dataset where its documents are to be the collection"
+            )
     found = [System.of(str(name), pipeline, dataset=collection) for name, pipeline in named]
     found = [replace(with_indexer(system, collection), name=str(name)) for system, (name, _) in zip(found, named)]
     names = [system.name for system in found]

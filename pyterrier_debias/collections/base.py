@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 
@@ -68,6 +69,48 @@ def provided(dataset: Any, method: str, *args: Any) -> Any:
         return function(*args)
     except (NotImplementedError, NotProvidedError):
         return None
+
+
+#: What is to be done about texts of which an index stores the beginning only.
+STORE_WHOLE = "an index stores texts whole that is made with meta={'docno': 40, 'text': 8192} or more"
+
+
+def cut_texts(texts: pd.DataFrame, dataset: Any, field: str = "text") -> np.ndarray:
+    """Which texts are only the beginning of the collection's: indexes keep as many characters of a text as they are told to.
+
+    Texts are held against those of a collection in memory; what a collection would have to download is not asked for. There the
+    longest texts are taken for cut where at least five, and one in a hundred, have the very same length.
+
+    Args:
+        texts: Frame ``docno`` and the text.
+        dataset: The collection; one over an index says by ``longest_text`` how many characters it stores.
+        field: The column that holds the text.
+
+    Returns:
+        bool, shape [n].
+
+    Example:
+        >>> corpus = pd.DataFrame({"docno": ["d1"], "text": ["a text"]})
+        >>> topics = pd.DataFrame({"qid": ["1"], "query": ["what"]})
+        >>> whole = Collection("toy", corpus=corpus, topics={"test": topics}, qrels={})
+        >>> cut_texts(pd.DataFrame({"docno": ["d1", "d1"], "text": ["a te", "a text"]}), whole).tolist()
+        [True, False]
+    """
+    if len(texts) == 0:
+        return np.zeros(0, dtype=bool)
+    lengths = texts[field].map(len).to_numpy()
+    limit, corpus = getattr(dataset, "longest_text", None), getattr(dataset, "corpus", None)
+    if limit is not None:
+        return lengths >= limit
+    if isinstance(corpus, pd.DataFrame) and field in corpus.columns:
+        whole = texts["docno"].map(dict(zip(corpus["docno"], corpus[field]))).tolist()
+        return np.array(
+            [isinstance(full, str) and len(own) < len(full) and full.startswith(own) for own, full in zip(texts[field], whole)],
+            dtype=bool,
+        )
+    longest = lengths == lengths.max()
+    distinct = texts.loc[longest, "docno"].nunique()
+    return longest & (distinct >= max(5, 0.01 * texts["docno"].nunique()))
 
 
 def corpus_batches(corpus: Any, rows: int, *, verbose: bool = False) -> Iterator[pd.DataFrame]:

@@ -18,15 +18,12 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.collections.opening import open_dataset
+from pyterrier_debias.collections.opening import INDEX_FILE, is_index_folder, open_dataset
 from pyterrier_debias.collections.readers import read_qrels, read_topics
 from pyterrier_debias.errors import InputError, NotProvidedError, one_line
 from pyterrier_debias.frames import check_overlap, with_string_ids
 from pyterrier_debias.naming import is_tokeniser, system_name
 from pyterrier_debias.stage import Stage, chain, flatten
-
-#: The file that every Terrier index on disk has.
-INDEX_FILE = "data.properties"
 
 #: What an index is told to store of documents that a probe changes: no text, since nothing loads it from there.
 _LONGEST_DOCNO = 256
@@ -34,11 +31,6 @@ _LONGEST_DOCNO = 256
 _LOOKED_AT = 1000
 
 _INSTALL_JAVA = "install one (11 or newer, e.g. apt install openjdk-17-jre-headless), and set JAVA_HOME where it is not found"
-
-
-def is_index(path: Any) -> bool:
-    """Whether a path is a folder that holds a Terrier index; Java is not needed to tell."""
-    return isinstance(path, (str, Path)) and (Path(path).expanduser() / INDEX_FILE).is_file()
 
 
 def terrier_versions() -> dict[str, str]:
@@ -78,7 +70,7 @@ def open_index(index: Any) -> Any:
     Raises:
         InputError: Where there is no index, or Java cannot be started.
     """
-    if isinstance(index, (str, Path)) and not is_index(index):
+    if isinstance(index, (str, Path)) and not is_index_folder(index):
         raise InputError(f"{index}: no Terrier index is there (a folder with {INDEX_FILE}); name the index's folder")
     name = str(index) if isinstance(index, (str, Path)) else "index"
     with _explained(name):
@@ -385,7 +377,7 @@ def _loads_text(stage: Any) -> bool:
 def _folder_of(reference: Any) -> str | None:
     """The folder of a reference to an index on disk; None for one in memory, all of which look alike."""
     path = str(reference.toString()).removesuffix(f"/{INDEX_FILE}")
-    return str(Path(path).resolve()) if is_index(path) else None
+    return str(Path(path).resolve()) if is_index_folder(path) else None
 
 
 class TerrierCollection:
@@ -461,6 +453,11 @@ class TerrierCollection:
                 f"TerrierCollection: no judged docno (e.g. {judged[0]!r}) is in the index (e.g. {there!r}); give the topics and "
                 f"judgements of the collection that was indexed (--dataset, or topics and qrels)"
             )
+
+    @property
+    def longest_text(self) -> int | None:
+        """How many characters of a text the index stores."""
+        return IndexSettings.of(self.index).stored.get(self.text_attr)
 
     @property
     def name(self) -> str:
