@@ -46,7 +46,7 @@ def one_line(error: BaseException, *, longest: int = _LONGEST) -> str:
         >>> one_line(KeyError("docno"))
         "KeyError: 'docno'"
         >>> one_line(ValueError("no\\n   column " + "x" * 500 + " end"), longest=30)
-        'ValueError: no column xxxxxxx ... xxx end'
+        'ValueError: no column xxxxxxxxxxxxx ... xxx end'
     """
     kind, message = type(error).__name__, str(error)
     java = getattr(error, "classname", None)

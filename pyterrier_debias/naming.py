@@ -76,8 +76,9 @@ def distinct_names(pipelines: Sequence[Any]) -> list[str]:
         One name each. Where options do not tell two of one name apart, numbers do.
 
     Example:
-        >>> distinct_names([pt.RankCutoff(3), pt.RankCutoff(5), pt.Transformer.identity()])
-        ['RankCutoff (k=3)', 'RankCutoff (k=5)', 'IdentityTransformer']
+        >>> from pyterrier_debias import CrossEncoder
+        >>> distinct_names([CrossEncoder("hub/model", max_length=length) for length in (128, 256)])
+        ['CrossEncoder(model) (max_length=128)', 'CrossEncoder(model) (max_length=256)']
     """
     names = [system_name(pipeline) for pipeline in pipelines]
     found = list(names)

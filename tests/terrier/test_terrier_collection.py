@@ -8,8 +8,21 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import ARaB, InputError, PositionSensitivity, System, TerrierCollection, TerrierIndexer, audit, open_dataset
+from pyterrier_debias import (
+    ARaB,
+    CrossEncoder,
+    InputError,
+    PositionSensitivity,
+    RotatePassages,
+    System,
+    TerrierCollection,
+    TerrierIndexer,
+    audit,
+    open_dataset,
+)
 from pyterrier_debias.collections.terrier import IndexSettings, IndexTexts
+from pyterrier_debias.naming import distinct_names, system_name
+from pyterrier_debias.systems import BrokenSystemError, named_where_it_raises
 
 pytestmark = pytest.mark.java
 
@@ -185,3 +198,38 @@ def test_gender_measures_read_texts_from_an_index(planted, planted_index, make_i
     assert str(textless.path) not in str(caught.value)
     with pytest.raises(InputError, match="no text of document 'nobody' could be loaded"):
         pt.Evaluate(run.assign(docno="nobody").head(1), planted.get_qrels(), [ARaB(texts=planted_index) @ 10])
+
+
+def test_numbers_are_stored_as_text(planted, tmp_path):
+    """As the documentation writes it; Terrier stores nothing else."""
+    as_text = pt.apply.rotation(lambda row: str(row["rotation"]))
+    indexer = pt.IterDictIndexer(str(tmp_path / "rotated"), meta={"docno": 40, "text": 8192, "rotation": 8})
+    (RotatePassages(seed=1) >> as_text >> indexer).index(planted.get_corpus_iter())
+    turn = RotatePassages(seed=1).rotator()
+    stored = list(pt.terrier.TerrierIndex(str(tmp_path / "rotated")).get_corpus_iter(return_toks=False))
+    assert [d["rotation"] for d in stored] == [str(turn(d["text"], d["docno"])[1]) for d in planted.get_corpus_iter()]
+
+
+def test_systems_over_terrier_are_named_by_their_models(planted_index):
+    bm25, texts = planted_index.bm25(), planted_index.text_loader("text")
+    expected = {
+        "BM25": pt.rewrite.tokenise() >> bm25 >> pt.rewrite.reset(),
+        "DPH": planted_index.dph() % 10,
+        "BM25 >> RM3 >> BM25": bm25 >> pt.rewrite.RM3(planted_index) >> bm25,
+        "BM25 >> Bo1 >> DPH": bm25 >> pt.rewrite.Bo1QueryExpansion(planted_index) >> planted_index.dph(),
+        "SDM >> BM25": pt.rewrite.SDM() >> bm25,
+        "BM25 >> CrossEncoder(ms-marco-MiniLM-L6-v2)": bm25 % 100 >> texts >> CrossEncoder("x/ms-marco-MiniLM-L6-v2"),
+        "BM25 >> (PL2 ** TF_IDF)": bm25 >> (planted_index.pl2() ** planted_index.tf_idf()),
+    }
+    assert list(map(system_name, expected.values())) == list(expected)
+    assert distinct_names([planted_index.bm25(b=0.4), planted_index.bm25(b=0.3)]) == ["BM25 (b=0.4)", "BM25 (b=0.3)"]
+
+
+def test_an_error_of_terrier_is_one_readable_line(planted, planted_index):
+    """A colon is Terrier's query language; the index has no fields."""
+    system = named_where_it_raises(System("mine", planted_index.bm25() % 5 >> planted_index.dph()))
+    with pytest.raises(BrokenSystemError) as caught:
+        system.candidates(planted.get_topics().assign(query="title:bridge"))
+    message = str(caught.value)
+    assert message.startswith("system 'mine' raised IllegalStateException: Index must have 1 or more fields")
+    assert message.endswith("(in its stage BM25)") and "/tmp" not in message and ".java" not in message and len(message) < 300
