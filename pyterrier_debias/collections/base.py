@@ -75,11 +75,16 @@ def provided(dataset: Any, method: str, *args: Any) -> Any:
 STORE_WHOLE = "an index stores texts whole that is made with meta={'docno': 40, 'text': 8192} or more"
 
 
+#: How many characters a text that was cut may lack of what is kept: one, and blanks at its end.
+_BLANKS = 3
+
+
 def cut_texts(texts: pd.DataFrame, dataset: Any, field: str = "text") -> np.ndarray:
     """Which texts are only the beginning of the collection's: indexes keep as many characters of a text as they are told to.
 
     Texts are held against those of a collection in memory; what a collection would have to download is not asked for. There the
-    longest texts are taken for cut where at least five, and one in a hundred, have the very same length.
+    longest texts are taken for cut where at least five, and one in a hundred, have the very same length. Terrier keeps one
+    character less than it is told to, in at most twice as many bytes, and drops blanks at the end of what it keeps.
 
     Args:
         texts: Frame ``docno`` and the text.
@@ -98,19 +103,20 @@ def cut_texts(texts: pd.DataFrame, dataset: Any, field: str = "text") -> np.ndar
     """
     if len(texts) == 0:
         return np.zeros(0, dtype=bool)
-    lengths = texts[field].map(len).to_numpy()
     limit, corpus = getattr(dataset, "longest_text", None), getattr(dataset, "corpus", None)
     if limit is not None:
-        return lengths >= limit
+        least = limit - _BLANKS
+        sizes = [(len(text), len(text.encode("utf-8", "replace"))) for text in texts[field]]
+        return np.array([length >= least or size >= 2 * least for length, size in sizes], dtype=bool)
     if isinstance(corpus, pd.DataFrame) and field in corpus.columns:
         whole = texts["docno"].map(dict(zip(corpus["docno"], corpus[field]))).tolist()
         return np.array(
             [isinstance(full, str) and len(own) < len(full) and full.startswith(own) for own, full in zip(texts[field], whole)],
             dtype=bool,
         )
-    longest = lengths == lengths.max()
-    distinct = texts.loc[longest, "docno"].nunique()
-    return longest & (distinct >= max(5, 0.01 * texts["docno"].nunique()))
+    lengths = texts[field].map(len).to_numpy()
+    distinct = texts.loc[lengths == lengths.max(), "docno"].nunique()
+    return (lengths > lengths.max() - _BLANKS) & (distinct >= max(5, 0.01 * texts["docno"].nunique()))
 
 
 def corpus_batches(corpus: Any, rows: int, *, verbose: bool = False) -> Iterator[pd.DataFrame]:

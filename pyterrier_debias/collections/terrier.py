@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.collections.opening import INDEX_FILE, is_index_folder, open_dataset
+from pyterrier_debias.collections.base import Dataset
+from pyterrier_debias.collections.opening import INDEX_FILE, SplitView, is_index_folder, open_dataset
 from pyterrier_debias.collections.readers import read_qrels, read_topics
 from pyterrier_debias.errors import InputError, NotProvidedError, one_line
 from pyterrier_debias.frames import check_overlap, with_string_ids
@@ -423,7 +424,7 @@ class TerrierCollection:
         Raises:
             InputError: Where there is no index or Java, it stores no such text, or topics or judgements are missing.
         """
-        self._dataset = None if dataset is None else open_dataset(dataset, split)
+        self._dataset = None if dataset is None else _judged_dataset(dataset, split)
         self._topics = read_topics(topics) if isinstance(topics, (str, Path)) else topics
         self._qrels = read_qrels(qrels) if isinstance(qrels, (str, Path)) else qrels
         for what, frame in (("topics", self._topics), ("qrels", self._qrels)):
@@ -504,7 +505,7 @@ class TerrierCollection:
         if self._dataset is None:
             raise NotProvidedError(f"{self.name}: there are no {what} for {variant!r}; only those that were given")
         asked = getattr(self._dataset, f"get_{what}")
-        return asked() if variant is None else asked(variant)
+        return with_string_ids(asked() if variant is None else asked(variant))
 
     def text_loader(self, fields: Any = "text", *, verbose: bool = False) -> IndexTexts:
         """A stage that adds what the index stores to frames with ``docno``.
@@ -556,6 +557,13 @@ class TerrierCollection:
 
     def _stored(self) -> list[str]:
         return [str(name) for name in self.index.meta_index().getKeys()]
+
+
+def _judged_dataset(dataset: Any, split: str | None) -> Any:
+    """A dataset for its topics and judgements; one of PyTerrier's need have no documents."""
+    if isinstance(dataset, Dataset) or not (hasattr(dataset, "get_topics") and hasattr(dataset, "get_qrels")):
+        return open_dataset(dataset, split)
+    return dataset if split is None else SplitView(dataset, split)
 
 
 def check_weighting_model(model: str) -> None:

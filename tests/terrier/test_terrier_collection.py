@@ -148,9 +148,10 @@ def test_documents_that_cannot_be_indexed_are_told(planted, planted_index, tempo
     assert not list(temporary.iterdir())
 
 
-def test_from_an_index_to_the_position_bias_in_one_line(collection, planted_index, temporary):
+def test_from_an_index_to_the_position_bias_in_one_line(collection, planted_index, temporary, tmp_path_factory, monkeypatch):
     """Bags of words do not know positions: exactly 0 over documents that were indexed anew. No folder is left."""
-    result = audit([planted_index.bm25(), planted_index.dph()], collection, rooms="position", draws=1, topics=8)
+    options = {"rooms": "position", "draws": 1, "topics": 8, "checkpoint": tmp_path_factory.mktemp("kept")}
+    result = audit([planted_index.bm25(), planted_index.dph()], collection, **options)
     assert result.settings["systems"] == ["BM25", "DPH"]
     assert {"terrier", "java"} <= result.settings["versions"].keys()
     assert len(result.failed) == 0 and len(result.skipped) == 0
@@ -159,6 +160,14 @@ def test_from_an_index_to_the_position_bias_in_one_line(collection, planted_inde
     assert rows["value"].tolist() == [0.0, 0.0]
     gc.collect()
     assert not list(temporary.iterdir())
+    # The same call reads what was kept, though the audit's folder is another one; another weight is another system.
+    monkeypatch.setattr(TerrierIndexer, "__call__", lambda *_: pytest.fail("indexed again"))
+    again = audit([planted_index.bm25(), planted_index.dph()], collection, **options)
+    pd.testing.assert_frame_equal(again.findings, result.findings)
+    told = r"in pyterrier.terrier.retriever.Retriever it is 'bm25.b': 0.75 there, 'bm25.b': 0.4 here"
+    with pytest.raises(InputError, match=told) as caught:
+        audit({"BM25": planted_index.bm25(b=0.4), "DPH": planted_index.dph()}, collection, **options)
+    assert len(str(caught.value)) < 500
 
 
 def test_an_interrupted_audit_leaves_no_index(collection, planted_index, temporary):
@@ -198,6 +207,40 @@ def test_gender_measures_read_texts_from_an_index(planted, planted_index, make_i
     assert str(textless.path) not in str(caught.value)
     with pytest.raises(InputError, match="no text of document 'nobody' could be loaded"):
         pt.Evaluate(run.assign(docno="nobody").head(1), planted.get_qrels(), [ARaB(texts=planted_index) @ 10])
+
+
+class OfPyTerrier:
+    """A dataset of PyTerrier's that has topics and judgements, with numbers for identifiers, and no documents."""
+
+    def __init__(self, planted):
+        numbers = {qid: number for number, qid in enumerate(planted.get_topics("full")["qid"])}
+        self.frames = [frame.assign(qid=frame["qid"].map(numbers)) for frame in (planted.get_topics(), planted.get_qrels())]
+
+    def get_topics(self, variant=None):
+        return self.frames[0]
+
+    def get_qrels(self, variant=None):
+        return self.frames[1]
+
+
+def test_topics_of_a_dataset_without_documents(planted, planted_index):
+    found = TerrierCollection(planted_index, OfPyTerrier(planted))
+    assert set(found.get_qrels()["qid"]) <= {str(number) for number in range(20)}
+    assert set(found.get_topics()["qid"]) >= set(found.get_qrels()["qid"])
+
+
+@pytest.mark.filterwarnings("ignore:Indexing meta key text length")
+def test_texts_that_the_index_cut_are_told(planted, make_index, caplog):
+    """Known answers stand behind the end of some of them; the others are examined, and the audit goes on."""
+    index = make_index(planted.get_corpus_iter(), meta={"docno": 40, "text": 150})
+    whole, cut = TerrierCollection(index, planted), planted
+    system = index.bm25() % 10 >> index.text_loader("text") >> pt.apply.doc_score(lambda row: float(len(row["text"])))
+    for dataset in (whole, cut):
+        result = audit({"mine": system}, dataset, rooms="position", draws=1, topics=8)
+        assert len(result.failed) == 0
+        [note] = [note for note in result.settings["notes"] if "beginnings" in note]
+        assert "texts that mine reads seem to be the beginnings of whole ones" in note
+    assert "texts with answers seem to be the beginnings of whole ones" in caplog.text
 
 
 def test_numbers_are_stored_as_text(planted, tmp_path):

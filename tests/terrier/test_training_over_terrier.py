@@ -3,7 +3,7 @@
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import AddJudged, AddScores
+from pyterrier_debias import AddJudged, AddScores, PoolEvidence
 
 pytestmark = pytest.mark.java
 
@@ -12,7 +12,7 @@ def missed(planted, index, cutoff=2):
     """The judgements that the first results lack."""
     found = set(map(tuple, (index.bm25() % cutoff)(planted.get_topics())[["qid", "docno"]].values))
     qrels = planted.get_qrels()
-    return qrels[[pair not in found for pair in zip(qrels["qid"], qrels["docno"])] & qrels["label"].gt(0)]
+    return qrels[qrels["label"].gt(0) & ~qrels[["qid", "docno"]].apply(tuple, axis=1).isin(found)]
 
 
 def test_texts_of_added_documents_are_loaded(planted, planted_index):
@@ -26,3 +26,6 @@ def test_texts_of_added_documents_are_loaded(planted, planted_index):
     assert set(map(tuple, added[["qid", "docno"]].values)) <= set(map(tuple, out[["qid", "docno"]].values))
     assert [texts[docno] for docno in out["docno"]] == out["text"].tolist()
     assert out["teacher_score"].tolist() == [len(texts[docno]) for docno in out["docno"]]
+    learned = PoolEvidence(columns=["score", "rank"]).learn(out, out["text"].tolist())
+    known = learned.numbers(out)[1]
+    assert known.tolist() == out["score"].notna().tolist() and not known.all()
