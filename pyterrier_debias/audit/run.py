@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,14 @@ def audit(
 
 def _cut_note(system: System, context: Context) -> str:
     """Whether a system reads only the beginnings of the collection's texts, in words; empty where it does not."""
+    if system.ranker is None and system.indexer is not None and getattr(context.dataset, "longest_text", None) is not None:
+        documents = islice(context.dataset.get_corpus_iter(verbose=False), _LOOKED_AT)
+        texts = pd.DataFrame([{"docno": document["docno"], "text": document["text"]} for document in documents])
+        cut = int(cut_texts(texts, context.dataset).sum())
+        return "" if not cut else (
+            f"{cut} of {len(texts)} texts of the index seem to be the beginnings of whole ones, and {system.name} over changed "
+            f"texts is indexed from them; {STORE_WHOLE}."
+        )
     try:
         found = context.candidates(system)
     except (BrokenSystemError, InputError):  # the biases have said so
