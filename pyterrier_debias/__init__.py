@@ -113,6 +113,8 @@ _PUBLIC = {
     "read_spans": "collections.answers",
     "read_qna": "collections.answers",
     "IRDSCollection": "collections.irds",
+    "TerrierCollection": "collections.terrier",
+    "TerrierIndexer": "collections.terrier",
     # the audit
     "audit": "audit",  # a package that can be called
     "AuditResult": "audit.result",
@@ -145,6 +147,7 @@ if TYPE_CHECKING:
     from pyterrier_debias.collections.planted import PlantedCollection
     from pyterrier_debias.collections.planted_rankers import PlantedRanker
     from pyterrier_debias.collections.readers import read_corpus, read_qrels, read_run, read_topics
+    from pyterrier_debias.collections.terrier import TerrierCollection, TerrierIndexer
     from pyterrier_debias.errors import InputError
     from pyterrier_debias.findings import Finding, Room
     from pyterrier_debias.gender.audit import neutral_qids, word_list_room

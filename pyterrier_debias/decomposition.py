@@ -79,7 +79,7 @@ def out_of_reach(ranker: Sequence[pt.Transformer], columns: Sequence[str]) -> st
                 f"its ranker holds {_name(stage)}, which scores documents of an index and knows no changed passages; put "
                 f"index-based scores and features before the text loader: retriever >> (a ** b) >> text loader >> ranker"
             )
-        if _loads_text(stage, given):
+        if loads_text(stage, given):
             return (
                 f"its ranker holds {_name(stage)}, which puts the stored texts in the place of changed passages; use one text "
                 f"loader, before the first ranker"
@@ -161,7 +161,7 @@ def _scores(stage: pt.Transformer, columns: Sequence[str]) -> bool:
 
 def _belongs_to_candidates(stage: pt.Transformer, columns: Sequence[str]) -> bool:
     """Whether a stage right behind the text stage still makes candidates. What a reset gives is the query that probes reword."""
-    return isinstance(stage, pt.rewrite.ResetQuery) or _is_cutoff(stage) or _loads_text(stage, columns)
+    return isinstance(stage, pt.rewrite.ResetQuery) or _is_cutoff(stage) or loads_text(stage, columns)
 
 
 def _is_cutoff(stage: pt.Transformer) -> bool:
@@ -173,11 +173,19 @@ def _makes_documents(stage: pt.Transformer, columns: Sequence[str]) -> bool:
     return "docno" in (_outputs(stage, [c for c in columns if c == "qid" or c.startswith("query")]) or ())
 
 
-def _loads_text(stage: pt.Transformer, columns: Sequence[str]) -> bool:
-    """Whether a stage gives texts to documents that have none."""
+def loads_text(stage: pt.Transformer, columns: Sequence[str]) -> bool:
+    """Whether a stage gives texts to documents that have none.
+
+    Args:
+        stage: A transformer.
+        columns: What it is given.
+
+    Returns:
+        Whether it does, by what it makes of empty frames.
+    """
     parts = _parts(stage)
     if parts:
-        return len(parts) == 1 and _loads_text(parts[0], columns)
+        return len(parts) == 1 and loads_text(parts[0], columns)
     return not _is_function(stage) and "text" in (_outputs(stage, [c for c in columns if c != "text"]) or ())
 
 

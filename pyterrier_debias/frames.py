@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from base64 import b32encode
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -336,6 +337,85 @@ def variant_docno(docno: str, variant: int | str, *, longest: int = 20) -> str:
         return name
     # 60 bits, which hold no "%p", the sign at which passages are cut off.
     return "%r" + b32encode(bytes.fromhex(digest([docno, str(variant)])))[:12].decode().lower()
+
+
+#: Columns that are of use to the index or the model alone that wrote them: what leads back to a document's stored form.
+OF_ANOTHER_INDEX = ("docid", "doc_vec", "doc_toks", "doc_embs", "doc_tok_mask", "toks")
+
+#: What ``pt.text.sliding`` calls the passages of a document.
+_PASSAGE = re.compile(r"(.+)%p\d+", re.DOTALL)
+
+
+def without_index_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame without the columns by which an index finds what it has stored of a document.
+
+    Text loaders and rerankers of an index read ``docid`` before ``docno``. So a row that is not of that index, or whose text was
+    changed, must not have one.
+
+    Args:
+        frame: Any frame.
+
+    Returns:
+        The same frame where it has none of them, else a copy without :data:`OF_ANOTHER_INDEX`.
+
+    Example:
+        >>> list(without_index_columns(pd.DataFrame({"qid": ["1"], "docid": [7], "docno": ["d7"]})))
+        ['qid', 'docno']
+    """
+    there = [column for column in OF_ANOTHER_INDEX if column in frame.columns]
+    return frame.drop(columns=there) if there else frame
+
+
+def documents_of(docnos: Iterable[str], judged: Iterable[str]) -> np.ndarray:
+    """The documents that passages were cut from, by the names that ``pt.text.sliding`` gives passages.
+
+    ``d7%p2`` is a passage of ``d7`` where the part before ``%p`` is judged for any query, or another passage's is, and it is not
+    judged itself. Every other docno is a document.
+
+    Args:
+        docnos: n docnos.
+        judged: Docnos that are judged, whatever for.
+
+    Returns:
+        n docnos.
+
+    Example:
+        >>> documents_of(["d7%p0", "d8%p1", "d9"], ["d7"]).tolist()
+        ['d7', 'd8', 'd9']
+        >>> documents_of(["d7%p0", "d8%p1"], ["d7%p0"]).tolist()
+        ['d7%p0', 'd8%p1']
+    """
+    own = np.array(list(docnos), dtype=object)
+    known = set(judged)
+    of = np.array([found[1] if (found := _PASSAGE.fullmatch(docno)) and docno not in known else None for docno in own], object)
+    if not any(document in known for document in of if document is not None):
+        return own
+    return np.where(of == None, own, of)  # noqa: E711 - element by element
+
+
+def with_passages(judged: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Judgements of documents, and those that their passages inherit.
+
+    Args:
+        judged: ``qid``, ``docno``, ``label``.
+        rows: Candidates ``qid``, ``docno``.
+
+    Returns:
+        The same judgements, and behind them one for each row that is a passage of a judged document; see :func:`documents_of`.
+
+    Example:
+        >>> qrels = pd.DataFrame({"qid": ["1"], "docno": ["d7"], "label": [2]})
+        >>> with_passages(qrels, pd.DataFrame({"qid": ["1", "1"], "docno": ["d7%p0", "d8%p0"]})).values.tolist()
+        [['1', 'd7', 2], ['1', 'd7%p0', 2]]
+    """
+    documents = documents_of(rows["docno"], judged["docno"])
+    cut = documents != rows["docno"].to_numpy(dtype=object)
+    if not cut.any():
+        return judged
+    passages = rows.loc[cut, ["qid", "docno"]].assign(document=documents[cut])
+    columns = ["qid", "docno", "label"]
+    found = passages.merge(judged[columns].rename(columns={"docno": "document"}), on=["qid", "document"])
+    return pd.concat([judged, found[columns]], ignore_index=True)
 
 
 def frame_digest(frame: pd.DataFrame) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.errors import InputError, in_one_line
+from pyterrier_debias.errors import InputError, one_line
 from pyterrier_debias.stage import Stage, chain, flatten
 from pyterrier_debias.terrier import is_retriever
 
@@ -77,7 +77,7 @@ def _answers(
         raise
     except Exception as error:
         if len(qids) == 1:
-            failed[str(qids[0])] = in_one_line(error)
+            failed[str(qids[0])] = one_line(error)
             return
         half = len(qids) // 2
         yield from _answers(retriever, topics, qids[:half], failed)

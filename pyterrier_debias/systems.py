@@ -11,9 +11,10 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.collections.base import provided
-from pyterrier_debias.decomposition import out_of_reach, take_apart
-from pyterrier_debias.errors import InputError, in_one_line
+from pyterrier_debias.decomposition import loads_text, out_of_reach, take_apart
+from pyterrier_debias.errors import InputError, one_line
 from pyterrier_debias.frames import check_overlap, check_pairs, check_scores, ranked, stage_name, with_string_ids
+from pyterrier_debias.naming import stage_name_of, system_name
 from pyterrier_debias.retrieval import answered, asking_for, tied_at, unanswered_notes, unanswered_queries
 from pyterrier_debias.stage import chain, flatten, same_pipeline
 from pyterrier_debias.terrier import is_expression, property_notes
@@ -140,8 +141,12 @@ class System:
                 f"system {name!r} does not start from topics, and the collection has no run that could feed it; "
                 f"put a retriever and a text loader before it: retriever >> dataset.text_loader() >> ranker"
             )
-        reason = out_of_reach(flatten(ranker), _RESULTS)
-        return cls(name, pt.Transformer.from_df(run) >> dataset.text_loader(), ranker, indexer, out_of_reach=reason)
+        # Texts that it loads itself come before it: behind changed texts its loader would bring back the original ones.
+        stages = flatten(ranker)
+        own = next((number for number, stage in enumerate(stages) if not loads_text(stage, _RESULTS)), len(stages))
+        texts, ranker = (chain(stages[:own]), chain(stages[own:])) if own else (dataset.text_loader(), ranker)
+        reason = "" if ranker is None else out_of_reach(flatten(ranker), _RESULTS)
+        return cls(name, pt.Transformer.from_df(run) >> texts, ranker, indexer, out_of_reach=reason)
 
 
 def _needs_candidates(stage: pt.Transformer, outputs: list[str] | None) -> bool:
@@ -191,14 +196,31 @@ def probed_system(pipeline: Any, dataset: Any, stage: Any) -> System:
         stage: See there.
 
     Returns:
-        The system, named by what the pipeline prints as.
+        The system, named by what it is made of; see :func:`~pyterrier_debias.naming.system_name`.
 
     Raises:
         InputError: See there, and :meth:`System.of`.
     """
     if takes_topics(pipeline, dataset, stage):
-        return System.of(repr(pipeline), pipeline, dataset=dataset)
-    return System(repr(pipeline), pt.Transformer.identity(), pipeline)
+        name = pipeline.name if isinstance(pipeline, System) else system_name(pipeline)
+        return with_indexer(System.of(name, pipeline, dataset=dataset), dataset)
+    return System(system_name(pipeline), pt.Transformer.identity(), pipeline)
+
+
+def with_indexer(system: System, dataset: Any) -> System:
+    """A retriever with what makes it anew over changed documents, where its collection knows that.
+
+    Args:
+        system: Any system.
+        dataset: Its collection; one over an index, such as :class:`~pyterrier_debias.TerrierCollection`, has ``indexer_of``.
+
+    Returns:
+        The system; the same where it has an indexer or a ranker, or the collection knows none.
+    """
+    if system.indexer is not None or system.ranker is not None:
+        return system
+    indexer = provided(dataset, "indexer_of", system.candidates)
+    return system if indexer is None else replace(system, indexer=indexer)
 
 
 def check_run(run: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -495,4 +517,16 @@ def _told(system: str, asked: Callable[[Any], Any], given: Any) -> Any:
     except (InputError, BrokenSystemError, pt.validate.InputValidationError):
         raise
     except Exception as error:
-        raise BrokenSystemError(system, in_one_line(error)) from error
+        raise BrokenSystemError(system, one_line(error) + _where(error)) from error
+
+
+def _where(error: BaseException) -> str:
+    """Which stage of a pipeline an exception comes from, in words: the innermost that its traceback passes through."""
+    at, found, stages = error.__traceback__, None, []
+    while at is not None:
+        own = at.tb_frame.f_locals.get("self")
+        if isinstance(own, pt.Compose):
+            stages += flatten(own)
+        found = next((stage for stage in stages if stage is own), found)
+        at = at.tb_next
+    return "" if found is None else f" (in its stage {stage_name_of(found)})"

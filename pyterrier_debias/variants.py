@@ -11,7 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.frames import ranked, variant_docno
+from pyterrier_debias.frames import OF_ANOTHER_INDEX, ranked, variant_docno
 from pyterrier_debias.systems import check_run
 from pyterrier_debias.text import keyed_hash
 
@@ -114,7 +114,7 @@ def _leads_back(column: str, values: pd.Series) -> bool:
 
     Texts and numbers stay, so do features, and what belongs to the query.
     """
-    if column == "docid":
+    if column in OF_ANOTHER_INDEX:
         return True
     if column == "features" or column.startswith("query") or not pd.api.types.is_object_dtype(values):
         return False

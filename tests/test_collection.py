@@ -1,11 +1,13 @@
 """A collection in memory is a PyTerrier dataset."""
 
+from types import SimpleNamespace
+
 import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import Collection, Dataset, InputError
-from pyterrier_debias.collections.base import provided
+from pyterrier_debias import Collection, Dataset, InputError, open_dataset
+from pyterrier_debias.collections.base import cut_texts, provided
 
 
 def toy(**changes):
@@ -64,3 +66,35 @@ def test_bad_parts_are_named(changes, message):
 def test_an_unknown_split_is_named():
     with pytest.raises(InputError, match="no judgements for 'test'; there are dev"):
         toy().get_qrels("test")
+
+
+@pytest.mark.parametrize("dataset", ["in memory", "an index", "elsewhere"])
+def test_texts_that_were_cut_are_noticed(dataset):
+    whole = pd.DataFrame({"docno": [f"d{n}" for n in range(8)], "text": ["some words " * (n + 1) for n in range(8)]})
+    texts = whole.assign(text=whole["text"].str[:25])
+    source = {
+        "in memory": Collection("toy", corpus=whole, topics={"test": pd.DataFrame({"qid": ["1"], "query": ["a"]})}, qrels={}),
+        "an index": SimpleNamespace(longest_text=26),  # Terrier keeps one character less
+        "elsewhere": SimpleNamespace(name="irds:something"),
+    }[dataset]
+    assert cut_texts(texts, source).tolist() == [False] * 2 + [True] * 6
+    # Whole texts, and few that are of one length by chance.
+    assert not cut_texts(whole, source if dataset == "in memory" else None).any()
+    assert not cut_texts(texts.head(6), None).any()
+    assert cut_texts(texts.head(0), source).tolist() == []
+
+
+def test_an_index_is_no_dataset_by_itself(tmp_path):
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "data.properties").write_text("num.Documents=3\n")
+    with pytest.raises(InputError, match=r"is a Terrier index, which has no.*TerrierCollection\(index, dataset\).*--terrier"):
+        open_dataset(tmp_path / "index")
+    with pytest.raises(InputError, match="a ToyIndex is an index, which has no topics"):
+        open_dataset(ToyIndex())
+
+
+class ToyIndex(pt.Indexer):
+    """As PyTerrier's own, an index is a transformer."""
+
+    def index(self, iter):
+        return self

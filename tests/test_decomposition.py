@@ -75,7 +75,7 @@ def parts(pipeline):
         (RUN >> LOADER % 5, 3),
         (RUN, 1),
     ],
-    ids=lambda value: "" if isinstance(value, int) else repr(value)[:60],
+    ids=range(17),  # pipelines print with addresses in memory
 )
 def test_where_a_pipeline_is_cut(pipeline, candidates):
     assert parts(pipeline) == (candidates, "")
@@ -97,7 +97,7 @@ INSIDE = "loaded and scored inside one stage"
         ((RUN >> LOADER >> EARLY) % 5) ^ RUN,
         (((RUN >> LOADER >> EARLY) + RUN) ^ RUN) % 4,
     ],
-    ids=lambda value: repr(value)[:60],
+    ids=range(9),
 )
 def test_a_stage_that_loads_and_scores_is_no_text_stage(pipeline):
     candidates, reason = parts(pipeline)

@@ -6,8 +6,8 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import Collection, InputError
-from pyterrier_debias.systems import BrokenSystemError, Context, System, named_where_it_raises, takes_topics
+from pyterrier_debias import Collection, InputError, TextLoader
+from pyterrier_debias.systems import BrokenSystemError, Context, System, named_where_it_raises, probed_system, takes_topics
 from tests.test_retrieval import TOY as BIG
 from tests.test_retrieval import TopK
 
@@ -64,6 +64,43 @@ class Unchecked(pt.Transformer):
 
     def transform(self, inp):
         return pt.model.add_ranks(inp.assign(score=inp["text"].str.len().astype(float)))
+
+
+def test_a_loader_before_a_ranker_alone_belongs_to_its_candidates():
+    """Behind texts that a probe has changed it would bring the original ones back."""
+    loader, ranker = TextLoader(CORPUS), Length()
+    system = System.of("a", loader >> ranker, dataset=TOY)
+    assert system.ranker is ranker
+    assert system.candidates(TOPICS)["text"].tolist() == ["one", "two words", "now three words"]
+    no_runs = Collection("toy", corpus=CORPUS, topics={"test": TOPICS}, qrels={"test": QRELS})
+    with pytest.raises(InputError, match=r"'a' does not start from topics, and the collection has no run.*retriever and a text"):
+        System.of("a", loader >> ranker, dataset=no_runs)
+
+
+class Broken(pt.Transformer):
+    """Fails, and has a long description."""
+
+    def __repr__(self):
+        return "Broken(" + "x" * 1281 + ")"
+
+    def transform(self, inp):
+        raise ValueError("no luck in /tmp/a/b/index " + "y" * 900)
+
+
+@pytest.mark.parametrize("pipeline", [Length() >> Broken() >> Length(), Broken() >> Length(), Length() >> (Broken() % 2)])
+def test_the_stage_that_raised_is_named(pipeline):
+    context = Context([System("a", pt.Transformer.from_df(RUN) >> TextLoader(CORPUS), pipeline)], TOY, TOPICS, QRELS)
+    with pytest.raises(BrokenSystemError) as caught:
+        context.results(context.systems[0])
+    message = str(caught.value)
+    assert message.startswith("system 'a' raised ValueError: no luck in index yyy") and message.endswith("(in its stage Broken)")
+    assert len(message) < 450
+
+
+def test_a_probe_of_a_pipeline_is_named_by_what_it_is_made_of():
+    assert probed_system(pt.Transformer.from_df(RUN) >> TextLoader(CORPUS) >> Broken(), TOY, "probe").name == (
+        "SourceTransformer >> Broken"
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from pyterrier_debias._version import __version__
 from pyterrier_debias.collections.base import Collection, provided
 from pyterrier_debias.collections.irds import IRDSCollection
 from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_frame
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.errors import InputError, shortened
 from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.files import PACKAGE, entries, write_whole
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, RoomResult
@@ -58,6 +58,8 @@ _ASKED = {
 _QUERIES, _CANDIDATES = 3, 10
 #: How far scores may differ, as a share of their range: rounding, other hardware.
 _TOLERANCE = 1e-3
+#: How many characters of a stage's description a message shows.
+_LONGEST = 120
 
 
 @dataclass(frozen=True)
@@ -393,7 +395,7 @@ def _difference(there: Any, here: Mapping[str, Any]) -> str | None:
         if before["stages"] != now["stages"]:
             pairs = zip_longest(before["stages"], now["stages"], fillvalue="nothing")
             was, is_ = next(pair for pair in pairs if pair[0] != pair[1])
-            return f"system {now['name']!r} is made of other stages: {_short(was)} there, {_short(is_)} here"
+            return f"system {now['name']!r} is made of other stages: {_told_apart(was, is_)}"
         if before["retrieved"] != now["retrieved"]:
             return f"system {now['name']!r} retrieves other documents"
         if before["texts"] != now["texts"]:
@@ -403,8 +405,26 @@ def _difference(there: Any, here: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _short(stage: str) -> str:
-    return stage if len(stage) <= 120 else f"{stage[:100]} ... {stage[-16:]}"
+def _told_apart(was: str, now: str) -> str:
+    """What differs between two descriptions of a stage; of long ones the first options that do."""
+    if max(len(was), len(now)) <= _LONGEST:
+        return f"{was} there, {now} here"
+    (kind, _, before), (other, _, after) = was.partition(" "), now.partition(" ")
+    if kind != other:
+        return f"{shortened(was, _LONGEST)} there, {shortened(now, _LONGEST)} here"
+    both = [re.split(r"(?<=[,({\[])\s*|\s+(?=[0-9a-f]{8}$)", part) for part in (before, after)]
+    start = next((i for i, (a, b) in enumerate(zip(*both)) if a != b), min(map(len, both)))
+    parts = [own[start : max(start + 1, len(own) - _common_end(*(one[start:] for one in both)))] for own in both]
+    if start and parts == [own[-1:] for own in both] and all(re.fullmatch(r"[0-9a-f]{8}", "".join(part)) for part in parts):
+        return f"{kind} has other options or weights, which its description does not show"
+    shown = [shortened(" ".join(part).rstrip(",)}] "), _LONGEST) or "nothing" for part in parts]
+    return f"in {kind} it is {shown[0]} there, {shown[1]} here"
+
+
+def _common_end(one: list[str], other: list[str]) -> int:
+    """How many parts two lists have in common at their end."""
+    pairs = zip(reversed(one), reversed(other))
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def _same_scores(before: list[float] | None, now: list[float] | None) -> bool:

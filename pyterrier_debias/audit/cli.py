@@ -91,6 +91,28 @@ def audit(
             "BM25 run, or BM25 through PISA]",
         ),
     ] = None,
+    terrier: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="INDEX",
+            help="A Terrier index (a folder) in place of the collection's documents; it must store their texts. Topics and "
+            "judgements come from --dataset, or from --queries and --qrels. Needs Java.",
+        ),
+    ] = None,
+    wmodel: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A weighting model of Terrier to retrieve with; every model reranks it. May be repeated.  [default: BM25]",
+        ),
+    ] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --terrier: topics (TSV, JSON lines, TREC) in place of the dataset's."),
+    ] = None,
+    qrels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --terrier: judgements (TREC, TSV) in place of the dataset's.")
+    ] = None,
     rooms: Annotated[
         str,
         typer.Option(
@@ -141,6 +163,8 @@ def audit(
       pyterrier-debias audit --out audit-results
       pyterrier-debias audit --dataset msmarco_trec_dl --split dl20
       pyterrier-debias audit --dataset irds:beir/nfcorpus/test --model cross-encoder/ms-marco-MiniLM-L6-v2
+      pyterrier-debias audit --terrier my-index --wmodel BM25 --wmodel DPH --dataset irds:beir/nfcorpus/test
+      pyterrier-debias audit --terrier my-index --queries topics.tsv --qrels qrels.txt --model none
       pyterrier-debias audit --dataset my-folder --run mine=mine.trec --model bi:./my-model --baseline mine
 
     \b
@@ -170,6 +194,7 @@ def audit(
 
         request = Request(
             dataset=dataset, split=split, model=model or [], model_kind=model_kind, run=run or [],
+            terrier=terrier, wmodel=wmodel or [], queries=queries, qrels=qrels,
             rooms=[name.strip() for name in rooms.split(",")], baseline=baseline, depth=depth, draws=draws, topics=topics,
             seed=seed, correction=correction, out=out, overwrite=overwrite, checkpoint=checkpoint, device=device, dtype=dtype,
             verbose=verbose,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from pyterrier_debias.audit.first_stage import first_stage, run_stage
+from pyterrier_debias.audit.first_stage import first_stage, run_stage, terrier_stage
 from pyterrier_debias.audit.models import DEFAULT_MODEL, Model, find_model
 from pyterrier_debias.collections.planted import PlantedCollection
 from pyterrier_debias.systems import System
@@ -20,6 +20,7 @@ def default_systems(
     *,
     models: Sequence[Model] | None = None,
     runs: Mapping[str, pd.DataFrame] | None = None,
+    weighting_models: Sequence[str] = (),
     depth: int = 100,
     **ranker_options: Any,
 ) -> list[System]:
@@ -31,6 +32,7 @@ def default_systems(
         models: The models; None means all-MiniLM-L6-v2, an empty list none.
         runs: Name to result frame: used in place of a retriever. Where there are none, the first stage is the collection's
             BM25 run or BM25 through PISA; see :func:`pyterrier_debias.audit.first_stage.first_stage`.
+        weighting_models: Of Terrier, over the index of a :class:`~pyterrier_debias.TerrierCollection`; used in place of runs.
         depth: How many candidates the models rerank.
         ranker_options: Options of the rankers, such as ``device`` and ``dtype``.
 
@@ -42,7 +44,9 @@ def default_systems(
     """
     if models is None:
         models = [find_model(DEFAULT_MODEL)]
-    if runs:
+    if weighting_models:
+        stages = [terrier_stage(dataset, model, depth=depth) for model in weighting_models]
+    elif runs:
         stages = [run_stage(name, run) for name, run in runs.items()]
     else:
         stages = [first_stage(dataset, folder, depth=depth, complete=isinstance(dataset, PlantedCollection))]

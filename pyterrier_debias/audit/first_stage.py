@@ -112,7 +112,8 @@ def first_stage(dataset: Any, folder: Path, *, depth: int = 100, complete: bool 
     """The retriever that an audit uses where the user names none.
 
     A collection that brings a BM25 run is audited on that run, since its passages may be a sample of what the run was made
-    from; rankings over changed texts then come from re-indexing the passages at hand. Other collections are indexed.
+    from; rankings over changed texts then come from re-indexing the passages at hand. A collection over a Terrier index is
+    searched with Terrier's BM25; see :func:`terrier_stage`. Other collections are indexed.
 
     Args:
         dataset: The collection.
@@ -126,6 +127,8 @@ def first_stage(dataset: Any, folder: Path, *, depth: int = 100, complete: bool 
     Raises:
         InputError: Where there is neither a run nor PISA.
     """
+    if hasattr(dataset, "indexer_of"):
+        return terrier_stage(dataset, "BM25", depth=depth)
     indexer = PisaIndexer(Path(folder), max(1000, depth)) if pisa_installed() else None
     runs = provided(dataset, "get_runs") or {}
     name = next((n for n in runs if n.lower() == "bm25"), next(iter(runs), None))
@@ -147,6 +150,25 @@ def first_stage(dataset: Any, folder: Path, *, depth: int = 100, complete: bool 
             "documents, original and changed."
         )
     return FirstStage("BM25", pt.Transformer.from_df(runs[name]), indexer, note)
+
+
+def terrier_stage(collection: Any, model: str, *, depth: int = 100) -> FirstStage:
+    """A weighting model of Terrier over the index of a collection; every query is tokenised first.
+
+    Args:
+        collection: A :class:`~pyterrier_debias.TerrierCollection`, or a view of one.
+        model: Terrier's name of it, such as ``'BM25'``.
+        depth: How many candidates rankers will be given; the retriever returns at least 1000, or as many.
+
+    Returns:
+        The first stage.
+
+    Raises:
+        InputError: Where Terrier has no such model.
+    """
+    retriever = collection.retriever(model, num_results=max(1000, depth))
+    note = f"{model} is Terrier's, over the index of the collection; queries are tokenised before it reads them."
+    return FirstStage(model, retriever, collection.indexer_of(retriever), note)
 
 
 def run_stage(name: str, run: pd.DataFrame) -> FirstStage:

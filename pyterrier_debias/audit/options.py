@@ -11,7 +11,9 @@ import pandas as pd
 
 from pyterrier_debias.audit.models import Model, find_model
 from pyterrier_debias.collections.lines import stem
-from pyterrier_debias.collections.readers import read_run
+from pyterrier_debias.collections.opening import INDEX_FILE, is_index_folder, open_dataset
+from pyterrier_debias.collections.readers import read_qrels, read_run, read_topics
+from pyterrier_debias.collections.terrier import TerrierCollection, check_weighting_model
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_overlap
 from pyterrier_debias.systems import System
@@ -63,9 +65,74 @@ def read_runs(specs: Sequence[str], collection: Any) -> dict[str, pd.DataFrame]:
             name, path = stem(spec), spec
         if name in runs:
             raise InputError(f"two runs are named {name!r}; name them apart, as in --run first=FILE --run second=FILE")
+        if is_index_folder(path):
+            raise InputError(f"run {path} is a folder with a Terrier index, not a run; give it as --terrier {path}")
         runs[name] = read_run(path)
         check_overlap(runs[name], collection.get_qrels(), f"run {path}")
     return runs
+
+
+def terrier_index(
+    index: Path | None, *, wmodel: Sequence[str], queries: Path | None, qrels: Path | None, run: Sequence[str]
+) -> Path | None:
+    """The index that ``--terrier`` names, once the options beside it fit; Java is not started.
+
+    Args:
+        index: The folder; None where there is none.
+        wmodel: ``--wmodel``.
+        queries: ``--queries``.
+        qrels: ``--qrels``.
+        run: ``--run``.
+
+    Returns:
+        The folder.
+
+    Raises:
+        InputError: For options that belong to ``--terrier`` without it, runs beside it, a model that is named twice, or a folder
+            without an index.
+    """
+    if index is None:
+        lone = next((name for name, given in (("wmodel", wmodel), ("queries", queries), ("qrels", qrels)) if given), None)
+        if lone is not None:
+            raise InputError(f"--{lone} belongs to --terrier INDEX; name the index, too")
+        return None
+    if run:
+        raise InputError("--run and --terrier both name what retrieves; give one of them")
+    twice = next((model for i, model in enumerate(wmodel) if model in wmodel[:i]), None)
+    if twice is not None:
+        raise InputError(f"--wmodel {twice} is named twice; name it once")
+    if not is_index_folder(index):
+        raise InputError(f"--terrier {index}: no Terrier index is there (a folder with {INDEX_FILE}); name the index's folder")
+    return index
+
+
+def terrier_collection(
+    index: Path, dataset: str, *, split: str | None, queries: Path | None, qrels: Path | None, wmodel: Sequence[str]
+) -> TerrierCollection:
+    """The collection over an index, with its topics and judgements; Java starts.
+
+    Args:
+        index: The folder.
+        dataset: ``--dataset``; not opened where both files are given.
+        split: ``--split``.
+        queries: ``--queries``.
+        qrels: ``--qrels``.
+        wmodel: ``--wmodel``.
+
+    Returns:
+        The collection.
+
+    Raises:
+        InputError: For files that are wrong, topics and judgements that do not belong to the index, an unknown weighting model,
+            or where Java is missing.
+    """
+    # Files first: they are read in no time, and without Java.
+    own_topics, own_qrels = None if queries is None else read_topics(queries), None if qrels is None else read_qrels(qrels)
+    opened = None if queries is not None and qrels is not None else open_dataset(dataset, split=split)
+    collection = TerrierCollection(index, opened, topics=own_topics, qrels=own_qrels)
+    for model in wmodel:
+        check_weighting_model(model)
+    return collection
 
 
 def load_models(systems: Sequence[System]) -> None:

@@ -23,6 +23,10 @@ class Request:
         model: Rankers; empty for the default one, ``none`` for none.
         model_kind: The kind of those that do not say it.
         run: TREC runs in place of a retriever.
+        terrier: A Terrier index in place of the collection's documents.
+        wmodel: Weighting models of Terrier; empty for BM25.
+        queries: With ``terrier``: a file of topics in place of the dataset's.
+        qrels: With ``terrier``: a file of judgements in place of the dataset's.
         rooms: ``all``, or names.
         baseline: The system that others are compared with.
         depth: How many results a model reranks.
@@ -43,6 +47,10 @@ class Request:
     model: list[str] = field(default_factory=list)
     model_kind: str | None = None
     run: list[str] = field(default_factory=list)
+    terrier: Path | None = None
+    wmodel: list[str] = field(default_factory=list)
+    queries: Path | None = None
+    qrels: Path | None = None
     rooms: list[str] = field(default_factory=lambda: ["all"])
     baseline: str | None = None
     depth: int = 100
@@ -141,10 +149,19 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
         check_settings(correction=r.correction, depth=r.depth, draws=r.draws, topics=r.topics, seed=r.seed)
         ranker_options = options.ranker_options(r.device, r.dtype, r.verbose)
         found = options.find_models(r.model, r.model_kind)
-        collection = open_dataset(r.dataset, split=r.split)
+        index = options.terrier_index(r.terrier, wmodel=r.wmodel, queries=r.queries, qrels=r.qrels, run=r.run)
+        if index is None:
+            collection, wmodels = open_dataset(r.dataset, split=r.split), []
+        else:
+            wmodels = r.wmodel or ["BM25"]
+            collection = options.terrier_collection(
+                index, r.dataset, split=r.split, queries=r.queries, qrels=r.qrels, wmodel=wmodels
+            )
         frames = options.read_runs(r.run, collection)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyterrier-debias-"))
-        systems = default_systems(collection, Path(folder), models=found, runs=frames, depth=r.depth, **ranker_options)
+        systems = default_systems(
+            collection, Path(folder), models=found, runs=frames, weighting_models=wmodels, depth=r.depth, **ranker_options
+        )
         check_baseline(r.baseline, systems)
         options.load_models(systems)
         results = None if r.out is None else stack.enter_context(whole_folder(r.out, holds=HOLDS, overwrite=r.overwrite))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_frame
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.errors import InputError, one_line
 from pyterrier_debias.files import whole_folder, write_whole
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding
 
@@ -258,7 +258,7 @@ class AuditResult:
         try:
             return cls._of_content(content)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            told = " ".join(f"{type(error).__name__}: {error}".split())
+            told = one_line(error)
             raise InputError(f"this audit cannot be read ({told}); the file is damaged: run the audit again") from error
 
     @classmethod

@@ -7,11 +7,11 @@ import importlib.metadata
 import operator
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,11 @@ from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint, made_from
 from pyterrier_debias.audit.comparing import against_baseline
 from pyterrier_debias.audit.joined import ALL, JOINED, unjoined_reason
 from pyterrier_debias.audit.result import FAILED_COLUMNS, SKIPPED_COLUMNS, AuditResult
+from pyterrier_debias.collections.base import STORE_WHOLE, cut_texts
 from pyterrier_debias.collections.opening import open_dataset
+from pyterrier_debias.collections.terrier import terrier_versions
 from pyterrier_debias.contributions import CONTRIBUTION_COLUMNS, contributions_of
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.errors import InputError, one_line, trace
 from pyterrier_debias.evaluation import judged_qids
 from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, findings_frame
 from pyterrier_debias.frames import (
@@ -36,8 +38,9 @@ from pyterrier_debias.frames import (
     with_query,
     with_string_ids,
 )
+from pyterrier_debias.naming import distinct_names
 from pyterrier_debias.stage import flatten
-from pyterrier_debias.systems import BrokenSystemError, Context, System, UnfitSystemError
+from pyterrier_debias.systems import BrokenSystemError, Context, System, UnfitSystemError, with_indexer
 
 #: The rooms in the order of reports: name to the module that exports ``ROOM``.
 ROOMS = {
@@ -47,6 +50,9 @@ ROOMS = {
     "linguistic": "pyterrier_debias.linguistic.audit",
     "pooling": "pyterrier_debias.pooling.audit",
 }
+
+#: How many texts of a system are looked at to see whether they are whole.
+_LOOKED_AT = 1000
 
 _JUDGEMENT = ["qid", "docno", "label"]
 
@@ -131,6 +137,7 @@ def audit(
             examined = default_systems(collection, Path(folder), depth=depth, verbose=verbose)
         else:
             examined = named_systems(systems, collection)
+        examined = [_indexing_within(system, folder) for system in examined]
         check_baseline(baseline, examined)
         context = Context(
             examined, collection, all_topics, all_qrels, depth=depth, seed=seed, draws=draws, verbose=verbose
@@ -139,6 +146,7 @@ def audit(
             kept.claim(fingerprint(context, dataset=_dataset_name(dataset, collection), split=split))
         with _remembering(examined):
             seen = _visit(chosen, context, verbose, kept)
+        cut = [note for system in examined if (note := _cut_note(system, context))]
     findings, skipped, failed = seen.findings, seen.skipped, seen.failed
     per_query = _stacked(seen.per_query, PER_QUERY_COLUMNS)
     if not findings and not failed:
@@ -159,7 +167,7 @@ def audit(
         "draws": draws,
         "seed": seed,
         "correction": correction,
-        "notes": list(dict.fromkeys([*(system.note for system in examined if system.note), *context.notes])),
+        "notes": list(dict.fromkeys([*(system.note for system in examined if system.note), *cut, *context.notes])),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - started, 1),
         "versions": _versions(),
@@ -174,6 +182,35 @@ def audit(
         _words(all_topics, per_query),
         _stacked(seen.contributions, CONTRIBUTION_COLUMNS),
     )
+
+
+def _cut_note(system: System, context: Context) -> str:
+    """Whether a system reads only the beginnings of the collection's texts, in words; empty where it does not."""
+    if system.ranker is None and system.indexer is not None and getattr(context.dataset, "longest_text", None) is not None:
+        documents = islice(context.dataset.get_corpus_iter(verbose=False), _LOOKED_AT)
+        texts = pd.DataFrame([{"docno": document["docno"], "text": document["text"]} for document in documents])
+        cut = int(cut_texts(texts, context.dataset).sum())
+        return "" if not cut else (
+            f"{cut} of {len(texts)} texts of the index seem to be the beginnings of whole ones, and {system.name} over changed "
+            f"texts is indexed from them; {STORE_WHOLE}."
+        )
+    try:
+        found = context.candidates(system)
+    except (BrokenSystemError, InputError):  # the biases have said so
+        return ""
+    if "text" not in found.columns or not all(isinstance(text, str) for text in found["text"]):
+        return ""
+    texts = found[["docno", "text"]].drop_duplicates("docno").head(_LOOKED_AT)
+    cut = int(cut_texts(texts, context.dataset).sum())
+    if not cut:
+        return ""
+    return f"{cut} of {len(texts)} texts that {system.name} reads seem to be the beginnings of whole ones; {STORE_WHOLE}."
+
+
+def _indexing_within(system: System, folder: str) -> System:
+    """A system whose indexes go to the audit's own folder, which is removed however the audit ends."""
+    within = getattr(system.indexer, "within", None)
+    return system if within is None else replace(system, indexer=within(folder))
 
 
 def _stacked(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
@@ -273,8 +310,7 @@ def _of_those_that_work(
 
 
 def _note(name: str, error: BrokenSystemError, failed: list[dict[str, str]]) -> None:
-    trace = "".join(traceback.format_exception(error.__cause__))
-    failed.append({"bias": name, "system": error.system, "error": str(error), "traceback": trace})
+    failed.append({"bias": name, "system": error.system, "error": str(error), "traceback": trace(error.__cause__)})
 
 
 def _kept_or_made(
@@ -304,8 +340,7 @@ def _told(name: str, failed: list[dict[str, str]]) -> Iterator[None]:
     except BrokenSystemError as error:
         _note(name, error, failed)
     except Exception as error:
-        message = " ".join(f"{type(error).__name__}: {error}".split())
-        failed.append({"bias": name, "system": "", "error": message, "traceback": traceback.format_exc()})
+        failed.append({"bias": name, "system": "", "error": one_line(error), "traceback": trace(error)})
 
 
 def check_settings(
@@ -453,11 +488,17 @@ def named_systems(systems: Any, collection: Any) -> list[System]:
     elif isinstance(systems, (list, tuple)):
         named = list(zip(_labels(systems), systems))
     else:
-        named = [(_label(systems, 1), systems)]
+        named = list(zip(_labels([systems]), [systems]))
     if not named:
         raise InputError("there are no systems to audit; give a dictionary from name to pipeline, or None for the defaults")
+    for name, pipeline in named:
+        if isinstance(pipeline, pt.Indexer):
+            raise InputError(
+                f"system {str(name)!r} is an index ({type(pipeline).__name__}), not a retriever; give e.g. index.bm25(), with "
+                f"TerrierCollection(index, dataset) as the dataset where its documents are to be the collection"
+            )
     found = [System.of(str(name), pipeline, dataset=collection) for name, pipeline in named]
-    found = [replace(system, name=str(name)) for system, (name, _) in zip(found, named)]
+    found = [replace(with_indexer(system, collection), name=str(name)) for system, (name, _) in zip(found, named)]
     names = [system.name for system in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -465,20 +506,12 @@ def named_systems(systems: Any, collection: Any) -> list[System]:
     return found
 
 
-def _label(system: Any, number: int) -> str:
-    """A short name for a system that came without one."""
-    if isinstance(system, System):
-        return system.name
-    if isinstance(system, pt.Transformer):
-        return " >> ".join(type(stage).__name__ for stage in flatten(system))
-    return f"run {number}"
-
-
 def _labels(systems: Sequence[Any]) -> list[str]:
-    labels = [_label(system, i) for i, system in enumerate(systems, start=1)]
+    """Short names for systems that came without one."""
+    found = iter(distinct_names([system for system in systems if isinstance(system, pt.Transformer)]))
     return [
-        label if labels.count(label) == 1 or isinstance(system, System) else f"{label} ({labels[: i + 1].count(label)})"
-        for i, (label, system) in enumerate(zip(labels, systems))
+        system.name if isinstance(system, System) else next(found) if isinstance(system, pt.Transformer) else f"run {number}"
+        for number, system in enumerate(systems, start=1)
     ]
 
 
@@ -495,11 +528,11 @@ def _known_judgements(qrels: pd.DataFrame) -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Versions of what can move a figure."""
+    """Versions of what can move a figure; of Terrier and Java where they were started."""
     found = {}
     for package in _PACKAGES:
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return {**found, **terrier_versions()}

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 
@@ -68,6 +69,54 @@ def provided(dataset: Any, method: str, *args: Any) -> Any:
         return function(*args)
     except (NotImplementedError, NotProvidedError):
         return None
+
+
+#: What is to be done about texts of which an index stores the beginning only.
+STORE_WHOLE = "an index stores texts whole that is made with meta={'docno': 40, 'text': 8192} or more"
+
+
+#: How many characters a text that was cut may lack of what is kept: one, and blanks at its end.
+_BLANKS = 3
+
+
+def cut_texts(texts: pd.DataFrame, dataset: Any, field: str = "text") -> np.ndarray:
+    """Which texts are only the beginning of the collection's: indexes keep as many characters of a text as they are told to.
+
+    Texts are held against those of a collection in memory; what a collection would have to download is not asked for. There the
+    longest texts are taken for cut where at least five, and one in a hundred, have the very same length. Terrier keeps one
+    character less than it is told to, in at most twice as many bytes, and drops blanks at the end of what it keeps.
+
+    Args:
+        texts: Frame ``docno`` and the text.
+        dataset: The collection; one over an index says by ``longest_text`` how many characters it stores.
+        field: The column that holds the text.
+
+    Returns:
+        bool, shape [n].
+
+    Example:
+        >>> corpus = pd.DataFrame({"docno": ["d1"], "text": ["a text"]})
+        >>> topics = pd.DataFrame({"qid": ["1"], "query": ["what"]})
+        >>> whole = Collection("toy", corpus=corpus, topics={"test": topics}, qrels={})
+        >>> cut_texts(pd.DataFrame({"docno": ["d1", "d1"], "text": ["a te", "a text"]}), whole).tolist()
+        [True, False]
+    """
+    if len(texts) == 0:
+        return np.zeros(0, dtype=bool)
+    limit, corpus = getattr(dataset, "longest_text", None), getattr(dataset, "corpus", None)
+    if limit is not None:
+        least = limit - _BLANKS
+        sizes = [(len(text), len(text.encode("utf-8", "replace"))) for text in texts[field]]
+        return np.array([length >= least or size >= 2 * least for length, size in sizes], dtype=bool)
+    if isinstance(corpus, pd.DataFrame) and field in corpus.columns:
+        whole = texts["docno"].map(dict(zip(corpus["docno"], corpus[field]))).tolist()
+        return np.array(
+            [isinstance(full, str) and len(own) < len(full) and full.startswith(own) for own, full in zip(texts[field], whole)],
+            dtype=bool,
+        )
+    lengths = texts[field].map(len).to_numpy()
+    distinct = texts.loc[lengths == lengths.max(), "docno"].nunique()
+    return (lengths > lengths.max() - _BLANKS) & (distinct >= max(5, 0.01 * texts["docno"].nunique()))
 
 
 def corpus_batches(corpus: Any, rows: int, *, verbose: bool = False) -> Iterator[pd.DataFrame]:

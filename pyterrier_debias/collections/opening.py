@@ -25,6 +25,9 @@ TOPICS = ("queries*.jsonl", "queries*.tsv", "topics*", "query*.trec")
 QRELS = ("qrels/*.tsv", "qrels/*.txt", "qrels*")
 RUNS = ("runs/*", "run.*", "*.run")
 
+#: The file that every Terrier index on disk has.
+INDEX_FILE = "data.properties"
+
 #: Tables with a header that hold a run: file to the run's name and its columns for qid, docno and rank (from 1).
 RUN_TABLES = {"candidates.tsv": ("bm25", "qid", "pid", "bm25_rank")}
 
@@ -81,6 +84,11 @@ def open_dataset(spec: Any, split: str | None = None) -> Any:
     if str(spec).startswith("irds:"):
         return IRDSCollection(id_of_split(str(spec).removeprefix("irds:"), split))
     path = Path(spec).expanduser()
+    if is_index_folder(path):
+        raise InputError(
+            f"{spec} is a Terrier index, which has no topics and judgements; open it with TerrierCollection(index, dataset), or "
+            f"name it with --terrier beside --dataset"
+        )
     if path.is_dir():
         return _from_folder(path, split)
     if path.is_file():
@@ -105,6 +113,10 @@ def _from_object(dataset: Any, split: str | None) -> Any:
     if hasattr(dataset, "irds_ref"):  # PyTerrier's wrapper
         return IRDSCollection(id_of_split(dataset.irds_ref().dataset_id(), split))
     if not isinstance(dataset, Dataset):
+        if isinstance(dataset, pt.Indexer):
+            raise InputError(
+                f"a {type(dataset).__name__} is an index, which has no topics and judgements; give TerrierCollection(index, ...)"
+            )
         lacks = [m for m in ("get_corpus_iter", "get_topics", "get_qrels", "text_loader") if not hasattr(dataset, m)]
         raise InputError(
             f"a {type(dataset).__name__} is no dataset: it lacks {', '.join(lacks)}; bring an object with these methods, or "
@@ -131,6 +143,15 @@ def _from_object(dataset: Any, split: str | None) -> Any:
         answers=provided(dataset, "get_answers"),
         truth=getattr(dataset, "truth", None),
     )
+
+
+def is_index_folder(path: Any) -> bool:
+    """Whether a path is a folder that holds a Terrier index; Java is not needed to tell.
+
+    Args:
+        path: A path; anything else is none.
+    """
+    return isinstance(path, (str, Path)) and (Path(path).expanduser() / INDEX_FILE).is_file()
 
 
 class SplitView:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.errors import InputError, one_line
 from pyterrier_debias.frames import check_text, stage_name
 from pyterrier_debias.gender.counting import WordCounts, document_numbers, word_counts
 from pyterrier_debias.gender.words import WordList
@@ -26,7 +26,7 @@ class Texts:
 
     Args:
         source: None for the column; a transformer that adds the text to frames with ``docno``; anything with ``text_loader()`` (a
-            dataset, an index); a frame ``docno``, ``text``; or a mapping from a docno to its text.
+            dataset, a ``TerrierIndex``); a frame ``docno``, ``text``; or a mapping from a docno to its text.
         field: The column that holds the text.
         unknown: What is done with a document without text: ``'raise'``, or ``'zero'``: it counts as one without any words, and a
             warning says how many there are.
@@ -43,13 +43,13 @@ class Texts:
         elif isinstance(source, Mapping):
             if not all(isinstance(docno, str) for docno in source):
                 source = {str(docno): text for docno, text in source.items()}
-        elif source is not None and not isinstance(source, pt.Transformer):
-            if not hasattr(source, "text_loader"):
-                raise InputError(
-                    f"texts are a transformer, something with text_loader(), a frame docno, {field}, or a mapping from a docno "
-                    f"to its text; not a {type(source).__name__}"
-                )
-            source = source.text_loader([field])
+        elif hasattr(source, "text_loader"):  # asked first: an index of PyTerrier is a transformer, too
+            source = _loader_of(source, field)
+        elif source is not None and (not isinstance(source, pt.Transformer) or isinstance(source, pt.Indexer)):
+            raise InputError(
+                f"texts are a text loader, something that has one (a dataset, pt.terrier.TerrierIndex(folder)), a frame docno, "
+                f"{field}, or a mapping from a docno to its text; not a {type(source).__name__}"
+            )
         self.source = source
         self.field = field
         self.unknown = unknown
@@ -103,15 +103,38 @@ class Texts:
             return {docno: self.source[docno] for docno in docnos if docno in self.source}
         try:
             loaded = self.source(pd.DataFrame({"docno": docnos}))
-        except (KeyError, InputError):
-            # A loader that refuses everything for one document that it does not know is asked for half at a time.
-            if self.unknown == "raise" or len(docnos) == 1:
-                if self.unknown == "raise":
-                    raise
-                return {}
-            half = len(docnos) // 2
-            return {**self._load(docnos[:half]), **self._load(docnos[half:])}
-        return dict(zip(loaded["docno"].astype(str), loaded[self.field]))
+        except InputError:
+            if self.unknown == "raise":
+                raise
+        except Exception as error:  # Terrier's loader has an exception of Java for a docno that it does not know
+            if self.unknown == "raise" and len(docnos) == 1:
+                raise InputError(
+                    f"no text of document {docnos[0]!r} could be loaded ({one_line(error)}); use the collection that the run was "
+                    f"made from, or unknown='zero' to count such documents as without any words"
+                ) from error
+        else:
+            if self.field not in loaded.columns:
+                there = ", ".join(map(str, loaded.columns))
+                raise InputError(f"the loader of texts adds no column {self.field!r} (there are {there}); say text_field=...")
+            return dict(zip(loaded["docno"].astype(str), loaded[self.field]))
+        # A loader that refuses everything for one document that it does not know is asked for half at a time.
+        if len(docnos) == 1:
+            return {}
+        half = len(docnos) // 2
+        return {**self._load(docnos[:half]), **self._load(docnos[half:])}
+
+
+def _loader_of(source: Any, field: str) -> pt.Transformer:
+    """The text loader of a dataset or an index."""
+    try:
+        return source.text_loader([field])
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"texts: the {type(source).__name__} has no loader for {field!r} ({one_line(error)}); an index stores texts where it "
+            f"is made with meta={{'docno': 40, {field!r}: 8192}}, and text_field names another field"
+        ) from error
 
 
 def counted(

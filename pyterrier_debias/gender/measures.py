@@ -278,7 +278,8 @@ class _Lean(_OfWords):
             contrast: What is compared where the list has other groups; see :meth:`WordList.contrast`.
             wordlist: ``'debias'`` (default), a path or a mapping; see :meth:`WordList.of`.
             tokeniser: ``'regex_word'`` (default), ``'whitespace'``, ``'blank'`` or a function.
-            texts: Where texts come from: None for the column; a text loader, a dataset, a frame or a mapping.
+            texts: Where texts come from: None for the column; a text loader, a dataset or an index that has one (such as
+                ``pt.terrier.TerrierIndex``), a frame or a mapping.
             text_field: The column that holds the text.
             unknown: Documents without text: ``'raise'`` (default), or ``'zero'``: they count as without words.
             undefined: Queries without a value, such as those without results: ``'mean'`` (default) gives them the mean of the

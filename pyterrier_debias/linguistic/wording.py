@@ -10,7 +10,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.collections.base import provided
-from pyterrier_debias.errors import InputError, in_one_line
+from pyterrier_debias.errors import InputError, one_line
 from pyterrier_debias.evaluation import judged_qids, parse_measures, per_query
 from pyterrier_debias.frames import check_overlap, check_pairs, check_text, first_candidates, ranked, reworded, with_string_ids
 from pyterrier_debias.linguistic.analysers import Tagger
@@ -324,7 +324,7 @@ class WordingSensitivity(Stage):
         try:
             found, failed = (stage(asks), {}) if "docno" in asks.columns else answered(stage, asks)
         except Exception as error:
-            return nothing, dict.fromkeys(asks["qid"], in_one_line(error))
+            return nothing, dict.fromkeys(asks["qid"], one_line(error))
         return (ranked(check_run(found, system.name), system.name) if len(found) else nothing), failed
 
     def _row(

@@ -10,6 +10,7 @@ import pyterrier as pt
 
 from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
+from pyterrier_debias.naming import system_name
 from pyterrier_debias.stage import Stage
 
 #: Columns that a score must not replace.
@@ -105,7 +106,7 @@ def scores_by(scorer: pt.Transformer, frame: pd.DataFrame, stage: Any) -> np.nda
         return np.empty(0)
     missing = [column for column in ("qid", "docno", "score") if column not in out.columns]
     if missing:
-        raise InputError(f"{name}: {scorer!r} returns no column '{missing[0]}'; give a ranker of result frames")
+        raise InputError(f"{name}: {system_name(scorer)} returns no column '{missing[0]}'; give a ranker of result frames")
     frames.check_scores(out, name)
     frames.check_pairs(out, name)
     keys = [tuple(map(str, pair)) for pair in zip(frame["qid"], frame["docno"])]
@@ -113,7 +114,7 @@ def scores_by(scorer: pt.Transformer, frame: pd.DataFrame, stage: Any) -> np.nda
     absent = [key for key in keys if key not in found]
     if absent:
         raise InputError(
-            f"{name}: {scorer!r} leaves out {len(absent)} of {len(keys)} rows, e.g. qid={absent[0][0]!r}, docno={absent[0][1]!r}"
-            f"; give a scorer without a cut-off"
+            f"{name}: {system_name(scorer)} leaves out {len(absent)} of {len(keys)} rows, e.g. qid={absent[0][0]!r}, "
+            f"docno={absent[0][1]!r}; give a scorer without a cut-off"
         )
     return np.array([found[key] for key in keys], dtype=np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.collections.base import provided
+from pyterrier_debias.collections.base import STORE_WHOLE, cut_texts, provided
 from pyterrier_debias.errors import InputError
-from pyterrier_debias.frames import check_text
+from pyterrier_debias.frames import check_text, stage_name
 from pyterrier_debias.position import rotating
 from pyterrier_debias.position.rotation import RotatePassages
 from pyterrier_debias.stage import Stage
@@ -24,6 +25,8 @@ from pyterrier_debias.text import Tokeniser, get_tokeniser, keyed_hash
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+logger = logging.getLogger(__name__)
 
 _RUN = re.compile(r"\w+")
 _NONE = -1
@@ -206,7 +209,35 @@ class AnswerPositions(Stage):
             )
         documents = answers[["docno"]].drop_duplicates()
         texts = dataset.text_loader([self.text_attr])(documents)
-        return Positions(self(answers.merge(texts[["docno", self.text_attr]], on="docno")), name)
+        known = answers.merge(texts[["docno", self.text_attr]], on="docno")
+        return Positions(self(answers_in_texts(known, dataset, self.text_attr, self)), name)
+
+
+def answers_in_texts(known: pd.DataFrame, dataset: Any, text_attr: str, stage: Any) -> pd.DataFrame:
+    """Answers without those that are marked behind the end of a text that was cut; a warning says how many texts are.
+
+    Args:
+        known: Answers ``docno``, ``answer``, with ``start`` and ``end`` where known, and the texts to look for them in.
+        dataset: The collection that the answers are of; see :func:`~pyterrier_debias.collections.base.cut_texts`.
+        text_attr: The column that holds the text.
+        stage: Who asks; named in the warning.
+
+    Returns:
+        The rows that can be looked for.
+    """
+    cut = cut_texts(known, dataset, text_attr)
+    if not cut.any():
+        return known
+    start = known["start"].fillna(_NONE).to_numpy() if "start" in known else np.full(len(known), _NONE)
+    end = known["end"].fillna(_NONE).to_numpy() if "end" in known else start + known["answer"].map(len).to_numpy()
+    lost = cut & (start != _NONE) & (end > known[text_attr].map(len).to_numpy())
+    documents = known.assign(cut=cut).drop_duplicates("docno")
+    logger.warning(
+        "%s: %d of %d texts with answers seem to be the beginnings of whole ones; %d answers are marked behind their end and "
+        "count as not there; %s",
+        stage_name(stage), documents["cut"].sum(), len(documents), lost.sum(), STORE_WHOLE,
+    )  # fmt: skip
+    return known[~lost]
 
 
 class _Passage:

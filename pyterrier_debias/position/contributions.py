@@ -13,7 +13,7 @@ import pandas as pd
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.contributions import ITEM
 from pyterrier_debias.frames import with_string_ids
-from pyterrier_debias.position.answers import AnswerPositions
+from pyterrier_debias.position.answers import AnswerPositions, answers_in_texts
 from pyterrier_debias.systems import Context
 
 _THIRDS = ("first", "middle", "last")
@@ -63,7 +63,8 @@ def answer_thirds(context: Context) -> dict[str, str]:
     known = known[known["qid"].isin(set(context.topics["qid"]))].reset_index(drop=True)
     if not len(known):
         return {}
-    places = AnswerPositions()(context.dataset.text_loader()(known))
+    finder = AnswerPositions()
+    places = finder(answers_in_texts(context.dataset.text_loader()(known), context.dataset, finder.text_attr, finder))
     places = places[places["matched"].to_numpy(dtype=bool)].sort_values(["qid", "docno", "start", "end"])
     mean = places.drop_duplicates(["qid", "docno"]).groupby("qid")["relative"].mean()
     return {qid: _THIRDS[min(int(3 * place), 2)] for qid, place in mean.items()}

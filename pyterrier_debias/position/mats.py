@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.errors import InputError, one_line
 from pyterrier_debias.files import whole_folder
 from pyterrier_debias.text import keyed_hash
 
@@ -682,7 +682,7 @@ class MATSAccumulator:
         except (OSError, ValueError, KeyError) as error:
             if isinstance(error, InputError):
                 raise
-            raise InputError(f"MATS: {folder} holds no saved MATS sums ({type(error).__name__}: {error})") from error
+            raise InputError(f"MATS: {folder} holds no saved MATS sums ({one_line(error)})") from error
         made._kept.limit = meta["limit"]
         made._kept.add(**parts)
         return made

@@ -55,7 +55,8 @@ class RotatePassages(Stage):
         ('answer sits at the very front the', 1)
 
         In a pipeline: ``bm25 >> texts >> RotatePassages(seed=1) >> CrossEncoder(...)``; before an indexer:
-        ``(RotatePassages() >> indexer).index(dataset.get_corpus_iter())``.
+        ``(RotatePassages() >> indexer).index(dataset.get_corpus_iter())``. ``rotation`` is a number; an index that is to store it
+        (Terrier stores text only) needs ``pt.apply.rotation(lambda row: str(row['rotation']))`` between the two.
     """
 
     schematic = {"label": "RotatePassages", "help_url": None}  # noqa: RUF012

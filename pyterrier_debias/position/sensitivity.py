@@ -18,7 +18,7 @@ from pyterrier_debias.evaluation import judged_qids, parse_measures
 from pyterrier_debias.frames import check_overlap, check_pairs, check_text, first_candidates, ranked, with_string_ids
 from pyterrier_debias.indexing import handed_over
 from pyterrier_debias.position import psi
-from pyterrier_debias.position.answers import AnswerPositions
+from pyterrier_debias.position.answers import AnswerPositions, answers_in_texts
 from pyterrier_debias.position.outcome import BUCKET_UNITS, Outcome, SensitivityResult, displacement_frame, displacements
 from pyterrier_debias.position.rotation import RotatePassages
 from pyterrier_debias.stage import Stage, flatten
@@ -300,6 +300,7 @@ class PositionSensitivity(Stage):
         text = self._turning.text_attr
         keys = [c for c in ("qid", "docno") if c in texts]
         known = with_string_ids(answers).merge(texts[[*keys, text]].drop_duplicates(keys), on=keys)
+        known = answers_in_texts(known, self.dataset, text, self)
         found = AnswerPositions(text_attr=text, rotation=self._turning)(known)
         found = found[found["matched"].to_numpy(dtype=bool)].sort_values(["qid", "docno", "start", "end"])
         return found.drop_duplicates(["qid", "docno"]).reset_index(drop=True)

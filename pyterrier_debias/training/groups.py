@@ -133,7 +133,8 @@ def make_groups(
     """Sort candidates into positives and pools of negatives, query by query.
 
     Positives are candidates with a grade of at least ``min_label``. Negatives are the candidates with a grade of 0 or less and
-    those without judgement; what lies between (a grade above 0 and below ``min_label``) is neither. Passages without text are
+    those without judgement; what lies between (a grade above 0 and below ``min_label``) is neither. Passages of a judged document
+    (``d7%p0``, as ``pt.text.sliding`` calls them) have its grade, unless they are judged themselves. Passages without text are
     left out, and so are queries without a positive or without a negative; both are counted.
 
     Args:
@@ -162,6 +163,8 @@ def make_groups(
         frames.check_text(rows, column, stage)
     frames.check_pairs(rows, stage)
     frames.check_overlap(rows, judged, stage)
+    every, documents = rows["docno"].to_numpy(), frames.documents_of(rows["docno"], judged["docno"])
+    judged = frames.with_passages(judged, rows)
 
     written = np.zeros(len(rows), dtype=bool)
     for column in text_columns:
@@ -175,7 +178,7 @@ def make_groups(
     rows = rows.merge(judged, on=["qid", "docno"], how="left").reset_index(drop=True)
     rows = rows.assign(label=rows["label"].fillna(0).astype("int64"))
 
-    relevant = judged[judged["label"] > 0].groupby("qid")["docno"].agg(frozenset).to_dict()
+    relevant = _relevant(judged, pd.DataFrame({"docno": documents, "passage": every}).drop_duplicates())
     labels, qids, queries = rows["label"].to_numpy(), rows["qid"].to_numpy(dtype=object), rows["query"].tolist()
     starts = np.flatnonzero(np.r_[True, qids[1:] != qids[:-1]])
     groups, without = [], {"positive": 0, "negative": 0}
@@ -207,6 +210,13 @@ def make_groups(
     return Groups(rows, tuple(groups), counts, _fingerprint(rows, text_columns, min_label), tuple(text_columns))
 
 
+def _relevant(judged: pd.DataFrame, passages: pd.DataFrame) -> dict[str, frozenset[str]]:
+    """Query to what is judged relevant for it: documents, and their passages, also those that only other queries have found."""
+    rows = judged.loc[judged["label"] > 0, ["qid", "docno"]]
+    cut = rows.merge(passages, on="docno").drop(columns="docno").rename(columns={"passage": "docno"})
+    return pd.concat([rows, cut], ignore_index=True).groupby("qid")["docno"].agg(frozenset).to_dict()
+
+
 def _fingerprint(rows: pd.DataFrame, text_columns: Sequence[str], min_label: int) -> str:
     state = blake2b(str(min_label).encode(), digest_size=16)
     for row in zip(*(rows[column].tolist() for column in ("qid", "docno", "query", *text_columns, "label"))):
@@ -226,11 +236,14 @@ class AddJudged(Stage):
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, and any others
-    columns out      the same; added rows carry the query's columns, the last ranks, and NaN in ``score`` and all else
+    columns out      the same, without ``docid`` and vectors; added rows carry the query's columns, the last ranks, and NaN in
+                     ``score`` and all else
     ===============  ==========================================================================
 
     The query's columns are ``query``, what PyTerrier keeps of earlier queries, and every column that never differs between two
-    candidates of one query (weights, kinds of question), but for scores, ranks and texts.
+    candidates of one query (weights, kinds of question), but for scores, ranks and texts. By ``docid`` an index finds a document,
+    and what another model made of it (``doc_vec``, ``toks``) is of use to that model alone: nobody knows these of the added rows,
+    so they are dropped, and a text loader behind it finds every document by its ``docno``.
 
     When not to use it: in a pipeline that is evaluated on the same judgements, to which it hands the answers; where the first
     stage's score is used as evidence, unless rows without one are left out or scored anew.
@@ -264,12 +277,14 @@ class AddJudged(Stage):
         """
         pt.validate.result_frame(inp, context=self)
         if len(inp) == 0:
-            return inp
+            return frames.without_index_columns(inp)
         judged = grades(self.qrels, self)
         frame = frames.with_string_ids(inp)
-        found = set(zip(frame["qid"], frame["docno"]))
+        found = {*zip(frame["qid"], frame["docno"]), *zip(frame["qid"], frames.documents_of(frame["docno"], judged["docno"]))}
         judged = judged[judged["label"].ge(self.min_label) & judged["qid"].isin(set(frame["qid"]))]
         pairs = sorted(pair for pair in zip(judged["qid"], judged["docno"]) if pair not in found)
+        # Also where nothing is missing, so that what comes out does not depend on the queries at hand.
+        inp, frame = frames.without_index_columns(inp), frames.without_index_columns(frame)
         if not pairs:
             return inp
         added = pd.DataFrame(pairs, columns=["qid", "docno"])

@@ -20,6 +20,10 @@ from pyterrier_debias.training.report import DivergedError
 class Validation:
     """Validation candidates with their judgements.
 
+    Passages of documents (``d7%p0``, as ``pt.text.sliding`` calls them; see :func:`~pyterrier_debias.frames.documents_of`) are
+    scored one by one, and measured as their documents: each has the score of its best passage, as ``pt.text.max_passage()``
+    gives it.
+
     Args:
         candidates: Result frame with ``qid``, ``docno``, ``query``, the text columns, and ``rank`` where depths are given: the
             first stage's order, whatever it counts from. A judged query without a candidate has no value: whether it is for
@@ -58,6 +62,7 @@ class Validation:
         judged = rows["qid"].isin(set(self.qrels["qid"])).to_numpy()
         kept = [name for name in ("qid", "docno", "rank") if name in rows.columns]
         self.rows = rows.loc[judged, kept].reset_index(drop=True)
+        self._documents = frames.documents_of(self.rows["docno"], self.qrels["docno"])
         self.queries = rows.loc[judged, "query"].tolist()
         self.texts = [texts[i] for i in np.flatnonzero(judged)]
         self.qids = list(dict.fromkeys(self.rows["qid"]))
@@ -65,8 +70,9 @@ class Validation:
         self.depths = None if depths is None else sorted(depths)
         if depths is not None:
             frames.check_scores(self.rows, stage, column="rank")
-            ranking = frames.ranked(self.rows.assign(score=-pd.to_numeric(self.rows["rank"]), at=np.arange(len(self.rows))))
-            self._places = ranking.sort_values("at")["rank"].to_numpy(dtype=np.float64)
+            first = self._of_documents(-pd.to_numeric(self.rows["rank"]).to_numpy())
+            places = frames.ranked(first).set_index(["qid", "docno"])["rank"]
+            self._places = places.loc[list(zip(self.rows["qid"], self._documents))].to_numpy(dtype=np.float64)
 
     def __len__(self) -> int:
         return len(self.qids)
@@ -81,6 +87,11 @@ class Validation:
     def share(self, part: int, parts: int) -> np.ndarray:
         """Rows of every ``parts``-th query, beginning with query ``part``."""
         return np.flatnonzero(pd.factorize(self.rows["qid"])[0] % parts == part)
+
+    def _of_documents(self, scores: np.ndarray) -> pd.DataFrame:
+        """The run of the rows' documents, each with the highest of its rows' scores."""
+        run = pd.DataFrame({"qid": self.rows["qid"], "docno": self._documents, "score": scores})
+        return run.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max()
 
     def measure(self, scores: np.ndarray) -> tuple[pd.Series, int | None]:
         """The metric of each query, at the best re-ranking depth.
@@ -104,7 +115,7 @@ class Validation:
             if depth is not None:
                 below = np.nanmin(run["score"].to_numpy()) - 1 - self._places
                 run = run.assign(score=run["score"].where(self._places < depth, below))
-            values = per_query(run, self.qrels, [self.metric], self.qids).iloc[:, 0]
+            values = per_query(self._of_documents(run["score"].to_numpy()), self.qrels, [self.metric], self.qids).iloc[:, 0]
             if best is None or values.mean() > best[0].mean():
                 best = values, depth
         return best

@@ -222,6 +222,41 @@ def test_systems_that_differ_only_in_later_queries_or_a_cut_off_are_refused(data
         go(run)
 
 
+class Long(pt.Transformer):
+    """A stage whose description is as long as that of a retriever of Terrier."""
+
+    def __init__(self, b=0.75, index="/home/me/an-index", more=(), end=""):
+        self.b, self.index, self.more, self.end = b, index, more, end
+
+    def __repr__(self):
+        controls = {"terrierql": "on", "wmodel": "BM25", "bm25.k_1": 1.2, "bm25.b": self.b, "end": "999", **dict(self.more)}
+        properties = {f"querying.{name}": "some long value of no interest here" for name in "abcdefghij"}
+        return f"TerrierRetr({self.index},{controls},{properties}){self.end}"
+
+    def transform(self, inp):
+        return inp
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "told"),
+    [
+        (Long(b=0.75), Long(b=0.4), "in tests.audit.test_checkpoint.Long it is 'bm25.b': 0.75 there, 'bm25.b': 0.4 here"),
+        (Long(), Long(index="/home/me/another"), "it is /home/me/an-index there, /home/me/another here"),
+        (Long(), Long(more=[("qe", "on")]), "it is 'end': '999' there, 'end': '999', 'qe': 'on' here"),
+        (Long(b="a" * 500), Long(b="b" * 500), "..."),
+        (Long(end=" 0123abcd"), Long(end=" 4567abcd"), "has other options or weights, which its description does not show"),
+    ],
+)
+def test_a_long_stage_is_told_by_what_differs(dataset, tmp_path, was, now, told):
+    run = pt.Transformer.from_df(dataset.get_runs()["bm25"])
+    claim(tmp_path / "kept", {"a": run >> was}, dataset)
+    with pytest.raises(InputError, match="made of other stages") as caught:
+        claim(tmp_path / "kept", {"a": run >> now}, dataset)
+    message = str(caught.value).partition("made of other stages: ")[2]
+    assert told in message
+    assert len(message) < 450
+
+
 def test_what_changes_from_run_to_run_is_no_part_of_a_stage(tmp_path, monkeypatch):
     pytest.importorskip("pyterrier_pisa")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pandas as pd
+import pyterrier as pt
 import pytest
 from typer.testing import CliRunner
 
@@ -280,3 +281,37 @@ def test_a_place_without_permission(folder, tmp_path):
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
     assert "cannot be written" in refused("--dataset", folder, "--model", "none", "--out", locked / "results")
+
+
+@pytest.fixture
+def index(tmp_path):
+    """What looks like a Terrier index, for what is checked before Java starts."""
+    place = tmp_path / "index"
+    place.mkdir()
+    (place / "data.properties").write_text("num.Documents=3\n")
+    return place
+
+
+def test_options_of_terrier_are_checked_before_java_starts(folder, index, tmp_path):
+    for name, value in (("wmodel", "BM25"), ("queries", "x.tsv"), ("qrels", "x.txt")):
+        assert refused(f"--{name}", value) == f"--{name} belongs to --terrier INDEX; name the index, too"
+    assert "both name what retrieves" in refused("--terrier", index, "--run", folder / "runs" / "bm25.trec")
+    assert "--wmodel DPH is named twice" in refused("--terrier", index, "--wmodel", "DPH", "--wmodel", "DPH")
+    assert f"--terrier {folder}: no Terrier index is there" in refused("--terrier", folder)
+    for run in (index, f"mine={index}"):
+        told = f"run {index} is a folder with a Terrier index, not a run; give it as --terrier {index}"
+        assert refused("--run", run, "--dataset", folder) == told
+    assert "is a Terrier index, which has no topics and judgements" in refused("--dataset", index)
+    # Files are read before Java starts.
+    assert "missing.tsv" in refused("--terrier", index, "--queries", tmp_path / "missing.tsv", "--dataset", folder)
+    assert not (tmp_path / "out").exists()
+
+
+def test_java_that_cannot_be_started_is_told(folder, index, monkeypatch):
+    def no_java(_):
+        raise RuntimeError("Unable to find JAVA_HOME\nmore")
+
+    monkeypatch.setattr(pt.java, "started", lambda: False)
+    monkeypatch.setattr(pt.terrier.TerrierIndex, "coerce", no_java)
+    told = refused("--terrier", index, "--dataset", folder, "--model", "none")
+    assert "Java cannot be started (RuntimeError: Unable to find JAVA_HOME more); install one (11 or newer" in told

@@ -1,6 +1,10 @@
 import json
 import subprocess
 import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import numpy as np
@@ -10,7 +14,7 @@ import pytest
 from scipy import stats
 
 import pyterrier_debias
-from pyterrier_debias import AuditResult, InputError, Room, System, audit, open_dataset
+from pyterrier_debias import AuditResult, InputError, Room, System, TextLoader, audit, open_dataset
 from pyterrier_debias.audit import run
 from pyterrier_debias.files import MANIFEST, entries
 from pyterrier_debias.findings import Finding, RoomResult
@@ -188,7 +192,7 @@ def test_systems_come_in_every_shape(dataset):
     listed = [dataset.get_runs()["bm25"], pipeline, pipeline, worlds.bm25_system(dataset), worlds.CountingRanker()]
     named = [system.name for system in run.named_systems(listed, dataset)]
     assert len(set(named)) == 5
-    assert named[0] == "run 1" and named[1].endswith("TextLoader >> CountingRanker (1)") and named[3] == "BM25"
+    assert named[0] == "run 1" and named[1] == "SourceTransformer >> CountingRanker (1)" and named[3] == "BM25"
     assert run.named_systems({7: first}, dataset)[0].name == "7"
     assert run.named_systems({"mine": worlds.bm25_system(dataset)}, dataset)[0].name == "mine"
     assert [s.ranker is None for s in run.named_systems(listed, dataset)] == [True, False, False, True, False]
@@ -523,3 +527,59 @@ def test_what_must_be_said_of_queries_is_in_the_notes(dataset):
     (note,) = result.settings["notes"]
     assert note.startswith("mine: it raised (ValueError: Index must have 1 or more fields) for 1 of ") and failing in note
     assert result.failed.empty and len(result.findings)
+
+
+def test_texts_that_an_index_cut_are_noted(dataset):
+    first, ranker = pt.Transformer.from_df(dataset.get_runs()["bm25"]), worlds.CountingRanker()
+    stored = TextLoader(dataset.corpus.assign(text=dataset.corpus["text"].str[:12]))
+    systems = {"whole": first >> dataset.text_loader() >> ranker, "cut": first >> stored >> ranker}
+    [note] = audit(systems, dataset, rooms=[ORDER]).settings["notes"]
+    assert note.startswith("12 of 12 texts that cut reads seem to be the beginnings of whole ones; ")
+    assert note.endswith("meta={'docno': 40, 'text': 8192} or more.")
+
+
+def test_an_index_is_no_system(dataset):
+    class ToyIndex(pt.Indexer):
+        def index(self, iter):
+            return self
+
+    with pytest.raises(InputError, match=r"system 'mine' is an index \(ToyIndex\), not a retriever; give e.g. index.bm25\(\)"):
+        audit({"mine": ToyIndex()}, dataset, rooms=[ORDER])
+
+
+def test_indexes_of_an_audit_go_to_its_own_folder(dataset, tmp_path, monkeypatch):
+    """Whatever is made there is gone when the audit has ended, also when it was broken off."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = []
+
+    class Indexer:
+        folder = None
+
+        def within(self, folder):
+            changed = Indexer()
+            changed.folder = folder
+            return changed
+
+        def __call__(self, documents):
+            made.append(Path(tempfile.mkdtemp(dir=self.folder)))
+            raise KeyboardInterrupt
+
+    system = replace(worlds.bm25_system(dataset), indexer=Indexer())
+    room = Room("again", lambda system, dataset: None, lambda context: context.systems[0].indexer([]))
+    with pytest.raises(KeyboardInterrupt):
+        audit(system, dataset, rooms=[room])
+    assert made and made[0].parent.parent == tmp_path
+    assert not list(tmp_path.iterdir())
+
+
+def test_versions_of_terrier_are_told_where_it_was_started(dataset, monkeypatch):
+    systems = {"BM25": worlds.bm25_system(dataset)}
+    if not pt.java.started():
+        assert "terrier" not in audit(systems, dataset, rooms=[ORDER]).settings["versions"]
+        assert not pt.java.started()
+    java = SimpleNamespace(getProperty={"java.version": "17.0.1"}.get)
+    monkeypatch.setattr(pt.java, "started", lambda: True)
+    monkeypatch.setattr(pt.java, "autoclass", {"java.lang.System": java}.get)
+    monkeypatch.setattr(pt.terrier, "version", lambda: "5.11")
+    versions = audit(systems, dataset, rooms=[ORDER]).settings["versions"]
+    assert (versions["terrier"], versions["java"]) == ("5.11", "17.0.1")

@@ -502,3 +502,30 @@ def test_human_marked_spans(shared_data):
     assert summary["omitted"] < 0.02
     assert summary["mean_relative"] < 0.3 < summary["mean_placed"]
     assert positions.uniformity_test(method="placed").p < 1e-10
+
+
+def test_answers_behind_the_end_of_cut_texts_are_not_there(caplog):
+    """An index that stores the beginnings of texts has lost what stands behind them; the offsets are those of the whole texts."""
+
+    class Stored(Collection):
+        longest_text = 20
+
+        def text_loader(self, fields="text", *, verbose=False):
+            return super().text_loader(fields) >> pt.apply.text(lambda row: row["text"][:20])
+
+    corpus = pd.DataFrame({"docno": ["d1", "d2"], "text": ["It is Paris, they say, or so it is told.", "short: Rome"]})
+    answers = pd.DataFrame(
+        [("q1", "d1", "Paris", 6, 11), ("q1", "d1", "told", 35, 39), ("q2", "d2", "Rome", 7, 11), ("q2", "d1", "so", -1, -1)],
+        columns=["qid", "docno", "answer", "start", "end"],
+    )
+    topics = pd.DataFrame({"qid": ["q1", "q2"], "query": ["what", "where"]})
+    whole, stored = (
+        kind("toy", corpus=corpus, topics={"test": topics}, qrels={}, answers=answers) for kind in (Collection, Stored)
+    )
+    found = AnswerPositions().measure(stored).frame
+    assert found[found["matched"]]["answer"].tolist() == ["Paris", "Rome"]
+    assert "1 of 2 texts with answers seem to be the beginnings of whole ones; 1 answers are marked" in caplog.text
+    assert "meta={'docno': 40, 'text': 8192}" in caplog.text
+    caplog.clear()
+    assert AnswerPositions().measure(whole).frame["matched"].all()
+    assert not caplog.text

@@ -24,6 +24,7 @@ from pyterrier_debias import (
     TextLoader,
     read_squad,
 )
+from pyterrier_debias.evaluation import per_query
 from pyterrier_debias.training.report import ABOUT
 from tests.training.worlds import candidates, qrels, training
 
@@ -553,3 +554,20 @@ def test_tuning_refuses_the_test_and_what_it_does_not_know():
         ranker.tune({"epochs": [1, 0]}, *sets)
     with pytest.raises(InputError, match="leave checkpoints out"):
         CrossEncoder("no-such-model", training=training(checkpoints="c")).tune({"epochs": [1]}, *sets)
+
+
+def test_a_ranker_is_fitted_behind_passages(tiny):
+    """As the documentation advises for long documents; the added positive is cut, too, and validation counts documents."""
+    sliding = pt.text.sliding(text_attr="text", length=4, stride=2, prepend_attr=None)
+    own = candidates("q").query("docno != 'd0-4'")
+    retrieve = pt.Transformer.from_df(pd.concat([own, candidates("v")]).drop(columns="text").assign(docid=7))
+    ranker = CrossEncoder(tiny(), training=training(max_steps=2, evaluate_every=2, min_label=1))
+    pipeline = retrieve >> AddJudged(qrels("q")) >> LOADER >> sliding >> ranker
+    pipeline.fit(topics("q"), qrels("q"), topics("v"), qrels("v"))
+    report = ranker.training_report
+    assert report.counts["trained on"] == 8
+    # Seven words, in windows of four with steps of two: at 0 and 2 for each of the 16 relevant documents.
+    assert report.counts["positives"] == 32
+    run = (retrieve >> LOADER >> sliding >> ranker >> pt.text.max_passage())(topics("v"))
+    values = per_query(run, qrels("v"), [report.metric], list(topics("v")["qid"]))[report.metric]
+    assert report.validation == pytest.approx(values.to_dict())

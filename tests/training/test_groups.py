@@ -222,3 +222,59 @@ def test_it_makes_a_missed_positive_trainable():
     qrels = pd.DataFrame({"qid": ["q4"], "docno": ["d9"], "label": [1]})
     frame = AddJudged(qrels)(found()).assign(text=lambda f: "text of " + f["docno"])
     assert readable(make_groups(frame, qrels, stage="fit")) == {"q4": (["d9"], ["d3"])}
+
+
+def test_nothing_leads_an_index_to_other_documents_than_docnos_do():
+    """An index's own number of a document is not known of what is added; a loader would read NaN, or an older document's."""
+    vectors = [np.zeros(2)] * 8
+    frame = found().assign(docid=range(8), doc_vec=vectors, toks=[{"a": 1.0}] * 8)
+    out = AddJudged(QRELS)(frame)
+    assert set(frame) - set(out) == {"docid", "doc_vec", "toks"}
+    # The columns do not depend on what the queries lack, nor on whether there are any.
+    assert set(AddJudged(QRELS, min_label=2)(frame)) == set(AddJudged(QRELS)(frame.head(0))) == set(out)
+
+
+# Passages of documents
+
+
+def cut(frame, passages=2):
+    """As pt.text.sliding does it: every candidate in passages, each with the candidate's columns."""
+    parts = [frame.assign(docno=frame["docno"] + f"%p{n}", text=frame["text"] + f", part {n}") for n in range(passages)]
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_passages_inherit_their_documents_label():
+    groups = make_groups(cut(candidates()), QRELS, stage="fit")
+    whole = readable(make_groups(candidates(), QRELS, stage="fit"))
+    assert readable(groups) == {
+        qid: tuple(sorted(f"{docno}%p{n}" for docno in docnos for n in range(2)) for docnos in both)
+        for qid, both in whole.items()
+    }
+
+
+def test_a_passage_that_is_judged_itself_keeps_its_own_grade():
+    frame = pd.DataFrame({"qid": "q1", "query": "a query", "docno": ["d1%p0", "d1%p1", "d2%p0"], "text": ["a", "b", "c"]})
+    qrels = pd.DataFrame({"qid": "q1", "docno": ["d1", "d1%p1"], "label": [1, 0]})
+    assert readable(make_groups(frame, qrels, stage="fit")) == {"q1": (["d1%p0"], ["d1%p1", "d2%p0"])}
+
+
+def test_names_that_only_look_like_passages_are_documents():
+    frame = pd.DataFrame({"qid": "q1", "query": "a query", "docno": ["d1%p0", "d1%p1"], "text": ["a", "b"]})
+    qrels = pd.DataFrame({"qid": "q1", "docno": ["d1%p0"], "label": [1]})
+    assert readable(make_groups(frame, qrels, stage="fit")) == {"q1": (["d1%p0"], ["d1%p1"])}
+
+
+def test_other_queries_passages_of_a_relevant_document_are_known_to_be_relevant():
+    """They share a batch, and must not be taken for negatives there."""
+    frame = pd.DataFrame(
+        {"qid": ["q1", "q1", "q2", "q2"], "docno": ["d1%p0", "d2%p0", "d1%p7", "d3%p0"], "text": list("abcd")}
+    ).assign(query=lambda f: "text of " + f["qid"])
+    qrels = pd.DataFrame({"qid": ["q1", "q2"], "docno": ["d1", "d3"], "label": 1})
+    [first, _] = make_groups(frame, qrels, stage="fit").groups
+    assert {"d1", "d1%p0", "d1%p7"} <= first.relevant
+    assert "d3%p0" not in first.relevant
+
+
+def test_documents_of_which_passages_are_there_are_not_added_again():
+    frame = cut(candidates().assign(rank=0, score=1.0))
+    assert set(AddJudged(QRELS)(frame)["docno"]) - set(frame["docno"]) == {"d9"}

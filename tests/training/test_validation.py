@@ -43,3 +43,20 @@ def test_the_order_of_rows_is_no_matter():
 def test_ranks_that_are_missing_are_named():
     with pytest.raises(InputError, match=r"fit: column 'rank' is NaN"):
         measured(candidates().assign(rank=[np.nan] + [0.0] * 47), [3])
+
+
+def passages(frame, scores):
+    """Each document in two passages; the second has the given score, the first a lower one, and both the document's rank."""
+    first = frame.assign(docno=frame["docno"] + "%p0", score=np.asarray(scores) - 0.5)
+    return pd.concat([first, frame.assign(docno=frame["docno"] + "%p1", score=scores)], ignore_index=True)
+
+
+@pytest.mark.parametrize("depth", [1, 3, 5, 6, None])
+def test_passages_count_as_their_documents_with_the_best_of_their_scores(depth):
+    """As behind pt.text.max_passage; a depth counts documents, not passages."""
+    scores = np.random.default_rng(3).random(48)
+    whole = measured(candidates(), None if depth is None else [depth], scores)
+    cut = passages(candidates(), scores)
+    found = measured(cut, None if depth is None else [depth], cut["score"].to_numpy())
+    pd.testing.assert_series_equal(found[0], whole[0])
+    assert found[1] == whole[1]
