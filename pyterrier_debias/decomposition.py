@@ -11,6 +11,10 @@ from pyterrier_debias.stage import flatten
 
 _TOPICS = ["qid", "query"]
 
+#: A column that no stage knows. What comes back without it was not made of the frame that was given, such as the columns that
+#: some rankers always give to an empty frame.
+_MARK = "query_mark"
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -170,11 +174,12 @@ def _is_cutoff(stage: pt.Transformer) -> bool:
 
 def _makes_documents(stage: pt.Transformer, columns: Sequence[str]) -> bool:
     """Whether a stage makes documents of queries: a retriever, also where it is given documents to score."""
-    return "docno" in (_outputs(stage, [c for c in columns if c == "qid" or c.startswith("query")]) or ())
+    outputs = _outputs(stage, [*(c for c in columns if c == "qid" or c.startswith("query")), _MARK]) or ()
+    return "docno" in outputs and _MARK in outputs
 
 
 def loads_text(stage: pt.Transformer, columns: Sequence[str]) -> bool:
-    """Whether a stage gives texts to documents that have none.
+    """Whether a stage gives texts to documents that have none, and no scores.
 
     Args:
         stage: A transformer.
@@ -186,7 +191,10 @@ def loads_text(stage: pt.Transformer, columns: Sequence[str]) -> bool:
     parts = _parts(stage)
     if parts:
         return len(parts) == 1 and loads_text(parts[0], columns)
-    return not _is_function(stage) and "text" in (_outputs(stage, [c for c in columns if c != "text"]) or ())
+    if _is_function(stage):
+        return False
+    outputs = _outputs(stage, [*(c for c in columns if c not in ("text", "score", "rank", "features")), _MARK]) or ()
+    return "text" in outputs and _MARK in outputs and "score" not in outputs
 
 
 def _is_function(stage: pt.Transformer) -> bool:

@@ -29,7 +29,7 @@ class Stored(Stage):
 
     def transform(self, inp):
         pt.validate.columns(inp, includes=["qid", "query"], context=self)
-        found = RUN(inp[["qid", "query"]].drop_duplicates("qid"))
+        found = RUN(inp[[c for c in inp.columns if c.startswith("q")]].drop_duplicates("qid"))
         if "docno" in inp:
             found = inp.drop(columns=["score", "rank"], errors="ignore").merge(found[["qid", "docno", "score", "rank"]])
         return LOADER(found.assign(docid=range(len(found)))) if "text" in self.fields else found
@@ -131,6 +131,19 @@ def test_rankers_that_changed_texts_cannot_reach(ranker, reason):
     for pipeline, inp in ((system, TOPICS), (ranker, system.candidates(TOPICS))):
         with pytest.raises(InputError, match=reason):
             PositionSensitivity(pipeline).transform(inp)
+
+
+def test_a_ranker_that_answers_every_empty_frame_alike_is_no_loader_and_no_index():
+    class Alike(Stage):
+        def transform(self, inp):
+            if len(inp) == 0:
+                return pd.DataFrame(columns=["qid", "query", "docno", "text", "score", "rank"])
+            return EARLY(inp)
+
+    system = System.of("mine", RUN >> LOADER >> Alike())
+    assert (system.ranker, system.out_of_reach) == (Alike(), "")
+    found = PositionSensitivity(system, draws=1).transform(TOPICS)
+    pd.testing.assert_frame_equal(found, PositionSensitivity(RUN >> LOADER >> EARLY, draws=1).transform(TOPICS))
 
 
 def test_functions_are_given_the_benefit_of_the_doubt():
