@@ -116,11 +116,11 @@ def nested(pipeline: pt.Transformer) -> Iterator[pt.Transformer]:
 
 
 def _only_terrier(stage: pt.Transformer) -> bool:
-    """Whether a stage asks nothing but Terrier: one of its stages, a cut-off, or an operator or a cache over such."""
-    if is_terrier(stage) or isinstance(stage, (pt.RankCutoff, type(pt.RankCutoff(1) * 2.0))):
+    """Whether a stage asks nothing but Terrier: one of its stages, a cut-off or a factor, an operator or a cache over such."""
+    if is_terrier(stage):
         return True
     parts = [one for part in parts_of(stage).values() for one in (part if isinstance(part, (list, tuple)) else [part])]
-    return bool(parts) and all(map(_only_terrier, parts))
+    return all(map(_only_terrier, parts)) if parts else type(stage).__module__ == pt.RankCutoff.__module__
 
 
 def tokenising(pipeline: pt.Transformer) -> pt.Transformer:
@@ -138,8 +138,8 @@ def tokenising(pipeline: pt.Transformer) -> pt.Transformer:
     first, *rest = flatten(pipeline)
     if _only_terrier(first):
         number = 1 + next((n for n, stage in enumerate(rest) if not _only_terrier(stage)), len(rest))
-        stages = [first, *rest]
-        return chain([Tokenised(chain(stages[:number])), *stages[number:]])
+        asks, behind = chain([first, *rest[: number - 1]]), rest[number - 1 :]
+        return chain([Tokenised(asks), *behind]) if any(map(is_terrier, nested(asks))) else pipeline
     parts = parts_of(first)
     changed = {
         name: [tokenising(one) for one in part] if isinstance(part, (list, tuple)) else tokenising(part)

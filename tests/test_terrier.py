@@ -115,11 +115,12 @@ def test_operators_over_terrier_alone_get_words(behind):
 def test_beside_terrier_a_stage_gets_the_query_as_it_was():
     first, asked = Parsed(), []
 
-    def dense(topics):
+    def encoded(topics):
         asked.extend(topics["query"])
-        return pt.model.add_ranks(topics.assign(docno="d3", score=0.5))
+        return topics
 
-    out, _ = seen_by(tokenising(first + pt.apply.generic(dense)), TOPICS.iloc[:2])
+    dense = pt.apply.generic(encoded) >> pt.apply.generic(lambda topics: topics.assign(docno="d3", score=0.5, rank=0)) % 3
+    out, _ = seen_by(tokenising(first + dense), TOPICS.iloc[:2])
     assert first.asked == ["mice cats", "birds"] and asked == TOPICS["query"].tolist()[:2]
     assert len(out) == 4
 
@@ -130,8 +131,9 @@ def test_beside_terrier_a_stage_gets_the_query_as_it_was():
         pt.apply.query(lambda row: row["query"].replace(":", "")) >> Parsed(),
         pt.apply.generic(lambda frame: frame),
         pt.apply.generic(lambda frame: frame) + pt.apply.generic(lambda frame: frame),
+        pt.RankCutoff(3) >> pt.apply.generic(lambda frame: frame),
     ],
-    ids=["rewritten before", "no Terrier", "no Terrier at all"],
+    ids=["rewritten before", "no Terrier", "no Terrier in a sum", "a cut-off alone"],
 )
 def test_what_is_rewritten_before_and_what_is_no_terrier_stays(pipeline):
     assert tokenising(pipeline) is pipeline
