@@ -41,6 +41,24 @@ class Parsed(pt.Transformer):
         return pt.model.add_ranks(pd.DataFrame(rows, columns=[*inp.columns, "docno", "score"]))
 
 
+class ResetQuery(pt.Transformer):
+    """What gives back the earlier query."""
+
+    __module__ = "pyterrier.terrier.rewrite"
+
+    def transform(self, inp):
+        return pt.model.pop_queries(inp)
+
+
+class Loading(pt.Transformer):
+    """Terrier's text loader, nearly."""
+
+    __module__ = "pyterrier.terrier._text_loader"
+
+    def transform(self, inp):
+        return inp.assign(text=inp["docno"].map(TEXTS))
+
+
 class Expanding(pt.Transformer):
     """RM3, nearly."""
 
@@ -132,8 +150,9 @@ def test_beside_terrier_a_stage_gets_the_query_as_it_was():
         pt.apply.generic(lambda frame: frame),
         pt.apply.generic(lambda frame: frame) + pt.apply.generic(lambda frame: frame),
         pt.RankCutoff(3) >> pt.apply.generic(lambda frame: frame),
+        Loading() >> ResetQuery() >> pt.apply.generic(lambda frame: frame),
     ],
-    ids=["rewritten before", "no Terrier", "no Terrier in a sum", "a cut-off alone"],
+    ids=["rewritten before", "no Terrier", "no Terrier in a sum", "a cut-off alone", "texts"],
 )
 def test_what_is_rewritten_before_and_what_is_no_terrier_stays(pipeline):
     assert tokenising(pipeline) is pipeline
