@@ -1,4 +1,4 @@
-"""Retrieval for audits: queries that a retriever cannot answer are named, and no more is retrieved than is needed. Floor 0."""
+"""Retrieval for audits: queries that a retriever cannot answer are named, and no more is retrieved than is needed."""
 
 from __future__ import annotations
 

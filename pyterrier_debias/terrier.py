@@ -1,4 +1,4 @@
-"""What is special where a pipeline runs over Terrier: its query language, its properties. Floor 0.
+"""What is special where a pipeline runs over Terrier: its query language, its properties.
 
 PyTerrier hands a query to Terrier's parser as it is, unless it holds certain signs: a colon names a field (and ends the whole
 frame where there is none), ``^2`` is a weight, ``end:3`` a setting. Queries with one of those signs are cut into words first. So
