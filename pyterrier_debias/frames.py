@@ -296,6 +296,18 @@ def query_forms(frame: pd.DataFrame) -> list[str]:
     ]
 
 
+def earlier_queries(frame: pd.DataFrame) -> list[str]:
+    """The columns in which PyTerrier's rewriters keep earlier queries: ``query_0`` and so on.
+
+    Args:
+        frame: Any frame.
+
+    Returns:
+        Their names.
+    """
+    return [c for c in map(str, frame.columns) if c.startswith("query_") and c.removeprefix("query_").isdigit()]
+
+
 def reworded(frame: pd.DataFrame, queries: Any, *, keep: bool = True) -> pd.DataFrame:
     """A frame that asks other queries; what was made from the words of the old ones is dropped.
 
@@ -303,7 +315,7 @@ def reworded(frame: pd.DataFrame, queries: Any, *, keep: bool = True) -> pd.Data
         frame: A frame with ``query``.
         queries: The new query of each row.
         keep: Whether the old query is kept in ``query_0``, and older ones in ``query_1`` and so on, as PyTerrier's own rewriters
-            keep them.
+            keep them. Else the new one takes the place of all: a stage that gives back an earlier query gives the new one.
 
     Returns:
         A new frame.
@@ -314,7 +326,9 @@ def reworded(frame: pd.DataFrame, queries: Any, *, keep: bool = True) -> pd.Data
         [{'qid': '1', 'query_0': 'teas', 'query': 'tea'}]
     """
     frame = frame.drop(columns=query_forms(frame))
-    return (pt.model.push_queries(frame, keep_original=True) if keep else frame).assign(query=queries)
+    if keep:
+        return pt.model.push_queries(frame, keep_original=True).assign(query=queries)
+    return frame.assign(**dict.fromkeys(["query", *earlier_queries(frame)], queries))
 
 
 def variant_docno(docno: str, variant: int | str, *, longest: int = 20) -> str:

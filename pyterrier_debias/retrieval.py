@@ -1,4 +1,4 @@
-"""Retrieval for audits: queries that a retriever cannot answer are named, and no more is retrieved than is needed. Floor 0."""
+"""Retrieval for audits: queries that a retriever cannot answer are named, and no more is retrieved than is needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyterrier as pt
 
 from pyterrier_debias.errors import InputError, one_line
 from pyterrier_debias.stage import Stage, chain, flatten
-from pyterrier_debias.terrier import is_retriever
+from pyterrier_debias.terrier import is_reset, is_retriever
 
 _TOPICS = ["qid", "query"]
 #: How many queries, spread over the topics, must each fail before a retriever that raises is taken for broken.
@@ -167,7 +167,7 @@ def _tokenises_as_usual(retriever: Any) -> bool:
 
 def _lets_through(stage: pt.Transformer, k: int) -> bool:
     """Whether a stage treats rows one by one, so that a cut-off behind it may stand before it."""
-    if isinstance(stage, pt.RankCutoff) or type(stage).__name__ == "ResetQuery":  # which gives each row its earlier query
+    if isinstance(stage, pt.RankCutoff) or is_reset(stage):  # which gives each row its earlier query
         return True
     fuse = getattr(stage, "fuse_rank_cutoff", None)
     fused = None if fuse is None or is_retriever(stage) else fuse(k)

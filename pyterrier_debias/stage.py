@@ -146,6 +146,9 @@ def same_pipeline(left: Any, right: Any) -> bool:
     """
     if left is right:
         return True
+    if isinstance(left, pt.Compose) and isinstance(right, pt.Compose):
+        stages = flatten(left), flatten(right)
+        return len(stages[0]) == len(stages[1]) and all(map(same_pipeline, *stages))
     if type(left) is not type(right):
         return False
     if isinstance(left, Stage):

@@ -1,4 +1,4 @@
-"""What is special where a pipeline runs over Terrier: its query language, its properties. Floor 0.
+"""What is special where a pipeline runs over Terrier: its query language, its properties.
 
 PyTerrier hands a query to Terrier's parser as it is, unless it holds certain signs: a colon names a field (and ends the whole
 frame where there is none), ``^2`` is a weight, ``end:3`` a setting. Queries with one of those signs are cut into words first. So
@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.frames import stage_name
+from pyterrier_debias.frames import earlier_queries, stage_name
 from pyterrier_debias.stage import chain, flatten, same_value
 from pyterrier_debias.text import digest
 
@@ -92,6 +92,11 @@ def is_retriever(stage: Any) -> bool:
     return isinstance(stage, pt.terrier.Retriever)
 
 
+def is_reset(stage: Any) -> bool:
+    """Whether a stage is ``pt.rewrite.reset()``."""
+    return is_terrier(stage) and type(stage).__name__ == "ResetQuery"
+
+
 def parts_of(stage: pt.Transformer) -> dict[str, Any]:
     """The transformers that a stage is made of, by the names of its options; empty where nothing is known of them."""
     try:
@@ -116,11 +121,16 @@ def nested(pipeline: pt.Transformer) -> Iterator[pt.Transformer]:
 
 
 def _only_terrier(stage: pt.Transformer) -> bool:
-    """Whether a stage asks nothing but Terrier: one of its stages, a cut-off, or an operator or a cache over such."""
-    if is_terrier(stage) or isinstance(stage, (pt.RankCutoff, type(pt.RankCutoff(1) * 2.0))):
+    """Whether a stage asks nothing but Terrier: one of its stages, a cut-off or a factor, an operator or a cache over such."""
+    if is_terrier(stage):
         return True
     parts = [one for part in parts_of(stage).values() for one in (part if isinstance(part, (list, tuple)) else [part])]
-    return bool(parts) and all(map(_only_terrier, parts))
+    return all(map(_only_terrier, parts)) if parts else type(stage).__module__ == pt.RankCutoff.__module__
+
+
+def _reads_queries(stage: Any) -> bool:
+    """Whether a stage hands queries to Terrier's parser, as its text loaders and ``reset()`` do not."""
+    return is_terrier(stage) and not is_reset(stage) and not type(stage).__module__.endswith("._text_loader")
 
 
 def tokenising(pipeline: pt.Transformer) -> pt.Transformer:
@@ -138,8 +148,8 @@ def tokenising(pipeline: pt.Transformer) -> pt.Transformer:
     first, *rest = flatten(pipeline)
     if _only_terrier(first):
         number = 1 + next((n for n, stage in enumerate(rest) if not _only_terrier(stage)), len(rest))
-        stages = [first, *rest]
-        return chain([Tokenised(chain(stages[:number])), *stages[number:]])
+        asks, behind = chain([first, *rest[: number - 1]]), rest[number - 1 :]
+        return chain([Tokenised(asks), *behind]) if any(map(_reads_queries, nested(asks))) else pipeline
     parts = parts_of(first)
     changed = {
         name: [tokenising(one) for one in part] if isinstance(part, (list, tuple)) else tokenising(part)
@@ -178,7 +188,7 @@ class Tokenised(pt.Transformer):
         if len(out) == 0:
             return out
         before, after = out["qid"].map(asked), out["qid"].map(given)
-        kept = [c for c in out.columns if c == "query" or (c.startswith("query_") and c.removeprefix("query_").isdigit())]
+        kept = [column for column in ("query", *earlier_queries(out)) if column in out.columns]
         return out.assign(**{column: out[column].where(out[column] != after, before) for column in kept})
 
     def _words(self) -> Callable[[str], Iterable[str]]:

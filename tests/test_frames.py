@@ -156,3 +156,9 @@ def test_who_changes_a_query_drops_its_other_forms(stage):
 
 def test_a_stage_that_leaves_the_query_alone_keeps_its_other_forms():
     assert frames.query_forms(SwapGender()(FORMS)) == frames.query_forms(FORMS)
+
+
+def test_a_new_query_takes_the_place_of_earlier_ones_where_none_is_kept():
+    out = frames.reworded(FORMS, ["tea"], keep=False)
+    assert out[["query", "query_0", "query_type"]].values.tolist() == [["tea", "tea", "x"]] and "query_1" not in out.columns
+    assert FORMS["query_0"].tolist() == ["teas"]

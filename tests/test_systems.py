@@ -325,7 +325,7 @@ def test_a_ranker_that_reads_an_expression_for_terrier_is_named():
     assert alone.notes == []
 
 
-def test_rooms_probes_leave_out_failing_queries_too():
+def test_probes_of_an_audit_leave_out_failing_queries_too():
     def search(topics):
         if topics["qid"].eq("q1").any():
             raise ValueError("no luck")

@@ -20,6 +20,7 @@ from pyterrier_debias.findings import p_text
 from pyterrier_debias.frames import check_pairs, check_text, reworded, with_grades, with_string_ids
 from pyterrier_debias.stage import flatten
 from pyterrier_debias.statistics import bootstrap_interval, correct, randomisation_test
+from pyterrier_debias.terrier import warn_of_expressions
 from pyterrier_debias.variants import Arm, never_moved, ranks_among_others, score_arms
 
 #: From a text to a text, or a stage that changes the column ``text`` (or ``query``) and keeps the rows.
@@ -141,6 +142,7 @@ def intervene(
     reason = out_of_reach(flatten(ranker), list(candidates.columns)) if len(candidates) else ""
     if reason:
         raise InputError(f"intervene: changes cannot reach the ranker: {reason}")
+    warn_of_expressions(candidates["query"] if queries else (), "intervene")
     wanted = _wanted(candidates, items)
     new_texts = {name: _changed(change, candidates, "text", name) for name, change in passages.items()}
     new_queries = {name: _changed(change, candidates, "query", name) for name, change in queries.items()}

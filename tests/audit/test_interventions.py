@@ -184,3 +184,9 @@ def test_labels_of_items_may_be_text():
     items = candidates()[["qid", "docno"]].assign(label="0")
     items.loc[:3, "label"] = "1"
     assert len(intervene(Early(), candidates(), passages={"a": turned}, items=items).items) == 4
+
+
+def test_an_expression_for_terrier_is_no_query_to_rewrite():
+    frame = candidates(2).assign(query="applypipeline:off tea^0.036")
+    with pytest.warns(UserWarning, match=r"intervene: .*'applypipeline:off tea\^0.036'.*pt.rewrite.reset\(\)"):
+        intervene(pt.apply.generic(lambda inp: inp.assign(score=1.0)), frame, queries={"louder": str.upper})

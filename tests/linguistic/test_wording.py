@@ -241,6 +241,16 @@ def test_wordings_start_from_the_topic_and_not_from_what_was_written_for_terrier
     assert seen[0] == topics["query"].tolist()
 
 
+def test_a_ranker_that_gives_back_an_earlier_query_reads_the_wording():
+    candidates = pt.model.push_queries(CANDIDATES).assign(query="applypipeline:off word^0.300")
+    ranker = PlantedRanker("linguistic", strength=1.0, seed=2)
+    system = System("s", pt.Transformer.identity(), pt.apply.generic(pt.model.pop_queries) >> ranker)
+    found = WordingSensitivity(system, **OPTIONS).evaluate(candidates, QRELS, topics=TOPICS)
+    expected = probe(1.0)
+    pd.testing.assert_frame_equal(found.table, expected.table)
+    assert found.as_it_comes["value"].tolist() == expected.per_query["original"].tolist()
+
+
 @pytest.mark.parametrize(
     "stage",
     [
