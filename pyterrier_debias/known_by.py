@@ -138,7 +138,7 @@ class _Description:
         if is_retriever(value):
             return self(retriever_key(value))
         if callable(getattr(value, "toString", None)):  # Java's
-            return re.sub(r"@[0-9a-f]+", "", str(value.toString()))
+            return _told_apart(re.sub(r"@[0-9a-f]+", "", str(value.toString())))
         return self._object(value)
 
     def _function(self, function: FunctionType) -> Any:
@@ -175,7 +175,17 @@ class _Description:
                 f"that returns a text, which changes when it does, or leave checkpoint out"
             )
         about = {"object": _name(kind), "code": [_code(one) for one in _methods(kind)], "state": self(state)}
-        return {**about, "prints": _ADDRESS.sub("", printed)} if own else about
+        return {**about, "prints": _told_apart(_ADDRESS.sub("", printed))} if own else about
+
+
+def _told_apart(printed: str) -> str:
+    """What a Java object prints, or a stage around one; all of Terrier's indexes in memory print alike."""
+    if re.search(r"\bMemoryIndex\b", printed):
+        raise InputError(
+            "checkpoint: nothing tells an index of Terrier's in memory from another one, so that results of one would be taken "
+            "for the other's; index into a folder, or leave checkpoint out"
+        )
+    return printed
 
 
 def _name(value: Any) -> str:

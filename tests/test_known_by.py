@@ -213,6 +213,25 @@ def test_objects_that_say_what_they_are(kind):
     assert exactly(Java("org.terrier.Index@1f2e")) == exactly(Java("org.terrier.Index@77"))
 
 
+class OfAnIndexInMemory(pt.Transformer):
+    """Prints its index, and holds nothing that Python sees, as Terrier's retrievers do."""
+
+    def __repr__(self):
+        return "TerrierRetr(MemoryIndex,{'wmodel': 'BM25'})"
+
+    def __getstate__(self):
+        return {}
+
+    def transform(self, inp):
+        return inp
+
+
+@pytest.mark.parametrize("stage", [Teacher(1, Java("MemoryIndex")), OfAnIndexInMemory()], ids=["loader", "retriever"])
+def test_an_index_in_memory_is_not_told_from_another(stage):
+    with pytest.raises(InputError, match="index into a folder, or leave checkpoint out"):
+        exactly(AddScores(stage))
+
+
 @pytest.mark.parametrize("model", [object(), np.random.default_rng(0), iter([1])])
 def test_an_address_is_not_enough(model):
     with pytest.raises(InputError, match=r"nothing is known but its address.*fingerprint\(\)"):

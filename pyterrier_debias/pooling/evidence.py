@@ -167,6 +167,10 @@ class PoolEvidence:
     def __hash__(self) -> int:
         return hash((self.lexical, self.learning_rate))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> PoolEvidence:
+        """Itself: options alone, which do not change, and a scorer that cannot be copied where it holds a Java object."""
+        return self
+
     def __repr__(self) -> str:
         """The constructor call, with the options that differ from their defaults."""
         default = {"columns": None, "lexical": True, "scorer": None, "tokeniser": "regex_word", "learning_rate": 0.02}

@@ -234,9 +234,10 @@ class HiddenJudgements:
     ) -> HiddenResult:
         """Train by every correction on the pooled judgements, and evaluate on all of them.
 
-        Each correction is copied for each seed; the seed is set in its ``Training`` and, where a ranker draws a fresh head, in
-        the ranker. A correction around a ranker that has no ``training`` of its own trains with its ranker's. Validation, where
-        there is one, is on pooled judgements too: who trains has no others.
+        What a correction fits is copied for each seed; stages before it, judges and scorers are shared. The seed is set in its
+        ``Training`` and, where a ranker draws a fresh head, in the ranker. A correction around a ranker that has no ``training``
+        of its own trains with its ranker's. Validation, where there is one, is on pooled judgements too: who trains has no
+        others.
 
         Args:
             corrections: Name to what is fitted: a ranker (with another sampler, loss or weights in its ``training``), a
@@ -362,7 +363,7 @@ class HiddenJudgements:
 
     def _oracle(self, base: Any) -> Any:
         """The baseline, with a sampler that never draws a hidden document."""
-        oracle = copy.deepcopy(base)
+        oracle = _copied(base)
         last = flatten(oracle)[-1]
         if not isinstance(last, Fittable):
             raise InputError(
@@ -512,9 +513,15 @@ def seeded(estimator: Any, seed: int) -> Any:
     Returns:
         The copy.
     """
-    made = copy.deepcopy(estimator)
+    made = _copied(estimator)
     _seed(flatten(made)[-1], seed)
     return made
+
+
+def _copied(estimator: Any) -> Any:
+    """A copy of what is fitted; the stages before it are shared, since those that hold a Java object cannot be copied."""
+    *earlier, last = flatten(estimator)
+    return chain([*earlier, copy.deepcopy(last)])
 
 
 def _seed(stage: Any, seed: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -301,6 +302,13 @@ class RelabelReranker(TrainedRanker):
         """Read what was changed; the judge must be given again, and is needed only to fit again."""
         changes = pd.read_csv(folder / _CHANGED, dtype={"qid": str, "docno": str, "score": float}, keep_default_na=False)
         return {"judge": None}, {"relabelled": changes[CHANGES]}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy asks the same judge: it is not fitted, and cannot be copied where it holds a Java object."""
+        copied = copy.copy(self)
+        memo[id(self)] = copied
+        vars(copied).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items() if name != "judge"})
+        return copied
 
     def check_options(self) -> None:
         """Refuse options that cannot be used, before the judge is asked or a model loaded.

@@ -23,6 +23,7 @@ from pyterrier_debias import (
     UniformNegatives,
     plots,
 )
+from pyterrier_debias.pooling.evidence import PoolEvidence
 from pyterrier_debias.pooling.hidden import HiddenJudgements, seeded, told
 from pyterrier_debias.pooling.hidden_result import _within, auc, auc_draws, combined
 from pyterrier_debias.pooling.negatives import RankWindow
@@ -660,6 +661,36 @@ def test_seeds_are_set_where_they_count(tiny):
     frames = candidates(), judgements([(f"q{n}", f"d{n}-4", 1) for n in range(8)])
     trained = CrossEncoder(tiny(), training=training(max_steps=1)).fit(*frames)
     assert seeded(trained, 5).seed == 0  # its head is no longer drawn
+
+
+class OfJava(pt.Transformer):
+    """Cannot be copied, as stages that hold a Java object cannot; scores by the length of the text."""
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("no default __reduce__ due to non-trivial __cinit__")
+
+    def transform(self, inp):
+        return pt.model.add_ranks(inp.assign(score=inp["text"].str.len().astype("float64")))
+
+
+OF_JAVA = {
+    "before the ranker": lambda ranker: AddScores(OfJava()) >> ranker,
+    "judge": lambda ranker: RelabelReranker(ranker, OfJava(), threshold=1e9),
+    "judge of an inner stage": lambda ranker: AddScores(OfJava()) >> RelabelReranker(ranker, OfJava() >> OfJava(), threshold=1e9),
+    "evidence": lambda ranker: CETReranker(ranker, selection=PoolEvidence(scorer=OfJava())),
+    "evidence of an inner stage": lambda ranker: RelabelReranker(
+        CETReranker(ranker, selection=PoolEvidence(scorer=OfJava())), right_about_hidden
+    ),
+}
+
+
+@pytest.mark.parametrize("where", OF_JAVA)
+def test_what_is_asked_and_not_fitted_need_not_be_copied(where, tiny):
+    made, train, test = tiny_world()
+    ranker = CrossEncoder(tiny(), training=training())
+    corrections = {"plain": AddScores(OfJava()) >> ranker, where: OF_JAVA[where](ranker)}
+    result = made.compare(corrections, train, test, seeds=(0,), draws=10)
+    assert result.corrections == ["plain", "oracle", where]
 
 
 @pytest.mark.parametrize("correction", [CETReranker, EqualizeReranker, GroupDROReranker])

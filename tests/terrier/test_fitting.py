@@ -6,6 +6,7 @@ import pytest
 from pyterrier_debias import (
     TK,
     AddJudged,
+    AddScores,
     AdversarialReranker,
     BiasAwareReranker,
     BiEncoder,
@@ -14,6 +15,8 @@ from pyterrier_debias import (
     EqualizeReranker,
     FocalReranker,
     GroupDROReranker,
+    HiddenJudgements,
+    InputError,
     LinguisticComplexity,
     MultiVector,
     PlantedRanker,
@@ -92,3 +95,22 @@ def check_experiment(candidates, stage, topics, qrels):
     assert table["NumRet"].nunique() == 1 and table["nDCG@10"].between(0, 1).all()
     found = (candidates >> stage)(topics)
     assert found.groupby("qid")["score"].nunique().gt(1).all()
+
+
+def test_trainings_behind_the_indexs_text_loader_are_compared(planted, planted_index, tmp_path):
+    """Stages that hold a Java object cannot be copied; those of an index in memory cannot be told apart."""
+    topics, qrels = planted.get_topics(), planted.get_qrels()
+    candidates = (planted_index.dph() % DEPTH)(topics)
+    train, test = (candidates[candidates["qid"].isin(some["qid"])] for some in (topics.head(10), topics.tail(4)))
+    judgements = HiddenJudgements(qrels, planted_index.bm25()(topics), depth=3)
+
+    def compare(loader, **options):
+        corrections = {"plain": loader >> ESTIMATORS["CrossEncoder"]()}
+        return judgements.compare(corrections, train, test, seeds=(0,), draws=10, oracle=None, **options)
+
+    assert compare(planted_index.text_loader("text")).corrections == ["plain"]
+    in_memory = pt.IterDictIndexer(str(tmp_path), type=pt.terrier.IndexingType.MEMORY, meta={"docno": 20, "text": 8_192})
+    index = pt.terrier.TerrierIndex.coerce(in_memory.index(planted.get_corpus_iter(verbose=False)))
+    for stage in (index.text_loader("text"), AddScores(index.bm25()) >> planted_index.text_loader("text")):
+        with pytest.raises(InputError, match="index into a folder, or leave checkpoint out"):
+            compare(stage, checkpoint=tmp_path / "kept")
