@@ -11,7 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.collections.base import provided
-from pyterrier_debias.decomposition import out_of_reach, take_apart
+from pyterrier_debias.decomposition import behind_text, take_apart
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_overlap, check_pairs, check_scores, ranked, stage_name, with_string_ids
 from pyterrier_debias.stage import chain, flatten
@@ -138,8 +138,10 @@ class System:
                 f"system {name!r} does not start from topics, and the collection has no run that could feed it; "
                 f"put a retriever and a text loader before it: retriever >> dataset.text_loader() >> ranker"
             )
-        reason = out_of_reach(flatten(ranker), _RESULTS)
-        return cls(name, pt.Transformer.from_df(run) >> dataset.text_loader(), ranker, indexer, out_of_reach=reason)
+        parts = behind_text(flatten(ranker), _RESULTS)
+        candidates = chain([pt.Transformer.from_df(run), dataset.text_loader(), *parts.candidates])
+        whole = ranker if not parts.candidates else chain(parts.ranker)
+        return cls(name, candidates, whole, indexer, out_of_reach=parts.reason)
 
 
 def _needs_candidates(stage: pt.Transformer, outputs: list[str] | None) -> bool:
