@@ -55,13 +55,27 @@ def take_apart(stages: Sequence[pt.Transformer]) -> Parts:
             return whole
         columns = outputs
         if "text" in outputs:
-            end = position + 1
-            while end < len(stages) and _belongs_to_candidates(stages[end], columns):
-                columns = _outputs(stages[end], columns) or columns
-                end += 1
-            ranker = list(stages[end:])
-            return Parts(list(stages[:end]), ranker, out_of_reach(ranker, columns))
+            behind = behind_text(stages[position + 1 :], columns)
+            return Parts([*stages[: position + 1], *behind.candidates], behind.ranker, behind.reason)
     return whole
+
+
+def behind_text(stages: Sequence[pt.Transformer], columns: Sequence[str]) -> Parts:
+    """Take apart what follows candidates with texts: what still makes candidates of them, and what ranks.
+
+    Args:
+        stages: The stages in order.
+        columns: What the candidates have.
+
+    Returns:
+        The parts.
+    """
+    columns, end = list(columns), 0
+    while end < len(stages) and _belongs_to_candidates(stages[end], columns):
+        columns = _outputs(stages[end], columns) or columns
+        end += 1
+    ranker = list(stages[end:])
+    return Parts(list(stages[:end]), ranker, out_of_reach(ranker, columns))
 
 
 def out_of_reach(ranker: Sequence[pt.Transformer], columns: Sequence[str]) -> str:

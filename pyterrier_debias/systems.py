@@ -11,7 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.collections.base import provided
-from pyterrier_debias.decomposition import loads_text, out_of_reach, take_apart
+from pyterrier_debias.decomposition import behind_text, loads_text, take_apart
 from pyterrier_debias.errors import InputError, one_line
 from pyterrier_debias.frames import check_overlap, check_pairs, check_scores, ranked, stage_name, with_string_ids
 from pyterrier_debias.naming import stage_name_of, system_name
@@ -141,12 +141,12 @@ class System:
                 f"system {name!r} does not start from topics, and the collection has no run that could feed it; "
                 f"put a retriever and a text loader before it: retriever >> dataset.text_loader() >> ranker"
             )
-        # Texts that it loads itself come before it: behind changed texts its loader would bring back the original ones.
-        stages = flatten(ranker)
-        own = next((number for number, stage in enumerate(stages) if not loads_text(stage, _RESULTS)), len(stages))
-        texts, ranker = (chain(stages[:own]), chain(stages[own:])) if own else (dataset.text_loader(), ranker)
-        reason = "" if ranker is None else out_of_reach(flatten(ranker), _RESULTS)
-        return cls(name, pt.Transformer.from_df(run) >> texts, ranker, indexer, out_of_reach=reason)
+        parts = behind_text(flatten(ranker), _RESULTS)
+        # Texts that it loads itself take the place of the collection's.
+        texts = [] if any(loads_text(stage, _RESULTS) for stage in parts.candidates) else [dataset.text_loader()]
+        candidates = chain([pt.Transformer.from_df(run), *texts, *parts.candidates])
+        whole = ranker if not parts.candidates else chain(parts.ranker)
+        return cls(name, candidates, whole, indexer, out_of_reach=parts.reason)
 
 
 def _needs_candidates(stage: pt.Transformer, outputs: list[str] | None) -> bool:

@@ -271,6 +271,16 @@ def test_a_bag_of_words_that_is_indexed_anew_is_zero_by_construction():
     assert not ((family["system"] == "words") & (family["group"] == "rotated - original")).any()
 
 
+def test_a_ranker_alone_may_begin_with_a_loader_or_a_cut():
+    """The collection's run gets texts anyhow; what is loaded and cut before the ranker belongs to the candidates."""
+    plain = System.of("s", EARLY, dataset=DATASET)
+    system = System.of("s", LOADER >> pt.RankCutoff(5) >> EARLY, dataset=DATASET)
+    assert (plain.ranker, system.ranker, system.out_of_reach) == (EARLY, EARLY, "")
+    assert len(system.candidates(TOPICS)) == 5 * len(TOPICS) < len(plain.candidates(TOPICS))
+    union = (LOADER >> EARLY) + BAG
+    assert "TextLoader, which puts" in System.of("s", union, dataset=DATASET).out_of_reach
+
+
 def test_a_collection_without_runs_still_tells_a_lone_ranker_what_it_needs():
     bare = Collection("bare", corpus=DATASET.get_corpus(), topics={"test": TOPICS}, qrels={"test": QRELS})
     with pytest.raises(InputError, match="put a retriever and a text loader before it"):

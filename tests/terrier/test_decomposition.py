@@ -46,6 +46,13 @@ def test_a_row(row, seen):
     assert found.probed == (row.p or row.said == "No score changed")
 
 
+def test_rows_of_one_first_stage_and_one_ranker_have_one_figure(seen):
+    for first in ("BM25", "DPH", "RM3", "Bo1", "SDM"):
+        rows = [row for row in TABLE if row.first == first and row.follows in ("one ranker", "cache", "second loader")]
+        assert len(rows) >= 2 and len({(seen(row).change, seen(row).p) for row in rows}) == 1
+        assert seen(rows[0]).change != 0
+
+
 def test_a_ranker_of_positions_has_one_figure_in_every_spelling(planted, planted_index):
     """Also where texts are loaded twice, and where a cache or a cut-off stands between."""
     index = planted_index
