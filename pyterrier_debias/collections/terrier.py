@@ -105,8 +105,11 @@ class IndexSettings(NamedTuple):
             index: A ``TerrierIndex``.
 
         Raises:
-            InputError: Where documents were taken through steps that no indexer of PyTerrier can be given.
+            InputError: Where documents were taken through steps that no indexer of PyTerrier can be given, or the index does not
+                tell how it was made, as one in memory.
         """
+        if _folder_of(index.index_ref()) is None:  # the cast of an index in memory would end the process
+            raise InputError("an index in memory does not tell how it was made; write it to a folder")
         held = pt.java.cast("org.terrier.structures.PropertiesIndex", index.index_obj())
 
         def value(name: str) -> str:
@@ -458,7 +461,10 @@ class TerrierCollection:
     @property
     def longest_text(self) -> int | None:
         """How many characters of a text the index stores."""
-        return IndexSettings.of(self.index).stored.get(self.text_attr)
+        try:
+            return IndexSettings.of(self.index).stored.get(self.text_attr)
+        except InputError:
+            return None
 
     @property
     def name(self) -> str:
@@ -548,10 +554,13 @@ class TerrierCollection:
             pipeline: A retriever, or several stages of Terrier's.
 
         Returns:
-            The indexer; None for what is not over this index alone, and for an index with fields.
+            The indexer; None for what is not over this index alone, and for an index with fields or in memory.
         """
         made = over_another_index(pipeline, self.index)
-        if made is None or IndexSettings.of(self.index).fields:
+        try:
+            if made is None or IndexSettings.of(self.index).fields:
+                return None
+        except InputError:
             return None
         return TerrierIndexer(self.index, made, tokeniser=self.tokeniser)
 

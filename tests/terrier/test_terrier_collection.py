@@ -278,3 +278,14 @@ def test_an_error_of_terrier_is_one_readable_line(planted, planted_index):
     message = str(caught.value)
     assert message.startswith("system 'mine' raised IllegalStateException: Index must have 1 or more fields")
     assert message.endswith("(in its stage BM25)") and "/tmp" not in message and ".java" not in message and len(message) < 300
+
+
+def test_an_index_in_memory_is_a_collection_that_is_not_made_anew(planted, tmp_path):
+    """It does not tell how it was made; to ask it as one on disk would end the process."""
+    indexer = pt.IterDictIndexer(str(tmp_path), type=pt.IndexingType.MEMORY, meta={"docno": 40, "text": 8192})
+    collection = TerrierCollection(indexer.index(planted.get_corpus_iter()), planted)
+    assert len(list(collection.get_corpus_iter())) == 200
+    assert collection.longest_text is None
+    assert collection.indexer_of(collection.index.bm25()) is None
+    with pytest.raises(InputError, match="an index in memory does not tell how it was made"):
+        TerrierIndexer(collection.index, lambda index: index.bm25())(planted.get_corpus_iter())
