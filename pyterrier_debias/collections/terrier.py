@@ -23,6 +23,7 @@ from pyterrier_debias.collections.opening import INDEX_FILE, SplitView, is_index
 from pyterrier_debias.collections.readers import read_qrels, read_topics
 from pyterrier_debias.errors import InputError, NotProvidedError, one_line
 from pyterrier_debias.frames import check_overlap, with_string_ids
+from pyterrier_debias.indexing import handed_over
 from pyterrier_debias.naming import is_tokeniser, system_name
 from pyterrier_debias.stage import Stage, chain, flatten
 
@@ -261,27 +262,22 @@ class TerrierIndexer:
         settings = IndexSettings.of(index)
         if settings.fields:
             raise InputError(f"the index has fields ({', '.join(settings.fields)}), which changed texts do not have")
-        # Terrier reads documents in a thread, where an exception would end the index early and be lost.
-        errors: list[Exception] = []
         handed = 0
 
-        def guarded() -> Iterator[dict[str, str]]:
+        def indexable() -> Iterator[dict[str, str]]:
             nonlocal handed
-            try:
-                for document in documents:
-                    docno, text = str(document["docno"]), document["text"]
-                    if not isinstance(text, str):
-                        raise InputError(f"document {docno!r} has no text to index, but {type(text).__name__}")
-                    if len(docno) > _LONGEST_DOCNO:
-                        raise InputError(f"docno {docno[:40]!r}... has more than {_LONGEST_DOCNO} characters; rename it")
-                    yield {"docno": docno, "text": text}
-                    handed += 1
-            except Exception as error:
-                errors.append(error)
+            for document in documents:
+                docno, text = str(document["docno"]), document["text"]
+                if not isinstance(text, str):
+                    raise InputError(f"document {docno!r} has no text to index, but {type(text).__name__}")
+                if len(docno) > _LONGEST_DOCNO:
+                    raise InputError(f"docno {docno[:40]!r}... has more than {_LONGEST_DOCNO} characters; rename it")
+                handed += 1
+                yield {"docno": docno, "text": text}
 
         folder = Path(tempfile.mkdtemp(prefix="terrier-", dir=self.folder))
         try:
-            with _explained("Terrier's indexing"):
+            with handed_over(indexable()) as stream, _explained("Terrier's indexing"):
                 pt.IterDictIndexer(
                     str(folder / "index"),
                     meta={"docno": _LONGEST_DOCNO},
@@ -289,9 +285,8 @@ class TerrierIndexer:
                     stemmer=settings.stemmer,
                     stopwords=settings.stopwords,
                     tokeniser=self.tokeniser,
-                ).index(guarded())
-                if errors:
-                    raise errors[0]
+                ).index(stream)
+            with _explained("Terrier's indexing"):
                 found = pt.terrier.TerrierIndex(str(folder / "index"))
                 if len(found) != handed or not handed:
                     raise InputError(f"{len(found)} of {handed} documents were indexed; check the corpus")

@@ -20,6 +20,7 @@ from pyterrier_debias import (
     LinguisticComplexity,
     MultiVector,
     PlantedRanker,
+    PoolEvidence,
     RelabelReranker,
     ReverseComplexity,
     RotatePassages,
@@ -82,9 +83,18 @@ def test_fit_with_judged_documents_and_the_datasets_texts(name, planted, planted
 def test_fit_with_the_indexs_texts(name, planted_index, asked):
     train, test, qrels = asked
     stage = ESTIMATORS[name]()
-    candidates = planted_index.bm25() % DEPTH >> planted_index.text_loader("text")
-    (candidates >> stage).fit(train, qrels)
-    check_experiment(candidates, stage, test, qrels)
+    bm25, texts = planted_index.bm25() % DEPTH, planted_index.text_loader("text")
+    (bm25 >> AddJudged(qrels) >> texts >> stage).fit(train, qrels)
+    check_experiment(bm25 >> texts, stage, test, qrels)
+
+
+def test_added_documents_get_their_evidence_from_another_retriever(planted_index, asked):
+    """Added documents have no docid; the retriever that scores them finds them by docno."""
+    train, test, qrels = asked
+    stage = around(CETReranker, selection=PoolEvidence(scorer=planted_index.dph()))()
+    bm25, texts = planted_index.bm25() % DEPTH, planted_index.text_loader("text")
+    (bm25 >> AddJudged(qrels) >> texts >> stage).fit(train, qrels)
+    check_experiment(bm25 >> texts, stage, test, qrels)
 
 
 def check_experiment(candidates, stage, topics, qrels):
@@ -98,7 +108,7 @@ def check_experiment(candidates, stage, topics, qrels):
 
 
 def test_trainings_behind_the_indexs_text_loader_are_compared(planted, planted_index, tmp_path):
-    """Stages that hold a Java object cannot be copied; those of an index in memory cannot be told apart."""
+    """Stages that hold a Java object cannot be copied; text loaders of indexes in memory cannot be told apart."""
     topics, qrels = planted.get_topics(), planted.get_qrels()
     candidates = (planted_index.dph() % DEPTH)(topics)
     train, test = (candidates[candidates["qid"].isin(some["qid"])] for some in (topics.head(10), topics.tail(4)))
@@ -111,6 +121,8 @@ def test_trainings_behind_the_indexs_text_loader_are_compared(planted, planted_i
     assert compare(planted_index.text_loader("text")).corrections == ["plain"]
     in_memory = pt.IterDictIndexer(str(tmp_path), type=pt.terrier.IndexingType.MEMORY, meta={"docno": 20, "text": 8_192})
     index = pt.terrier.TerrierIndex.coerce(in_memory.index(planted.get_corpus_iter(verbose=False)))
-    for stage in (index.text_loader("text"), AddScores(index.bm25()) >> planted_index.text_loader("text")):
-        with pytest.raises(InputError, match="index into a folder, or leave checkpoint out"):
-            compare(stage, checkpoint=tmp_path / "kept")
+    with pytest.raises(InputError, match="index into a folder, or leave checkpoint out"):
+        compare(index.text_loader("text"), checkpoint=tmp_path / "kept")
+    # A retriever in memory is told from others by its words and documents.
+    scored = AddScores(index.bm25()) >> planted_index.text_loader("text")
+    assert compare(scored, checkpoint=tmp_path / "scored").corrections == ["plain"]

@@ -141,7 +141,7 @@ def test_documents_that_cannot_be_indexed_are_told(planted, planted_index, tempo
         yield {"docno": "d1", "text": "a text"}
         raise ZeroDivisionError("in the stream")
 
-    with pytest.raises(InputError, match="Terrier's indexing: ZeroDivisionError: in the stream"):
+    with pytest.raises(ZeroDivisionError, match="in the stream"):
         indexer(failing())
     with pytest.raises(InputError, match="0 of 0 documents"):
         indexer([])
