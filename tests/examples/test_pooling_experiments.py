@@ -163,9 +163,10 @@ def test_the_pool_keeps_the_best_and_hides_the_rest(world):
     assert "pool_rank" not in world.candidates("test") and set(world.candidates("test")["qid"]) == set(world.fold.test["qid"])
 
 
-def test_a_teacher_never_saw_the_queries_that_it_scores(world, monkeypatch):
+def test_a_teacher_never_saw_the_queries_that_it_scores(world, monkeypatch, tmp_path):
     from pyterrier_debias import CrossEncoder
 
+    monkeypatch.setattr(world, "out", tmp_path)  # teachers that another test has trained are kept
     seen = []
     fit = CrossEncoder.fit
     monkeypatch.setattr(CrossEncoder, "fit", lambda self, res, qrels: seen.append(set(res["qid"])) or fit(self, res, qrels))

@@ -6,8 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-import transformers
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, initialization
 from transformers.utils import logging as hf_logging
 
 from pyterrier_debias import TK, BiEncoder, CrossEncoder, InputError, MultiVector, T5Reranker
@@ -80,7 +79,7 @@ class Crossing:
 def crossing(monkeypatch):
     made = Crossing()
     monkeypatch.setattr(PreTrainedModel, "tie_weights", TRUE_TYING)
-    monkeypatch.setattr(transformers.initialization, "no_tie_weights", made.wrap(transformers.initialization.no_tie_weights))
+    monkeypatch.setattr(initialization, "no_tie_weights", made.wrap(initialization.no_tie_weights))
     level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
     yield made
     hf_logging.set_verbosity(level)
@@ -104,7 +103,7 @@ def lost(tiny, monkeypatch):
     """What two threads of a user's own leave behind: transformers ties no weights any more. Gives a T5 that was made before."""
     folder = tiny("build_t5")
     monkeypatch.setattr(PreTrainedModel, "tie_weights", TRUE_TYING)
-    crossed = [transformers.initialization.no_tie_weights() for _ in range(2)]
+    crossed = [initialization.no_tie_weights() for _ in range(2)]
     for context in crossed:
         context.__enter__()
     for context in crossed:
@@ -148,7 +147,7 @@ def test_a_load_of_another_thread_is_waited_for(monkeypatch):
     begun, waited = threading.Event(), threading.Event()
 
     def load():
-        with transformers.initialization.no_tie_weights():
+        with initialization.no_tie_weights():
             begun.set()
             assert waited.wait(60)
             return PreTrainedModel.tie_weights is not TRUE_TYING
