@@ -471,6 +471,30 @@ class Context:
             raise
 
 
+def said_together(notes: Sequence[str], systems: Sequence[System]) -> list[str]:
+    """Notes, each once; what is said of several systems in the same words is said of them together.
+
+    Args:
+        notes: Sentences; one on a system begins with its name and a colon.
+        systems: The systems.
+
+    Returns:
+        The sentences, in the order in which each is first said.
+
+    Example:
+        >>> both = [System(name, pt.Transformer.identity()) for name in ("BM25", "DPH")]
+        >>> said_together(["BM25: nothing was found.", "A note.", "DPH: nothing was found."], both)
+        ['BM25, DPH: nothing was found.', 'A note.']
+    """
+    said: dict[str, list[str]] = {}
+    for note in notes:
+        name = next((system.name for system in systems if note.startswith(f"{system.name}: ")), "")
+        names = said.setdefault(note.removeprefix(f"{name}: "), [])
+        if name not in names:
+            names.append(name)
+    return [f"{', '.join(names)}: {text}" if any(names) else text for text, names in said.items()]
+
+
 def named_where_it_raises(system: System) -> System:
     """A system whose parts tell its name where they raise, for a probe that asks them more than an audit's context does.
 

@@ -136,8 +136,9 @@ def _reads_queries(stage: Any) -> bool:
 def tokenising(pipeline: pt.Transformer) -> pt.Transformer:
     """A pipeline in which Terrier gets the words of the queries that come to it as they were asked.
 
-    So the same parser reads every query, whatever signs stand in it. Stages that stand behind Terrier's get the query as it was;
-    one that is rewritten before Terrier sees it (by ``pt.rewrite.tokenise()``, or a stage of the user's) stays as it is.
+    So the same parser reads every query, whatever signs stand in it, also where Terrier scores documents behind other stages.
+    Those get the query as it was. What is rewritten before Terrier sees it (by ``pt.rewrite.tokenise()``, or a stage of the
+    user's) stays as it is.
 
     Args:
         pipeline: Any pipeline.
@@ -145,22 +146,45 @@ def tokenising(pipeline: pt.Transformer) -> pt.Transformer:
     Returns:
         The pipeline; the same object where no query comes to Terrier as it was asked.
     """
-    first, *rest = flatten(pipeline)
-    if _only_terrier(first):
-        number = 1 + next((n for n, stage in enumerate(rest) if not _only_terrier(stage)), len(rest))
-        asks, behind = chain([first, *rest[: number - 1]]), rest[number - 1 :]
-        return chain([Tokenised(asks), *behind]) if any(map(_reads_queries, nested(asks))) else pipeline
-    parts = parts_of(first)
+    stages, made, number = flatten(pipeline), [], 0
+    while number < len(stages):
+        if _only_terrier(stages[number]):
+            end = next((n for n in range(number, len(stages)) if not _only_terrier(stages[n])), len(stages))
+            asks = chain(stages[number:end])
+            reads = any(map(_reads_queries, nested(asks)))
+            made += [Tokenised(asks, first=number == 0)] if reads else stages[number:end]
+            number = end
+        elif _may_rewrite(stages[number]):
+            break
+        else:
+            made.append(_around(stages[number]))
+            number += 1
+    made += stages[number:]
+    return pipeline if all(new is old for new, old in zip(made, stages)) else chain(made)
+
+
+def _around(stage: pt.Transformer) -> pt.Transformer:
+    """A stage around others, such as an operator, with these tokenised."""
+    parts = parts_of(stage)
     changed = {
         name: [tokenising(one) for one in part] if isinstance(part, (list, tuple)) else tokenising(part)
         for name, part in parts.items()
     }
     if all(same_value(changed[name], list(part) if isinstance(part, tuple) else part) for name, part in parts.items()):
-        return pipeline
+        return stage
     try:
-        return chain([pt.inspect.transformer_apply_attributes(first, **changed), *rest])
+        return pt.inspect.transformer_apply_attributes(stage, **changed)
     except pt.inspect.InspectError:  # it cannot be made anew around other parts
-        return pipeline
+        return stage
+
+
+def _may_rewrite(stage: pt.Transformer) -> bool:
+    """Whether a stage that is not Terrier's changes queries, or may: it keeps earlier ones, or is a function of whole frames."""
+    columns = ["qid", "query", "docno", "score", "rank", "text"]
+    kind = type(stage)
+    if kind.__module__ == "pyterrier.apply_base" and "Generic" in kind.__name__:
+        return True
+    return "query_0" in (pt.inspect.transformer_outputs(stage, columns, strict=False) or ())
 
 
 class Tokenised(pt.Transformer):
@@ -169,12 +193,14 @@ class Tokenised(pt.Transformer):
     A query of which no word is left has no results. Frames with ``query_toks``, which Terrier reads instead, stay as they are.
     """
 
-    def __init__(self, stages: pt.Transformer):
+    def __init__(self, stages: pt.Transformer, first: bool = True):
         """
         Args:
             stages: Stages over Terrier.
+            first: Whether they get the queries that were asked. Behind other stages, expressions written for Terrier stay.
         """
         self.stages = stages
+        self.first = first
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Ask in words."""
@@ -182,7 +208,9 @@ class Tokenised(pt.Transformer):
             return self.stages(inp)
         words = self._words()
         asked = dict(zip(inp["qid"], inp["query"]))
-        given = {qid: " ".join(words(query)) for qid, query in asked.items()}
+        given = {
+            qid: query if is_expression(query) and not self.first else " ".join(words(query)) for qid, query in asked.items()
+        }
         new = inp.assign(query=inp["qid"].map(given))
         out = self.stages(new[new["query"] != ""].reset_index(drop=True))
         if len(out) == 0:

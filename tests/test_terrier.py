@@ -158,6 +158,26 @@ def test_what_is_rewritten_before_and_what_is_no_terrier_stays(pipeline):
     assert tokenising(pipeline) is pipeline
 
 
+def test_terrier_behind_other_stages_gets_words_too():
+    """Such as a model that reranks, or one of several features."""
+    first, read = Parsed(), []
+
+    class Scoring(Parsed):
+        def transform(self, inp):
+            self.asked += inp["query"].tolist()
+            return inp
+
+    behind, summed = Scoring(), Scoring()
+    ranker = pt.apply.doc_score(lambda row: read.append(row["query"]) or 1.0)
+    found = tokenising(first >> Loading() >> ranker >> behind >> (ranker + summed) >> pt.RankCutoff(3))(TOPICS.iloc[:2])
+    assert set(first.asked) == set(behind.asked) == set(summed.asked) == {"mice cats", "birds"}
+    assert set(read) == set(found["query"]) == set(TOPICS["query"].iloc[:2])
+    expression = TOPICS.iloc[:1].assign(docno="d1", score=1.0, rank=0, query="applypipeline:off mice^0.300")
+    kept = Scoring()
+    tokenising(ranker >> kept)(expression)
+    assert kept.asked == ["applypipeline:off mice^0.300"]
+
+
 def test_query_toks_are_left_alone():
     first = Parsed()
     tokenising(first)(TOPICS.iloc[[1]].assign(query_toks=[{"birds": 1.0}]))

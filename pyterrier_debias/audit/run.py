@@ -40,7 +40,7 @@ from pyterrier_debias.frames import (
 )
 from pyterrier_debias.naming import distinct_names
 from pyterrier_debias.stage import flatten
-from pyterrier_debias.systems import BrokenSystemError, Context, System, UnfitSystemError, with_indexer
+from pyterrier_debias.systems import BrokenSystemError, Context, System, UnfitSystemError, said_together, with_indexer
 
 #: The rooms in the order of reports: name to the module that exports ``ROOM``.
 ROOMS = {
@@ -167,7 +167,7 @@ def audit(
         "draws": draws,
         "seed": seed,
         "correction": correction,
-        "notes": list(dict.fromkeys([*(system.note for system in examined if system.note), *cut, *context.notes])),
+        "notes": said_together([*(system.note for system in examined if system.note), *cut, *context.notes], examined),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - started, 1),
         "versions": _versions(),
@@ -191,8 +191,8 @@ def _cut_note(system: System, context: Context) -> str:
         texts = pd.DataFrame([{"docno": document["docno"], "text": document["text"]} for document in documents])
         cut = int(cut_texts(texts, context.dataset).sum())
         return "" if not cut else (
-            f"{cut} of {len(texts)} texts of the index seem to be the beginnings of whole ones, and {system.name} over changed "
-            f"texts is indexed from them; {STORE_WHOLE}."
+            f"{system.name}: {cut} of {len(texts)} texts of the index seem to be the beginnings of whole ones, and it is indexed "
+            f"anew over changed texts from these; {STORE_WHOLE}."
         )
     try:
         found = context.candidates(system)
@@ -204,7 +204,7 @@ def _cut_note(system: System, context: Context) -> str:
     cut = int(cut_texts(texts, context.dataset).sum())
     if not cut:
         return ""
-    return f"{cut} of {len(texts)} texts that {system.name} reads seem to be the beginnings of whole ones; {STORE_WHOLE}."
+    return f"{system.name}: {cut} of {len(texts)} texts that it reads seem to be the beginnings of whole ones; {STORE_WHOLE}."
 
 
 def _indexing_within(system: System, folder: str) -> System:

@@ -534,7 +534,7 @@ def test_texts_that_an_index_cut_are_noted(dataset):
     stored = TextLoader(dataset.corpus.assign(text=dataset.corpus["text"].str[:12]))
     systems = {"whole": first >> dataset.text_loader() >> ranker, "cut": first >> stored >> ranker}
     [note] = audit(systems, dataset, rooms=[ORDER]).settings["notes"]
-    assert note.startswith("12 of 12 texts that cut reads seem to be the beginnings of whole ones; ")
+    assert note.startswith("cut: 12 of 12 texts that it reads seem to be the beginnings of whole ones; ")
     assert note.endswith("meta={'docno': 40, 'text': 8192} or more.")
 
 

@@ -239,9 +239,9 @@ def test_texts_that_the_index_cut_are_told(planted, make_index, caplog):
         result = audit({"mine": system}, dataset, rooms="position", draws=1, topics=8)
         assert len(result.failed) == 0
         [note] = [note for note in result.settings["notes"] if "beginnings" in note]
-        assert "texts that mine reads seem to be the beginnings of whole ones" in note
+        assert "mine: " in note and "texts that it reads seem to be the beginnings of whole ones" in note
     [note] = audit(index.bm25(), whole, rooms="pooling", topics=4).settings["notes"]
-    assert note.startswith("200 of 200 texts of the index seem to be the beginnings of whole ones, and BM25 over changed texts")
+    assert note.startswith("BM25: 200 of 200 texts of the index seem to be the beginnings of whole ones, and it is indexed anew")
     assert "texts with answers seem to be the beginnings of whole ones" in caplog.text
 
 
