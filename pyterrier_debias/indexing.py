@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from numbers import Number
 from typing import Any
 
+import numpy as np
 import pyterrier as pt
 
 from pyterrier_debias.errors import InputError
@@ -70,7 +72,7 @@ class _Stream:
 
 
 class GuardedIndexer(pt.Indexer):
-    """An indexer whose documents are guarded, see :func:`handed_over`."""
+    """An indexer whose documents are guarded, see :func:`handed_over`; numbers that it stores are given to it as text."""
 
     def __init__(self, indexer: pt.Indexer):
         """
@@ -92,5 +94,13 @@ class GuardedIndexer(pt.Indexer):
         Raises:
             InputError: See :func:`handed_over`, as for whatever the stream raised.
         """
-        with handed_over(iter) as documents:
+        with handed_over(_as_stored(iter, getattr(self.indexer, "meta", ()))) as documents:
             return self.indexer.index(documents, **options)
+
+
+def _as_stored(documents: Iterable[dict[str, Any]], stored: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Documents whose numbers are text where an index stores them: Terrier stores nothing else."""
+    names = set(stored or ())
+    for document in documents:
+        numbers = {n: str(v) for n, v in document.items() if n in names and isinstance(v, (Number, np.generic))}
+        yield {**document, **numbers} if numbers else document

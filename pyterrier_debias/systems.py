@@ -67,8 +67,30 @@ def refused_alone(system: System) -> Iterator[None]:
     """
     try:
         yield
-    except (InputError, pt.validate.InputValidationError) as error:
+    except UnfitSystemError:
+        raise
+    except pt.validate.InputValidationError as error:
+        raise UnfitSystemError(system.name, lacking(error)) from error
+    except InputError as error:
         raise UnfitSystemError(system.name, " ".join(str(error.args[0]).split())) from error
+
+
+def lacking(error: pt.validate.InputValidationError) -> str:
+    """What a stage lacks, in words, and what to do about it.
+
+    Args:
+        error: What the stage raised.
+
+    Returns:
+        One sentence with the stage, the columns that are missing, and the remedy.
+    """
+    missing = min((mode.missing_columns for mode in error.modes), key=len)
+    stage = next((one for one in reversed(_raising(error)) if not isinstance(one, (pt.Compose, _Named))), None)
+    who = "a stage" if stage is None else f"its stage {stage_name_of(stage)}"
+    if not missing:
+        return f"{who} refuses its input: {' '.join(str(error.args[0]).split())}"
+    wanted = ", ".join(map(repr, missing))
+    return f"{who} needs {wanted}; put a stage before it that adds {wanted}" + "; a text loader adds 'text'" * ("text" in missing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -538,19 +560,28 @@ def _told(system: str, asked: Callable[[Any], Any], given: Any) -> Any:
     """What a part of a system makes of what it is given."""
     try:
         return asked(given)
-    except (InputError, BrokenSystemError, pt.validate.InputValidationError):
+    except (InputError, BrokenSystemError):
         raise
+    except pt.validate.InputValidationError as error:
+        raise UnfitSystemError(system, lacking(error)) from error
     except Exception as error:
         raise BrokenSystemError(system, one_line(error) + _where(error)) from error
 
 
 def _where(error: BaseException) -> str:
     """Which stage of a pipeline an exception comes from, in words: the innermost that its traceback passes through."""
-    at, found, stages = error.__traceback__, None, []
+    passed = _raising(error)
+    stages = [stage for one in passed if isinstance(one, pt.Compose) for stage in flatten(one)]
+    found = next((one for one in reversed(passed) if any(one is stage for stage in stages)), None)
+    return "" if found is None else f" (in its stage {stage_name_of(found)})"
+
+
+def _raising(error: BaseException) -> list[pt.Transformer]:
+    """The transformers that a traceback passes through, outer ones first."""
+    at, found = error.__traceback__, []
     while at is not None:
         own = at.tb_frame.f_locals.get("self")
-        if isinstance(own, pt.Compose):
-            stages += flatten(own)
-        found = next((stage for stage in stages if stage is own), found)
+        if isinstance(own, pt.Transformer):
+            found.append(own)
         at = at.tb_next
-    return "" if found is None else f" (in its stage {stage_name_of(found)})"
+    return found

@@ -303,6 +303,7 @@ CHECKPOINTS = {
 #: Which modules write, but through the writers above, or into temporary folders only.
 OTHERS = {
     "audit/card": "test_a_card_keeps_what_it_finds",
+    "collections/terrier": "tests/terrier/test_terrier_collection.py::test_only_its_own_indexes_are_removed",
     "files": "tests/test_files.py",
 }
 

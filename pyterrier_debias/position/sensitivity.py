@@ -21,6 +21,7 @@ from pyterrier_debias.position import psi
 from pyterrier_debias.position.answers import AnswerPositions, answers_in_texts
 from pyterrier_debias.position.outcome import BUCKET_UNITS, Outcome, SensitivityResult, displacement_frame, displacements
 from pyterrier_debias.position.rotation import RotatePassages
+from pyterrier_debias.retrieval import answered, unanswered_notes
 from pyterrier_debias.stage import Stage, flatten
 from pyterrier_debias.systems import System, check_run, probed_system, takes_topics
 from pyterrier_debias.variants import COLUMNS, TOLERANCE, Arm, never_moved, score_arms, score_changes
@@ -261,8 +262,11 @@ class PositionSensitivity(Stage):
         text = self._turning.text_attr
         if given == "topics" and system.ranker is None:
             return self._indexed_anew(system, inp)
+        told: list[str] = []
         if given == "topics":
-            inp = ranked(check_run(system.candidates(inp), system.name), system.name)
+            found, failed = answered(system.candidates, inp)
+            told = unanswered_notes(system.name, len(inp), failed)
+            inp = ranked(check_run(found, system.name), system.name)
             pt.validate.columns(inp, includes=["qid", "query", "docno", text], context=self)
         # Candidates with text, and a pipeline without a stage that adds text: then all of it is the ranker.
         ranker = system.ranker if system.ranker is not None or isinstance(self.pipeline, System) else self.pipeline
@@ -283,7 +287,7 @@ class PositionSensitivity(Stage):
         untested = _UNSEEN if self._changes(candidates) and _never_moved(arms) else ""
         if untested:
             logger.warning("PositionSensitivity: system %r: %s", system.name, untested)
-        return _Lists(arms, answers, system.name, candidates, ranker, control, untested)
+        return _Lists(arms, answers, system.name, candidates, ranker, control, untested, tuple(told))
 
     def _changes(self, candidates: pd.DataFrame) -> bool:
         """Whether any draw changes any text."""
@@ -361,15 +365,19 @@ class PositionSensitivity(Stage):
         kept: dict[str, str] = {}
         answers = self.answers if self.answers is not None else provided(self.dataset, "get_answers")
         wanted = set() if answers is None else set(answers["docno"].astype(str))
-        frames = []
+        frames, failed = [], {}
         for draw in pt.tqdm([None, *range(self.draws)], desc="PositionSensitivity", unit="index", disable=not self.verbose):
             with handed_over(self._corpus(draw, wanted, kept)) as documents:
                 retriever = system.indexer(documents)
-            run = ranked(check_run(retriever(topics), system.name), system.name)
+            found, failing = answered(retriever, topics)
+            failed.update(failing)
+            run = ranked(check_run(found, system.name), system.name)
             frames.append(run.assign(arm="original" if draw is None else "rotated", draw=draw or 0)[COLUMNS])
         texts = pd.DataFrame({"docno": list(kept), self._turning.text_attr: list(kept.values())}, dtype=str)
         arms = pd.concat(frames, ignore_index=True)
-        return _Lists(arms, self._positions(texts), system.name, untested=_BY_CONSTRUCTION if _never_moved(arms) else "")
+        untested = _BY_CONSTRUCTION if _never_moved(arms) else ""
+        told = tuple(unanswered_notes(system.name, len(topics), failed))
+        return _Lists(arms, self._positions(texts), system.name, untested=untested, told=told)
 
     def _corpus(self, draw: int | None, wanted: set[str], kept: dict[str, str]) -> Iterator[dict[str, Any]]:
         text = self._turning.text_attr
@@ -395,6 +403,7 @@ class PositionSensitivity(Stage):
         displacement, notes = self._displacement(lists, qids, qrels)
         if lists.untested:
             notes.insert(0, f"{lists.untested[0].upper()}{lists.untested[1:]}.")
+        notes += lists.told
         absent = len(set(qids) - set(lists.arms.loc[lists.arms["arm"] == "original", "qid"]))
         if absent:
             notes.append(f"{absent} of {len(qids)} judged queries have no candidates; they count 0 in every arm.")
@@ -481,7 +490,7 @@ def reindexing_reason(system: System, dataset: Any) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class _Lists:
-    """Rankings of all arms, and what they were made from; a retriever has no ranker and no candidates."""
+    """Rankings of all arms, what they were made from, and what must be said; a retriever has no ranker and no candidates."""
 
     arms: pd.DataFrame
     answers: pd.DataFrame | None
@@ -490,6 +499,7 @@ class _Lists:
     ranker: pt.Transformer | None = None
     control: pd.DataFrame | None = None
     untested: str = ""
+    told: tuple[str, ...] = ()
 
 
 def _never_moved(arms: pd.DataFrame) -> bool:

@@ -411,6 +411,28 @@ def test_retrievers_are_indexed_anew():
     assert "indexed anew" in found.convention
 
 
+def test_queries_that_a_retriever_raises_for_are_named_and_count_zero():
+    dataset = collection(3, queries=8, depth=6)
+    topics, run = dataset.get_topics(), dataset.get_candidates()
+    failing = topics["qid"].iloc[0]
+
+    def guarded(stage):
+        def search(topics):
+            if topics["qid"].eq(failing).any():
+                raise ValueError("Index must have 1 or more fields")
+            return stage(topics)
+
+        return pt.apply.generic(search)
+
+    first = guarded(pt.Transformer.from_df(run))
+    retriever = System("retriever", first, None, lambda documents: guarded(indexer(EARLY)(documents)))
+    for system in (System("mine", first >> dataset.text_loader(), EARLY), retriever):
+        found = PositionSensitivity(system, dataset=dataset, **FAST).evaluate(topics)
+        assert any("it raised (ValueError: Index must have 1 or more fields) for 1 of" in note for note in found.notes)
+        assert any(note.endswith(f"judged: {failing}.") for note in found.notes)
+        assert found.per_query.set_index("qid").loc[failing, "original"].eq(0).all() and found.table["n"].iloc[0] > 1
+
+
 def test_bags_of_words_do_not_change_when_indexed_anew():
     dataset = collection(3, queries=8, depth=6)
     system = System("retriever", pt.Transformer.identity(), None, indexer(Overlap()))

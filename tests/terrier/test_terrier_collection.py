@@ -124,6 +124,19 @@ def test_pipelines_over_the_index_are_made_anew_and_others_are_not(collection, p
         assert collection.indexer_of(foreign) is None
 
 
+def test_only_its_own_indexes_are_removed(planted, planted_index, tmp_path):
+    for name in ("terrier-mine", "index"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "data.properties").write_text("mine")
+    indexer = TerrierIndexer(planted_index, lambda index: index.bm25(), folder=tmp_path)
+    retriever = indexer(planted.get_corpus_iter())
+    assert len(list(tmp_path.iterdir())) == 3
+    del retriever
+    gc.collect()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "terrier-mine"]
+    assert all((path / "data.properties").read_text() == "mine" for path in tmp_path.iterdir())
+
+
 def test_documents_that_cannot_be_indexed_are_told(planted, planted_index, temporary):
     indexer = TerrierIndexer(planted_index, lambda index: index.bm25())
 
@@ -246,13 +259,15 @@ def test_texts_that_the_index_cut_are_told(planted, make_index, caplog):
 
 
 def test_numbers_are_stored_as_text(planted, tmp_path):
-    """As the documentation writes it; Terrier stores nothing else."""
-    as_text = pt.apply.rotation(lambda row: str(row["rotation"]))
-    indexer = pt.IterDictIndexer(str(tmp_path / "rotated"), meta={"docno": 40, "text": 8192, "rotation": 8})
-    (RotatePassages(seed=1) >> as_text >> indexer).index(planted.get_corpus_iter())
+    """Terrier stores nothing else; behind other stages a document's numbers are made text as the documentation writes it."""
     turn = RotatePassages(seed=1).rotator()
-    stored = list(pt.terrier.TerrierIndex(str(tmp_path / "rotated")).get_corpus_iter(return_toks=False))
-    assert [d["rotation"] for d in stored] == [str(turn(d["text"], d["docno"])[1]) for d in planted.get_corpus_iter()]
+    expected = [str(turn(d["text"], d["docno"])[1]) for d in planted.get_corpus_iter()]
+    as_text = pt.apply.rotation(lambda row: str(row["rotation"]))
+    for name, stages in {"plain": RotatePassages(seed=1), "written": RotatePassages(seed=1) >> as_text}.items():
+        indexer = pt.IterDictIndexer(str(tmp_path / name), meta={"docno": 40, "text": 8192, "rotation": 8})
+        (stages >> indexer).index(planted.get_corpus_iter())
+        stored = pt.terrier.TerrierIndex(str(tmp_path / name)).get_corpus_iter(return_toks=False)
+        assert [d["rotation"] for d in stored] == expected
 
 
 def test_systems_over_terrier_are_named_by_their_models(planted_index):
