@@ -76,7 +76,7 @@ def main() -> None:
             {
                 "words": f"{words.name} ({words.size})", "loop": round(loop), "count_words": round(fast), "times": fast / loop,
                 "million, one core": f"{1e6 / fast:.1f} s",
-                f"million, {counting._threads()} threads": f"{1e6 / len(texts) * wall:.1f} s",
+                f"million, {counting.threads()} threads": f"{1e6 / len(texts) * wall:.1f} s",
             }
         )  # fmt: skip
     print(pd.DataFrame(rows).to_string(index=False))

@@ -174,7 +174,8 @@ def audit(
       of          where, or between what, it was measured
       value       the figure, a mean over queries where nothing else is said
       95 % interval
-                  where the figure would lie in 95 of 100 such sets of queries
+                  a range for the figure over all queries of this kind; of 100 such ranges, each from
+                  another set of queries, 95 hold it
       by chance   the figure that a ranker without this bias would be expected to show
       n           how many queries stand behind it
       p           how often chance alone would give a figure as extreme
