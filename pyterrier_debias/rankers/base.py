@@ -550,6 +550,8 @@ class Ranker(Fittable, Stage):
                         check_whole(module, self.model, type(self).__name__)
                     self._compare_with_saved()
                 module = module.to(device=self.torch_device, dtype=self.torch_dtype).eval()
+            # sentence-transformers chooses how it compares vectors at the first use, in steps that no thread may meet half way.
+            getattr(module, "similarity_fn_name", None)
             self._loaded = _Loaded(module, tokenizer, source, fingerprint, marks(module))
             return self._loaded
 

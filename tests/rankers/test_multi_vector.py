@@ -3,6 +3,7 @@ import logging
 import pickle
 import shutil
 import string
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -190,6 +191,17 @@ def test_many_threads_share_a_model(folder):
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda _: by_row(model(PAIRS)), range(6)))
     np.testing.assert_allclose(results, np.tile(results[0], (6, 1)), rtol=1e-5, atol=1e-5)
+
+
+def test_no_thread_meets_a_comparison_that_is_half_chosen(folder, monkeypatch):
+    from sentence_transformers import SimilarityFunction
+
+    chosen = SimilarityFunction.to_similarity_pairwise_fn
+    slowly = staticmethod(lambda name: time.sleep(0.2) or chosen(name))
+    monkeypatch.setattr(SimilarityFunction, "to_similarity_pairwise_fn", slowly)
+    model = MultiVector(folder)
+    with ThreadPoolExecutor(4) as pool:
+        assert len(list(pool.map(lambda _: model(PAIRS), range(4)))) == 4
 
 
 def test_half_precision_stays_close(folder):

@@ -161,7 +161,7 @@ def test_an_audit_names_the_queries_that_fail_and_goes_on(index, dataset):
     result = audit(systems, dataset, rooms=["linguistic", "pooling"], depth=20)
     assert result.failed.empty
     notes = [note for note in result.settings["notes"] if "raised" in note]
-    assert [note.partition(":")[0] for note in notes] == ["BM25", "mine"]
+    assert [note.partition(":")[0] for note in notes] == ["BM25, mine"]
     for note in notes:
         assert all(qid in note for qid in COLONS) and "for 4 of 20 queries" in note and "org.terrier" not in note
     own = result.findings[(result.findings["bias"] == "linguistic") & (result.findings["system"] == "BM25")].set_index("group")
