@@ -2,7 +2,7 @@
 
 Each query is asked as an audit asks it: BM25 of Terrier, in the query's words alone (see `pyterrier_debias/terrier.py`), without
 those that it raises for. For comparison the queries are sent to Terrier's parser as they come, too. Printed for each collection
-and wording: queries, crashes (queries that raised), and queries without results, of which ten are named.
+and wording: queries, crashes (queries that raised), and queries without results, all of which are named.
 
     PYTERRIER_DEBIAS_DATA=folder python benchmarks/terrier_queries.py
 
@@ -89,7 +89,7 @@ def asked(name: str, bm25: pt.Transformer, topics: pd.DataFrame, depth: int) -> 
         without = unanswered_queries(new, found, failed)
         row = [name, wording, len(new), int((new["query"] != topics["query"]).sum()), len(failed), len(without) - len(failed)]
         rows.append(dict(zip(COLUMNS, [*row, round(time.perf_counter() - started, 1)])))
-        notes += unanswered_notes(f"{name}, {wording}", len(new), without)
+        notes += unanswered_notes(f"{name}, {wording}", len(new), without, named=len(new))
     return rows, notes
 
 

@@ -17,7 +17,6 @@ _TOPICS = ["qid", "query"]
 #: How many queries, spread over the topics, must each fail before a retriever that raises is taken for broken.
 _TRIED = 8
 #: How many queries a note names.
-_NAMED = 10
 
 
 def answered(retriever: Callable[[pd.DataFrame], pd.DataFrame], topics: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -103,13 +102,14 @@ def unanswered_queries(topics: pd.DataFrame, found: pd.DataFrame, failed: dict[s
     return {qid: failed.get(qid, "") for qid in topics["qid"].drop_duplicates().astype(str) if qid not in there}
 
 
-def unanswered_notes(what: str, asked: int, unanswered: dict[str, str]) -> list[str]:
+def unanswered_notes(what: str, asked: int, unanswered: dict[str, str], *, named: int = 10) -> list[str]:
     """Sentences that count and name the queries that have no results.
 
     Args:
         what: What was asked.
         asked: How many queries there were.
         unanswered: qid to what was raised; an empty text where nothing was found.
+        named: How many of them a sentence names at most.
 
     Returns:
         One sentence for each reason.
@@ -123,10 +123,10 @@ def unanswered_notes(what: str, asked: int, unanswered: dict[str, str]) -> list[
         reasons.setdefault(reason, []).append(qid)
     notes = []
     for reason, qids in reasons.items():
-        named = ", ".join(qids[:_NAMED]) + (f" and {len(qids) - _NAMED} more" if len(qids) > _NAMED else "")
+        names = ", ".join(qids[:named]) + (f" and {len(qids) - named} more" if len(qids) > named else "")
         happened = f"it raised ({reason.rstrip('.')})" if reason else "nothing was found"
         count = "which counts" if len(qids) == 1 else "which count"
-        notes.append(f"{what}: {happened} for {len(qids)} of {asked} queries, {count} as 0 where they are judged: {named}.")
+        notes.append(f"{what}: {happened} for {len(qids)} of {asked} queries, {count} as 0 where they are judged: {names}.")
     return notes
 
 
