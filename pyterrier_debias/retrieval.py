@@ -16,7 +16,6 @@ from pyterrier_debias.terrier import is_reset, is_retriever
 _TOPICS = ["qid", "query"]
 #: How many queries, spread over the topics, must each fail before a retriever that raises is taken for broken.
 _TRIED = 8
-#: How many queries a note names.
 
 
 def answered(retriever: Callable[[pd.DataFrame], pd.DataFrame], topics: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
