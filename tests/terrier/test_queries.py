@@ -47,16 +47,16 @@ def reversed_model(keyword, posting, entry, collection):
     return 1.0 / posting.getTf()
 
 
-def in_memory(texts):
-    made = pt.IterDictIndexer("unused", type=pt.terrier.IndexingType.MEMORY, meta={"docno": 20})
+def in_memory(texts, folder):
+    made = pt.IterDictIndexer(str(folder), type=pt.terrier.IndexingType.MEMORY, meta={"docno": 20})
     return pt.terrier.Retriever(made.index([{"docno": docno, "text": text} for docno, text in texts.items()]), wmodel="BM25")
 
 
-def test_retrievers_that_terrier_takes_for_equal_are_two(index):
+def test_retrievers_that_terrier_takes_for_equal_are_two(index, tmp_path):
     topics = pd.DataFrame({"qid": ["1"], "query": ["cats"]})
     qrels = pd.DataFrame({"qid": ["1"], "docno": ["a"], "label": [1]})
     pairs = [
-        (in_memory({"a": "cats"}), in_memory({"b": "cats"})),
+        (in_memory({"a": "cats"}, tmp_path), in_memory({"b": "cats"}, tmp_path)),
         (pt.terrier.Retriever(index, wmodel=reversed_model), pt.terrier.Retriever(index, wmodel=lambda *given: 1.0)),
         (pt.terrier.Retriever(index, tokeniser="utf"), pt.terrier.Retriever(index)),
     ]
