@@ -2,8 +2,8 @@
 
 from pyterrier_debias.errors import one_line, shortened, trace
 
-STACK = """JVM exception occurred: org.terrier.X: no such file /home/me/work/my-index/data.properties
-org.terrier.X: no such file /home/me/work/my-index/data.properties
+STACK = """JVM exception occurred: org.terrier.X: no such file /data/indexes/my-index/data.properties
+org.terrier.X: no such file /data/indexes/my-index/data.properties
 \torg.terrier.structures.Index.<init>(Index.java:200)
 \tjava.base/java.lang.Integer.parseInt(Integer.java:786)
 \t... 3 more"""
@@ -18,7 +18,7 @@ class JavaException(Exception):  # noqa: N818 - as pyjnius calls it
 
 
 def test_java_is_told_by_its_message_alone():
-    told = one_line(JavaException(STACK, "org.terrier.exceptions.NoIndex", "no such file /home/me/work/my-index/data.properties"))
+    told = one_line(JavaException(STACK, "org.terrier.exceptions.NoIndex", "no such file /data/indexes/my-index/data.properties"))
     assert told == "NoIndex: no such file data.properties"
     # As it comes where another exception holds it.
     assert one_line(RuntimeError(STACK)) == "RuntimeError: org.terrier.X: no such file data.properties"
