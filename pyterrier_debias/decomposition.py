@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pyterrier as pt
 
-from pyterrier_debias.stage import flatten
+from pyterrier_debias.stage import flatten, parts_of
+from pyterrier_debias.terrier import is_reset
 
 _TOPICS = ["qid", "query"]
 
@@ -121,15 +122,6 @@ def _outputs(stage: pt.Transformer, columns: Sequence[str]) -> list[str] | None:
     return pt.inspect.transformer_outputs(stage, list(columns), strict=False)
 
 
-def _parts(stage: pt.Transformer) -> list[pt.Transformer]:
-    """The pipelines that a stage asks, such as the sides of a sum or what a cache is for."""
-    try:
-        found = pt.inspect.subtransformers(stage)
-    except Exception:  # whatever a stage raises where it is asked for its parts: then they are not known
-        return []
-    return [part for parts in found.values() for part in (parts if isinstance(parts, (list, tuple)) else [parts])]
-
-
 def _walk(stages: Sequence[pt.Transformer], columns: list[str]) -> Iterator[tuple[pt.Transformer, list[str]]]:
     """The stages, and the columns that each is given."""
     for stage in stages:
@@ -140,7 +132,7 @@ def _walk(stages: Sequence[pt.Transformer], columns: list[str]) -> Iterator[tupl
 def _leaves(stages: Sequence[pt.Transformer], columns: list[str]) -> Iterator[tuple[pt.Transformer, list[str]]]:
     """The stages that ask no others, and the columns that each is given."""
     for stage, given in _walk(stages, columns):
-        parts = _parts(stage)
+        parts = parts_of(stage)
         if not parts:
             yield stage, given
         for part in parts:
@@ -156,7 +148,7 @@ def _scores_inside(stage: pt.Transformer, columns: list[str]) -> bool:
         adds_score = "docno" in columns and "score" in outputs and "score" not in columns
         if adds_score and not _makes_documents(stage, columns):
             return True
-    return any(_goes_on(flatten(part), columns) for part in _parts(stage))
+    return any(_goes_on(flatten(part), columns) for part in parts_of(stage))
 
 
 def _goes_on(stages: Sequence[pt.Transformer], columns: list[str]) -> bool:
@@ -179,7 +171,7 @@ def _scores(stage: pt.Transformer, columns: Sequence[str]) -> bool:
 
 def _belongs_to_candidates(stage: pt.Transformer, columns: Sequence[str]) -> bool:
     """Whether a stage right behind the text stage still makes candidates. What a reset gives is the query that probes reword."""
-    return isinstance(stage, pt.rewrite.ResetQuery) or _is_cutoff(stage) or loads_text(stage, columns)
+    return is_reset(stage) or _is_cutoff(stage) or loads_text(stage, columns)
 
 
 def _is_cutoff(stage: pt.Transformer) -> bool:
@@ -202,7 +194,7 @@ def loads_text(stage: pt.Transformer, columns: Sequence[str]) -> bool:
     Returns:
         Whether it does, by what it makes of empty frames.
     """
-    parts = _parts(stage)
+    parts = parts_of(stage)
     if parts:
         return len(parts) == 1 and loads_text(parts[0], columns)
     if _is_function(stage):

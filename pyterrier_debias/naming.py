@@ -108,17 +108,9 @@ def is_tokeniser(stage: Any) -> bool:
     return getattr(function, "__qualname__", "").startswith("tokenise.") and function.__module__ == "pyterrier.terrier.rewrite"
 
 
-def is_text_loader(stage: Any) -> bool:
-    """Whether a stage only looks up the texts of documents, as far as its name tells.
-
-    Args:
-        stage: A transformer.
-    """
-    return _label(stage) == "TextLoader" or type(stage).__name__.endswith("TextLoader")
-
-
 def _is_silent(stage: Any) -> bool:
-    return type(stage).__name__ in _SILENT or is_text_loader(stage) or is_tokeniser(stage)
+    loads_text = _label(stage) == "TextLoader" or type(stage).__name__.endswith("TextLoader")  # as far as its name tells
+    return type(stage).__name__ in _SILENT or loads_text or is_tokeniser(stage)
 
 
 def _label(stage: Any) -> str:

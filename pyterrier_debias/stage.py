@@ -234,6 +234,17 @@ class Stage(pt.Transformer):
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
+class RowWise(Stage):
+    """A stage that treats each row by itself: what a row gets, or whether it stays, depends on no other row.
+
+    So a cut-off behind it can go before it, up to the retriever, with the same result. No reranker is one: it changes ranks.
+    """
+
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """Cut first; see the class."""
+        return pt.RankCutoff(k) >> self
+
+
 class Pipeline(pt.Compose):
     """Stages joined by ``>>`` of which the first is one of ours. At its end an indexer gets a guarded stream of documents.
 
@@ -266,6 +277,38 @@ class Pipeline(pt.Compose):
             InputError: For a document that a stage cannot take, and for a stream that the indexer did not read to its end.
         """
         return pt.Compose(*self[:-1], GuardedIndexer(self[-1])).index(iter, batch_size)
+
+
+def named_parts(stage: pt.Transformer) -> dict[str, Any]:
+    """The pipelines that a stage asks, such as the sides of a sum or what a cache is for, by the names of its options.
+
+    Args:
+        stage: Any stage.
+
+    Returns:
+        Option to a pipeline or several; empty where nothing is known of them.
+    """
+    try:
+        return pt.inspect.subtransformers(stage)
+    except Exception:  # stages that cannot be inspected differ in what they raise
+        return {}
+
+
+def parts_of(stage: pt.Transformer) -> list[pt.Transformer]:
+    """The pipelines that a stage asks, see :func:`named_parts`.
+
+    Args:
+        stage: Any stage.
+
+    Returns:
+        The pipelines.
+
+    Example:
+        >>> first = pt.Transformer.identity()
+        >>> len(parts_of(first + first)), parts_of(first)
+        (2, [])
+    """
+    return [part for parts in named_parts(stage).values() for part in (parts if isinstance(parts, (list, tuple)) else [parts])]
 
 
 def flatten(pipeline: pt.Transformer) -> list[pt.Transformer]:

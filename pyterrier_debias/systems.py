@@ -12,7 +12,7 @@ import pyterrier as pt
 
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.decomposition import behind_text, loads_text, take_apart
-from pyterrier_debias.errors import InputError, one_line
+from pyterrier_debias.errors import InputError, one_line, shortened
 from pyterrier_debias.frames import check_overlap, check_pairs, check_scores, ranked, stage_name, with_string_ids
 from pyterrier_debias.naming import stage_name_of, system_name
 from pyterrier_debias.retrieval import answered, asking_for, tied_at, unanswered_notes, unanswered_queries
@@ -433,7 +433,7 @@ class Context:
             other = first[first["query"] != first["qid"].map(dict(zip(self.topics["qid"], self.topics["query"])))]
             written = [query for query in other["query"] if is_expression(query)]
             if written:
-                shown = written[0] if len(written[0]) <= 60 else f"{written[0][:57]}..."
+                shown = shortened(written[0], 60)
                 notes.append(
                     f"{system.name}: its ranker reads what was written for Terrier in place of {len(written)} of {len(first)} "
                     f"queries, such as {shown!r}; put pt.rewrite.reset() behind the retriever, once for each rewriting."

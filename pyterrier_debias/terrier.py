@@ -16,7 +16,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.frames import earlier_queries, stage_name
-from pyterrier_debias.stage import chain, flatten, same_value
+from pyterrier_debias.stage import chain, flatten, named_parts, parts_of, same_value
 from pyterrier_debias.text import digest
 
 #: What stages that rewrite for Terrier leave in ``query``: RM3 and Bo1 weights, SDM operators, ``tokenise(matchop=True)`` codes.
@@ -97,14 +97,6 @@ def is_reset(stage: Any) -> bool:
     return is_terrier(stage) and type(stage).__name__ == "ResetQuery"
 
 
-def parts_of(stage: pt.Transformer) -> dict[str, Any]:
-    """The transformers that a stage is made of, by the names of its options; empty where nothing is known of them."""
-    try:
-        return pt.inspect.subtransformers(stage)
-    except Exception:  # stages that cannot be inspected differ in what they raise
-        return {}
-
-
 def nested(pipeline: pt.Transformer) -> Iterator[pt.Transformer]:
     """All stages of a pipeline and what they are made of, outer ones first.
 
@@ -115,16 +107,15 @@ def nested(pipeline: pt.Transformer) -> Iterator[pt.Transformer]:
         Each stage.
     """
     yield pipeline
-    for part in parts_of(pipeline).values():
-        for one in part if isinstance(part, (list, tuple)) else [part]:
-            yield from nested(one)
+    for part in parts_of(pipeline):
+        yield from nested(part)
 
 
 def _only_terrier(stage: pt.Transformer) -> bool:
     """Whether a stage asks nothing but Terrier: one of its stages, a cut-off or a factor, an operator or a cache over such."""
     if is_terrier(stage):
         return True
-    parts = [one for part in parts_of(stage).values() for one in (part if isinstance(part, (list, tuple)) else [part])]
+    parts = parts_of(stage)
     return all(map(_only_terrier, parts)) if parts else type(stage).__module__ == pt.RankCutoff.__module__
 
 
@@ -165,7 +156,7 @@ def tokenising(pipeline: pt.Transformer) -> pt.Transformer:
 
 def _around(stage: pt.Transformer) -> pt.Transformer:
     """A stage around others, such as an operator, with these tokenised."""
-    parts = parts_of(stage)
+    parts = named_parts(stage)
     changed = {
         name: [tokenising(one) for one in part] if isinstance(part, (list, tuple)) else tokenising(part)
         for name, part in parts.items()

@@ -17,7 +17,7 @@ import pyterrier as pt
 
 from pyterrier_debias.errors import InputError, NotProvidedError
 from pyterrier_debias.frames import with_string_ids
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.stage import RowWise
 
 
 @runtime_checkable
@@ -141,7 +141,7 @@ def corpus_batches(corpus: Any, rows: int, *, verbose: bool = False) -> Iterator
             bar.update(len(batch))
 
 
-class TextLoader(Stage):
+class TextLoader(RowWise):
     """Adds the text of documents from a frame in memory.
 
     Input: any frame with ``docno``. Output: the same rows with the fields as columns; columns of these names that were there
@@ -178,10 +178,6 @@ class TextLoader(Stage):
                 f"first {wanted.index[unknown][0]!r}; use the corpus that the run was made from"
             )
         return inp.assign(**{field: wanted[field].to_numpy() for field in self.fields})
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Let a cut-off behind the loader move before it, so that fewer texts are loaded."""
-        return pt.RankCutoff(k) >> self
 
     @property
     def _by_docno(self) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import pyterrier as pt
 
 from pyterrier_debias.errors import InputError, NotProvidedError
 from pyterrier_debias.frames import ranked, with_string_ids
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.stage import RowWise
 
 
 class IRDSCollection:
@@ -140,7 +140,7 @@ class IRDSCollection:
         return with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "answer", "start", "end"]))
 
 
-class DocstoreLoader(Stage):
+class DocstoreLoader(RowWise):
     """Adds the text of documents from the document store of ``ir_datasets``.
 
     Input: any frame with ``docno``. Output: the same rows with the fields as columns; columns of these names that were there
@@ -190,10 +190,6 @@ class DocstoreLoader(Stage):
                 f"{', '.join(found[docnos[0]])}"
             )
         return inp.assign(**{field: [found[docno][field] for docno in docnos] for field in self.fields})
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Cut the ranking first: the texts of documents that are cut off need not be loaded."""
-        return pt.RankCutoff(k) >> self
 
 
 def id_of_split(irds_id: str, split: str | None) -> str:

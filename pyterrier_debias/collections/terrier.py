@@ -25,7 +25,7 @@ from pyterrier_debias.errors import InputError, NotProvidedError, one_line
 from pyterrier_debias.frames import check_overlap, with_string_ids
 from pyterrier_debias.indexing import handed_over
 from pyterrier_debias.naming import is_tokeniser, system_name
-from pyterrier_debias.stage import Stage, chain, flatten
+from pyterrier_debias.stage import RowWise, chain, flatten
 
 #: What an index is told to store of documents that a probe changes: no text, since nothing loads it from there.
 _LONGEST_DOCNO = 256
@@ -134,7 +134,7 @@ class IndexSettings(NamedTuple):
         )
 
 
-class IndexTexts(Stage):
+class IndexTexts(RowWise):
     """Adds what a Terrier index stores of documents to frames with ``docno``.
 
     It differs from ``index.text_loader()`` in that it looks documents up by ``docno`` always, never by another index's ``docid``,
@@ -194,10 +194,6 @@ class IndexTexts(Stage):
             values = [list(row) for row in held.getItems(names, numbers)]
         table = pd.DataFrame(values, columns=list(self.fields), index=distinct)
         return inp.assign(**{field: table[field].reindex(docnos).to_numpy() for field in self.fields})
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Cut the ranking first: the texts of documents that are cut off need not be loaded."""
-        return pt.RankCutoff(k) >> self
 
 
 class TerrierIndexer:

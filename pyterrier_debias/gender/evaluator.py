@@ -17,7 +17,7 @@ from pyterrier_debias.gender import arab
 from pyterrier_debias.gender.counting import WordCounts, get_gender_tokeniser, word_counts
 from pyterrier_debias.gender.documents import Texts, counted, in_order, query_slices, wanted_qids
 from pyterrier_debias.gender.words import WordList
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.stage import RowWise, Stage
 from pyterrier_debias.text import Tokeniser
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class _OfWords(Stage):
         return f"{form}; {sides}; words: {words}; tokeniser {cut}"
 
 
-class AnnotateGender(_OfWords):
+class AnnotateGender(RowWise, _OfWords):
     """Adds to each document how strongly each group is spoken of, how far it leans, and how neutral it is.
 
     Input: any frame with ``docno`` and the text. Output: the same rows with
@@ -143,10 +143,6 @@ class AnnotateGender(_OfWords):
         columns |= {"lean": self._lean(counts)[own], "neutrality": self._neutral(counts)[own]}
         said = [", ".join(f"{word} {count}" for word, count in found.items()) for found in counts.found()]
         return inp.assign(**columns, words=pd.Series([said[number] for number in own], index=inp.index, dtype="str"))
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Cut before counting: each document is counted by itself, so the result is the same."""
-        return pt.RankCutoff(k) >> self
 
 
 class ARaBEvaluator(_OfWords):

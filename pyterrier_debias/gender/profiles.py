@@ -22,7 +22,7 @@ from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_text
 from pyterrier_debias.gender.counting import document_numbers, get_gender_tokeniser
 from pyterrier_debias.gender.words import WordList
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.stage import RowWise
 from pyterrier_debias.text import Tokeniser
 
 logger = logging.getLogger(__name__)
@@ -378,7 +378,7 @@ def _text(path: Path) -> str:
         raise InputError(f"lexicon {path} cannot be read: {error.strerror or error}") from error
 
 
-class LexiconProfiles(Stage):
+class LexiconProfiles(RowWise):
     """Adds the profile of each document: one column a category, named ``profile.<category>``.
 
     Input: any frame with ``docno`` and the text. Output: the same rows with float columns in [0, 1], the share of the document's
@@ -428,7 +428,3 @@ class LexiconProfiles(Stage):
         first, own = document_numbers(inp["docno"].tolist(), texts)
         shares = category_shares([texts[i] for i in first], self.lexicon, columns=names, tokeniser=self.tokeniser)[own]
         return inp.assign(**{f"profile.{name}": shares[:, number] for number, name in enumerate(names)})
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Cut before counting: profiles are of one document each, so the result is the same."""
-        return pt.RankCutoff(k) >> self

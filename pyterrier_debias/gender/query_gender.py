@@ -16,7 +16,7 @@ from pyterrier_debias.files import whole_folder, write_whole
 from pyterrier_debias.frames import check_text
 from pyterrier_debias.gender.counting import count_words, get_gender_tokeniser
 from pyterrier_debias.gender.words import WordList
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.stage import RowWise
 from pyterrier_debias.terrier import warn_of_expressions
 from pyterrier_debias.text import Tokeniser
 
@@ -366,7 +366,7 @@ def _checked_labels(texts: Sequence[str], labels: Sequence[str]) -> np.ndarray:
     return found
 
 
-class QueryGender(Stage):
+class QueryGender(RowWise):
     """Labels queries, or documents, with the gender they are about: female, male, neutral or other.
 
     ===============  ==========================================================================
@@ -442,10 +442,6 @@ class QueryGender(Stage):
         columns = {"gender": pd.Series(gender, index=inp.index, dtype="object" if not rows else None)}
         columns |= {f"gender_{label}": found[:, i] for i, label in enumerate(LABELS)}
         return inp.assign(**columns)
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Cut before labelling: texts are labelled one by one, so the result is the same."""
-        return pt.RankCutoff(k) >> self
 
     def _probabilities(self, texts: list[str]) -> np.ndarray:
         if self.labeller == "words":

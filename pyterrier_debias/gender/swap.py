@@ -13,7 +13,7 @@ import pyterrier as pt
 
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_text, reworded
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.stage import RowWise
 from pyterrier_debias.terrier import warn_of_expressions
 from pyterrier_debias.text import keyed_hash
 
@@ -189,7 +189,7 @@ def _swap(text: str, table: Mapping[str, str]) -> tuple[str, int]:
     return "".join([*parts, text[at:]]) if n else text, n
 
 
-class SwapGender(Stage):
+class SwapGender(RowWise):
     """Swaps gendered words in documents, in queries, or in both: the counterfactual of a text.
 
     ===============  ==========================================================================
@@ -275,10 +275,6 @@ class SwapGender(Stage):
             queries = [new[pair] for pair in zip(inp["qid"].astype(str), inp["query"])]
             out = reworded(out, queries)
         return out
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Cut before swapping: what is swapped depends on a row's own names and texts, so the result is the same."""
-        return pt.RankCutoff(k) >> self
 
     def rotator(self, *, draw: int = 0) -> Callable[..., tuple[str, int]]:
         """What ``Training(augment=...)`` asks for.

@@ -11,7 +11,7 @@ import pyterrier as pt
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_text, reworded
 from pyterrier_debias.linguistic.analysers import Tagged, Tagger, get_tagger, noun_phrases
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.stage import RowWise
 from pyterrier_debias.terrier import warn_of_expressions
 
 #: Where the copies of a phrase go.
@@ -74,7 +74,7 @@ def _places(text: str, tokens: Sequence[str]) -> list[tuple[int, int]] | None:
     return places
 
 
-class RepeatNounPhrases(Stage):
+class RepeatNounPhrases(RowWise):
     """Rewrite queries so that each says its noun phrases twice: longer and lexically poorer, with the same need.
 
     A base noun phrase is a run of adjectives with at least one noun behind it. A query without one is repeated as a whole. The
@@ -140,10 +140,6 @@ class RepeatNounPhrases(Stage):
         check_text(inp, "query", self)
         warn_of_expressions(inp["query"], self)
         return reworded(inp, self.rewritten(inp["query"].tolist()))
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Cut before rewriting: queries are rewritten one by one, so the result is the same."""
-        return pt.RankCutoff(k) >> self
 
     def rewritten(self, queries: Sequence[str]) -> list[str]:
         """Rewrite queries, each distinct one once.

@@ -18,7 +18,7 @@ from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_text, reworded
 from pyterrier_debias.linguistic.analysers import Tagged, Tagger, get_tagger, is_sign, noun_phrases, words_of
 from pyterrier_debias.linguistic.noun_phrases import repeat_noun_phrases
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.stage import RowWise
 from pyterrier_debias.terrier import warn_of_expressions
 
 #: From a query and its tagged words to the same need in other words.
@@ -184,7 +184,7 @@ def rewritten(queries: Sequence[str], rewrite: str | Callable[[str], str], *, ta
     return [new[query] for query in queries]
 
 
-class RewriteQueries(Stage):
+class RewriteQueries(RowWise):
     """Asks the same need in other words.
 
     ===============  ==========================================================================
@@ -241,7 +241,3 @@ class RewriteQueries(Stage):
         warn_of_expressions(inp["query"], self)
         new = rewritten(inp["query"].tolist(), self.rewrite, tagger=self.tagger)
         return reworded(inp, new)
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Cut before rewriting: queries are rewritten one by one, so the result is the same."""
-        return pt.RankCutoff(k) >> self

@@ -11,13 +11,13 @@ import pyterrier as pt
 from pyterrier_debias import frames
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.naming import system_name
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.stage import RowWise
 
 #: Columns that a score must not replace.
 _TAKEN = ("qid", "docno", "query", "score", "rank")
 
 
-class AddScores(Stage):
+class AddScores(RowWise):
     """Add another ranker's score as a column; scores, ranks and order stay.
 
     It puts a teacher's opinion beside each candidate, for samplers that read it
@@ -72,10 +72,6 @@ class AddScores(Stage):
         if self.activation == "sigmoid":
             scores = 0.5 * (1 + np.tanh(scores / 2))  # without overflow
         return inp.assign(**{self.column: scores})
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Cut before scoring: ranks stay, so the result is the same."""
-        return pt.RankCutoff(k) >> self
 
     def _check_options(self) -> None:
         if not isinstance(self.scorer, pt.Transformer):

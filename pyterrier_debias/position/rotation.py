@@ -12,14 +12,14 @@ import pyterrier as pt
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_text
 from pyterrier_debias.position import rotating
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.stage import RowWise
 from pyterrier_debias.text import Tokeniser, get_tokeniser, keyed_integer, whitespace
 
 #: ``turn(text, docno, qid)`` gives the rotated text and the offset.
 Rotator = Callable[..., tuple[str, int]]
 
 
-class RotatePassages(Stage):
+class RotatePassages(RowWise):
     """Rotate each passage at a random word, so that where its content sits says nothing any more.
 
     A passage p_1 .. p_n becomes p_r .. p_n p_1 .. p_{r-1} with r uniform on {1, ..., n} (Hofstätter, Lipani, Althammer,
@@ -55,8 +55,8 @@ class RotatePassages(Stage):
         ('answer sits at the very front the', 1)
 
         In a pipeline: ``bm25 >> texts >> RotatePassages(seed=1) >> CrossEncoder(...)``; before an indexer:
-        ``(RotatePassages() >> indexer).index(dataset.get_corpus_iter())``. ``rotation`` is a number; an index that is to store it
-        (Terrier stores text only) needs ``pt.apply.rotation(lambda row: str(row['rotation']))`` between the two.
+        ``(RotatePassages() >> indexer).index(dataset.get_corpus_iter())``. An index whose ``meta`` names
+        ``rotation`` stores it as text, since Terrier stores nothing else.
     """
 
     schematic = {"label": "RotatePassages", "help_url": None}  # noqa: RUF012
@@ -193,10 +193,6 @@ class RotatePassages(Stage):
         if _one_of("unit", self.unit, ("word", "sentence")) == "sentence":
             return rotating.sentences
         return get_tokeniser(self.tokeniser)
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Cut before rotating: passages are rotated one by one, so the result is the same."""
-        return pt.RankCutoff(k) >> self
 
     def _columns(self) -> list[str]:
         return ["docno", self.text_attr, *(["qid"] if self.scope == "pair" else [])]

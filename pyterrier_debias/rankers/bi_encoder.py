@@ -18,7 +18,7 @@ from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.packed import PackedBert
 from pyterrier_debias.rankers.towers import TwoTowers, places
 from pyterrier_debias.rankers.vectors import Batch, Vectors
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.stage import RowWise
 
 if TYPE_CHECKING:
     import torch
@@ -390,7 +390,7 @@ def _no_passages(model: BiEncoder) -> None:
         )
 
 
-class QueryEncoder(Stage):
+class QueryEncoder(RowWise):
     """Adds ``query_vec``, the vector of ``query``, to a frame; made by :meth:`BiEncoder.query_encoder`.
 
     Input: any frame with ``query``. Output: the same rows with ``query_vec``, a float32 array of shape [d] each.
@@ -423,16 +423,12 @@ class QueryEncoder(Stage):
         frames.check_text(inp, "query", self)
         return inp.assign(query_vec=list(self.model.encode_queries(inp["query"].tolist())))
 
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """A cut-off behind the encoder goes before it."""
-        return pt.RankCutoff(k) >> self
-
     def subtransformers(self) -> dict[str, Any]:
         """None: the model is no stage of the pipeline here."""
         return {}
 
 
-class DocEncoder(Stage):
+class DocEncoder(RowWise):
     """Adds ``doc_vec``, the vector of the document's text, to a frame; made by :meth:`BiEncoder.doc_encoder`.
 
     Input: any frame with the model's ``text_field`` (or all its ``fields``). Output: the same rows with ``doc_vec``, a float32
@@ -466,10 +462,6 @@ class DocEncoder(Stage):
         if len(inp) == 0:
             return inp.assign(doc_vec=pd.Series(dtype=object))
         return inp.assign(doc_vec=list(self.model.encode_docs(self.model.documents(inp))))
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """A cut-off behind the encoder goes before it."""
-        return pt.RankCutoff(k) >> self
 
     def subtransformers(self) -> dict[str, Any]:
         """None: the model is no stage of the pipeline here."""

@@ -13,7 +13,7 @@ import pyterrier as pt
 from pyterrier_debias.collections.base import provided
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import with_string_ids
-from pyterrier_debias.stage import Stage, same_value
+from pyterrier_debias.stage import RowWise, same_value
 from pyterrier_debias.survivorship.ranks import (
     ANSWERED_BY,
     check_threshold,
@@ -26,7 +26,7 @@ from pyterrier_debias.survivorship.ranks import (
 logger = logging.getLogger(__name__)
 
 
-class SurvivorshipSubset(Stage):
+class SurvivorshipSubset(RowWise):
     """Keeps the queries whose labellers met an answer among the first ``rank`` documents they were shown (Gupta 2021).
 
     ===============  ==============================================================================================
@@ -155,10 +155,6 @@ class SurvivorshipSubset(Stage):
         """What the rank is a rank in: ``'shown'``, or ``'proxy: <run>'``."""
         proxy = self.proxy or (self._shown()[1] if not isinstance(self.candidates, pd.DataFrame) else "")
         return f"proxy: {proxy}" if proxy else "shown"
-
-    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Let a cut-off behind the stage move before it: which queries are kept does not depend on their results."""
-        return pt.RankCutoff(k) >> self
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: the options; ranks are computed again."""
