@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias import plots
-from pyterrier_debias.statistics import binomial_interval
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.statistics import binomial_interval
 
 LEVEL = 0.05
 

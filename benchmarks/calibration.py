@@ -45,22 +45,23 @@ import pandas as pd
 import pyterrier as pt
 from calibrating import LEVEL, rates, shown, write_table
 
-from pyterrier_debias import PlantedCollection, PlantedRanker, RotatePassages, audit, plots
-from pyterrier_debias.collections import planted, planted_rankers
-from pyterrier_debias.collections.planted_rankers import BIASES, wording_complexity
-from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.files import write_whole
-from pyterrier_debias.frames import ranked
+from pyterrier_debias import PlantedCollection, PlantedRanker, RotatePassages, audit
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.core.statistics import binomial_interval, bootstrap_interval, exchange_test, randomisation_test
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.data import planted, planted_rankers
+from pyterrier_debias.data.planted_rankers import BIASES, wording_complexity
 from pyterrier_debias.gender.audit import neutral_qids
-from pyterrier_debias.gender.evaluator import ARaBEvaluator
+from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator
 from pyterrier_debias.linguistic.audit import prepared_topics, ranker_slope
 from pyterrier_debias.pooling.audit import judged_difference
-from pyterrier_debias.statistics import binomial_interval, bootstrap_interval, exchange_test, randomisation_test
 from pyterrier_debias.survivorship.audit import answer_grade
-from pyterrier_debias.survivorship.found import discounted_gain
-from pyterrier_debias.survivorship.nested import trend
-from pyterrier_debias.survivorship.ranks import first_relevant_ranks
-from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks
+from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
+from pyterrier_debias.survivorship.formulas.nested import trend
 
 MEASURE = "nDCG@10"
 NOTHING = "nothing"

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from pyterrier_debias import CrossEncoder, Training
-from pyterrier_debias.pooling.cet import CETReranker
+from pyterrier_debias.pooling.training.cet import CETReranker
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups

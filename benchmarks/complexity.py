@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias import open_dataset
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.files import write_whole
-from pyterrier_debias.linguistic.analysers import get_tagger, is_sign
-from pyterrier_debias.linguistic.complexity import LinguisticComplexity
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.linguistic.data.analysers import get_tagger, is_sign
+from pyterrier_debias.linguistic.measures.complexity import LinguisticComplexity
 
 #: Lu's lexical indices that read tags and no list, which a tagger's mistakes change.
 TAGGED = ["LD", "LV", "VV1", "VV2", "NV", "AdjV", "AdvV"]

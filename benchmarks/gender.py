@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.gender import counting
-from pyterrier_debias.gender.counting import count_words
-from pyterrier_debias.gender.documents import Texts, counted
-from pyterrier_debias.gender.words import WordList
+from pyterrier_debias.gender.data.documents import Texts, counted
+from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.formulas import counting
+from pyterrier_debias.gender.formulas.counting import count_words
 
 _WORD = re.compile(r"\w+")
 

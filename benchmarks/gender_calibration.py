@@ -35,11 +35,11 @@ from calibrating import LEVEL, draw, over_worlds, rates, shared_options, shown, 
 from scipy import stats
 
 from pyterrier_debias import PlantedCollection, PlantedRanker
+from pyterrier_debias.core.statistics import paired_t, randomisation_test, wilcoxon
+from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.gender.audit import neutral_qids
-from pyterrier_debias.gender.evaluator import AnnotateGender, ARaBEvaluator
-from pyterrier_debias.gender.result import against_zero
-from pyterrier_debias.statistics import paired_t, randomisation_test, wilcoxon
-from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.gender.measures.evaluation import against_zero
+from pyterrier_debias.gender.measures.evaluator import AnnotateGender, ARaBEvaluator
 
 CUTOFF = 10
 PRIMARY = "order - random order (primary)"

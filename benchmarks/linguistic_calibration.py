@@ -36,12 +36,12 @@ from calibrating import LEVEL, draw, over_worlds, rates, shared_options, shown, 
 from scipy import stats
 
 from pyterrier_debias import PlantedCollection, PlantedRanker
-from pyterrier_debias.collections.planted_rankers import wording_complexity
-from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.data.planted_rankers import wording_complexity
 from pyterrier_debias.linguistic.audit import prepared_topics, ranker_slope, room_complexity
-from pyterrier_debias.linguistic.slope import design, partial_slope
-from pyterrier_debias.linguistic.spread import bin_numbers, inner_edges, permutation_tests
-from pyterrier_debias.linguistic.wording import ORIGINAL, WordingSensitivity
+from pyterrier_debias.linguistic.formulas.slope import design, partial_slope
+from pyterrier_debias.linguistic.formulas.spread import bin_numbers, inner_edges, permutation_tests
+from pyterrier_debias.linguistic.measures.wording import ORIGINAL, WordingSensitivity
 
 MEASURE = "nDCG@10"
 NULLS = NULL, UNEVEN, CONFOUNDED = "null", "uneven", "confounded"

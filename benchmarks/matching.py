@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from pyterrier_debias.gender.matching import match
+from pyterrier_debias.gender.formulas.matching import match
 
 
 def profiles(n: int, columns: int, seed: int) -> np.ndarray:

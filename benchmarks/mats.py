@@ -26,7 +26,7 @@ import time
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 
-from pyterrier_debias.position.mats import MATSAccumulator, autocorrelate
+from pyterrier_debias.position.formulas.mats import MATSAccumulator, autocorrelate
 
 BATCH = 512
 VOCABULARY = 30_000

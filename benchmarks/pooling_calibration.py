@@ -30,8 +30,8 @@ import pandas as pd
 from calibrating import LEVEL, draw, over_worlds, rates, shared_options, shown, verdict, write_frames, write_table
 
 from pyterrier_debias import PlantedCollection, PlantedRanker
+from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.pooling.audit import judged_difference
-from pyterrier_debias.text import keyed_hash
 
 TWINS, AGAINST_BM25, AGAINST_SHOWN = "ranker, its twin", "ranker, BM25", "ranker, list shown to labellers"
 #: Judgements, and whether the null hypothesis holds between a ranker and BM25.

@@ -34,9 +34,9 @@ from calibrating import LEVEL, draw, over_worlds, rates, shared_options, shown, 
 
 from pyterrier_debias import PlantedCollection, PlantedRanker
 from pyterrier_debias.survivorship.audit import answer_grade
-from pyterrier_debias.survivorship.found import discounted_gain
-from pyterrier_debias.survivorship.nested import trend
-from pyterrier_debias.survivorship.ranks import first_relevant_ranks
+from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks
+from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
+from pyterrier_debias.survivorship.formulas.nested import trend
 
 NULLS = NULL, COMPLETE, TYPED = "null", "complete null", "typed null"
 PRIMARY, WITHIN = "rank correlation", "within types"

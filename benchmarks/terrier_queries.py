@@ -1,8 +1,8 @@
 """Do all queries of three collections, as they come and in every wording of this package, get through Terrier?
 
-Each query is asked as an audit asks it: BM25 of Terrier, in the query's words alone (see `pyterrier_debias/terrier.py`), without
-those that it raises for. For comparison the queries are sent to Terrier's parser as they come, too. Printed for each collection
-and wording: queries, crashes (queries that raised), and queries without results, all of which are named.
+Each query is asked as an audit asks it: BM25 of Terrier, in the query's words alone (see `pyterrier_debias/core/terrier.py`),
+without those that it raises for. For comparison the queries are sent to Terrier's parser as they come, too. Printed for each
+collection and wording: queries, crashes (queries that raised), and queries without results, all of which are named.
 
     PYTERRIER_DEBIAS_DATA=folder python benchmarks/terrier_queries.py
 
@@ -26,11 +26,11 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias import open_dataset
-from pyterrier_debias.collections.readers import read_topics
-from pyterrier_debias.linguistic.rewrites import REWRITES, rewritten
-from pyterrier_debias.linguistic.wording import AS_IT_COMES, ORIGINAL
-from pyterrier_debias.retrieval import answered, unanswered_notes, unanswered_queries
-from pyterrier_debias.terrier import tokenising
+from pyterrier_debias.core.retrieval import answered, unanswered_notes, unanswered_queries
+from pyterrier_debias.core.terrier import tokenising
+from pyterrier_debias.data.readers import read_topics
+from pyterrier_debias.linguistic.data.rewrites import REWRITES, rewritten
+from pyterrier_debias.linguistic.measures.wording import AS_IT_COMES, ORIGINAL
 
 DEFAULT_DATA = Path(os.environ.get("PYTERRIER_DEBIAS_DATA", Path(__file__).parents[2] / "shared" / "data"))
 COLUMNS = ["collection", "wording", "queries", "changed", "crashes", "without results", "seconds"]

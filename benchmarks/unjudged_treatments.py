@@ -20,9 +20,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pandas as pd
 
 from pyterrier_debias import open_dataset
-from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.pooling.unjudged import ExpectedNDCG, infer_judgements, kendall_tau
-from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.pooling.measures.unjudged import ExpectedNDCG, infer_judgements, kendall_tau
 
 TREATMENTS = ("as non-relevant", "removed", "inferred")
 

@@ -24,30 +24,31 @@ API = {
     "Pooling": ["pooling"],
     "Rankers": ["rankers"],
     "Training": ["training"],
-    "Collections": ["collections"],
-    "Audit": ["audit", "systems", "findings", "errors"],
-    "Ground floor": ["frames", "text", "statistics", "evaluation", "stage", "files"],
+    "Data": ["data"],
+    "Audit": ["report", "core"],
+    "Core": [],
 }
 
 
-#: Modules of the training floor that are shown whole, hooks and pure functions included.
-TRAINING = ("losses", "samplers", "weights", "method", "report")
+#: Title of an API page, to the modules that it shows whole, pure functions included.
+WHOLE = {
+    "Training": [f"training.{name}" for name in ("losses", "samplers", "weights", "method", "report")],
+    "Core": [f"core.{name}" for name in ("frames", "text", "statistics", "evaluation", "stage", "files")],
+}
 
 
 def api_page(title: str, modules: list[str]) -> str:
     """The reStructuredText of one API page."""
-    names = [n for n, m in pyterrier_debias._PUBLIC.items() if m.split(".")[0] in modules]
+    names = [n for n, m in pyterrier_debias._PUBLIC.items() if m in modules or m.split(".")[0] in modules]
     lines = [title, "=" * len(title), ""]
     for name in names:
         lines += [name, "-" * len(name), "", f".. autoclass:: pyterrier_debias.{name}" if isinstance(
             getattr(pyterrier_debias, name), type) else f".. autofunction:: pyterrier_debias.{name}"]  # fmt: skip
         lines += ["   :members:", "   :inherited-members: Transformer, ValueError", ""] if isinstance(
             getattr(pyterrier_debias, name), type) else [""]  # fmt: skip
-    whole = {"Ground floor": modules, "Training": [f"training.{name}" for name in TRAINING]}
-    if title in whole:
-        for module in whole[title]:
-            heading = f"pyterrier_debias.{module}"
-            lines += [heading, "-" * len(heading), "", f".. automodule:: {heading}", "   :members:", ""]
+    for module in WHOLE.get(title, ()):
+        heading = f"pyterrier_debias.{module}"
+        lines += [heading, "-" * len(heading), "", f".. automodule:: {heading}", "   :members:", ""]
     return "\n".join(lines)
 
 

@@ -19,9 +19,9 @@ from sentence_transformers.base.modules import Dense, InputModule
 from sentence_transformers.sentence_transformer.modules import Dropout
 
 from pyterrier_debias import BiEncoder
-from pyterrier_debias.files import write_whole
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.core.text import digest
 from pyterrier_debias.rankers.base import InMemory
-from pyterrier_debias.text import digest
 
 #: What the cosine is multiplied by in an untrained adapter, as losses over cosines usually do.
 SCALE = 20.0

@@ -25,11 +25,11 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias import BiEncoder, Collection, InputError, Training
-from pyterrier_debias.audit.models import find_model
-from pyterrier_debias.files import whole_folder, write_whole
+from pyterrier_debias.core.files import whole_folder, write_whole
+from pyterrier_debias.core.statistics import correct, two_level_interval, wilcoxon
+from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.rankers.base import loading, quiet
-from pyterrier_debias.statistics import correct, two_level_interval, wilcoxon
-from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.report.models import find_model
 from pyterrier_debias.training.report import versions
 
 # Settings

@@ -14,79 +14,79 @@ from pyterrier_debias.rankers.auto_models import register as _register_models
 #: Public name to the module that defines it.
 _PUBLIC = {
     # position
-    "RotatePassages": "position.rotation",
-    "AnswerPositions": "position.answers",
-    "PositionSensitivity": "position.sensitivity",
-    "MATSProbe": "position.mats_probe",
+    "RotatePassages": "position.data.rotation",
+    "AnswerPositions": "position.data.answers",
+    "PositionSensitivity": "position.measures.sensitivity",
+    "MATSProbe": "position.measures.mats_probe",
     # survivorship
-    "SurvivorshipSubset": "survivorship.subset",
-    "SurvivorshipCurve": "survivorship.curve",
-    "Answerability": "survivorship.answerability",
-    "dataset_report": "survivorship.report",
-    "training_subsets": "survivorship.training",
-    "read_annotations": "survivorship.annotations",
-    "rank_annotations": "survivorship.annotations",
+    "SurvivorshipSubset": "survivorship.data.subset",
+    "SurvivorshipCurve": "survivorship.measures.curve",
+    "Answerability": "survivorship.training.answerability",
+    "dataset_report": "survivorship.data.dataset_report",
+    "training_subsets": "survivorship.training.rank_filtered",
+    "read_annotations": "survivorship.data.annotations",
+    "rank_annotations": "survivorship.data.annotations",
     # gender
-    "ARaB": "gender.measures",
-    "RaB": "gender.measures",
-    "FaiRR": "gender.measures",
-    "NFaiRR": "gender.measures",
-    "LexiconGap": "gender.measures",
-    "QueryGroupGap": "gender.measures",
-    "ARaBEvaluator": "gender.evaluator",
-    "AnnotateGender": "gender.evaluator",
-    "GenderCounts": "gender.evaluator",
-    "WordList": "gender.words",
-    "read_word_list": "gender.words",
-    "Lexicon": "gender.profiles",
-    "LexiconProfiles": "gender.profiles",
-    "QueryGender": "gender.query_gender",
-    "GenderClassifier": "gender.query_gender",
-    "read_gender_queries": "gender.query_gender",
-    "BalancedPairs": "gender.balanced_pairs",
-    "plot_balance": "gender.balanced_pairs",
-    "save_pairs": "gender.balanced_pairs",
-    "augment_balanced": "gender.balanced_training",
-    "choose_ratio": "gender.balanced_training",
-    "SwapGender": "gender.swap",
-    "BiasAwareNegatives": "gender.negatives",
-    "BiasAwareReranker": "gender.fair_rerankers",
-    "AdversarialReranker": "gender.fair_rerankers",
-    "NeutralReranker": "gender.neutral_reranker",
+    "ARaB": "gender.measures.over_rankings",
+    "RaB": "gender.measures.over_rankings",
+    "FaiRR": "gender.measures.over_rankings",
+    "NFaiRR": "gender.measures.over_rankings",
+    "LexiconGap": "gender.measures.over_rankings",
+    "QueryGroupGap": "gender.measures.over_rankings",
+    "ARaBEvaluator": "gender.measures.evaluator",
+    "AnnotateGender": "gender.measures.evaluator",
+    "GenderCounts": "gender.measures.evaluator",
+    "WordList": "gender.data.words",
+    "read_word_list": "gender.data.words",
+    "Lexicon": "gender.data.profiles",
+    "LexiconProfiles": "gender.data.profiles",
+    "QueryGender": "gender.data.query_gender",
+    "GenderClassifier": "gender.data.query_gender",
+    "read_gender_queries": "gender.data.query_gender",
+    "BalancedPairs": "gender.data.balanced_pairs",
+    "plot_balance": "gender.data.balanced_pairs",
+    "save_pairs": "gender.data.balanced_pairs",
+    "augment_balanced": "gender.training.balanced",
+    "choose_ratio": "gender.training.balanced",
+    "SwapGender": "gender.data.swap",
+    "BiasAwareNegatives": "gender.training.negatives",
+    "BiasAwareReranker": "gender.training.fair_rerankers",
+    "AdversarialReranker": "gender.training.fair_rerankers",
+    "NeutralReranker": "gender.training.neutral_reranker",
     "word_list_room": "gender.audit",
     "neutral_qids": "gender.audit",
     # pooling
-    "CETReranker": "pooling.cet",
-    "PoolEvidence": "pooling.evidence",
-    "HiddenJudgements": "pooling.hidden",
-    "RelabelReranker": "pooling.relabel",
-    "AddScores": "pooling.scores",
-    "RankWindow": "pooling.negatives",
-    "DenoisedNegatives": "pooling.negatives",
-    "PositiveAwareNegatives": "pooling.negatives",
-    "RankDistribution": "pooling.negatives",
-    "ExcludeNegatives": "pooling.negatives",
-    "OnlyJudged": "pooling.unjudged",
-    "ExpectedNDCG": "pooling.unjudged",
-    "infer_judgements": "pooling.unjudged",
-    "leave_one_out": "pooling.unjudged",
-    "debiased_contrastive": "pooling.losses",
-    "dynamic_pairwise": "pooling.losses",
+    "CETReranker": "pooling.training.cet",
+    "PoolEvidence": "pooling.data.evidence",
+    "HiddenJudgements": "pooling.measures.hidden",
+    "RelabelReranker": "pooling.data.relabel",
+    "AddScores": "pooling.data.scores",
+    "RankWindow": "pooling.training.negatives",
+    "DenoisedNegatives": "pooling.training.negatives",
+    "PositiveAwareNegatives": "pooling.training.negatives",
+    "RankDistribution": "pooling.training.negatives",
+    "ExcludeNegatives": "pooling.training.negatives",
+    "OnlyJudged": "pooling.measures.unjudged",
+    "ExpectedNDCG": "pooling.measures.unjudged",
+    "infer_judgements": "pooling.measures.unjudged",
+    "leave_one_out": "pooling.measures.unjudged",
+    "debiased_contrastive": "pooling.formulas.losses",
+    "dynamic_pairwise": "pooling.formulas.losses",
     # linguistic
-    "LinguisticComplexity": "linguistic.complexity",
-    "Disparity": "linguistic.disparity",
-    "OverQueries": "linguistic.over_queries",
-    "WordingSensitivity": "linguistic.wording",
-    "RewriteQueries": "linguistic.rewrites",
-    "RepeatNounPhrases": "linguistic.noun_phrases",
-    "EqualizeReranker": "linguistic.equalize",
-    "WeakerModel": "linguistic.biased",
-    "LessData": "linguistic.biased",
-    "FewerSteps": "linguistic.biased",
-    "BiasedData": "linguistic.biased",
-    "FocalReranker": "linguistic.baselines",
-    "GroupDROReranker": "linguistic.baselines",
-    "ReverseComplexity": "linguistic.baselines",
+    "LinguisticComplexity": "linguistic.measures.complexity",
+    "Disparity": "linguistic.measures.disparity",
+    "OverQueries": "linguistic.measures.over_queries",
+    "WordingSensitivity": "linguistic.measures.wording",
+    "RewriteQueries": "linguistic.data.rewrites",
+    "RepeatNounPhrases": "linguistic.data.noun_phrases",
+    "EqualizeReranker": "linguistic.training.equalize",
+    "WeakerModel": "linguistic.training.biased",
+    "LessData": "linguistic.training.biased",
+    "FewerSteps": "linguistic.training.biased",
+    "BiasedData": "linguistic.training.biased",
+    "FocalReranker": "linguistic.training.baselines",
+    "GroupDROReranker": "linguistic.training.baselines",
+    "ReverseComplexity": "linguistic.training.baselines",
     # rankers
     "CrossEncoder": "rankers.cross_encoder",
     "BiEncoder": "rankers.bi_encoder",
@@ -99,108 +99,109 @@ _PUBLIC = {
     "UniformNegatives": "training.samplers",
     "ColumnWeights": "training.weights",
     # collections
-    "Collection": "collections.base",
-    "Dataset": "collections.base",
-    "TextLoader": "collections.base",
-    "PlantedCollection": "collections.planted",
-    "PlantedRanker": "collections.planted_rankers",
-    "open_dataset": "collections.opening",
-    "read_corpus": "collections.readers",
-    "read_topics": "collections.readers",
-    "read_qrels": "collections.readers",
-    "read_run": "collections.readers",
-    "read_squad": "collections.answers",
-    "read_spans": "collections.answers",
-    "read_qna": "collections.answers",
-    "IRDSCollection": "collections.irds",
-    "TerrierCollection": "collections.terrier",
-    "TerrierIndexer": "collections.terrier",
+    "Collection": "data.base",
+    "Dataset": "core.dataset",
+    "TextLoader": "data.base",
+    "PlantedCollection": "data.planted",
+    "PlantedRanker": "data.planted_rankers",
+    "open_dataset": "data.opening",
+    "read_corpus": "data.readers",
+    "read_topics": "data.readers",
+    "read_qrels": "data.readers",
+    "read_run": "data.readers",
+    "read_squad": "data.answers",
+    "read_spans": "data.answers",
+    "read_qna": "data.answers",
+    "IRDSCollection": "data.irds",
+    "TerrierCollection": "data.terrier",
+    "TerrierIndexer": "data.terrier",
     # the audit
-    "audit": "audit",  # a package that can be called
-    "AuditResult": "audit.result",
-    "compare": "audit.comparison",
-    "Comparison": "audit.comparison",
-    "front": "audit.front",
-    "plot_front": "audit.front",
-    "measures": "audit.measures",
-    "intervene": "audit.interventions",
-    "System": "systems",
-    "Finding": "findings",
-    "Room": "findings",
+    "audit": "report.run",
+    "AuditResult": "report.result",
+    "compare": "report.compare",
+    "Comparison": "report.compare",
+    "front": "report.pareto",
+    "plot_front": "report.pareto",
+    "measures": "report.bias_measures",
+    "intervene": "report.interventions",
+    "System": "core.systems",
+    "Finding": "core.bias",
+    "Room": "core.bias",
     # input errors
-    "InputError": "errors",
+    "InputError": "core.errors",
 }
 
 __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
-    from pyterrier_debias.audit.comparison import Comparison, compare
-    from pyterrier_debias.audit.front import front, plot_front
-    from pyterrier_debias.audit.interventions import intervene
-    from pyterrier_debias.audit.measures import measures
-    from pyterrier_debias.audit.result import AuditResult
-    from pyterrier_debias.audit.run import audit
-    from pyterrier_debias.collections.answers import read_qna, read_spans, read_squad
-    from pyterrier_debias.collections.base import Collection, Dataset, TextLoader
-    from pyterrier_debias.collections.irds import IRDSCollection
-    from pyterrier_debias.collections.opening import open_dataset
-    from pyterrier_debias.collections.planted import PlantedCollection
-    from pyterrier_debias.collections.planted_rankers import PlantedRanker
-    from pyterrier_debias.collections.readers import read_corpus, read_qrels, read_run, read_topics
-    from pyterrier_debias.collections.terrier import TerrierCollection, TerrierIndexer
-    from pyterrier_debias.errors import InputError
-    from pyterrier_debias.findings import Finding, Room
+    from pyterrier_debias.core.bias import Finding, Room
+    from pyterrier_debias.core.dataset import Dataset
+    from pyterrier_debias.core.errors import InputError
+    from pyterrier_debias.core.systems import System
+    from pyterrier_debias.data.answers import read_qna, read_spans, read_squad
+    from pyterrier_debias.data.base import Collection, TextLoader
+    from pyterrier_debias.data.irds import IRDSCollection
+    from pyterrier_debias.data.opening import open_dataset
+    from pyterrier_debias.data.planted import PlantedCollection
+    from pyterrier_debias.data.planted_rankers import PlantedRanker
+    from pyterrier_debias.data.readers import read_corpus, read_qrels, read_run, read_topics
+    from pyterrier_debias.data.terrier import TerrierCollection, TerrierIndexer
     from pyterrier_debias.gender.audit import neutral_qids, word_list_room
-    from pyterrier_debias.gender.balanced_pairs import BalancedPairs, plot_balance, save_pairs
-    from pyterrier_debias.gender.balanced_training import augment_balanced, choose_ratio
-    from pyterrier_debias.gender.evaluator import AnnotateGender, ARaBEvaluator, GenderCounts
-    from pyterrier_debias.gender.fair_rerankers import AdversarialReranker, BiasAwareReranker
-    from pyterrier_debias.gender.measures import ARaB, FaiRR, LexiconGap, NFaiRR, QueryGroupGap, RaB
-    from pyterrier_debias.gender.negatives import BiasAwareNegatives
-    from pyterrier_debias.gender.neutral_reranker import NeutralReranker
-    from pyterrier_debias.gender.profiles import Lexicon, LexiconProfiles
-    from pyterrier_debias.gender.query_gender import GenderClassifier, QueryGender, read_gender_queries
-    from pyterrier_debias.gender.swap import SwapGender
-    from pyterrier_debias.gender.words import WordList, read_word_list
-    from pyterrier_debias.linguistic.baselines import FocalReranker, GroupDROReranker, ReverseComplexity
-    from pyterrier_debias.linguistic.biased import BiasedData, FewerSteps, LessData, WeakerModel
-    from pyterrier_debias.linguistic.complexity import LinguisticComplexity
-    from pyterrier_debias.linguistic.disparity import Disparity
-    from pyterrier_debias.linguistic.equalize import EqualizeReranker
-    from pyterrier_debias.linguistic.noun_phrases import RepeatNounPhrases
-    from pyterrier_debias.linguistic.over_queries import OverQueries
-    from pyterrier_debias.linguistic.rewrites import RewriteQueries
-    from pyterrier_debias.linguistic.wording import WordingSensitivity
-    from pyterrier_debias.pooling.cet import CETReranker
-    from pyterrier_debias.pooling.evidence import PoolEvidence
-    from pyterrier_debias.pooling.hidden import HiddenJudgements
-    from pyterrier_debias.pooling.losses import debiased_contrastive, dynamic_pairwise
-    from pyterrier_debias.pooling.negatives import (
+    from pyterrier_debias.gender.data.balanced_pairs import BalancedPairs, plot_balance, save_pairs
+    from pyterrier_debias.gender.data.profiles import Lexicon, LexiconProfiles
+    from pyterrier_debias.gender.data.query_gender import GenderClassifier, QueryGender, read_gender_queries
+    from pyterrier_debias.gender.data.swap import SwapGender
+    from pyterrier_debias.gender.data.words import WordList, read_word_list
+    from pyterrier_debias.gender.measures.evaluator import AnnotateGender, ARaBEvaluator, GenderCounts
+    from pyterrier_debias.gender.measures.over_rankings import ARaB, FaiRR, LexiconGap, NFaiRR, QueryGroupGap, RaB
+    from pyterrier_debias.gender.training.balanced import augment_balanced, choose_ratio
+    from pyterrier_debias.gender.training.fair_rerankers import AdversarialReranker, BiasAwareReranker
+    from pyterrier_debias.gender.training.negatives import BiasAwareNegatives
+    from pyterrier_debias.gender.training.neutral_reranker import NeutralReranker
+    from pyterrier_debias.linguistic.data.noun_phrases import RepeatNounPhrases
+    from pyterrier_debias.linguistic.data.rewrites import RewriteQueries
+    from pyterrier_debias.linguistic.measures.complexity import LinguisticComplexity
+    from pyterrier_debias.linguistic.measures.disparity import Disparity
+    from pyterrier_debias.linguistic.measures.over_queries import OverQueries
+    from pyterrier_debias.linguistic.measures.wording import WordingSensitivity
+    from pyterrier_debias.linguistic.training.baselines import FocalReranker, GroupDROReranker, ReverseComplexity
+    from pyterrier_debias.linguistic.training.biased import BiasedData, FewerSteps, LessData, WeakerModel
+    from pyterrier_debias.linguistic.training.equalize import EqualizeReranker
+    from pyterrier_debias.pooling.data.evidence import PoolEvidence
+    from pyterrier_debias.pooling.data.relabel import RelabelReranker
+    from pyterrier_debias.pooling.data.scores import AddScores
+    from pyterrier_debias.pooling.formulas.losses import debiased_contrastive, dynamic_pairwise
+    from pyterrier_debias.pooling.measures.hidden import HiddenJudgements
+    from pyterrier_debias.pooling.measures.unjudged import ExpectedNDCG, OnlyJudged, infer_judgements, leave_one_out
+    from pyterrier_debias.pooling.training.cet import CETReranker
+    from pyterrier_debias.pooling.training.negatives import (
         DenoisedNegatives,
         ExcludeNegatives,
         PositiveAwareNegatives,
         RankDistribution,
         RankWindow,
     )
-    from pyterrier_debias.pooling.relabel import RelabelReranker
-    from pyterrier_debias.pooling.scores import AddScores
-    from pyterrier_debias.pooling.unjudged import ExpectedNDCG, OnlyJudged, infer_judgements, leave_one_out
-    from pyterrier_debias.position.answers import AnswerPositions
-    from pyterrier_debias.position.mats_probe import MATSProbe
-    from pyterrier_debias.position.rotation import RotatePassages
-    from pyterrier_debias.position.sensitivity import PositionSensitivity
+    from pyterrier_debias.position.data.answers import AnswerPositions
+    from pyterrier_debias.position.data.rotation import RotatePassages
+    from pyterrier_debias.position.measures.mats_probe import MATSProbe
+    from pyterrier_debias.position.measures.sensitivity import PositionSensitivity
     from pyterrier_debias.rankers.bi_encoder import BiEncoder
     from pyterrier_debias.rankers.cross_encoder import CrossEncoder
     from pyterrier_debias.rankers.multi_vector import MultiVector
     from pyterrier_debias.rankers.t5 import T5Reranker
     from pyterrier_debias.rankers.tk import TK
-    from pyterrier_debias.survivorship.annotations import rank_annotations, read_annotations
-    from pyterrier_debias.survivorship.answerability import Answerability
-    from pyterrier_debias.survivorship.curve import SurvivorshipCurve
-    from pyterrier_debias.survivorship.report import dataset_report
-    from pyterrier_debias.survivorship.subset import SurvivorshipSubset
-    from pyterrier_debias.survivorship.training import training_subsets
-    from pyterrier_debias.systems import System
+    from pyterrier_debias.report.bias_measures import measures
+    from pyterrier_debias.report.compare import Comparison, compare
+    from pyterrier_debias.report.interventions import intervene
+    from pyterrier_debias.report.pareto import front, plot_front
+    from pyterrier_debias.report.result import AuditResult
+    from pyterrier_debias.report.run import audit
+    from pyterrier_debias.survivorship.data.annotations import rank_annotations, read_annotations
+    from pyterrier_debias.survivorship.data.dataset_report import dataset_report
+    from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
+    from pyterrier_debias.survivorship.measures.curve import SurvivorshipCurve
+    from pyterrier_debias.survivorship.training.answerability import Answerability
+    from pyterrier_debias.survivorship.training.rank_filtered import training_subsets
     from pyterrier_debias.training.groups import AddJudged
     from pyterrier_debias.training.options import Training
     from pyterrier_debias.training.samplers import UniformNegatives
@@ -214,7 +215,7 @@ def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(f"{__name__}.{_PUBLIC[name]}")
-    value = module if name == _PUBLIC[name] else getattr(module, name)
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

@@ -1,6 +1,6 @@
 """``python -m pyterrier_debias`` and the console script ``pyterrier-debias``."""
 
-from pyterrier_debias.audit.cli import app
+from pyterrier_debias.report.cli import app
 
 
 def main() -> None:

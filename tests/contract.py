@@ -15,7 +15,7 @@ import pandas as pd
 import pyterrier as pt
 import pyterrier.testing
 
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.core.stage import Stage
 
 
 @dataclass(frozen=True)

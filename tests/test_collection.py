@@ -7,7 +7,8 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import Collection, Dataset, InputError, open_dataset
-from pyterrier_debias.collections.base import cut_texts, provided
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.data.base import cut_texts
 
 
 def toy(**changes):

@@ -49,8 +49,8 @@ from pyterrier_debias import (
     Training,
     WordingSensitivity,
 )
-from pyterrier_debias.rankers.around import TrainedRanker
 from pyterrier_debias.rankers.base import Ranker
+from pyterrier_debias.rankers.trained_reranker import TrainedRanker
 from tests import tiny_models
 from tests.contract import CHECKS, Case, assert_same
 from tests.position.worlds import Overlap

@@ -5,12 +5,12 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import AuditResult, Collection, InputError, PositionSensitivity, audit
-from pyterrier_debias.audit.gate import Budget, check_budgets
-from pyterrier_debias.decomposition import out_of_reach, take_apart
-from pyterrier_debias.frames import ranked
+from pyterrier_debias.core.decomposition import out_of_reach, take_apart
+from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.core.stage import Stage, flatten
+from pyterrier_debias.core.systems import System
 from pyterrier_debias.position.audit import ROOM
-from pyterrier_debias.stage import Stage, flatten
-from pyterrier_debias.systems import System
+from pyterrier_debias.report.gate import Budget, check_budgets
 from tests.position.worlds import Overlap, collection
 
 DATASET = collection(3, queries=8, depth=12)

@@ -1,6 +1,6 @@
 """Others' exceptions in words."""
 
-from pyterrier_debias.errors import one_line, shortened, trace
+from pyterrier_debias.core.errors import one_line, shortened, trace
 
 STACK = """JVM exception occurred: org.terrier.X: no such file /data/indexes/my-index/data.properties
 org.terrier.X: no such file /data/indexes/my-index/data.properties

@@ -8,7 +8,7 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import InputError
-from pyterrier_debias.evaluation import judged_qids, parse_measures, per_query
+from pyterrier_debias.core.evaluation import judged_qids, parse_measures, per_query
 
 TOPICS = pd.DataFrame({"qid": ["q3", "q1", "q2"], "query": ["c", "a", "b"]})
 QRELS = pd.DataFrame({"qid": ["q1", "q1", "q3"], "docno": ["d1", "d2", "d1"], "label": [2, 1, 1]})

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyterrier_debias import InputError, __version__
-from pyterrier_debias.files import MANIFEST, check_folder, entries, remove_written, whole_folder, write_whole
+from pyterrier_debias.core.files import MANIFEST, check_folder, entries, remove_written, whole_folder, write_whole
 
 
 def test_a_folder_appears_when_it_is_complete(tmp_path):

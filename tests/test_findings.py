@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias import Finding
-from pyterrier_debias.findings import findings_frame
+from pyterrier_debias.core.bias import findings_frame
 
 
 def finding(p):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyterrier_debias import InputError, RepeatNounPhrases, RewriteQueries, SwapGender, frames
+from pyterrier_debias import InputError, RepeatNounPhrases, RewriteQueries, SwapGender
+from pyterrier_debias.core import frames
 
 RESULTS = pd.DataFrame(
     {"qid": ["q2", "q1", "q2", "q1"], "docno": ["a", "b", "c", "a"], "score": [1.0, 2.0, 3.0, 2.0], "extra": list("wxyz")}

@@ -7,8 +7,8 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import InputError, PositionSensitivity, RotatePassages, System
-from pyterrier_debias.indexing import handed_over
-from pyterrier_debias.stage import flatten
+from pyterrier_debias.core.indexing import handed_over
+from pyterrier_debias.core.stage import flatten
 from tests.position.worlds import collection
 
 DOCUMENTS = [{"docno": f"d{number}", "text": f"some words and {number}"} for number in range(250)]

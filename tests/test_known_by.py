@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from pyterrier_debias import CETReranker, CrossEncoder, InputError, Training
-from pyterrier_debias.frames import frame_digest
-from pyterrier_debias.known_by import known_by
-from pyterrier_debias.pooling.hidden import seeded
-from pyterrier_debias.pooling.negatives import ExcludeNegatives, RankWindow
-from pyterrier_debias.pooling.relabel import RelabelReranker
-from pyterrier_debias.pooling.scores import AddScores
+from pyterrier_debias.core.cache_key import known_by
+from pyterrier_debias.core.frames import frame_digest
+from pyterrier_debias.pooling.data.relabel import RelabelReranker
+from pyterrier_debias.pooling.data.scores import AddScores
+from pyterrier_debias.pooling.measures.hidden import seeded
+from pyterrier_debias.pooling.training.negatives import ExcludeNegatives, RankWindow
 from tests.pooling.cet_worlds import pooled, qrels
 from tests.rankers.conftest import tiny  # noqa: F401
 from tests.training.worlds import candidates, training
@@ -135,7 +135,7 @@ def test_what_holds_itself_comes_to_an_end():
 
 
 def test_functions_of_this_package_are_known_by_their_names():
-    assert exactly(frame_digest) == known_by(frame_digest) == "pyterrier_debias.frames.frame_digest"
+    assert exactly(frame_digest) == known_by(frame_digest) == "pyterrier_debias.core.frames.frame_digest"
 
 
 # Objects that are not of this package

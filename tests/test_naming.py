@@ -5,9 +5,9 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import AddJudged, BiEncoder, CETReranker, CrossEncoder, TextLoader
-from pyterrier_debias.audit.run import named_systems
-from pyterrier_debias.naming import distinct_names, system_name
-from tests.audit import worlds
+from pyterrier_debias.core.naming import distinct_names, system_name
+from pyterrier_debias.report.run import named_systems
+from tests.report import worlds
 
 
 class Retriever(pt.Transformer):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from pyterrier_debias import plots
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.errors import InputError
 
 # Viénot, Brettel and Mollon (1999): what a protanope and a deuteranope see, in linear RGB.
 _SEEN = {

@@ -5,8 +5,8 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import Collection, InputError
-from pyterrier_debias.retrieval import answered, asking_for, tied_at, unanswered_notes
-from pyterrier_debias.stage import Stage
+from pyterrier_debias.core.retrieval import answered, asking_for, tied_at, unanswered_notes
+from pyterrier_debias.core.stage import Stage
 
 TOPICS = pd.DataFrame({"qid": [str(n) for n in range(40)], "query": [f"query {n}" for n in range(40)]})
 CORPUS = pd.DataFrame({"docno": [f"d{n}" for n in range(9)], "text": [f"text {n}" for n in range(9)]})

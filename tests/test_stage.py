@@ -8,7 +8,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias.stage import Stage, chain, described, flatten
+from pyterrier_debias.core.stage import Stage, chain, described, flatten
 
 
 class Adder(Stage):

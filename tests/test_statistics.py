@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pyterrier_debias import InputError
-from pyterrier_debias import statistics as ours
+from pyterrier_debias.core import statistics as ours
 
 RNG = np.random.default_rng(7)
 BEFORE = RNG.random(40)

@@ -7,7 +7,7 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import Collection, InputError, TextLoader
-from pyterrier_debias.systems import BrokenSystemError, Context, System, named_where_it_raises, probed_system, takes_topics
+from pyterrier_debias.core.systems import BrokenSystemError, Context, System, named_where_it_raises, probed_system, takes_topics
 from tests.test_retrieval import TOY as BIG
 from tests.test_retrieval import TopK
 

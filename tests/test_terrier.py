@@ -4,8 +4,8 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias.systems import System, named_where_it_raises
-from pyterrier_debias.terrier import as_asked, is_expression, is_terrier, nested, property_notes, tokenising
+from pyterrier_debias.core.systems import System, named_where_it_raises
+from pyterrier_debias.core.terrier import as_asked, is_expression, is_terrier, nested, property_notes, tokenising
 
 TEXTS = {"d1": "little cats chase mice", "d2": "dogs and mice", "d3": "birds"}
 TOPICS = pd.DataFrame({"qid": ["1", "2", "3"], "query": ["mice: cats?", "Birds!", "???"]})

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pyterrier_debias import InputError, text
+from pyterrier_debias import InputError
+from pyterrier_debias.core import text
 
 
 def test_whitespace_keeps_the_wording():

@@ -6,10 +6,10 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import InputError, PositionSensitivity, RotatePassages
-from pyterrier_debias.audit.interventions import intervene
-from pyterrier_debias.frames import ranked, variant_docno
-from pyterrier_debias.stage import Stage
-from pyterrier_debias.variants import Arm, never_moved, score_arms
+from pyterrier_debias.core.counterfactuals import Arm, never_moved, score_arms
+from pyterrier_debias.core.frames import ranked, variant_docno
+from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.report.interventions import intervene
 from tests.position.worlds import Overlap, world
 
 CANDIDATES, QRELS, _ = world(3, queries=6)

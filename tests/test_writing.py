@@ -13,21 +13,22 @@ import pytest
 from typer.testing import CliRunner
 
 import pyterrier_debias
-from pyterrier_debias import TK, BiEncoder, CrossEncoder, GenderClassifier, InputError, MultiVector, T5Reranker, audit, plots
-from pyterrier_debias.audit import run as audit_run
-from pyterrier_debias.audit.cli import app
-from pyterrier_debias.files import MANIFEST, entries
-from pyterrier_debias.gender.balanced_pairs import BalancedPairs, save_pairs
-from pyterrier_debias.pooling.cet import CETReranker
-from pyterrier_debias.pooling.relabel import RelabelReranker
-from pyterrier_debias.position.mats_probe import MATSProbe, plot_ats
+from pyterrier_debias import TK, BiEncoder, CrossEncoder, GenderClassifier, InputError, MultiVector, T5Reranker, audit
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.files import MANIFEST, entries
+from pyterrier_debias.gender.data.balanced_pairs import BalancedPairs, save_pairs
+from pyterrier_debias.pooling.data.relabel import RelabelReranker
+from pyterrier_debias.pooling.training.cet import CETReranker
+from pyterrier_debias.position.measures.mats_probe import MATSProbe, plot_ats
 from pyterrier_debias.rankers.vectors import Vectors
-from tests.audit import worlds
+from pyterrier_debias.report import run as audit_run
+from pyterrier_debias.report.cli import app
 from tests.gender.test_balanced import labelled
 from tests.gender.test_query_gender import Letters, annotated
 from tests.pooling import test_hidden, test_relabel
 from tests.position import test_mats
 from tests.rankers.conftest import tiny  # noqa: F401
+from tests.report import worlds
 from tests.training.worlds import candidates, qrels, training
 
 PACKAGE = Path(pyterrier_debias.__file__).parent
@@ -160,7 +161,7 @@ def made(tiny):  # noqa: F811
 @pytest.fixture(autouse=True)
 def toy_bias(monkeypatch, caplog):
     caplog.set_level("ERROR")  # fresh heads announce themselves
-    monkeypatch.setattr(audit_run, "ROOMS", {"order": "tests.audit.order_room"})
+    monkeypatch.setattr(audit_run, "ROOMS", {"order": "tests.report.order_room"})
 
 
 @dataclass(frozen=True)
@@ -222,10 +223,10 @@ FOLDERS = {
         "", lambda made, folder, overwrite: made.coupled_rankers.save(folder, overwrite=overwrite)
     ),
     "RelabelReranker.save": Writer(
-        "pooling/relabel", lambda made, folder, overwrite: made.relabelled.save(folder, overwrite=overwrite)
+        "pooling/data/relabel", lambda made, folder, overwrite: made.relabelled.save(folder, overwrite=overwrite)
     ),
     "GenderClassifier.save": Writer(
-        "gender/query_gender", lambda made, folder, overwrite: made.classifier.save(folder, overwrite=overwrite)
+        "gender/data/query_gender", lambda made, folder, overwrite: made.classifier.save(folder, overwrite=overwrite)
     ),
     "Vectors.write": Writer("rankers/vectors", vectors),
     "BiEncoder.retriever": Writer(
@@ -236,9 +237,11 @@ FOLDERS = {
         "rankers/term_store",
         lambda made, folder, overwrite: made.rankers["TK"].precomputed(CORPUS, folder=folder, overwrite=overwrite),
     ),
-    "MATSAccumulator.save": Writer("position/mats", lambda made, folder, overwrite: made.sums.save(folder, overwrite=overwrite)),
-    "AuditResult.save": Writer("audit/result", lambda made, folder, overwrite: made.result.save(folder, overwrite=overwrite)),
-    "audit --out": Writer("audit/request", command),
+    "MATSAccumulator.save": Writer(
+        "position/formulas/mats", lambda made, folder, overwrite: made.sums.save(folder, overwrite=overwrite)
+    ),
+    "AuditResult.save": Writer("report/result", lambda made, folder, overwrite: made.result.save(folder, overwrite=overwrite)),
+    "audit --out": Writer("report/request", command),
 }
 
 RANKERS = ("CrossEncoder", "CrossEncoder(mean)", "BiEncoder", "MultiVector", "T5Reranker", "TK")
@@ -271,9 +274,9 @@ def tune(made, path):
 
 #: What writes the one file that it is told to: a name, and the call.
 FILES = {
-    "new.png": Writer("plots", lambda made, path: plots.save(figure(), path)),
-    "ats.png": Writer("position/mats_probe", lambda made, path: plots.close(plot_ats(made.ats, path=path).figure)),
-    "pairs.tsv": Writer("gender/balanced_pairs", lambda made, path: save_pairs(made.pairs, path)),
+    "new.png": Writer("core/plots", lambda made, path: plots.save(figure(), path)),
+    "ats.png": Writer("position/measures/mats_probe", lambda made, path: plots.close(plot_ats(made.ats, path=path).figure)),
+    "pairs.tsv": Writer("gender/data/balanced_pairs", lambda made, path: save_pairs(made.pairs, path)),
     "curve.csv": Writer("", tune),
 }
 
@@ -296,15 +299,15 @@ def compared(made, folder):
 #: What keeps work in a folder to take it up again; whether it may stand beside files of others.
 CHECKPOINTS = {
     "fit": (True, Writer("training/trainer", fit)),
-    "audit": (False, Writer("audit/checkpoint", audited)),
-    "HiddenJudgements.compare": (True, Writer("pooling/hidden", compared)),
+    "audit": (False, Writer("report/checkpoint", audited)),
+    "HiddenJudgements.compare": (True, Writer("pooling/measures/hidden", compared)),
 }
 
 #: Which modules write, but through the writers above, or into temporary folders only.
 OTHERS = {
-    "audit/card": "test_a_card_keeps_what_it_finds",
-    "collections/terrier": "tests/terrier/test_terrier_collection.py::test_only_its_own_indexes_are_removed",
-    "files": "tests/test_files.py",
+    "report/card": "test_a_card_keeps_what_it_finds",
+    "data/terrier": "tests/terrier/test_terrier_collection.py::test_only_its_own_indexes_are_removed",
+    "core/files": "tests/test_files.py",
 }
 
 

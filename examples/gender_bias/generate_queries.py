@@ -19,9 +19,9 @@ from typing import Any
 import pandas as pd
 
 from pyterrier_debias import InputError
-from pyterrier_debias.files import check_folder, whole_folder, write_whole
+from pyterrier_debias.core.files import check_folder, whole_folder, write_whole
+from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.rankers.base import loading, pick_device, quiet
-from pyterrier_debias.text import keyed_hash
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))

@@ -26,8 +26,8 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import program, write_results
 
 from pyterrier_debias import InputError
-from pyterrier_debias.audit.models import find_model
-from pyterrier_debias.statistics import bootstrap_interval, correct, randomisation_test
+from pyterrier_debias.core.statistics import bootstrap_interval, correct, randomisation_test
+from pyterrier_debias.report.models import find_model
 
 VERSIONS = {"M": "male", "F": "female", "N": "neutral"}
 PAIRS = (("male", "female"), ("male", "neutral"), ("female", "neutral"))

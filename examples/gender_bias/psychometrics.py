@@ -30,8 +30,8 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import program, write_results
 
 from pyterrier_debias import InputError
-from pyterrier_debias.gender.profiles import FOUR, PAPER_COLUMNS, Lexicon, category_shares, columns_of
-from pyterrier_debias.statistics import correct
+from pyterrier_debias.core.statistics import correct
+from pyterrier_debias.gender.data.profiles import FOUR, PAPER_COLUMNS, Lexicon, category_shares, columns_of
 
 GROUPS = ("female", "male", "neutral")
 PAIRS = (("female", "male"), ("female", "neutral"), ("male", "neutral"))

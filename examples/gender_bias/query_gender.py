@@ -22,8 +22,8 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import program, write_results
 
 from pyterrier_debias import GenderClassifier, QueryGender, read_gender_queries
-from pyterrier_debias.audit.models import find_model
-from pyterrier_debias.gender.query_gender import label_accuracies
+from pyterrier_debias.gender.data.query_gender import label_accuracies
+from pyterrier_debias.report.models import find_model
 
 NOTES = [
     "accuracy: share of the queries that get their label, of a label: its recall; low, high: 95 %, exact binomial; precision: "

@@ -27,10 +27,11 @@ import pandas as pd
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import program, write_results
 
-from pyterrier_debias import InputError, open_dataset, plots, read_run, read_topics
+from pyterrier_debias import InputError, open_dataset, read_run, read_topics
+from pyterrier_debias.core import plots
 from pyterrier_debias.gender.audit import neutral_qids
-from pyterrier_debias.gender.evaluator import ARaBEvaluator, union_background
-from pyterrier_debias.gender.words import WordList
+from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator, union_background
 
 CUTOFFS = (5, 10, 20)
 NOTES = [

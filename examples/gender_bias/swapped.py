@@ -25,11 +25,11 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias import InputError
-from pyterrier_debias.audit.models import find_model
-from pyterrier_debias.gender.swap import swap_gender
-from pyterrier_debias.pooling.evidence import collection_statistics, lexical_features
-from pyterrier_debias.statistics import t_interval, wilcoxon
-from pyterrier_debias.text import regex_word
+from pyterrier_debias.core.statistics import t_interval, wilcoxon
+from pyterrier_debias.core.text import regex_word
+from pyterrier_debias.gender.data.swap import swap_gender
+from pyterrier_debias.pooling.data.evidence import collection_statistics, lexical_features
+from pyterrier_debias.report.models import find_model
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))

@@ -43,25 +43,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias import AddJudged, Collection, CrossEncoder, InputError, Training, open_dataset, plots
-from pyterrier_debias.audit.first_stage import first_stage
-from pyterrier_debias.audit.models import find_model
-from pyterrier_debias.collections.readers import read_qrels
-from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.files import write_whole
-from pyterrier_debias.gender.arab import arab, fairr, ifairr, neutrality
-from pyterrier_debias.gender.balanced_pairs import BalancedPairs, plot_balance
-from pyterrier_debias.gender.balanced_training import augment_balanced, choose_ratio
-from pyterrier_debias.gender.counting import count_words
-from pyterrier_debias.gender.fair_rerankers import AdversarialReranker, BiasAwareReranker
-from pyterrier_debias.gender.leaning import lean_of_texts
-from pyterrier_debias.gender.negatives import BiasAwareNegatives
-from pyterrier_debias.gender.neutral_reranker import NeutralReranker
-from pyterrier_debias.gender.profiles import LexiconProfiles
-from pyterrier_debias.gender.query_gender import GenderClassifier, QueryGender, read_gender_queries
-from pyterrier_debias.gender.swap import SwapGender
-from pyterrier_debias.statistics import two_level_interval
-from pyterrier_debias.text import keyed_hash, regex_word
+from pyterrier_debias import AddJudged, Collection, CrossEncoder, InputError, Training, open_dataset
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.core.statistics import two_level_interval
+from pyterrier_debias.core.text import keyed_hash, regex_word
+from pyterrier_debias.data.readers import read_qrels
+from pyterrier_debias.gender.data.balanced_pairs import BalancedPairs, plot_balance
+from pyterrier_debias.gender.data.profiles import LexiconProfiles
+from pyterrier_debias.gender.data.query_gender import GenderClassifier, QueryGender, read_gender_queries
+from pyterrier_debias.gender.data.swap import SwapGender
+from pyterrier_debias.gender.formulas.arab import arab, fairr, ifairr, neutrality
+from pyterrier_debias.gender.formulas.counting import count_words
+from pyterrier_debias.gender.formulas.leaning import lean_of_texts
+from pyterrier_debias.gender.training.balanced import augment_balanced, choose_ratio
+from pyterrier_debias.gender.training.fair_rerankers import AdversarialReranker, BiasAwareReranker
+from pyterrier_debias.gender.training.negatives import BiasAwareNegatives
+from pyterrier_debias.gender.training.neutral_reranker import NeutralReranker
+from pyterrier_debias.report.first_stage import first_stage
+from pyterrier_debias.report.models import find_model
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))

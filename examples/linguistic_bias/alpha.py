@@ -20,7 +20,8 @@ from reporting import Results, by_use
 from study import WAYS, Settings, Way, at_alpha, begin, expected_seconds, parser, sizes
 from workshop import minutes, program, read_settings, write_results
 
-from pyterrier_debias import InputError, plots
+from pyterrier_debias import InputError
+from pyterrier_debias.core import plots
 
 #: Alphas beyond 0 and that of the settings.
 ALPHAS = (0.25, 0.5, 1.0)

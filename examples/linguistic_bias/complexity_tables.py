@@ -25,9 +25,10 @@ from reporting import CONTROLS
 from study import MEASURES, USES, Settings, Source, complexity_of, encoded_rows, new_ranker, of_run, opened, parser, sizes
 from workshop import keep_layers, program, read_settings, same_run, write_results
 
-from pyterrier_debias import BiEncoder, Disparity, MultiVector, T5Reranker, plots
-from pyterrier_debias.audit.models import find_model
-from pyterrier_debias.collections.base import provided
+from pyterrier_debias import BiEncoder, Disparity, MultiVector, T5Reranker
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.report.models import find_model
 
 NOTES = [
     "mean, sd, cv: of nDCG@10 over queries, Student's 95 % intervals on influence values; groups are thirds by complexity; all "

@@ -11,9 +11,10 @@ import pandas as pd
 from study import MEASURES, USES, Source
 from workshop import matrix
 
-from pyterrier_debias import Disparity, plots
-from pyterrier_debias.linguistic.slope import design, partial_slope
-from pyterrier_debias.statistics import correct, paired_t, two_level_interval
+from pyterrier_debias import Disparity
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.statistics import correct, paired_t, two_level_interval
+from pyterrier_debias.linguistic.formulas.slope import design, partial_slope
 
 #: The controls of the slope: words of the query, and the logarithm of the number of its relevant documents.
 CONTROLS = ("length", "relevant")

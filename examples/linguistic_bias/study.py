@@ -32,15 +32,20 @@ from pyterrier_debias import (
     Training,
     open_dataset,
 )
-from pyterrier_debias.audit.first_stage import first_stage
-from pyterrier_debias.collections.base import provided
-from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.files import write_whole
-from pyterrier_debias.linguistic.baselines import FocalReranker, GroupDROReranker, ReverseComplexity, weighted_probability
-from pyterrier_debias.linguistic.biased import BiasedData, BiasedLearner, FewerSteps, LessData, WeakerModel
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.linguistic.training.baselines import (
+    FocalReranker,
+    GroupDROReranker,
+    ReverseComplexity,
+    weighted_probability,
+)
+from pyterrier_debias.linguistic.training.biased import BiasedData, BiasedLearner, FewerSteps, LessData, WeakerModel
 from pyterrier_debias.rankers.retriever import Retriever
 from pyterrier_debias.rankers.vectors import Vectors
-from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.report.first_stage import first_stage
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import Arm, Shared, Workshop, adapter_of, answerable, base_parser, draw, encoder_of, held, pace
@@ -317,7 +322,7 @@ def lessons_of(source: Source, dataset: Any, pool: pd.DataFrame, settings: Setti
 
 def known_of(topics: pd.DataFrame, stage: Any, qrels: pd.DataFrame) -> pd.DataFrame:
     """Topics with ``complexity``, ``length`` (words) and ``relevant`` (natural logarithm of their number)."""
-    from pyterrier_debias.linguistic.disparity import log_relevant, query_length
+    from pyterrier_debias.linguistic.measures.disparity import log_relevant, query_length
 
     found = stage(topics)
     found = found[found["complexity"].notna()].reset_index(drop=True)

@@ -32,7 +32,7 @@ import sys
 from protocol import CORRECTIONS, RETRIEVERS, TAUGHT, carry_out, opened, parser, seconds_of
 from workshop import minutes, program, write_results
 
-from pyterrier_debias import plots
+from pyterrier_debias.core import plots
 
 #: Name of the training on all judgements.
 FULL = "all judgements"

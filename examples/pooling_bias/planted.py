@@ -32,15 +32,16 @@ import pandas as pd
 import pyterrier as pt
 from protocol import CORRECTIONS, COSTS, SimulatedJudge, measures_of, taught
 
-from pyterrier_debias import AddJudged, BiEncoder, CrossEncoder, PlantedCollection, Training, plots
-from pyterrier_debias.audit.models import find_model
-from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.files import whole_folder
-from pyterrier_debias.pooling.hidden import HiddenJudgements
-from pyterrier_debias.pooling.hidden_result import HiddenResult, auc, combined
-from pyterrier_debias.pooling.negatives import RankDistribution
-from pyterrier_debias.pooling.scores import AddScores
-from pyterrier_debias.text import keyed_generator
+from pyterrier_debias import AddJudged, BiEncoder, CrossEncoder, PlantedCollection, Training
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.core.files import whole_folder
+from pyterrier_debias.core.text import keyed_generator
+from pyterrier_debias.pooling.data.scores import AddScores
+from pyterrier_debias.pooling.measures.hidden import HiddenJudgements
+from pyterrier_debias.pooling.measures.hidden_result import HiddenResult, auc, combined
+from pyterrier_debias.pooling.training.negatives import RankDistribution
+from pyterrier_debias.report.models import find_model
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))

@@ -38,15 +38,15 @@ from pyterrier_debias import (
     dynamic_pairwise,
     open_dataset,
 )
-from pyterrier_debias.audit.first_stage import first_stage
-from pyterrier_debias.audit.models import find_model
-from pyterrier_debias.collections.base import provided
-from pyterrier_debias.evaluation import from_grade, per_query
-from pyterrier_debias.files import write_whole
-from pyterrier_debias.pooling.hidden_result import HiddenResult
-from pyterrier_debias.stage import Stage
-from pyterrier_debias.statistics import two_level_interval
-from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.evaluation import from_grade, per_query
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.statistics import two_level_interval
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.pooling.measures.hidden_result import HiddenResult
+from pyterrier_debias.report.first_stage import first_stage
+from pyterrier_debias.report.models import find_model
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import (

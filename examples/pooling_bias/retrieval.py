@@ -22,8 +22,8 @@ from protocol import COSTS, World, compared, opened, parser
 from workshop import Arm, Workshop, encoder_of, minutes, pace, program, write_results
 
 from pyterrier_debias import BiEncoder, CETReranker, ExcludeNegatives
-from pyterrier_debias.evaluation import from_grade, per_query
-from pyterrier_debias.pooling.hidden import seeded
+from pyterrier_debias.core.evaluation import from_grade, per_query
+from pyterrier_debias.pooling.measures.hidden import seeded
 
 ARMS = ("plain", "oracle", "CET", "CET, paper")
 

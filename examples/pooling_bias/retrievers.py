@@ -27,8 +27,8 @@ import pandas as pd
 from protocol import CORRECTIONS, RETRIEVERS, carry_out, opened, parser, recall, seconds_of
 from workshop import corrected, minutes, program, write_results
 
-from pyterrier_debias import plots
-from pyterrier_debias.pooling.hidden_result import HiddenResult
+from pyterrier_debias.core import plots
+from pyterrier_debias.pooling.measures.hidden_result import HiddenResult
 
 ARMS = ("plain", "CET")
 

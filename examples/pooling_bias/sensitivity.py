@@ -21,8 +21,9 @@ import pandas as pd
 from protocol import CORRECTIONS, carry_out, opened, parser, seconds_of
 from workshop import minutes, program, write_results
 
-from pyterrier_debias import CETReranker, DenoisedNegatives, plots
-from pyterrier_debias.pooling.hidden_result import HiddenResult
+from pyterrier_debias import CETReranker, DenoisedNegatives
+from pyterrier_debias.core import plots
+from pyterrier_debias.pooling.measures.hidden_result import HiddenResult
 
 TAUS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 THRESHOLDS = (0.05, 0.1, 0.5, 0.9)

@@ -35,11 +35,11 @@ from pyterrier_debias import (
     Training,
     open_dataset,
 )
-from pyterrier_debias.audit.first_stage import first_stage
-from pyterrier_debias.collections.base import provided
-from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.files import write_whole
-from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.report.first_stage import first_stage
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import Arm, Shared, answerable, base_parser, draw, held, pace

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from pyterrier_debias import AnswerPositions, InputError, RotatePassages, open_dataset, plots
-from pyterrier_debias.files import write_whole
-from pyterrier_debias.position.answers import Positions, label_bins
+from pyterrier_debias import AnswerPositions, InputError, RotatePassages, open_dataset
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.position.data.answers import Positions, label_bins
 
 SQUAD, SPANS = "SQuAD", "MS MARCO, human-marked spans"
 

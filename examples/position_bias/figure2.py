@@ -20,10 +20,10 @@ from pathlib import Path
 import pandas as pd
 
 from pyterrier_debias import InputError, MATSProbe, RotatePassages, open_dataset
-from pyterrier_debias.files import write_whole
-from pyterrier_debias.position.mats_probe import plot_ats
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.position.measures.mats_probe import plot_ats
 from pyterrier_debias.rankers.base import InMemory, loading
-from pyterrier_debias.text import keyed_hash
 
 
 def some_passages(dataset: str, count: int, seed: int) -> pd.DataFrame:

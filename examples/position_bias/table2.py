@@ -34,8 +34,8 @@ from figure2 import some_passages
 from workshop import Arm, Workshop, compare, corrected, draw, encoder_of, matrix, minutes, program, read_settings, write_results
 
 from pyterrier_debias import MATSProbe
-from pyterrier_debias.position.mats_probe import plot_ats
-from pyterrier_debias.statistics import t_interval
+from pyterrier_debias.core.statistics import t_interval
+from pyterrier_debias.position.measures.mats_probe import plot_ats
 
 ARMS = ("natural", "planted")
 POSITIONAL = ("absolute", "none")

@@ -33,7 +33,7 @@ from experiment import (
 from workshop import Arm, Workshop, compare, corrected, draw, encoder_of, matrix, minutes, program, read_settings, write_results
 
 from pyterrier_debias import InputError
-from pyterrier_debias.statistics import two_level_interval
+from pyterrier_debias.core.statistics import two_level_interval
 
 #: Start of the target's training, by the view of the source's passages.
 STARTS = {"target only": None, "original, then target": "original", "rotated, then target": "rotated"}

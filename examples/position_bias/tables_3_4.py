@@ -41,8 +41,8 @@ from experiment import (
 from workshop import Arm, Workshop, compare, corrected, draw, encoder_of, matrix, minutes, program, read_settings, write_results
 
 from pyterrier_debias import InputError
-from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.statistics import two_level_interval
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.core.statistics import two_level_interval
 
 ARMS = ("planted", "natural")
 

@@ -25,11 +25,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from pyterrier_debias import InputError, PlantedCollection, PlantedRanker, open_dataset, plots, read_qrels, read_run
-from pyterrier_debias.collections.base import provided
-from pyterrier_debias.files import write_whole
-from pyterrier_debias.survivorship.curve import SurvivorshipCurve, SurvivorshipResult
-from pyterrier_debias.survivorship.nested import strata_of_nested, zero_filled
+from pyterrier_debias import InputError, PlantedCollection, PlantedRanker, open_dataset, read_qrels, read_run
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.survivorship.formulas.nested import strata_of_nested, zero_filled
+from pyterrier_debias.survivorship.measures.curve import SurvivorshipCurve, SurvivorshipResult
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))

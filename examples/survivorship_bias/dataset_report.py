@@ -12,9 +12,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from pyterrier_debias import InputError, open_dataset, plots
-from pyterrier_debias.files import write_whole
-from pyterrier_debias.survivorship.report import dataset_report
+from pyterrier_debias import InputError, open_dataset
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.survivorship.data.dataset_report import dataset_report
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))

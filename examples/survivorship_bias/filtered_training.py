@@ -22,9 +22,9 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from pyterrier_debias import BiEncoder, CrossEncoder, InputError, PlantedCollection, Training
-from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.survivorship.subset import SurvivorshipSubset
-from pyterrier_debias.survivorship.training import DRAWN, FILTERED, TrainingSubset, training_subsets
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
+from pyterrier_debias.survivorship.training.rank_filtered import DRAWN, FILTERED, TrainingSubset, training_subsets
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))

@@ -22,7 +22,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias import InputError, MultiVector, T5Reranker, open_dataset, read_run
-from pyterrier_debias.collections.base import provided
+from pyterrier_debias.core.dataset import provided
 
 #: How many documents of the first stage are ranked anew: the thesis reranks a hundred.
 DEPTH = 100

@@ -1,4 +1,4 @@
-"""The gender room: do rankings for neutral queries lean to one gender's words? Floor 3.
+"""The gender room: do rankings for neutral queries lean to one gender's words?
 
 Primary test: over neutral queries, the ranker's ARaB@10 equals that of a random order of the same candidates, which is known in
 closed form (their mean lean): mean signed difference, signs flipped at random query by query. So what the candidates themselves
@@ -17,20 +17,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.collections.base import provided
-from pyterrier_debias.contributions import KEPT, parts_of_figure, primary_finding
-from pyterrier_debias.evaluation import judged_qids
-from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
-from pyterrier_debias.frames import with_string_ids
-from pyterrier_debias.gender.contributions import order_parts
-from pyterrier_debias.gender.counting import count_words
-from pyterrier_debias.gender.documents import Texts
-from pyterrier_debias.gender.evaluator import ARaBEvaluator, union_background
-from pyterrier_debias.gender.result import BiasResult
-from pyterrier_debias.gender.words import WordList
-from pyterrier_debias.statistics import Interval, bootstrap_interval, randomisation_test
-from pyterrier_debias.systems import Context, System
-from pyterrier_debias.text import regex_word
+from pyterrier_debias.core.attributions import KEPT, parts_of_figure, primary_finding
+from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.evaluation import judged_qids
+from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.statistics import Interval, bootstrap_interval, randomisation_test
+from pyterrier_debias.core.systems import Context, System
+from pyterrier_debias.core.text import regex_word
+from pyterrier_debias.gender.data.documents import Texts
+from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.formulas.attributions import order_parts
+from pyterrier_debias.gender.formulas.counting import count_words
+from pyterrier_debias.gender.measures.evaluation import BiasResult
+from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator, union_background
 
 _BIAS = "gender"
 _CUTOFF = 10
@@ -107,7 +107,7 @@ def contributions(context: Context, result: RoomResult) -> list[pd.DataFrame]:
         result: What :func:`run` found.
 
     Returns:
-        Two frames a system; see :func:`pyterrier_debias.contributions.contributions_of`.
+        Two frames a system; see :func:`pyterrier_debias.core.attributions.contributions_of`.
     """
     return _contributions(GENDER, context, result)
 
@@ -154,7 +154,7 @@ def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
     Returns:
         Measures over the neutral queries (``ARaB(neutral)@10`` and its like), and where the other figures can be had.
     """
-    from pyterrier_debias.gender.measures import ARaB, NFaiRR
+    from pyterrier_debias.gender.measures.over_rankings import ARaB, NFaiRR
 
     reason = _needs(GENDER, None, context.asked)
     if reason is not None:
@@ -442,7 +442,7 @@ class _Examined:
         return figures
 
     def _draw_passages(self, axes: Any) -> None:
-        from pyterrier_debias import plots
+        from pyterrier_debias.core import plots
 
         name = next(iter(self.runs))
         table = self.evaluator.contributions(self.runs[name], _CUTOFF, top=10).iloc[::-1]

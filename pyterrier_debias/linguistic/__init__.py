@@ -1,1 +1,1 @@
-"""Linguistic bias: quality that depends on how a query is worded (Cheng & Amiri 2025). Floor 3."""
+"""Linguistic bias: quality that depends on how a query is worded (Cheng & Amiri 2025)."""

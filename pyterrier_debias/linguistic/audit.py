@@ -1,4 +1,4 @@
-"""The linguistic room: does quality depend on how a query is worded? Floor 3.
+"""The linguistic room: does quality depend on how a query is worded?
 
 Primary test: quality does not depend on the complexity of a query's wording, given the number of its relevant documents and,
 where it is known, its type: partial slope, with permutations. What a ranker was given to rank is a control too: most of what one
@@ -17,11 +17,14 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.collections.base import provided
-from pyterrier_debias.evaluation import judged_qids, per_query
-from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
-from pyterrier_debias.frames import query_forms, with_string_ids
-from pyterrier_debias.linguistic.disparity import (
+from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.evaluation import judged_qids, per_query
+from pyterrier_debias.core.frames import query_forms, with_string_ids
+from pyterrier_debias.core.retrieval import unanswered_notes
+from pyterrier_debias.core.systems import Context, System, named_where_it_raises
+from pyterrier_debias.linguistic.formulas.slope import Slope, design, partial_slope
+from pyterrier_debias.linguistic.measures.disparity import (
     EVERYONE,
     LENGTH,
     RELEVANT,
@@ -31,10 +34,13 @@ from pyterrier_debias.linguistic.disparity import (
     query_length,
     with_complexity,
 )
-from pyterrier_debias.linguistic.slope import Slope, design, partial_slope
-from pyterrier_debias.linguistic.wording import AS_IT_COMES, ORIGINAL, WordingResult, WordingSensitivity, asking_again_reason
-from pyterrier_debias.retrieval import unanswered_notes
-from pyterrier_debias.systems import Context, System, named_where_it_raises
+from pyterrier_debias.linguistic.measures.wording import (
+    AS_IT_COMES,
+    ORIGINAL,
+    WordingResult,
+    WordingSensitivity,
+    asking_again_reason,
+)
 
 _BIAS = "linguistic"
 _MAIN = "nDCG@10"
@@ -102,7 +108,7 @@ def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
         Spread, and slope, gap and worst third by complexity where all judged queries have one; and where the other figures can
         be had.
     """
-    from pyterrier_debias.linguistic.over_queries import OverQueries
+    from pyterrier_debias.linguistic.measures.over_queries import OverQueries
 
     second = {
         f"{_SLOPE} on complexity, with controls": "Disparity(...).evaluate(...)",
@@ -127,7 +133,7 @@ ROOM = Room(name=_BIAS, needs=needs, run=run)
 
 def room_complexity() -> pt.Transformer:
     """The stage that measures complexity for the room."""
-    from pyterrier_debias.linguistic.complexity import LinguisticComplexity
+    from pyterrier_debias.linguistic.measures.complexity import LinguisticComplexity
 
     return LinguisticComplexity(INDEX_SET)
 
@@ -458,7 +464,7 @@ class _Examined:
         return figures
 
     def _draw_rewrites(self, axes: Any) -> None:
-        from pyterrier_debias import plots
+        from pyterrier_debias.core import plots
 
         with plots.house_style():
             axes.axhline(0, color=plots.GREY, linewidth=1)

@@ -1,4 +1,4 @@
-"""The pooling room: are a system's results judged as often as the pool's, and does it matter? Floor 3.
+"""The pooling room: are a system's results judged as often as the pool's, and does it matter?
 
 Primary test: per query, Judged@10 of the system equals Judged@10 of the pool's run.
 """
@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.collections.base import provided
-from pyterrier_debias.contributions import KEPT, parts_of_figure, primary_finding
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.evaluation import judged_qids, parse_measures, per_query
-from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
-from pyterrier_debias.frames import ranked, with_string_ids
-from pyterrier_debias.pooling.contributions import unjudged_parts
-from pyterrier_debias.pooling.unjudged import ExpectedNDCG, infer_judgements, kendall_tau, strictly_ranked
-from pyterrier_debias.statistics import CELLS, Interval, TestResult, bootstrap_interval, randomisation_test
-from pyterrier_debias.systems import Context, System, check_run
+from pyterrier_debias.core.attributions import KEPT, parts_of_figure, primary_finding
+from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.evaluation import judged_qids, parse_measures, per_query
+from pyterrier_debias.core.frames import ranked, with_string_ids
+from pyterrier_debias.core.statistics import CELLS, Interval, TestResult, bootstrap_interval, randomisation_test
+from pyterrier_debias.core.systems import Context, System, check_run
+from pyterrier_debias.pooling.formulas.attributions import unjudged_parts
+from pyterrier_debias.pooling.measures.unjudged import ExpectedNDCG, infer_judgements, kendall_tau, strictly_ranked
 
 _BIAS = "pooling"
 _CUTOFF = 10
@@ -86,7 +86,7 @@ def contributions(context: Context, result: RoomResult) -> list[pd.DataFrame]:
         result: What :func:`run` found.
 
     Returns:
-        A frame a system; see :func:`pyterrier_debias.contributions.contributions_of`.
+        A frame a system; see :func:`pyterrier_debias.core.attributions.contributions_of`.
     """
     pool, parts = pools_run(context.dataset), []
     if pool is None:
@@ -400,7 +400,7 @@ class _Examined:
         return figures
 
     def _draw_judged(self, axes: Any) -> None:
-        from pyterrier_debias import plots
+        from pyterrier_debias.core import plots
 
         with plots.house_style():
             depths = list(next(iter(self.judged.values())).columns)
@@ -417,7 +417,7 @@ class _Examined:
             plots.label_axes(axes, x="k (documents from the top)", y="judged@k", n=len(self.qids))
 
     def _draw_treatments(self, axes: Any) -> None:
-        from pyterrier_debias import plots
+        from pyterrier_debias.core import plots
 
         with plots.house_style():
             for index, values in enumerate(self.values.values()):

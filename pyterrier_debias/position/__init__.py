@@ -1,1 +1,1 @@
-"""The position room (floor 3): answers sit early in passages. Hofstätter et al. 2021."""
+"""The position room: answers sit early in passages. Hofstätter et al. 2021."""

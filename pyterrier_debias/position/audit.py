@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.contributions import parts_of_figure, primary_finding
-from pyterrier_debias.evaluation import judged_qids, per_query
-from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
-from pyterrier_debias.position.contributions import answer_thirds, move_parts, third_parts
-from pyterrier_debias.position.outcome import SensitivityResult
-from pyterrier_debias.position.rotation import RotatePassages
-from pyterrier_debias.position.sensitivity import PositionSensitivity, reindexing_reason
-from pyterrier_debias.statistics import Interval, bootstrap_interval
-from pyterrier_debias.systems import Context, System, named_where_it_raises
+from pyterrier_debias.core.attributions import parts_of_figure, primary_finding
+from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
+from pyterrier_debias.core.evaluation import judged_qids, per_query
+from pyterrier_debias.core.statistics import Interval, bootstrap_interval
+from pyterrier_debias.core.systems import Context, System, named_where_it_raises
+from pyterrier_debias.position.data.rotation import RotatePassages
+from pyterrier_debias.position.formulas.attributions import answer_thirds, move_parts, third_parts
+from pyterrier_debias.position.measures.sensitivity import PositionSensitivity, reindexing_reason
+from pyterrier_debias.position.measures.sensitivity_result import SensitivityResult
 
 _BIAS = "position"
 #: Judged@10 tells how much of a change may be due to rotation bringing up documents that nobody judged.
@@ -73,7 +73,7 @@ def contributions(context: Context, result: RoomResult) -> list[pd.DataFrame]:
         result: What :func:`run` found.
 
     Returns:
-        A frame for each figure that can be taken apart; see :func:`pyterrier_debias.contributions.contributions_of`.
+        A frame for each figure that can be taken apart; see :func:`pyterrier_debias.core.attributions.contributions_of`.
     """
     parts, thirds = [], answer_thirds(context)
     values = {key: own.set_index("qid")["value"] for key, own in result.per_query.groupby(["system", "measure", "group"])}
@@ -375,7 +375,7 @@ def _figures(examined: list[_Examined]) -> list[Figure]:
 
 
 def _draw_rotation(axes: Any, examined: list[_Examined]) -> None:
-    from pyterrier_debias import plots
+    from pyterrier_debias.core import plots
 
     with plots.house_style():
         for index, one in enumerate(examined):
@@ -389,7 +389,7 @@ def _draw_rotation(axes: Any, examined: list[_Examined]) -> None:
 
 
 def _draw_placement(axes: Any, examined: list[tuple[int, _Examined]]) -> None:
-    from pyterrier_debias import plots
+    from pyterrier_debias.core import plots
 
     with plots.house_style():
         for index, one in examined:
@@ -401,7 +401,7 @@ def _draw_placement(axes: Any, examined: list[tuple[int, _Examined]]) -> None:
 
 
 def _draw_buckets(axes: Any, examined: list[tuple[int, _Examined]]) -> None:
-    from pyterrier_debias import plots
+    from pyterrier_debias.core import plots
 
     with plots.house_style():
         for index, one in examined:

@@ -1,1 +1,1 @@
-"""Floor 2: neural rankers that implement the scorer protocol; batch-invariant and fast."""
+"""Neural rankers that implement the scorer protocol; batch-invariant and fast."""

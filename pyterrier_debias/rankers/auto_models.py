@@ -1,4 +1,4 @@
-"""Makes transformers' ``AutoModel`` know our architectures without importing transformers. Floor 2."""
+"""Makes transformers' ``AutoModel`` know our architectures without importing transformers."""
 
 from __future__ import annotations
 

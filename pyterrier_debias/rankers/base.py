@@ -1,4 +1,4 @@
-"""What every ranker shares: columns, texts, long documents, weights and their identity. Floor 2.
+"""What every ranker shares: columns, texts, long documents, weights and their identity.
 
 A ranker is written by subclassing :class:`Ranker` with five methods: ``read`` and ``write`` (weights from a name or folder, and
 back), ``score_pairs`` (scores of texts, through :mod:`pyterrier_debias.rankers.engine`), and the scorer protocol of
@@ -23,11 +23,11 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias import frames
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.fingerprints import marks, structure_of, weights_fingerprint
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.fingerprints import marks, structure_of, weights_fingerprint
+from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
-from pyterrier_debias.stage import Stage
 from pyterrier_debias.training.fitting import Fittable
 from pyterrier_debias.training.options import plain
 from pyterrier_debias.training.report import read_about
@@ -486,7 +486,7 @@ class Ranker(Fittable, Stage):
         """The torch module, loaded on first use, on its device.
 
         Train it in place: the ranker notices, whichever way weights are written (see
-        :func:`~pyterrier_debias.fingerprints.marks` for the one exception, and call :meth:`mark_trained` there).
+        :func:`~pyterrier_debias.core.fingerprints.marks` for the one exception, and call :meth:`mark_trained` there).
         """
         return self._load().module
 

@@ -1,4 +1,4 @@
-"""BiEncoder (BERT_DOT): one vector a text, compared by inner product or cosine. Floor 2."""
+"""BiEncoder (BERT_DOT): one vector a text, compared by inner product or cosine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias import frames
-from pyterrier_debias.collections.base import corpus_batches
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.stage import RowWise
+from pyterrier_debias.data.base import corpus_batches
 from pyterrier_debias.rankers import engine
+from pyterrier_debias.rankers.dual_encoder import TwoTowers, places
 from pyterrier_debias.rankers.packed import PackedBert
-from pyterrier_debias.rankers.towers import TwoTowers, places
 from pyterrier_debias.rankers.vectors import Batch, Vectors
-from pyterrier_debias.stage import RowWise
 
 if TYPE_CHECKING:
     import torch

@@ -1,4 +1,4 @@
-"""Cross-encoders: one score from the concatenation of query and document. Floor 2."""
+"""Cross-encoders: one score from the concatenation of query and document."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.files import check_empty
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.files import check_empty
 from pyterrier_debias.rankers.base import Ranker, quiet
 from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, token_ids
 from pyterrier_debias.rankers.packed import PackedBert

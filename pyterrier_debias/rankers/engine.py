@@ -1,4 +1,4 @@
-"""The scoring engine: texts to token ids once, ids to batches of like length, batches to results. Floor 2.
+"""The scoring engine: texts to token ids once, ids to batches of like length, batches to results.
 
 Every ranker scores through the three steps of this module::
 

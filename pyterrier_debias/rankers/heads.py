@@ -1,4 +1,4 @@
-"""Scoring heads over encoders. Floor 2. Imported only where a model is about to be loaded: it needs torch at once."""
+"""Scoring heads over encoders. Imported only where a model is about to be loaded: it needs torch at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from pyterrier_debias.files import check_empty
+from pyterrier_debias.core.files import check_empty
 
 #: Beside the encoder's own files: what stands on top of it.
 _ABOUT, _WEIGHTS = "pyterrier_debias.json", "head.safetensors"

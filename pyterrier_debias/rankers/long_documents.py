@@ -1,4 +1,4 @@
-"""Documents that are longer than a ranker's window, cut into passages of words. Floor 2.
+"""Documents that are longer than a ranker's window, cut into passages of words.
 
 The cut is that of ``pt.text.sliding`` (words at white space, full windows only), so that ``long='maxp'`` scores what
 ``pt.text.sliding(...) >> ranker >> pt.text.max_passage()`` scores, without multiplying rows.

@@ -1,4 +1,4 @@
-"""MultiVector (ColBERT): one vector a token, compared by the sum of the best matches. Floor 2."""
+"""MultiVector (ColBERT): one vector a token, compared by the sum of the best matches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from pyterrier_debias.rankers.base import window_of
-from pyterrier_debias.rankers.towers import TwoTowers, counts_tokens
+from pyterrier_debias.rankers.dual_encoder import TwoTowers, counts_tokens
 
 if TYPE_CHECKING:
     import torch

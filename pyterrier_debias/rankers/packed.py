@@ -1,4 +1,4 @@
-"""The fast path: BERT-shaped encoders without padding, and no more of the last layer than is read. Floor 2.
+"""The fast path: BERT-shaped encoders without padding, and no more of the last layer than is read.
 
 A padded batch multiplies padding by every weight. Here the tokens of all sequences stand in one matrix, one after the other:
 linear layers, activations and layer norms see that matrix, and attention sees runs of sequences of one length, which the

@@ -1,4 +1,4 @@
-"""Exact dense retrieval as a stage. Floor 2."""
+"""Exact dense retrieval as a stage."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias import frames
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.rankers.vectors import Vectors, top_k
-from pyterrier_debias.stage import Stage
 
 if TYPE_CHECKING:
     from pyterrier_debias.rankers.bi_encoder import BiEncoder

@@ -1,4 +1,4 @@
-"""T5Reranker (monoT5): how likely a sequence-to-sequence model is to answer "true". Floor 2."""
+"""T5Reranker (monoT5): how likely a sequence-to-sequence model is to answer "true"."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.files import check_empty
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.files import check_empty
 from pyterrier_debias.rankers.base import Ranker, quiet, window_of
 from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, report_cuts, token_ids
 

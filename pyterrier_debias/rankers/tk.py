@@ -1,4 +1,4 @@
-"""TK, the Transformer-Kernel ranker, as a stage. Floor 2."""
+"""TK, the Transformer-Kernel ranker, as a stage."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias import frames
-from pyterrier_debias.collections.base import corpus_batches
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.files import check_empty
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.files import check_empty
+from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.data.base import corpus_batches
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, Ranker, loading, quiet
+from pyterrier_debias.rankers.dual_encoder import places
 from pyterrier_debias.rankers.term_store import TermStore
-from pyterrier_debias.rankers.towers import places
-from pyterrier_debias.stage import Stage
 
 if TYPE_CHECKING:
     import torch

@@ -1,4 +1,4 @@
-"""TK, the Transformer-Kernel ranker, as a Hugging Face model. Floor 2.
+"""TK, the Transformer-Kernel ranker, as a Hugging Face model.
 
 Importing this module makes ``AutoConfig`` and ``AutoModel`` know the architecture. It needs torch at once, so it is imported only
 where a model is about to be made or loaded.
@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 from transformers import initialization as init
 from transformers.modeling_outputs import ModelOutput
 
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.core.errors import InputError
 
 # It keeps transformers' own way of tying weights, so it is imported before any model is loaded.
 from pyterrier_debias.rankers import tying  # noqa: F401

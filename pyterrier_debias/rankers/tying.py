@@ -1,4 +1,4 @@
-"""Weights that a checkpoint holds once and a model uses in several places, where models are loaded in several threads. Floor 2.
+"""Weights that a checkpoint holds once and a model uses in several places, where models are loaded in several threads.
 
 Imported only where transformers is about to be used. transformers replaces ``PreTrainedModel.tie_weights`` for the whole
 process while it builds a model that it loads. Where two loads cross in two threads, the later one takes the other's stand-in
@@ -15,7 +15,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.core.errors import InputError
 
 logger = logging.getLogger(__name__)
 

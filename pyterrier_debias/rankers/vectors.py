@@ -1,4 +1,4 @@
-"""Vectors of documents, kept in a folder, and exact search over them. Floor 2; no torch here."""
+"""Vectors of documents, kept in a folder, and exact search over them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.files import whole_folder
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.files import whole_folder
 
 _FORMAT = 1
 

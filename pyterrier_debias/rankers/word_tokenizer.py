@@ -1,4 +1,4 @@
-"""Tokenizers without special tokens for models over static embeddings: words of a GloVe file, or an encoder's pieces. Floor 2."""
+"""Tokenizers without special tokens for models over static embeddings: words of a GloVe file, or an encoder's pieces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.core.errors import InputError
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
 

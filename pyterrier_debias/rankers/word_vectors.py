@@ -1,4 +1,4 @@
-"""One vector for each word of a text, from any encoder and any of its layers. Floor 2."""
+"""One vector for each word of a text, from any encoder and any of its layers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.frames import stage_name
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import stage_name
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import DTYPES, InMemory, Ranker, loading, pick_device, window_of
 from pyterrier_debias.rankers.packed import PackedBert

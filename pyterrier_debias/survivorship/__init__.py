@@ -1,1 +1,1 @@
-"""Survivorship bias: collections hold only the queries that somebody could answer (Gupta 2021). Floor 3."""
+"""Survivorship bias: collections hold only the queries that somebody could answer (Gupta 2021)."""

@@ -1,8 +1,8 @@
-"""The survivorship room: which queries survived labelling, and does quality go with how early they were answered? Floor 3.
+"""The survivorship room: which queries survived labelling, and does quality go with how early they were answered?
 
 Primary test: among answered queries, quality does not depend on the rank at which labellers first met the answer: Spearman's
-correlation of DCG@10 (:func:`~pyterrier_debias.survivorship.found.discounted_gain` says why) with the first relevant rank, with
-permutations. Means are of RR@10, as in the thesis.
+correlation of DCG@10 (:func:`~pyterrier_debias.survivorship.formulas.binary_gain.discounted_gain` says why) with the first
+relevant rank, with permutations. Means are of RR@10, as in the thesis.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.collections.base import provided
-from pyterrier_debias.evaluation import from_grade, parse_measures, per_query
-from pyterrier_debias.findings import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
-from pyterrier_debias.frames import with_string_ids
-from pyterrier_debias.statistics import Interval, binomial_interval, t_interval
-from pyterrier_debias.survivorship.curve import SurvivorshipResult, curve_of_values
-from pyterrier_debias.survivorship.found import discounted_gain
-from pyterrier_debias.survivorship.nested import Trend, nested_means, rank_influence, trend
-from pyterrier_debias.survivorship.ranks import NEVER, first_relevant_ranks, types_of, with_ranks
-from pyterrier_debias.systems import Context, System
+from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.evaluation import from_grade, parse_measures, per_query
+from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.statistics import Interval, binomial_interval, t_interval
+from pyterrier_debias.core.systems import Context, System
+from pyterrier_debias.survivorship.data.ranks import NEVER, first_relevant_ranks, types_of, with_ranks
+from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
+from pyterrier_debias.survivorship.formulas.nested import Trend, nested_means, rank_influence, trend
+from pyterrier_debias.survivorship.measures.curve import SurvivorshipResult, curve_of_values
 
 _BIAS = "survivorship"
 _DRAWS = 9_999
@@ -394,7 +394,7 @@ class _Examined:
         ]
 
     def _draw_ranks(self, axes: Any) -> None:
-        from pyterrier_debias import plots
+        from pyterrier_debias.core import plots
 
         ranks = self.ranks[self.answered].astype(int)
         counts = np.bincount(ranks)[1:]

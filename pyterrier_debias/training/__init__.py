@@ -1,1 +1,1 @@
-"""Floor 1: what training and scoring ask of each other. Names no architecture."""
+"""What training and scoring ask of each other. Names no architecture."""

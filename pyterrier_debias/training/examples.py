@@ -1,4 +1,4 @@
-"""The examples of a training run, in the order in which they are shown. Floor 1.
+"""The examples of a training run, in the order in which they are shown.
 
 Which example stands at a position depends on the position, the seed and identifiers alone: not on the order of the candidates, on
 the number of processes, or on what was drawn before. So a run that is resumed at a step sees what it would have seen.
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.training.groups import Group, Groups
 from pyterrier_debias.training.options import Training
 from pyterrier_debias.training.weights import weights_of

@@ -1,4 +1,4 @@
-"""fit, save, load and tune: what training adds to every ranker. Floor 1."""
+"""fit, save, load and tune: what training adds to every ranker."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias import frames
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.files import whole_folder, write_whole
-from pyterrier_debias.fingerprints import marks
-from pyterrier_debias.stage import brief
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.files import whole_folder, write_whole
+from pyterrier_debias.core.fingerprints import marks
+from pyterrier_debias.core.stage import brief
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.losses import get_loss
 from pyterrier_debias.training.options import Training, plain

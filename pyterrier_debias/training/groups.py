@@ -1,4 +1,4 @@
-"""Candidates and judgements to groups: what each training query may draw its examples from. Floor 1."""
+"""Candidates and judgements to groups: what each training query may draw its examples from."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias import frames
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.stage import Stage, same_value
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.stage import Stage, same_value
 
 #: Grades that judgements may have. TREC uses -2 for spam; a gain of 2 to the power of the grade must stay a small number.
 LABELS = (-2, 30)

@@ -1,4 +1,4 @@
-r"""Ranking losses, as pure functions on scores. Floor 1.
+r"""Ranking losses, as pure functions on scores.
 
 All take ``scores`` of shape [B, n], one row a query, its positive document first, and return one number to be minimised. All
 share these keywords:
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.core.errors import InputError
 
 if TYPE_CHECKING:
     import torch

@@ -1,4 +1,4 @@
-"""Methods: what is trained, and how a batch becomes a loss. Floor 1. Imported only where training begins: it needs torch at once.
+"""Methods: what is trained, and how a batch becomes a loss. Imported only where training begins: it needs torch at once.
 
 A method is a module that owns every network it trains or consults. :class:`Ranking`, one ranker and one loss, is the plain one;
 methods with several networks, frozen ones or weights that follow the networks' scores subclass :class:`Method`.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.training.examples import Example
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Training: all options of a training run in one object. Floor 1."""
+"""Training: all options of a training run in one object."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.evaluation import parse_measures
-from pyterrier_debias.stage import brief, described
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.evaluation import parse_measures
+from pyterrier_debias.core.stage import brief, described
 from pyterrier_debias.training.losses import GRADED, get_loss
 from pyterrier_debias.training.samplers import Sampler, UniformNegatives
 from pyterrier_debias.training.weights import ExampleWeights
@@ -202,7 +202,8 @@ def plain(value: Any) -> Any:
         value: Any value.
 
     Returns:
-        Numbers, texts, lists and mappings as they are; objects and functions as :func:`~pyterrier_debias.stage.described` tells.
+        Numbers, texts, lists and mappings as they are; objects and functions as :func:`~pyterrier_debias.core.stage.described`
+        tells.
     """
     if isinstance(value, Mapping):
         return {str(name): plain(one) for name, one in value.items()}

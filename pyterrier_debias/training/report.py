@@ -1,4 +1,4 @@
-"""What is told about a training run, in memory and beside the saved ranker. Floor 1."""
+"""What is told about a training run, in memory and beside the saved ranker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.core.errors import InputError
 
 #: The file of ours in a ranker's folder.
 ABOUT = "pyterrier_debias_training.json"

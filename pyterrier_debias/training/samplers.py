@@ -1,4 +1,4 @@
-"""Which candidates become negatives. Floor 1."""
+"""Which candidates become negatives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from pyterrier_debias.text import keyed_generator
+from pyterrier_debias.core.text import keyed_generator
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.groups import Group, Groups

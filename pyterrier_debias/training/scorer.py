@@ -1,4 +1,4 @@
-"""The scorer protocol: what the trainer asks of any ranker, whatever its architecture. Floor 1."""
+"""The scorer protocol: what the trainer asks of any ranker, whatever its architecture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation: how well a ranker re-ranks the candidates of validation topics, and how deep it should. Floor 1."""
+"""Validation: how well a ranker re-ranks the candidates of validation topics, and how deep it should."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias import frames
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.training.groups import grades
 from pyterrier_debias.training.report import DivergedError
 
@@ -20,8 +20,8 @@ from pyterrier_debias.training.report import DivergedError
 class Validation:
     """Validation candidates with their judgements.
 
-    Passages of documents (``d7%p0``, as ``pt.text.sliding`` calls them; see :func:`~pyterrier_debias.frames.documents_of`) are
-    scored one by one, and measured as their documents: each has the score of its best passage, as ``pt.text.max_passage()``
+    Passages of documents (``d7%p0``, as ``pt.text.sliding`` calls them; see :func:`~pyterrier_debias.core.frames.documents_of`)
+    are scored one by one, and measured as their documents: each has the score of its best passage, as ``pt.text.max_passage()``
     gives it.
 
     Args:

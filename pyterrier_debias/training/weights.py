@@ -1,4 +1,4 @@
-"""How much an example counts. Floor 1."""
+"""How much an example counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.core.errors import InputError
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.groups import Group, Groups

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyterrier_debias.audit.first_stage import pisa_installed
-from pyterrier_debias.gender.counting import count_words
+from pyterrier_debias.gender.formulas.counting import count_words
+from pyterrier_debias.report.first_stage import pisa_installed
 from tests import tiny_models
 from tests.conftest import ROOT, importable
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from pyterrier_debias import InputError
-from pyterrier_debias.stage import flatten
+from pyterrier_debias.core.stage import flatten
 from tests import tiny_models
 from tests.conftest import ROOT, importable
 

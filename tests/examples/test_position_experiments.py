@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from pyterrier_debias import Collection, InputError
-from pyterrier_debias.audit.first_stage import pisa_installed
+from pyterrier_debias.report.first_stage import pisa_installed
 from tests import tiny_models
 from tests.conftest import ROOT, importable
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.gender import arab
-from pyterrier_debias.gender.counting import word_counts
-from pyterrier_debias.gender.words import WordList
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.formulas import arab
+from pyterrier_debias.gender.formulas.counting import word_counts
 
 LEANS = st.lists(st.floats(-5, 5), min_size=1, max_size=12).map(np.array)
 

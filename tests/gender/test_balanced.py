@@ -6,13 +6,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.gender.balanced_pairs import BalancedPairs, plot_balance, save_pairs
-from pyterrier_debias.gender.balanced_training import augment_balanced, choose_ratio
-from pyterrier_debias.gender.neutral_reranker import NeutralReranker, normalised
-from pyterrier_debias.gender.profiles import LexiconProfiles
-from pyterrier_debias.gender.query_gender import QueryGender
-from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.gender.data.balanced_pairs import BalancedPairs, plot_balance, save_pairs
+from pyterrier_debias.gender.data.profiles import LexiconProfiles
+from pyterrier_debias.gender.data.query_gender import QueryGender
+from pyterrier_debias.gender.training.balanced import augment_balanced, choose_ratio
+from pyterrier_debias.gender.training.neutral_reranker import NeutralReranker, normalised
 
 LEXICON = {"work": ["job", "office", "pay"], "home": ["house", "garden", "bed"], "money": ["pay", "bank"]}
 

@@ -9,17 +9,11 @@ import pyterrier as pt
 import pytest
 from ir_measures import RR
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.gender import documents
-from pyterrier_debias.gender.evaluator import (
-    AnnotateGender,
-    ARaBEvaluator,
-    GenderCounts,
-    marked_words,
-    union_background,
-)
-from pyterrier_debias.gender.measures import ARaB, FaiRR, NFaiRR, RaB
-from pyterrier_debias.gender.result import against_zero, mean_floor
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.gender.data import documents
+from pyterrier_debias.gender.measures.evaluation import against_zero, mean_floor
+from pyterrier_debias.gender.measures.evaluator import AnnotateGender, ARaBEvaluator, GenderCounts, marked_words, union_background
+from pyterrier_debias.gender.measures.over_rankings import ARaB, FaiRR, NFaiRR, RaB
 from tests.gender.test_measures import CORPUS, ONE, QRELS, TEXTS, TOPICS, TWO, frame
 
 
@@ -210,7 +204,7 @@ def test_tests_and_intervals():
 
 @pytest.mark.parametrize("measure", ["ARaB", "added", "NFaiRR"])
 def test_plot(measure):
-    from pyterrier_debias import plots
+    from pyterrier_debias.core import plots
 
     result = ARaBEvaluator([1, 3]).evaluate({"one": frame(ONE), "two": frame(TWO)})
     axes = result.plot(measure)

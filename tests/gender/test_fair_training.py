@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.gender import negatives
-from pyterrier_debias.gender.fair_methods import Adversarial
-from pyterrier_debias.gender.fair_rerankers import AdversarialReranker, BiasAwareReranker
-from pyterrier_debias.gender.leaning import gendered, lean_of_texts
-from pyterrier_debias.gender.losses import bias_aware_hinge, reversed_gradient
-from pyterrier_debias.gender.negatives import BiasAwareNegatives
-from pyterrier_debias.gender.words import WordList
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.formulas.leaning import gendered, lean_of_texts
+from pyterrier_debias.gender.formulas.losses import bias_aware_hinge, reversed_gradient
+from pyterrier_debias.gender.training import negatives
+from pyterrier_debias.gender.training.fair_methods import Adversarial
+from pyterrier_debias.gender.training.fair_rerankers import AdversarialReranker, BiasAwareReranker
+from pyterrier_debias.gender.training.negatives import BiasAwareNegatives
 from pyterrier_debias.rankers.bi_encoder import BiEncoder
 from pyterrier_debias.rankers.cross_encoder import CrossEncoder
 from pyterrier_debias.training.groups import make_groups

@@ -7,14 +7,15 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import Collection, InputError, PlantedCollection, PlantedRanker, System, audit, plots
-from pyterrier_debias.findings import PER_QUERY_COLUMNS, findings_frame
+from pyterrier_debias import Collection, InputError, PlantedCollection, PlantedRanker, System, audit
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, findings_frame
+from pyterrier_debias.core.systems import Context
 from pyterrier_debias.gender import audit as room
-from pyterrier_debias.gender.arab import arab
 from pyterrier_debias.gender.audit import ROOM, folded_mean, measures, neutral_qids, word_list_room
-from pyterrier_debias.gender.counting import count_words
-from pyterrier_debias.gender.measures import ARaB
-from pyterrier_debias.systems import Context
+from pyterrier_debias.gender.formulas.arab import arab
+from pyterrier_debias.gender.formulas.counting import count_words
+from pyterrier_debias.gender.measures.over_rankings import ARaB
 
 PLANTED = PlantedCollection(4, topics=30, passages=300, linguistic=0.0, pooling=0.0, survivorship=0.0, gender=1.0)
 TOPICS, QRELS = PLANTED.get_topics(), PLANTED.get_qrels()

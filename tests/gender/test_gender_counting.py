@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.gender import counting
-from pyterrier_debias.gender.counting import WordCounts, count_words, document_numbers, unfindable, word_counts
-from pyterrier_debias.gender.words import WordList
-from pyterrier_debias.text import regex_word
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.text import regex_word
+from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.formulas import counting
+from pyterrier_debias.gender.formulas.counting import WordCounts, count_words, document_numbers, unfindable, word_counts
 
 #: Words that agree in their first bytes, that are longer than eight and sixteen bytes, that are not ASCII.
 TRICKY = WordList(

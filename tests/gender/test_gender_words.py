@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.gender.words import DEBIAS, WordList, read_word_list
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.gender.data.words import DEBIAS, WordList, read_word_list
 
 
 def test_our_own_list():

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.gender import matching
-from pyterrier_debias.gender.matching import best_candidates, match, standardised_differences
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.gender.formulas import matching
+from pyterrier_debias.gender.formulas.matching import best_candidates, match, standardised_differences
 
 
 def cosines(first, second):

@@ -11,10 +11,19 @@ import pytest
 from ir_measures import nDCG
 from scipy import stats
 
-from pyterrier_debias.collections.base import Collection
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.gender import documents
-from pyterrier_debias.gender.measures import ARaB, FaiRR, LexiconGap, NFaiRR, QueryGroupGap, RaB, as_influence, group_gap
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.data.base import Collection
+from pyterrier_debias.gender.data import documents
+from pyterrier_debias.gender.measures.over_rankings import (
+    ARaB,
+    FaiRR,
+    LexiconGap,
+    NFaiRR,
+    QueryGroupGap,
+    RaB,
+    as_influence,
+    group_gap,
+)
 
 TEXTS = {
     "d1": "He gave him his word.",  # m 3

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.gender.profiles import (
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.gender.data.profiles import (
     FOUR,
     PAPER_COLUMNS,
     Lexicon,
@@ -125,7 +125,7 @@ def test_shipped_scores_have_the_papers_columns(shared_data):
 
 def test_the_stage_reads_each_document_once(monkeypatch):
     frame = pd.DataFrame({"qid": ["1", "2", "2"], "docno": ["d1", "d1", "d2"], "text": ["joy x", "joy x", ""]}, index=[5, 6, 6])
-    from pyterrier_debias.gender import profiles
+    from pyterrier_debias.gender.data import profiles
 
     seen = []
     original = profiles.category_counts

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.gender.query_gender import LABELS, GenderClassifier, QueryGender, by_words, read_gender_queries
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.gender.data.query_gender import LABELS, GenderClassifier, QueryGender, by_words, read_gender_queries
 
 
 class Letters:

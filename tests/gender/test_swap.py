@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.gender.counting import count_words
-from pyterrier_debias.gender.swap import NOT_NOUNS, ONE_WAY, PAIRS, SwapGender, followed_by_noun, swap_gender
-from pyterrier_debias.gender.words import DEBIAS
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.gender.data.swap import NOT_NOUNS, ONE_WAY, PAIRS, SwapGender, followed_by_noun, swap_gender
+from pyterrier_debias.gender.data.words import DEBIAS
+from pyterrier_debias.gender.formulas.counting import count_words
 from pyterrier_debias.training.options import Training
 
 SENTENCES = {

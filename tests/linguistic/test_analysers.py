@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.linguistic import analysers
-from pyterrier_debias.linguistic.analysers import (
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.linguistic.data import analysers
+from pyterrier_debias.linguistic.data.analysers import (
     LexiconTagger,
     PerceptronTagger,
     SpacyTagger,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_debias import TK, BiEncoder, CrossEncoder, InputError, MultiVector, T5Reranker
-from pyterrier_debias.linguistic.baselines import (
+from pyterrier_debias.linguistic.training.baselines import (
     FocalReranker,
     GroupDROReranker,
     ReverseComplexity,
@@ -143,7 +143,7 @@ def test_shares_follow_the_source(tiny):
 
 def test_the_harder_group_comes_to_count_more():
     """A model of one number for each group; both want the same number, of which one group needs more."""
-    from pyterrier_debias.linguistic.dro_method import GroupDRO
+    from pyterrier_debias.linguistic.training.dro_method import GroupDRO
 
     class One(torch.nn.Module):
         def __init__(self):

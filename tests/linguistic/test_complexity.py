@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nltk import Tree
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.linguistic.complexity import INDEX_SETS, INDICES, LinguisticComplexity
-from pyterrier_debias.linguistic.words import FrequencyList
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.linguistic.formulas.lexical import FrequencyList
+from pyterrier_debias.linguistic.measures.complexity import INDEX_SETS, INDICES, LinguisticComplexity
 
 TOPICS = pd.DataFrame({
     "qid": ["1", "2", "3", "4"],
@@ -286,8 +286,8 @@ def test_texts_are_analysed_once():
 
 
 def test_more_texts_than_go_to_a_tool_at_a_time(monkeypatch):
-    monkeypatch.setattr("pyterrier_debias.linguistic.complexity._CHUNK", 2)
-    monkeypatch.setattr("pyterrier_debias.linguistic.complexity._KEPT_WORDS", 3)
+    monkeypatch.setattr("pyterrier_debias.linguistic.measures.complexity._CHUNK", 2)
+    monkeypatch.setattr("pyterrier_debias.linguistic.measures.complexity._KEPT_WORDS", 3)
     options = {"tagger": Tagger(), "parser": parser, "lemmatiser": "form"}
     stage = LinguisticComplexity(["LD", "MLS"], **options)
     for _ in range(2):  # what is kept is forgotten in between

@@ -7,8 +7,10 @@ import pytest
 from ir_measures import RR, nDCG
 from scipy import stats
 
-from pyterrier_debias import Collection, InputError, plots
-from pyterrier_debias.linguistic.disparity import (
+from pyterrier_debias import Collection, InputError
+from pyterrier_debias.core import plots
+from pyterrier_debias.linguistic.formulas.slope import partial_slope
+from pyterrier_debias.linguistic.measures.disparity import (
     TABLE_COLUMNS,
     TOGETHER,
     Disparity,
@@ -16,7 +18,6 @@ from pyterrier_debias.linguistic.disparity import (
     query_length,
     with_complexity,
 )
-from pyterrier_debias.linguistic.slope import partial_slope
 
 QIDS = [f"q{i:02d}" for i in range(36)]
 TOPICS = pd.DataFrame({

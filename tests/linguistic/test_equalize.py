@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from pyterrier_debias import TK, BiEncoder, ColumnWeights, CrossEncoder, InputError, MultiVector, RotatePassages, T5Reranker
-from pyterrier_debias.linguistic.biased import BiasedData, FewerSteps, LessData, WeakerModel, first_layers
-from pyterrier_debias.linguistic.equalize import EqualizeReranker
-from pyterrier_debias.linguistic.equalize_method import AgainstBiased, LiveScores, cached_scores, drawn_rows
-from pyterrier_debias.linguistic.product import product_of_experts
+from pyterrier_debias.linguistic.formulas.product_of_experts import product_of_experts
+from pyterrier_debias.linguistic.training.biased import BiasedData, FewerSteps, LessData, WeakerModel, first_layers
+from pyterrier_debias.linguistic.training.equalize import EqualizeReranker
+from pyterrier_debias.linguistic.training.equalize_method import AgainstBiased, LiveScores, cached_scores, drawn_rows
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups

@@ -6,17 +6,18 @@ import numpy as np
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, open_dataset, plots
-from pyterrier_debias.audit.comparing import against_baseline
-from pyterrier_debias.collections.planted_rankers import wording_complexity
-from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.findings import PER_QUERY_COLUMNS, findings_frame
+from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, open_dataset
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, findings_frame
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.core.statistics import binomial_interval
+from pyterrier_debias.core.systems import Context
+from pyterrier_debias.data.planted_rankers import wording_complexity
 from pyterrier_debias.linguistic import audit as room
 from pyterrier_debias.linguistic.audit import ROOM, prepared_topics, ranker_slope
-from pyterrier_debias.linguistic.slope import design, partial_slope
-from pyterrier_debias.linguistic.wording import WordingSensitivity
-from pyterrier_debias.statistics import binomial_interval
-from pyterrier_debias.systems import Context
+from pyterrier_debias.linguistic.formulas.slope import design, partial_slope
+from pyterrier_debias.linguistic.measures.wording import WordingSensitivity
+from pyterrier_debias.report.baseline import against_baseline
 from tests.test_terrier import Parsed
 
 PLANTED = PlantedCollection(4, topics=40, passages=400, linguistic=0.0, pooling=0.0, survivorship=0.0)

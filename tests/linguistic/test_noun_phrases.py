@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_debias import InputError
-from pyterrier_debias.linguistic.noun_phrases import RepeatNounPhrases, repeat_noun_phrases
+from pyterrier_debias.linguistic.data.noun_phrases import RepeatNounPhrases, repeat_noun_phrases
 
 FLIGHTS = [("cheap", "JJ"), ("flights", "NNS"), ("to", "TO"), ("paris", "NN")]
 

@@ -10,8 +10,8 @@ from ir_measures import RR, nDCG
 from scipy import stats
 
 from pyterrier_debias import InputError
-from pyterrier_debias.linguistic.over_queries import OverQueries, influence_values
-from pyterrier_debias.linguistic.slope import partial_slope
+from pyterrier_debias.linguistic.formulas.slope import partial_slope
+from pyterrier_debias.linguistic.measures.over_queries import OverQueries, influence_values
 
 QIDS = [f"q{i}" for i in range(24)]
 GENERATOR = np.random.default_rng(4)

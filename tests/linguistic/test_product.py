@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_debias import InputError
-from pyterrier_debias.linguistic.product import focal_by_confidence, joint_scores, product_of_experts
+from pyterrier_debias.linguistic.formulas.product_of_experts import focal_by_confidence, joint_scores, product_of_experts
 from pyterrier_debias.training.losses import info_nce, pointwise_bce
 
 

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_debias import InputError, PlantedCollection
-from pyterrier_debias.collections.planted_material import FUNCTION_WORDS as NOT_IN_PASSAGES
-from pyterrier_debias.linguistic.analysers import words_of
-from pyterrier_debias.linguistic.rewrites import (
+from pyterrier_debias.core.text import regex_word
+from pyterrier_debias.data.planted_material import FUNCTION_WORDS as NOT_IN_PASSAGES
+from pyterrier_debias.linguistic.data.analysers import words_of
+from pyterrier_debias.linguistic.data.rewrites import (
     REWRITES,
     RewriteQueries,
     keywords,
@@ -18,7 +19,6 @@ from pyterrier_debias.linguistic.rewrites import (
     rewrite_name,
     rewritten,
 )
-from pyterrier_debias.text import regex_word
 
 TAGS = {"cheap": "JJ", "flights": "NNS", "paris": "NN", "ship": "NN", "ships": "NNS"}
 

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.linguistic import slope
-from pyterrier_debias.linguistic.slope import design, partial_slope, within_slope
-from pyterrier_debias.statistics import binomial_interval
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.statistics import binomial_interval
+from pyterrier_debias.linguistic.formulas import slope
+from pyterrier_debias.linguistic.formulas.slope import design, partial_slope, within_slope
 
 
 def a_world(n=80, seed=0, slope=-0.2):

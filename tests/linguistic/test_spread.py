@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.linguistic import slope
-from pyterrier_debias.linguistic.spread import (
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.linguistic.formulas import slope
+from pyterrier_debias.linguistic.formulas.spread import (
     AVERAGES,
     STATISTICS,
     bin_names,

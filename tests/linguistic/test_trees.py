@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from nltk import ParentedTree, Tree
 from nltk.tgrep import tgrep_compile, tgrep_positions
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.linguistic.trees import LU, TreeCounts, read_trees, syntactic_indices, tree_counts
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.linguistic.formulas.trees import LU, TreeCounts, read_trees, syntactic_indices, tree_counts
 
 # Each comment says which nodes are counted. W S VP C T DC CT CP CN.
 BY_HAND = {

@@ -18,10 +18,10 @@ from pyterrier_debias import (
     SwapGender,
     System,
 )
-from pyterrier_debias.collections.planted_rankers import wording_complexity
-from pyterrier_debias.linguistic.rewrites import rewritten
-from pyterrier_debias.linguistic.slope import within_slope
-from pyterrier_debias.linguistic.wording import AS_IT_COMES, COLUMNS, ORIGINAL, WordingSensitivity
+from pyterrier_debias.data.planted_rankers import wording_complexity
+from pyterrier_debias.linguistic.data.rewrites import rewritten
+from pyterrier_debias.linguistic.formulas.slope import within_slope
+from pyterrier_debias.linguistic.measures.wording import AS_IT_COMES, COLUMNS, ORIGINAL, WordingSensitivity
 from tests.test_terrier import Parsed
 
 PLANTED = PlantedCollection(2, topics=30, passages=300, pooling=0.0, survivorship=0.0, linguistic=1.0)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.linguistic.words import (
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.linguistic.formulas.lexical import (
     LU,
     FrequencyList,
     LexicalCounts,

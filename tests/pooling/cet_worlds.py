@@ -6,8 +6,8 @@ import numpy as np
 import pyterrier as pt
 import torch
 
-from pyterrier_debias.frames import ranked
-from pyterrier_debias.pooling.cet_method import Coupled, EvidenceScores
+from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.pooling.training.cet_method import Coupled, EvidenceScores
 from tests.training.worlds import candidates, qrels, training
 
 __all__ = ["Toy", "World", "auc", "candidates", "length_scorer", "pooled", "qrels", "training"]

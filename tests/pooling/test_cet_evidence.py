@@ -10,14 +10,14 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import InputError
-from pyterrier_debias.pooling.evidence import (
+from pyterrier_debias.core.text import regex_word
+from pyterrier_debias.pooling.data.evidence import (
     EvidenceModel,
     PoolEvidence,
     check_known,
     collection_statistics,
     lexical_features,
 )
-from pyterrier_debias.text import regex_word
 from tests.pooling.cet_worlds import length_scorer
 
 TEXTS = ["the red bridge over the river", "a river", "red red red works", "", "the doctor lives by the river bridge"]

@@ -6,15 +6,15 @@ import torch
 from torch.nn.functional import softplus
 
 from pyterrier_debias import BiEncoder, CrossEncoder
-from pyterrier_debias.pooling.cet_method import Coupled, EvidenceScores, RankerScores, tokenise_alike
-from pyterrier_debias.pooling.evidence import PoolEvidence
-from pyterrier_debias.pooling.weights import Coupling
+from pyterrier_debias.pooling.data.evidence import PoolEvidence
+from pyterrier_debias.pooling.formulas.cet_weights import Coupling
+from pyterrier_debias.pooling.training.cet_method import Coupled, EvidenceScores, RankerScores, tokenise_alike
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups
 from tests.pooling.cet_worlds import Toy, World, candidates, qrels, training
 from tests.training.worlds import no_dropout
 
-LOGGER = "pyterrier_debias.pooling.cet_method"
+LOGGER = "pyterrier_debias.pooling.training.cet_method"
 
 
 def batch_of(n=6, **options):

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from pyterrier_debias import TK, BiEncoder, ColumnWeights, CrossEncoder, InputError
-from pyterrier_debias.pooling.cet import CETReranker
-from pyterrier_debias.pooling.emphasis import emphasis_of, pool_chances
-from pyterrier_debias.pooling.evidence import PoolEvidence
+from pyterrier_debias.pooling.data.evidence import PoolEvidence
+from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of, pool_chances
+from pyterrier_debias.pooling.training.cet import CETReranker
 from pyterrier_debias.training.groups import make_groups
 from tests.pooling.cet_worlds import candidates, length_scorer, pooled, qrels, training
 from tests.training.test_trainer import difference, weights

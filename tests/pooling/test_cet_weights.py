@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_debias import InputError
-from pyterrier_debias.pooling.weights import (
+from pyterrier_debias.pooling.formulas.cet_weights import (
     LARGEST,
     Coupling,
     effective_share,

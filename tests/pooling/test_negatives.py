@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_debias import InputError, Training
-from pyterrier_debias.pooling.emphasis import pool_chances
-from pyterrier_debias.pooling.negatives import (
+from pyterrier_debias.pooling.formulas.negative_weights import pool_chances
+from pyterrier_debias.pooling.training.negatives import (
     DenoisedNegatives,
     ExcludeNegatives,
     PositiveAwareNegatives,

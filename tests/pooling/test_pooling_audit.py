@@ -9,8 +9,12 @@ import pytest
 from ir_measures import Judged
 from scipy import stats
 
-from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, open_dataset, plots
-from pyterrier_debias.findings import PER_QUERY_COLUMNS, findings_frame
+from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, open_dataset
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, findings_frame
+from pyterrier_debias.core.statistics import binomial_interval
+from pyterrier_debias.core.systems import Context
+from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.pooling.audit import (
     ROOM,
     TREATMENTS,
@@ -19,9 +23,6 @@ from pyterrier_debias.pooling.audit import (
     judged_shares,
     pools_run,
 )
-from pyterrier_debias.statistics import binomial_interval
-from pyterrier_debias.systems import Context
-from pyterrier_debias.text import keyed_hash
 
 PLANTED = PlantedCollection(1, topics=40, pooling=0.7)
 BM25 = pt.Transformer.from_df(PLANTED.get_runs()["bm25"])

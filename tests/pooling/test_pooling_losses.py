@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_debias import CrossEncoder, InputError
-from pyterrier_debias.pooling.losses import debiased_contrastive, dynamic_pairwise
+from pyterrier_debias.pooling.formulas.losses import debiased_contrastive, dynamic_pairwise
 from pyterrier_debias.training.losses import info_nce, pairwise_cross_entropy
 from tests.rankers.conftest import tiny  # noqa: F401
 from tests.training.worlds import candidates, qrels, training

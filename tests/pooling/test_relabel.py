@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_debias import CrossEncoder, InputError, PlantedRanker
-from pyterrier_debias.pooling.emphasis import emphasis_of
-from pyterrier_debias.pooling.negatives import RankWindow
-from pyterrier_debias.pooling.relabel import RelabelReranker, relabel
+from pyterrier_debias.pooling.data.relabel import RelabelReranker, relabel
+from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of
+from pyterrier_debias.pooling.training.negatives import RankWindow
 from tests.contract import CHECKS, Case
 from tests.rankers.conftest import one_thread, tiny  # noqa: F401
 from tests.training.worlds import candidates, qrels, training

@@ -9,7 +9,7 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import InputError, PlantedRanker
-from pyterrier_debias.pooling.scores import AddScores, scores_by
+from pyterrier_debias.pooling.data.scores import AddScores, scores_by
 from tests.contract import CHECKS, Case
 
 

@@ -15,8 +15,8 @@ from ir_measures import AP, RR, Judged, P, nDCG
 from scipy import stats
 
 from pyterrier_debias import InputError, open_dataset
-from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.pooling.unjudged import (
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.pooling.measures.unjudged import (
     ExpectedNDCG,
     OnlyJudged,
     expected_labels,

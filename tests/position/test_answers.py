@@ -13,11 +13,12 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias import AnswerPositions, Collection, InputError, RotatePassages, plots
-from pyterrier_debias.collections.answers import read_qna, read_spans, read_squad
-from pyterrier_debias.position import rotating
-from pyterrier_debias.position.answers import Positions
-from pyterrier_debias.text import TOKENISERS
+from pyterrier_debias import AnswerPositions, Collection, InputError, RotatePassages
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.text import TOKENISERS
+from pyterrier_debias.data.answers import read_qna, read_spans, read_squad
+from pyterrier_debias.position.data import rotating
+from pyterrier_debias.position.data.answers import Positions
 
 PLACES = ["matched", "position", "length", "n_words"]
 

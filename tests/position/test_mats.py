@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.position.mats import (
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.position.formulas.mats import (
     NORMALISERS,
     PAIR_SCOPES,
     SPREADS,
@@ -427,7 +427,7 @@ def test_sums_in_temporary_files_change_nothing(tmp_path, monkeypatch):
 def test_blocks_change_nothing(monkeypatch):
     docnos, passages = collection(25, words=30)
     whole = accumulated(docnos, passages)
-    monkeypatch.setattr("pyterrier_debias.position.mats._BLOCK", 40)
+    monkeypatch.setattr("pyterrier_debias.position.formulas.mats._BLOCK", 40)
     assert_equal_state(whole, accumulated(docnos, passages))
 
 

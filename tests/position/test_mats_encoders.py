@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from pyterrier_debias import BiEncoder, CrossEncoder, MATSProbe
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.rankers.word_vectors import HuggingFaceWords, WordEncoder, bare_encoder, pieces_of, regex_spans
 from tests import tiny_models

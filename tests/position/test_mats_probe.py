@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyterrier_debias import CrossEncoder, MATSProbe, RotatePassages, plots
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.position.mats import CURVE, MATSAccumulator
-from pyterrier_debias.position.mats_probe import plot_ats
+from pyterrier_debias import CrossEncoder, MATSProbe, RotatePassages
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.position.formulas.mats import CURVE, MATSAccumulator
+from pyterrier_debias.position.measures.mats_probe import plot_ats
 from tests import tiny_models
 from tests.contract import CHECKS, Case
 

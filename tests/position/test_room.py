@@ -6,11 +6,11 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import PlantedCollection, PlantedRanker, PositionSensitivity, RotatePassages, System
-from pyterrier_debias.findings import PER_QUERY_COLUMNS, findings_frame
-from pyterrier_debias.frames import ranked
+from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, findings_frame
+from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.core.statistics import binomial_interval
+from pyterrier_debias.core.systems import Context
 from pyterrier_debias.position.audit import ROOM
-from pyterrier_debias.statistics import binomial_interval
-from pyterrier_debias.systems import Context
 from tests.position.worlds import Overlap, collection
 
 DATASET = collection(3)
@@ -126,7 +126,7 @@ def test_draws_are_the_audits(context):
 
 
 def test_figures_show_every_system(result):
-    from pyterrier_debias import plots
+    from pyterrier_debias.core import plots
 
     assert [figure.name for figure in result.figures] == ["rotation", "placement", "answer-position"]
     for figure in result.figures:

@@ -10,12 +10,12 @@ import pytest
 from scipy import stats
 
 from pyterrier_debias import AnswerPositions, InputError, PositionSensitivity, RotatePassages, System
-from pyterrier_debias.frames import ranked
-from pyterrier_debias.position import psi
-from pyterrier_debias.position.outcome import relative_change
-from pyterrier_debias.position.rotating import sentences
-from pyterrier_debias.stage import Stage
-from pyterrier_debias.statistics import exchange_test
+from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.statistics import exchange_test
+from pyterrier_debias.position.data.rotating import sentences
+from pyterrier_debias.position.formulas import psi
+from pyterrier_debias.position.measures.sensitivity_result import relative_change
 from tests.position.worlds import Overlap, collection, world
 
 CANDIDATES, QRELS, ANSWERS = world(3)
@@ -376,7 +376,7 @@ def test_rankers_of_pairs_are_recognised(result):
 
 
 def test_figure_of_displacement(result):
-    from pyterrier_debias import plots
+    from pyterrier_debias.core import plots
 
     axes = result.plot_displacement()
     assert sum(patch.get_height() for patch in axes.patches) == len(result.displacement)

@@ -7,9 +7,9 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias import Collection
-from pyterrier_debias.frames import ranked
-from pyterrier_debias.stage import Stage
-from pyterrier_debias.text import keyed_hash
+from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.text import keyed_hash
 
 NORMAL = NormalDist()
 

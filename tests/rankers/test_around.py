@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pyterrier_debias import CrossEncoder, InputError
-from pyterrier_debias.rankers.around import TrainedRanker
+from pyterrier_debias.rankers.trained_reranker import TrainedRanker
 from tests.training.worlds import candidates
 
 ABOUT = "pyterrier_debias_stage.json"
@@ -56,7 +56,7 @@ def test_rankers_of_the_user_come_back_where_their_module_is_imported(saved, tin
         ("subprocess:Popen", "Popen of the module subprocess is no ranker"),
         ("os:system", "system of the module os is no ranker"),
         ("pyterrier_debias.rankers.base:pick_device", "pick_device of the module pyterrier_debias.rankers.base is no ranker"),
-        ("pyterrier_debias.collections.base:Collection", "is no ranker"),
+        ("pyterrier_debias.data.base:Collection", "is no ranker"),
         ("pyterrier_debias_more:Ranker", "import pyterrier_debias_more first"),
         ("planted_by_somebody:Ranker", "import planted_by_somebody first"),
         (f"{__name__}:Kept", "Kept of the module .* is no ranker"),

@@ -7,7 +7,7 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import BiEncoder, Collection, InputError
-from pyterrier_debias.frames import ranked
+from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.rankers.retriever import Retriever
 from pyterrier_debias.rankers.vectors import Vectors
 from tests.contract import CHECKS, Case, Counted

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.rankers.tk_model import (
     CONVENTIONS,
     POSITIONAL,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias.errors import InputError
+from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.rankers.vectors import Vectors, dots, rounding, top_k
 
 

@@ -6,8 +6,9 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 from statsmodels.stats.inter_rater import cohens_kappa as peer_kappa
 
-from pyterrier_debias import Collection, InputError, PlantedCollection, open_dataset, plots, read_run
-from pyterrier_debias.survivorship.annotations import (
+from pyterrier_debias import Collection, InputError, PlantedCollection, open_dataset, read_run
+from pyterrier_debias.core import plots
+from pyterrier_debias.survivorship.data.annotations import (
     agreement,
     answered_table,
     cohens_kappa,
@@ -17,8 +18,8 @@ from pyterrier_debias.survivorship.annotations import (
     read_annotations,
     summary,
 )
-from pyterrier_debias.survivorship.ranks import first_relevant_ranks
-from pyterrier_debias.survivorship.report import TABLES, dataset_report
+from pyterrier_debias.survivorship.data.dataset_report import TABLES, dataset_report
+from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks
 from tests.survivorship import published
 
 CODES = pd.DataFrame(

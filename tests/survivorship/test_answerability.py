@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 from sklearn import metrics
 
-from pyterrier_debias import InputError, plots
-from pyterrier_debias.statistics import binomial_interval
-from pyterrier_debias.survivorship.answerability import (
+from pyterrier_debias import InputError
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.statistics import binomial_interval
+from pyterrier_debias.survivorship.training.answerability import (
     Answerability,
     bins_of,
     brier,

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.survivorship.found import discounted_gain
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
 
 
 def frame(scores):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pyterrier_debias import InputError
-from pyterrier_debias.statistics import binomial_interval
-from pyterrier_debias.survivorship.nested import nested_means, strata_means, strata_of_nested, trend, zero_filled
+from pyterrier_debias.core.statistics import binomial_interval
+from pyterrier_debias.survivorship.formulas.nested import nested_means, strata_means, strata_of_nested, trend, zero_filled
 from tests.survivorship import published
 
 NEVER = float("inf")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_debias import Collection, InputError, PlantedCollection, open_dataset
-from pyterrier_debias.survivorship.ranks import (
+from pyterrier_debias.survivorship.data.ranks import (
     NEVER,
     answered_qids,
     first_relevant,

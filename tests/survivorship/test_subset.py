@@ -7,11 +7,12 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import Collection, InputError, PlantedCollection, plots
-from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.survivorship.curve import SurvivorshipCurve, curve_of_values
-from pyterrier_debias.survivorship.subset import SurvivorshipSubset
-from pyterrier_debias.survivorship.training import DRAWN, FILTERED, training_subsets
+from pyterrier_debias import Collection, InputError, PlantedCollection
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
+from pyterrier_debias.survivorship.measures.curve import SurvivorshipCurve, curve_of_values
+from pyterrier_debias.survivorship.training.rank_filtered import DRAWN, FILTERED, training_subsets
 from tests.survivorship import published
 from tests.survivorship.worlds import ASKED, LABELS, RESULTS, SHOWN
 

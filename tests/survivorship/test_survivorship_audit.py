@@ -9,15 +9,16 @@ import pyterrier as pt
 import pytest
 from scipy import stats
 
-from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, open_dataset, plots
-from pyterrier_debias.evaluation import per_query
-from pyterrier_debias.findings import PER_QUERY_COLUMNS, findings_frame
-from pyterrier_debias.statistics import binomial_interval
+from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, open_dataset
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, findings_frame
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.core.statistics import binomial_interval
+from pyterrier_debias.core.systems import Context
 from pyterrier_debias.survivorship import audit as room
 from pyterrier_debias.survivorship.audit import ROOM, answer_grade
-from pyterrier_debias.survivorship.nested import rank_influence, trend
-from pyterrier_debias.survivorship.ranks import first_relevant_ranks
-from pyterrier_debias.systems import Context
+from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks
+from pyterrier_debias.survivorship.formulas.nested import rank_influence, trend
 
 PLANTED = PlantedCollection(4, topics=40, passages=400, survivorship=1.0)
 TOPICS, QRELS = PLANTED.get_topics(), PLANTED.get_qrels()

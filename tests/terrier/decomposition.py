@@ -16,10 +16,10 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias import InputError, PlantedCollection, PositionSensitivity
-from pyterrier_debias.frames import ranked
+from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.core.stage import Stage, flatten
+from pyterrier_debias.core.systems import System
 from pyterrier_debias.position.audit import ROOM
-from pyterrier_debias.stage import Stage, flatten
-from pyterrier_debias.systems import System
 
 DEPTH = 15
 

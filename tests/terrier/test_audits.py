@@ -5,7 +5,7 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import Collection, System, audit
-from tests.audit.killed import check_that_it_goes_on
+from tests.report.killed import check_that_it_goes_on
 
 pytestmark = pytest.mark.java
 

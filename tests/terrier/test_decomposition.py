@@ -5,10 +5,10 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import PositionSensitivity, audit
-from pyterrier_debias.audit.interventions import intervene
-from pyterrier_debias.errors import InputError
-from pyterrier_debias.position.rotation import RotatePassages
-from pyterrier_debias.systems import System
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.systems import System
+from pyterrier_debias.position.data.rotation import RotatePassages
+from pyterrier_debias.report.interventions import intervene
 from tests.terrier.decomposition import DEPTH, TABLE, Cached, Common, Early, examined, printed, with_text
 
 pytestmark = pytest.mark.java

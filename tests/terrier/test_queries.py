@@ -5,11 +5,11 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import RewriteQueries, System, WordingSensitivity, audit, open_dataset
-from pyterrier_debias.known_by import known_by
-from pyterrier_debias.linguistic.wording import ORIGINAL
-from pyterrier_debias.retrieval import answered, asking_for
-from pyterrier_debias.systems import Context
-from pyterrier_debias.terrier import tokenising
+from pyterrier_debias.core.cache_key import known_by
+from pyterrier_debias.core.retrieval import answered, asking_for
+from pyterrier_debias.core.systems import Context
+from pyterrier_debias.core.terrier import tokenising
+from pyterrier_debias.linguistic.measures.wording import ORIGINAL
 from tests.conftest import ROOT, importable
 
 pytestmark = pytest.mark.java

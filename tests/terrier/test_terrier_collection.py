@@ -20,9 +20,9 @@ from pyterrier_debias import (
     audit,
     open_dataset,
 )
-from pyterrier_debias.collections.terrier import IndexSettings, IndexTexts
-from pyterrier_debias.naming import distinct_names, system_name
-from pyterrier_debias.systems import BrokenSystemError, named_where_it_raises
+from pyterrier_debias.core.naming import distinct_names, system_name
+from pyterrier_debias.core.systems import BrokenSystemError, named_where_it_raises
+from pyterrier_debias.data.terrier import IndexSettings, IndexTexts
 
 pytestmark = pytest.mark.java
 

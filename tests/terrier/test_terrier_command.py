@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from pyterrier_debias.audit.cli import app
+from pyterrier_debias.report.cli import app
 
 pytestmark = pytest.mark.java
 

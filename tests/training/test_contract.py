@@ -15,7 +15,7 @@ from pyterrier_debias import (
     RotatePassages,
     T5Reranker,
 )
-from pyterrier_debias.pooling.cet import CETReranker
+from pyterrier_debias.pooling.training.cet import CETReranker
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import LOSSES
 from tests.training.worlds import candidates, no_dropout, qrels, training

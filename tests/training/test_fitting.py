@@ -24,7 +24,7 @@ from pyterrier_debias import (
     TextLoader,
     read_squad,
 )
-from pyterrier_debias.evaluation import per_query
+from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.training.report import ABOUT
 from tests.training.worlds import candidates, qrels, training
 

@@ -1,1 +1,0 @@
-"""Floor 0: datasets of one shape, from files, from ir_datasets, from memory, or planted."""

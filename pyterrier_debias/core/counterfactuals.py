@@ -1,0 +1,257 @@
+"""Lists of changed texts through a black box: one pass over all variants, and the way back to the original names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Number
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import OF_ANOTHER_INDEX, ranked, variant_docno
+from pyterrier_debias.core.systems import check_run
+from pyterrier_debias.core.text import keyed_hash
+
+#: Columns that say which list a row belongs to, and its place there.
+COLUMNS = ["qid", "docno", "arm", "draw", "score", "rank"]
+
+#: How large a change of a score (as a share of the range of its list) is more than rounding in half precision.
+TOLERANCE = 0.01
+
+#: How large one is more than the rounding of sums in single precision, which depend on what stands in one batch.
+_ROUNDING = 1e-6
+
+#: How many characters a variant's docno has: PyTerrier's indexes in memory keep 20, of which a passage's number takes some.
+_LONGEST = 14
+
+#: The lists that are scored under names of variants as they are: what their arm is called, and of how many queries they are.
+_RENAMED, _RENAMED_QUERIES = "renamed", 3
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One variant of the candidates' lists.
+
+    Attributes:
+        name: Such as ``'rotated'``.
+        draw: Which of several, from 0.
+        rows: Positions of the candidates that are in these lists.
+        texts: Their texts in this variant.
+        variant: What names the variant to the ranker; None for the original, which keeps its names.
+    """
+
+    name: str
+    draw: int
+    rows: np.ndarray
+    texts: Sequence[str]
+    variant: str | None
+
+
+def score_arms(
+    candidates: pd.DataFrame, arms: Sequence[Arm], ranker: pt.Transformer, *, text_attr: str, name: str
+) -> pd.DataFrame:
+    """Score several variants of lists in one call of the ranker.
+
+    Each variant of a list is a query of its own to the ranker (``q1%r0``, in the words of ``q1``) over documents of their own
+    (``d7%r0-1c9ff02e``, the last part a hash of the text): rankers that look at whole lists, cut them or scale their scores see
+    one list at a time as they would without the probe, and no cache takes one text for another, not even one that outlives a
+    change of seed. All variants of a document stand side by side. Names have at most 20 characters, and those of documents
+    leave room for a passage's number (``%p12``); where they would be longer, they are hashes.
+
+    Nothing leads from a variant back to the original: columns that a stage may have looked up for the document (``docid``,
+    vectors, tokens) are left out, of the original lists, too. And a few unchanged lists are scored under names of variants: a
+    ranker that gives them other scores looks documents up by their names, so that it would not see what was changed.
+
+    Args:
+        candidates: Result frame with ``qid``, ``docno``, ``query`` and the text.
+        arms: The variants.
+        ranker: Scores frames with ``query`` and text.
+        text_attr: The column that holds the text.
+        name: The system's name, for messages.
+
+    Returns:
+        Frame ``qid, docno, arm, draw, score, rank`` under the original names. Rows that the ranker left out are missing.
+
+    Raises:
+        InputError: Where the ranker returns no rows or no scores, documents that it was not given, needs a column that is left
+            out, or scores an unchanged text otherwise under another docno.
+    """
+    left_out = [column for column in candidates.columns if _leads_back(column, candidates[column])]
+    candidates = candidates.drop(columns=left_out)
+    original = next((arm for arm in arms if arm.variant is None), None)
+    if original is None or len(arms) == 1:
+        return _scored(candidates, arms, ranker, text_attr, name, left_out)
+    qids = list(dict.fromkeys(candidates["qid"].iloc[original.rows]))[:_RENAMED_QUERIES]
+    rows = original.rows[candidates["qid"].iloc[original.rows].isin(qids).to_numpy()]
+    renamed = Arm(_RENAMED, 0, rows, candidates[text_attr].iloc[rows].tolist(), "same")
+    scored = _scored(candidates, [*arms, renamed], ranker, text_attr, name, left_out)
+    known = scored[(scored["arm"] == original.name) & scored["qid"].isin(qids)]
+    if _is_another(known, scored[scored["arm"] == _RENAMED]):
+        # A ranker that never gives the same scores twice says nothing by other ones.
+        again = _scored(candidates, [Arm("again", 0, rows, renamed.texts, None)], ranker, text_attr, name, left_out)
+        if not _is_another(known, again):
+            raise InputError(
+                f"ranker of {name!r} scores the same texts otherwise under other docnos (first qid={qids[0]!r}, "
+                f"docno={candidates['docno'].iloc[rows[0]]!r}): it looks documents up by their names, in an index or a store "
+                f"that knows no changed texts; put what is looked up before the text loader"
+            )
+    return scored[scored["arm"] != _RENAMED].reset_index(drop=True)
+
+
+def _is_another(before: pd.DataFrame, after: pd.DataFrame) -> bool:
+    """Whether most scores of each list are others. (Ties that a ranker breaks by docno change some.)"""
+    if after.empty:
+        return not before.empty
+    changes = score_changes(before, after)
+    return bool((changes.groupby("qid")["change"].median() > TOLERANCE).all())
+
+
+def _leads_back(column: str, values: pd.Series) -> bool:
+    """Whether a column holds what a stage looked up or made of the original document: a docid, vectors, tokens.
+
+    Texts and numbers stay, so do features, and what belongs to the query.
+    """
+    if column in OF_ANOTHER_INDEX:
+        return True
+    if column == "features" or column.startswith("query") or not pd.api.types.is_object_dtype(values):
+        return False
+    return not all(value is None or isinstance(value, (str, Number)) for value in values)
+
+
+def _scored(
+    candidates: pd.DataFrame, arms: Sequence[Arm], ranker: pt.Transformer, text_attr: str, name: str, left_out: Sequence[str]
+) -> pd.DataFrame:
+    """What the ranker makes of the arms, under the original names."""
+    parts = []
+    for number, arm in enumerate(arms):
+        part = candidates.iloc[arm.rows]
+        key = pd.DataFrame({"original_qid": part["qid"].to_numpy(), "original_docno": part["docno"].to_numpy(), "arm": number})
+        part = part.assign(**{text_attr: list(arm.texts)})
+        if arm.variant is not None:
+            variants = [f"{arm.variant}-{_digest(text)}" for text in arm.texts]
+            part = part.assign(
+                qid=[variant_docno(qid, arm.variant) for qid in part["qid"]],
+                docno=[variant_docno(docno, variant, longest=_LONGEST) for docno, variant in zip(part["docno"], variants)],
+            )
+        parts.append((part, key))
+    side_by_side = np.argsort(np.concatenate([arm.rows for arm in arms]), kind="stable")
+    given = pd.concat([part for part, _ in parts], ignore_index=True).iloc[side_by_side].reset_index(drop=True)
+    keys = pd.concat([key for _, key in parts], ignore_index=True).iloc[side_by_side].reset_index(drop=True)
+    keys = keys.assign(qid=given["qid"], docno=given["docno"])
+
+    try:
+        results = ranker(given)
+    except Exception as error:
+        missing = next((column for column in left_out if _is_about(error, column)), None)
+        if missing is None and isinstance(error, InputError) and any(repr(d) in str(error) for d in set(given["docno"])):
+            raise InputError(f"ranker of {name!r}, given changed texts under docnos of their own: {error}") from error
+        if missing is None:
+            raise
+        raise InputError(
+            f"ranker of {name!r} needs the column {missing!r}, which leads back to the original document, so that a probe leaves "
+            f"it out; put the stage that makes it of the text behind the text loader, as part of the ranker"
+        ) from error
+    scored = check_run(results, name)[["qid", "docno", "score"]]
+    scored = scored.merge(keys, on=["qid", "docno"], how="left")
+    unknown = scored["arm"].isna().to_numpy()
+    if unknown.any():
+        row = scored[unknown].iloc[0]
+        raise InputError(
+            f"ranker of {name!r} returned {int(unknown.sum())} pairs that it was not given, first qid={row['qid']!r}, "
+            f"docno={row['docno']!r}; a probe needs a ranker that only orders its input (a retriever goes before the text loader)"
+        )
+    # Ranks are given under the original docnos, so that ties are broken alike in every variant.
+    scored = ranked(scored.drop(columns="docno").rename(columns={"original_docno": "docno"}), name)
+    number = scored["arm"].astype(int)
+    return pd.DataFrame(
+        {
+            "qid": scored["original_qid"],
+            "docno": scored["docno"],
+            "arm": number.map(dict(enumerate(arm.name for arm in arms))),
+            "draw": number.map(dict(enumerate(arm.draw for arm in arms))),
+            "score": scored["score"],
+            "rank": scored["rank"],
+        }
+    )
+
+
+def _is_about(error: Exception, column: str) -> bool:
+    """Whether something was raised because a column is missing."""
+    if isinstance(error, pt.validate.InputValidationError):
+        return any(column in mode.missing_columns for mode in error.modes)
+    return repr(column) in str(error)
+
+
+def _digest(text: str) -> str:
+    return f"{keyed_hash(0, text) >> 32:08x}"
+
+
+def score_changes(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
+    """How far scores of the same documents lie apart in two rankings.
+
+    Args:
+        before: Frame ``qid, docno, score``, whole lists.
+        after: The same of some of their documents.
+
+    Returns:
+        Frame ``qid, docno, change``, one row a document of both: the absolute change as a share of the range of the list's scores
+        before. What is not more than the rounding of a single number is 0.
+
+    Example:
+        >>> before = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2", "d3"], "score": [3.0, 2.0, 1.0]})
+        >>> score_changes(before, before[:2].assign(score=2.5))["change"].tolist()
+        [0.25, 0.25]
+    """
+    both = before.merge(after[["qid", "docno", "score"]], on=["qid", "docno"], suffixes=("", "_after"))
+    spread = before.groupby("qid")["score"].agg(np.ptp).reindex(both["qid"]).to_numpy()
+    old, new = both["score"].to_numpy(dtype=float), both["score_after"].to_numpy(dtype=float)
+    change = np.abs(new - old)
+    rounding = _ROUNDING * np.maximum(np.abs(old), np.abs(new))
+    return both[["qid", "docno"]].assign(change=np.where(change <= rounding, 0.0, change / np.maximum(spread, 1e-12)))
+
+
+def never_moved(original: pd.DataFrame, variants: pd.DataFrame) -> bool:
+    """Whether no score and no list of any variant differs from the original's.
+
+    Args:
+        original: Frame ``qid, docno, score`` of the original lists.
+        variants: Frame ``qid, docno, arm, draw, score`` of variants of these lists, or of some of them.
+
+    Returns:
+        Whether they are alike, but for rounding. False where there are no variants.
+    """
+    if variants.empty:
+        return False
+    sizes = original.groupby("qid").size()
+    for _, variant in variants.groupby(["arm", "draw"], sort=False):
+        changes = score_changes(original, variant)
+        if len(changes) < len(variant) or len(variant) < sizes.reindex(variant["qid"].unique()).sum() or changes["change"].any():
+            return False
+    return True
+
+
+def ranks_among_others(changed: pd.DataFrame, original: pd.DataFrame) -> np.ndarray:
+    """The rank of each changed document among the unchanged others of its list, from 0; ties by descending docno as everywhere.
+
+    Args:
+        changed: Frame ``qid, docno, score`` of n documents: their scores in the variant.
+        original: Frame ``qid, docno, score`` of all lists as they were.
+
+    Returns:
+        Shape [n]: how many of the others stand before each.
+
+    Example:
+        >>> original = pd.DataFrame({"qid": "q1", "docno": ["d0", "d1", "d2", "d3"], "score": [3.0, 9.0, 2.0, 1.0]})
+        >>> ranks_among_others(pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "score": [2.0]}), original).tolist()
+        [2]
+    """
+    lists = {q: (g["score"].to_numpy(), g["docno"].to_numpy(dtype=object)) for q, g in original.groupby("qid", sort=False)}
+    ranks = []
+    for qid, docno, score in zip(changed["qid"], changed["docno"], changed["score"]):
+        scores, docnos = lists[qid]
+        before = (scores > score) | ((scores == score) & (docnos > docno))
+        ranks.append(int((before & (docnos != docno)).sum()))
+    return np.array(ranks, dtype=int)

@@ -1,0 +1,208 @@
+"""Where a pipeline can be taken apart: at the stage behind which the candidates' texts are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyterrier as pt
+
+from pyterrier_debias.core.stage import flatten, parts_of
+from pyterrier_debias.core.terrier import is_reset
+
+_TOPICS = ["qid", "query"]
+
+#: A column that no stage knows. What comes back without it was not made of the frame that was given, such as the columns that
+#: some rankers always give to an empty frame.
+_MARK = "query_mark"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A pipeline from topics, taken apart.
+
+    Attributes:
+        candidates: The stages that make candidates: up to the texts, with the text loaders, cut-offs and resets of the query
+            (``pt.rewrite.reset()``) right behind.
+        ranker: The stages that score texts; none where the pipeline is a retriever, or cannot be taken apart.
+        reason: Why changed texts cannot reach the ranker, in one sentence; empty where they can, or where there is no ranker.
+    """
+
+    candidates: list[pt.Transformer]
+    ranker: list[pt.Transformer]
+    reason: str = ""
+
+
+def take_apart(stages: Sequence[pt.Transformer]) -> Parts:
+    """Take a pipeline from topics apart behind its text stage.
+
+    A text stage adds the column ``text`` and no more: a retriever that gives stored texts, a text loader, a fusion of these. A
+    stage inside which texts are loaded *and* scored (``(loader >> ranker) ** pl2``) is none; such a pipeline stays whole.
+
+    Args:
+        stages: The stages in order; see :func:`pyterrier_debias.core.stage.flatten`.
+
+    Returns:
+        The parts. Without any text stage all of it makes candidates.
+    """
+    whole = Parts(list(stages), [])
+    columns: list[str] = _TOPICS
+    for position, stage in enumerate(stages):
+        outputs = _outputs(stage, columns)
+        if outputs is None or "text" in outputs:
+            if _scores_inside(stage, columns):
+                return Parts(list(stages), [], _inside(stage))
+        if outputs is None:
+            return whole
+        columns = outputs
+        if "text" in outputs:
+            behind = behind_text(stages[position + 1 :], columns)
+            return Parts([*stages[: position + 1], *behind.candidates], behind.ranker, behind.reason)
+    return whole
+
+
+def behind_text(stages: Sequence[pt.Transformer], columns: Sequence[str]) -> Parts:
+    """Take apart what follows candidates with texts: what still makes candidates of them, and what ranks.
+
+    Args:
+        stages: The stages in order.
+        columns: What the candidates have.
+
+    Returns:
+        The parts.
+    """
+    columns, end = list(columns), 0
+    while end < len(stages) and _belongs_to_candidates(stages[end], columns):
+        columns = _outputs(stages[end], columns) or columns
+        end += 1
+    ranker = list(stages[end:])
+    return Parts(list(stages[:end]), ranker, out_of_reach(ranker, columns))
+
+
+def out_of_reach(ranker: Sequence[pt.Transformer], columns: Sequence[str]) -> str:
+    """Why changed texts under new docnos cannot reach every part of a ranker, by what its stages make of empty frames.
+
+    Args:
+        ranker: Its stages.
+        columns: What the candidates have.
+
+    Returns:
+        One sentence; empty where nothing speaks against it. What only rows can show (a store that is asked by docno) is found by
+        :func:`pyterrier_debias.core.counterfactuals.score_arms`.
+    """
+    for stage, given in _leaves(ranker, list(columns)):
+        if _is_function(stage):
+            continue
+        if _makes_documents(stage, given):
+            return (
+                f"its ranker holds {_name(stage)}, which scores documents of an index and knows no changed passages; put "
+                f"index-based scores and features before the text loader: retriever >> (a ** b) >> text loader >> ranker"
+            )
+        if loads_text(stage, given):
+            return (
+                f"its ranker holds {_name(stage)}, which puts the stored texts in the place of changed passages; use one text "
+                f"loader, before the first ranker"
+            )
+    return ""
+
+
+def _inside(stage: pt.Transformer) -> str:
+    return (
+        f"its texts are loaded and scored inside one stage ({_name(stage)}), so that no changed passages can be put between; "
+        f"put the text loader before that stage, and index-based features before the text "
+        f"loader: retriever >> text loader >> ((ranker ** ...) >> learner)"
+    )
+
+
+def _name(stage: pt.Transformer) -> str:
+    return type(stage).__name__
+
+
+def _outputs(stage: pt.Transformer, columns: Sequence[str]) -> list[str] | None:
+    return pt.inspect.transformer_outputs(stage, list(columns), strict=False)
+
+
+def _walk(stages: Sequence[pt.Transformer], columns: list[str]) -> Iterator[tuple[pt.Transformer, list[str]]]:
+    """The stages, and the columns that each is given."""
+    for stage in stages:
+        yield stage, columns
+        columns = _outputs(stage, columns) or columns
+
+
+def _leaves(stages: Sequence[pt.Transformer], columns: list[str]) -> Iterator[tuple[pt.Transformer, list[str]]]:
+    """The stages that ask no others, and the columns that each is given."""
+    for stage, given in _walk(stages, columns):
+        parts = parts_of(stage)
+        if not parts:
+            yield stage, given
+        for part in parts:
+            yield from _leaves(flatten(part), given)
+
+
+def _scores_inside(stage: pt.Transformer, columns: list[str]) -> bool:
+    """Whether texts are loaded inside a stage, together with features or with scores that are made of them."""
+    outputs = _outputs(stage, columns)
+    if outputs is not None and "text" in outputs:
+        if "features" in outputs and "features" not in columns:
+            return True
+        adds_score = "docno" in columns and "score" in outputs and "score" not in columns
+        if adds_score and not _makes_documents(stage, columns):
+            return True
+    return any(_goes_on(flatten(part), columns) for part in parts_of(stage))
+
+
+def _goes_on(stages: Sequence[pt.Transformer], columns: list[str]) -> bool:
+    """Whether a pipeline loads texts and goes on to score."""
+    has_text = False
+    for stage, given in _walk(stages, columns):
+        if has_text and _scores(stage, given):
+            return True
+        if _scores_inside(stage, given):
+            return True
+        has_text = has_text or "text" in (_outputs(stage, given) or given)
+    return False
+
+
+def _scores(stage: pt.Transformer, columns: Sequence[str]) -> bool:
+    """Whether a stage gives scores or features to documents that have none."""
+    bare = [c for c in columns if c not in ("score", "rank", "features")]
+    return bool({"score", "features"} & set(_outputs(stage, bare) or ()))
+
+
+def _belongs_to_candidates(stage: pt.Transformer, columns: Sequence[str]) -> bool:
+    """Whether a stage right behind the text stage still makes candidates. What a reset gives is the query that probes reword."""
+    return is_reset(stage) or _is_cutoff(stage) or loads_text(stage, columns)
+
+
+def _is_cutoff(stage: pt.Transformer) -> bool:
+    return all(isinstance(part, pt.RankCutoff) for part in flatten(stage.compile()))
+
+
+def _makes_documents(stage: pt.Transformer, columns: Sequence[str]) -> bool:
+    """Whether a stage makes documents of queries: a retriever, also where it is given documents to score."""
+    outputs = _outputs(stage, [*(c for c in columns if c == "qid" or c.startswith("query")), _MARK]) or ()
+    return "docno" in outputs and _MARK in outputs
+
+
+def loads_text(stage: pt.Transformer, columns: Sequence[str]) -> bool:
+    """Whether a stage gives texts to documents that have none, and no scores.
+
+    Args:
+        stage: A transformer.
+        columns: What it is given.
+
+    Returns:
+        Whether it does, by what it makes of empty frames.
+    """
+    parts = parts_of(stage)
+    if parts:
+        return len(parts) == 1 and loads_text(parts[0], columns)
+    if _is_function(stage):
+        return False
+    outputs = _outputs(stage, [*(c for c in columns if c not in ("text", "score", "rank", "features")), _MARK]) or ()
+    return "text" in outputs and _MARK in outputs and "score" not in outputs
+
+
+def _is_function(stage: pt.Transformer) -> bool:
+    """Whether a stage is a function of ``pt.apply``: empty frames do not tell what it makes of rows."""
+    return type(stage).__module__ == "pyterrier.apply_base"

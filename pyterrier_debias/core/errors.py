@@ -1,0 +1,94 @@
+"""The exceptions that users are meant to read, and others' exceptions in words that can be read."""
+
+from __future__ import annotations
+
+import re
+import traceback
+
+#: How many characters of another library's message are shown.
+_LONGEST = 300
+
+_JAVA = "JVM exception occurred:"
+#: A line of Java's stack, or of its list of causes.
+_JAVA_STACK = re.compile(
+    r"\s+(at )?[\w.$/]+\.[\w$<>]+\(([\w$]+\.(java|kt|scala):\d+|Native Method|Unknown Source)\)|\s*\.\.\. \d+ more"
+)
+#: A path with at least two parts; its last part is kept.
+_PATH = re.compile(r"(?<![\w./:])(?:/[\w.+@%~-]+)+/([\w.+@%~-]+)")
+
+
+class InputError(ValueError):
+    """Raised where the input, not the code, is at fault.
+
+    The message is one line that names the place (stage, file and line, column or row) and the remedy; the
+    command line prints it as it is and exits with code 2.
+    """
+
+
+class NotProvidedError(InputError):
+    """Raised by a collection that has no such thing (a split, candidates, answers): who can do without it goes on."""
+
+
+def one_line(error: BaseException, *, longest: int = _LONGEST) -> str:
+    """Another library's exception in one line: its kind and its message, without a stack.
+
+    Exceptions of Java come through with Java's stack in their message; of them the class and the first line are left. Of a path,
+    such as that of an index in a temporary folder, the last part is left, unless the exception is about a file.
+
+    Args:
+        error: Any exception.
+        longest: How many characters of the message are shown; of longer ones the beginning and the end.
+
+    Returns:
+        The line.
+
+    Example:
+        >>> one_line(KeyError("docno"))
+        "KeyError: 'docno'"
+        >>> one_line(ValueError("no\\n   column " + "x" * 500 + " end"), longest=30)
+        'ValueError: no column xxxxxxxxxxxxx ... xxx end'
+    """
+    kind, message = type(error).__name__, str(error)
+    java = getattr(error, "classname", None)
+    if isinstance(java, str) and hasattr(error, "innermessage"):
+        kind, message = java.rpartition(".")[2], str(error.innermessage or "")
+    if java or _JAVA in message:
+        lines = message.replace(_JAVA, " ").splitlines()
+        message = next((line for line in lines if line.strip()), "")
+    if not isinstance(error, OSError):
+        message = _PATH.sub(r"\1", message)
+    return f"{kind}: {shortened(message, longest)}".removesuffix(": ")
+
+
+def shortened(text: str, longest: int) -> str:
+    """A text in one line of bounded length.
+
+    Args:
+        text: Any text.
+        longest: How many characters, but for the mark of what is left out.
+
+    Returns:
+        The text with single blanks; the beginning and the end of a longer one.
+
+    Example:
+        >>> shortened("one  two", 10), shortened("0123456789", 8)
+        ('one two', '012345 ... 89')
+    """
+    text = " ".join(text.split())
+    if len(text) <= longest:
+        return text
+    end = longest // 4
+    return f"{text[: longest - end].rstrip()} ... {text[len(text) - end :].lstrip()}"
+
+
+def trace(error: BaseException) -> str:
+    """The traceback of an exception, without Java's part of the stack.
+
+    Args:
+        error: Any exception.
+
+    Returns:
+        Several lines, as Python prints them.
+    """
+    lines = "".join(traceback.format_exception(error)).splitlines(keepends=True)
+    return "".join(line for line in lines if not _JAVA_STACK.match(line.rstrip("\n")))

@@ -1,0 +1,112 @@
+"""Per-query effectiveness, with the cases that averages hide decided once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ir_measures
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import with_grades, with_string_ids
+
+
+def parse_measures(measures: Sequence[Any]) -> list[Any]:
+    """Measures from their names.
+
+    Args:
+        measures: ir_measures objects or names such as ``'nDCG@10'``.
+
+    Returns:
+        ir_measures objects.
+
+    Raises:
+        InputError: For a name that ir_measures does not know, or a name in place of a list.
+    """
+    if isinstance(measures, str):
+        raise InputError(f"measures must be a list, not {measures!r}; give [{measures!r}]")
+    parsed = []
+    for measure in measures:
+        try:
+            parsed.append(ir_measures.parse_measure(measure) if isinstance(measure, str) else measure)
+        except Exception as error:
+            raise InputError(f"measure {measure!r} is not known to ir_measures (for example nDCG@10, RR@10, R@10)") from error
+    return parsed
+
+
+def from_grade(measure: str, grade: int) -> str:
+    """The name of a measure for which documents are relevant from a grade on.
+
+    Args:
+        measure: Its name, such as ``'RR@10'``.
+        grade: The lowest label of a relevant document.
+
+    Returns:
+        The same for 1, which ir_measures takes where nothing is said; else with ``rel``.
+
+    Example:
+        >>> from_grade("RR@10", 1), from_grade("RR@10", 2), from_grade("AP", 2)
+        ('RR@10', 'RR(rel=2)@10', 'AP(rel=2)')
+    """
+    name, at, cutoff = measure.partition("@")
+    return measure if grade == 1 else f"{name}(rel={grade}){at}{cutoff}"
+
+
+def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any], qids: Sequence[str]) -> pd.DataFrame:
+    """Measures of each query.
+
+    A query that is judged and has no results counts 0, since its user found nothing; a query without judgements has no
+    value and must not be asked for.
+
+    Args:
+        results: Result frame ``qid``, ``docno``, ``score``.
+        qrels: Judgements ``qid``, ``docno``, ``label``.
+        measures: ir_measures objects or names.
+        qids: The queries to give values for, all of them judged; see :func:`judged_qids`.
+
+    Returns:
+        Frame with one row a query, in the order of ``qids``: index ``qid`` (as they were given), one column a measure (its name
+        as text).
+
+    Raises:
+        InputError: For an unknown measure, or a label that is no whole number.
+
+    Identifiers are compared as strings, so that 7 and ``'7'`` are one query.
+    """
+    parsed = parse_measures(measures)
+    asked = [str(qid) for qid in qids]
+    table = {str(m): dict.fromkeys(asked, 0.0) for m in parsed}
+    keep = set(asked)
+    run = _by_query(results, "score", keep)
+    if run:
+        for metric in ir_measures.iter_calc(parsed, _by_query(with_grades(qrels, "per_query"), "label", keep), run):
+            if metric.query_id in keep:
+                table[str(metric.measure)][metric.query_id] = metric.value
+    values = {name: [of[qid] for qid in asked] for name, of in table.items()}
+    return pd.DataFrame(values, index=pd.Index(list(qids), name="qid"), dtype=np.float64)
+
+
+def _by_query(frame: pd.DataFrame, column: str, keep: set[str]) -> dict[str, dict[str, Any]]:
+    """Query to document to value, of the queries to keep: what ir_measures makes of a frame, row by row and slower."""
+    frame = with_string_ids(frame)
+    table: dict[str, dict[str, Any]] = {}
+    for qid, docno, value in zip(*(frame[name].to_numpy(dtype=object) for name in ("qid", "docno", column))):
+        if qid in keep:
+            table.setdefault(qid, {})[docno] = value
+    return table
+
+
+def judged_qids(topics: pd.DataFrame, qrels: pd.DataFrame) -> list[str]:
+    """Queries of the topics that have at least one judgement, in the topics' order.
+
+    Args:
+        topics: Frame with ``qid``.
+        qrels: Frame with ``qid``.
+
+    Returns:
+        The qids, as the topics have them.
+    """
+    judged = {str(qid) for qid in qrels["qid"].unique()}
+    return [qid for qid in dict.fromkeys(topics["qid"]) if str(qid) in judged]

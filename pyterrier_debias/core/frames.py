@@ -1,0 +1,452 @@
+"""Result frames: validation of values, ranks, identifiers, variants of documents.
+
+PyTerrier's ``pt.validate`` answers whether the columns are there; the functions here answer whether what stands in them
+can be used, and name the stage, the column, the row and the remedy where it cannot. Every stage validates first, so that
+nothing is loaded or computed for input that cannot be processed.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b32encode
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.text import digest
+
+_FORM_OF_QUERY = re.compile(r"query_(tok|vec|emb|weight|ids|mask|term)\w*")
+
+
+def stage_name(stage: Any) -> str:
+    """The name that an error message gives a stage: its class, or the text itself."""
+    return stage if isinstance(stage, str) else type(stage).__name__
+
+
+def with_string_ids(frame: pd.DataFrame) -> pd.DataFrame:
+    """Identifiers as strings, which is how every frame of the library joins.
+
+    Args:
+        frame: Any frame; ``qid``, ``query_id``, ``docno`` and ``doc_id`` are looked at where they exist.
+
+    Returns:
+        The same frame where all identifiers are strings already, otherwise a copy with them converted.
+    """
+    changed = {}
+    for column in ("qid", "query_id", "docno", "doc_id"):
+        if column in frame.columns and not pd.api.types.is_string_dtype(frame[column]):
+            changed[column] = frame[column].astype(str)
+    return frame.assign(**changed) if changed else frame
+
+
+def _row(frame: pd.DataFrame, position: int) -> str:
+    """Words for one row: its position and its identifiers."""
+    ids = ", ".join(f"{c}={frame[c].iloc[position]!r}" for c in ("qid", "docno") if c in frame.columns)
+    return f"row {position}" + (f" ({ids})" if ids else "")
+
+
+def check_text(frame: pd.DataFrame, column: str, stage: Any) -> None:
+    """Every value of a text column must be a string; an empty string is one.
+
+    Args:
+        frame: The frame to look at.
+        column: The column that holds text.
+        stage: Who asks; named in the message.
+
+    Raises:
+        InputError: Where a value is missing or is not a string.
+    """
+    values = frame[column].tolist()
+    bad = next((i for i, value in enumerate(values) if not isinstance(value, str)), None)
+    if bad is not None:
+        kind = "is missing" if pd.isna(values[bad]) is True else f"is a {type(values[bad]).__name__}, not text"
+        raise InputError(
+            f"{stage_name(stage)}: column '{column}' {kind} at {_row(frame, bad)}; "
+            f"load it with a text loader that covers every document, or drop or fill such rows before this stage"
+        )
+
+
+def check_scores(frame: pd.DataFrame, stage: Any, column: str = "score") -> None:
+    """Scores must be numbers: no NaN, which has no rank. Infinite scores are allowed.
+
+    Args:
+        frame: The frame to look at.
+        stage: Who asks, or who produced the scores; named in the message.
+        column: The column that holds scores.
+
+    Raises:
+        InputError: Where a score is NaN or not a number.
+    """
+    scores = pd.to_numeric(frame[column], errors="coerce").to_numpy(dtype="float64", na_value=np.nan)
+    bad = np.flatnonzero(np.isnan(scores))
+    if len(bad):
+        raise InputError(
+            f"{stage_name(stage)}: column '{column}' is NaN or no number in {len(bad)} of {len(frame)} rows, first at "
+            f"{_row(frame, int(bad[0]))}; a document without a score has no rank: drop such rows or mend the stage before"
+        )
+
+
+def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
+    """Judgements with integers for labels, which is what measures take; a merge makes floats of them, a file text.
+
+    Args:
+        qrels: Judgements ``qid``, ``docno``, ``label``.
+        stage: Who asks; named in the message.
+
+    Returns:
+        The same frame where labels are integers already, otherwise a copy with them converted.
+
+    Raises:
+        InputError: Where a column is missing, or a label is no whole number.
+
+    Example:
+        >>> qrels = pd.DataFrame({"qid": "q1", "docno": ["a", "b"], "label": ["1.0", "0"]})
+        >>> with_grades(qrels, "example")["label"].tolist()
+        [1, 0]
+    """
+    missing = [column for column in ("qid", "docno", "label") if column not in qrels.columns]
+    if missing:
+        raise InputError(
+            f"{stage_name(stage)}: the judgements have no column {missing[0]!r}; they have "
+            f"{', '.join(map(str, qrels.columns)) or 'none'}"
+        )
+    if qrels["label"].dtype == np.int64:
+        return qrels
+    labels = pd.to_numeric(qrels["label"], errors="coerce").to_numpy(dtype="float64", na_value=np.nan)
+    bad = np.flatnonzero(~(np.isfinite(labels) & (labels == np.round(labels))))
+    if len(bad):
+        raise InputError(
+            f"{stage_name(stage)}: column 'label' is NaN or no whole number in {len(bad)} of {len(qrels)} judgements, first at "
+            f"{_row(qrels, int(bad[0]))}; leave out what was not judged, and map words and fractions to grades"
+        )
+    return qrels.assign(label=labels.astype("int64"))
+
+
+def highest_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
+    """Judgements with string ids and integer grades, one row a pair: the highest grade where there are several.
+
+    Args:
+        qrels: Judgements ``qid``, ``docno``, ``label``.
+        stage: Who asks; named in the message.
+
+    Returns:
+        A new frame ``qid``, ``docno``, ``label``, pairs in the order in which they first occur.
+
+    Raises:
+        InputError: See :func:`with_grades`.
+    """
+    judged = with_string_ids(with_grades(qrels, stage))
+    return judged.groupby(["qid", "docno"], as_index=False, sort=False)["label"].max()
+
+
+def check_pairs(frame: pd.DataFrame, stage: Any) -> None:
+    """A document may stand once in a query's list.
+
+    Args:
+        frame: A result frame with ``qid`` and ``docno``.
+        stage: Who asks; named in the message.
+
+    Raises:
+        InputError: Where a (qid, docno) pair occurs twice.
+    """
+    twice = np.flatnonzero(frame.duplicated(["qid", "docno"]).to_numpy())
+    if len(twice):
+        raise InputError(
+            f"{stage_name(stage)}: {len(twice)} (qid, docno) pairs occur more than once, first at "
+            f"{_row(frame, int(twice[0]))}; keep one row a pair, e.g. frame.drop_duplicates(['qid', 'docno'])"
+        )
+
+
+def check_overlap(frame: pd.DataFrame, qrels: pd.DataFrame, stage: Any) -> None:
+    """Topics (or a run) and judgements must speak of the same queries.
+
+    Args:
+        frame: A frame with ``qid``.
+        qrels: Judgements with ``qid``.
+        stage: Who asks; named in the message.
+
+    Raises:
+        InputError: Where no qid of the frame is judged.
+    """
+    ours, theirs = set(frame["qid"].astype(str)), set(qrels["qid"].astype(str))
+    if not ours & theirs:
+        raise InputError(
+            f"{stage_name(stage)}: no qid is in both the topics or run (e.g. {_examples(ours)}) and the judgements "
+            f"(e.g. {_examples(theirs)}); check that both belong to the same collection and split"
+        )
+
+
+def _examples(ids: set[str]) -> str:
+    return ", ".join(repr(i) for i in sorted(ids)[:3]) or "none"
+
+
+def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
+    """Give a scored frame ranks that agree with its scores, and sort it by them.
+
+    Queries keep the order in which they first occur. Ties are broken by descending docno, as trec_eval does it, so that
+    measures that read the order of rows and measures that sort by score see one ranking. (trec_eval keeps scores in single
+    precision: scores that differ by less are ties to it. Here they keep their own order, so that ranks agree with scores.)
+
+    Args:
+        frame: A result frame with ``qid``, ``docno`` and ``score``; an old ``rank`` is replaced.
+        stage: Who produced the scores; named in the message.
+
+    Returns:
+        A new frame with ``rank`` (from 0), sorted by query and rank, index reset.
+
+    Raises:
+        InputError: Where a score is NaN or a (qid, docno) pair occurs twice.
+    """
+    frame = frame.drop(columns="rank", errors="ignore")
+    if len(frame) == 0:
+        return frame.assign(score=pd.Series(dtype="float64"), rank=pd.Series(dtype="int64"))
+    check_scores(frame, stage)
+    check_pairs(frame, stage)
+    query = pd.factorize(frame["qid"])[0]
+    score = frame["score"].to_numpy(dtype="float64")
+    order = np.lexsort((-score, query))
+    tied = (query[order[1:]] == query[order[:-1]]) & (score[order[1:]] == score[order[:-1]])
+    if tied.any():
+        # Docnos are dear to sort, so only those are that decide something.
+        at = np.flatnonzero(np.r_[False, tied] | np.r_[tied, False])
+        rows, run = order[at], np.cumsum(np.r_[True, ~tied])[at]
+        docnos = frame["docno"].iloc[rows].astype(str).to_numpy(dtype=object)
+        by_docno = np.empty(len(rows), dtype=np.int64)
+        by_docno[np.argsort(docnos, kind="stable")] = np.arange(len(rows))
+        order[at] = rows[np.lexsort((-by_docno, run))]
+    starts = np.flatnonzero(np.diff(query[order], prepend=-1))
+    lengths = np.diff(starts, append=len(order))
+    ranks = np.arange(len(order)) - np.repeat(starts, lengths)
+    return frame.iloc[order].assign(rank=ranks).reset_index(drop=True)
+
+
+def first_candidates(candidates: pd.DataFrame, depth: int | None, stage: Any) -> pd.DataFrame:
+    """The candidates of each query that a ranker gets: by score, else by rank, else in the given order.
+
+    Args:
+        candidates: Frame with ``qid`` and ``docno``; ``score`` counts where no row lacks it, else ``rank`` where it is there.
+        depth: How many of a query; None for all.
+        stage: Who asks; named in messages.
+
+    Returns:
+        The rows, query by query; ranked anew where scores count.
+
+    Raises:
+        InputError: See :func:`ranked`.
+
+    Example:
+        >>> found = pd.DataFrame({"qid": ["1", "2", "1", "1"], "docno": ["d1", "d1", "d2", "d3"], "rank": [1, 0, 2, 0]})
+        >>> first_candidates(found, 2, "example")[["qid", "docno"]].values.tolist()
+        [['1', 'd3'], ['1', 'd1'], ['2', 'd1']]
+    """
+    if "score" in candidates and candidates["score"].notna().all():
+        candidates = ranked(candidates, stage)
+    else:
+        query = pd.factorize(candidates["qid"])[0]
+        by = [candidates["rank"].to_numpy(), query] if "rank" in candidates else [query]
+        candidates = candidates.iloc[np.lexsort(by)].reset_index(drop=True)
+    if depth is None:
+        return candidates
+    return candidates[candidates.groupby("qid").cumcount() < depth].reset_index(drop=True)
+
+
+def with_query(topics: pd.DataFrame) -> pd.DataFrame:
+    """Topics whose queries are called ``query``: PyTerrier's topics of some datasets of ``ir_datasets`` call them ``text``.
+
+    Args:
+        topics: Topics.
+
+    Returns:
+        The same frame where there is a ``query``, or no ``text``; else a copy.
+
+    Example:
+        >>> with_query(pd.DataFrame({"qid": ["1"], "text": ["tea"], "url": ["x"]})).columns.tolist()
+        ['qid', 'query', 'url']
+    """
+    if "query" in topics.columns or "text" not in topics.columns or "docno" in topics.columns:
+        return topics
+    return topics.rename(columns={"text": "query"})
+
+
+def query_forms(frame: pd.DataFrame) -> list[str]:
+    """Columns that hold another form of the query, made from its words: ``query_toks``, ``query_vec``, ``query_embs``.
+
+    Whoever changes the query drops them: Terrier reads ``query_toks`` and ignores the query where there is such a column, and a
+    retriever reads ``query_vec``.
+
+    Args:
+        frame: Any frame.
+
+    Returns:
+        Their names: those that are usual, and what begins with ``query_`` and holds arrays, lists or mappings. ``query_0`` and
+        its like, which keep earlier queries, and what else is known of a query (``query_type``) are none.
+
+    Example:
+        >>> query_forms(pd.DataFrame({"query": ["tea"], "query_0": ["a tea"], "query_toks": [{"tea": 1.0}], "query_type": ["x"]}))
+        ['query_toks']
+    """
+    named = [column for column in frame.columns if str(column).startswith("query_")]
+    return [
+        column for column in named
+        if _FORM_OF_QUERY.fullmatch(column) or frame[column].map(lambda v: isinstance(v, (np.ndarray, list, tuple, dict))).any()
+    ]
+
+
+def earlier_queries(frame: pd.DataFrame) -> list[str]:
+    """The columns in which PyTerrier's rewriters keep earlier queries: ``query_0`` and so on.
+
+    Args:
+        frame: Any frame.
+
+    Returns:
+        Their names.
+    """
+    return [c for c in map(str, frame.columns) if c.startswith("query_") and c.removeprefix("query_").isdigit()]
+
+
+def reworded(frame: pd.DataFrame, queries: Any, *, keep: bool = True) -> pd.DataFrame:
+    """A frame that asks other queries; what was made from the words of the old ones is dropped.
+
+    Args:
+        frame: A frame with ``query``.
+        queries: The new query of each row.
+        keep: Whether the old query is kept in ``query_0``, and older ones in ``query_1`` and so on, as PyTerrier's own rewriters
+            keep them. Else the new one takes the place of all: a stage that gives back an earlier query gives the new one.
+
+    Returns:
+        A new frame.
+
+    Example:
+        >>> asked = pd.DataFrame({"qid": ["1"], "query": ["teas"], "query_toks": [{"tea": 1.0}]})
+        >>> reworded(asked, ["tea"]).to_dict("records")
+        [{'qid': '1', 'query_0': 'teas', 'query': 'tea'}]
+    """
+    frame = frame.drop(columns=query_forms(frame))
+    if keep:
+        return pt.model.push_queries(frame, keep_original=True).assign(query=queries)
+    return frame.assign(**dict.fromkeys(["query", *earlier_queries(frame)], queries))
+
+
+def variant_docno(docno: str, variant: int | str, *, longest: int = 20) -> str:
+    """The name under which a changed text of a document is scored, so that no cache takes it for the original.
+
+    Args:
+        docno: The document's own name.
+        variant: Which variant.
+        longest: How many characters it may have, at least 14: PyTerrier's indexes in memory keep 20 of a docno.
+
+    Returns:
+        ``d7%r1`` for document ``d7`` and variant ``1``; where that is too long, a hash of both.
+
+    Example:
+        >>> variant_docno("d7", 1), variant_docno("a-docno-of-more-than-20-characters", 1)
+        ('d7%r1', '%rk3zr6fvk4zk4')
+    """
+    name = f"{docno}%r{variant}"
+    if len(name) <= longest:
+        return name
+    # 60 bits, which hold no "%p", the sign at which passages are cut off.
+    return "%r" + b32encode(bytes.fromhex(digest([docno, str(variant)])))[:12].decode().lower()
+
+
+#: Columns that are of use to the index or the model alone that wrote them: what leads back to a document's stored form.
+OF_ANOTHER_INDEX = ("docid", "doc_vec", "doc_toks", "doc_embs", "doc_tok_mask", "toks")
+
+#: What ``pt.text.sliding`` calls the passages of a document.
+_PASSAGE = re.compile(r"(.+)%p\d+", re.DOTALL)
+
+
+def without_index_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame without the columns by which an index finds what it has stored of a document.
+
+    Text loaders and rerankers of an index read ``docid`` before ``docno``. So a row that is not of that index, or whose text was
+    changed, must not have one.
+
+    Args:
+        frame: Any frame.
+
+    Returns:
+        The same frame where it has none of them, else a copy without :data:`OF_ANOTHER_INDEX`.
+
+    Example:
+        >>> list(without_index_columns(pd.DataFrame({"qid": ["1"], "docid": [7], "docno": ["d7"]})))
+        ['qid', 'docno']
+    """
+    there = [column for column in OF_ANOTHER_INDEX if column in frame.columns]
+    return frame.drop(columns=there) if there else frame
+
+
+def documents_of(docnos: Iterable[str], judged: Iterable[str]) -> np.ndarray:
+    """The documents that passages were cut from, by the names that ``pt.text.sliding`` gives passages.
+
+    ``d7%p2`` is a passage of ``d7`` where the part before ``%p`` is judged for any query, or another passage's is, and it is not
+    judged itself. Every other docno is a document.
+
+    Args:
+        docnos: n docnos.
+        judged: Docnos that are judged, whatever for.
+
+    Returns:
+        n docnos.
+
+    Example:
+        >>> documents_of(["d7%p0", "d8%p1", "d9"], ["d7"]).tolist()
+        ['d7', 'd8', 'd9']
+        >>> documents_of(["d7%p0", "d8%p1"], ["d7%p0"]).tolist()
+        ['d7%p0', 'd8%p1']
+    """
+    own = np.array(list(docnos), dtype=object)
+    known = set(judged)
+    of = np.array([found[1] if (found := _PASSAGE.fullmatch(docno)) and docno not in known else None for docno in own], object)
+    if not any(document in known for document in of if document is not None):
+        return own
+    return np.where(of == None, own, of)  # noqa: E711 - element by element
+
+
+def with_passages(judged: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Judgements of documents, and those that their passages inherit.
+
+    Args:
+        judged: ``qid``, ``docno``, ``label``.
+        rows: Candidates ``qid``, ``docno``.
+
+    Returns:
+        The same judgements, and behind them one for each row that is a passage of a judged document; see :func:`documents_of`.
+
+    Example:
+        >>> qrels = pd.DataFrame({"qid": ["1"], "docno": ["d7"], "label": [2]})
+        >>> with_passages(qrels, pd.DataFrame({"qid": ["1", "1"], "docno": ["d7%p0", "d8%p0"]})).values.tolist()
+        [['1', 'd7', 2], ['1', 'd7%p0', 2]]
+    """
+    documents = documents_of(rows["docno"], judged["docno"])
+    cut = documents != rows["docno"].to_numpy(dtype=object)
+    if not cut.any():
+        return judged
+    passages = rows.loc[cut, ["qid", "docno"]].assign(document=documents[cut])
+    columns = ["qid", "docno", "label"]
+    found = passages.merge(judged[columns].rename(columns={"docno": "document"}), on=["qid", "document"])
+    return pd.concat([judged, found[columns]], ignore_index=True)
+
+
+def frame_digest(frame: pd.DataFrame) -> str:
+    """A digest of a frame's content that does not depend on the order of its rows and columns.
+
+    Args:
+        frame: Any frame.
+
+    Returns:
+        32 hexadecimal digits.
+
+    Example:
+        >>> frame = pd.DataFrame({"qid": ["1", "2"], "label": [0, 1]})
+        >>> frame_digest(frame) == frame_digest(frame.iloc[::-1]) != frame_digest(frame.assign(label=1))
+        True
+    """
+    frame = frame.rename(columns=str)
+    columns = sorted(frame.columns)
+    rows = zip(*(map(str, frame[c].tolist()) for c in columns))
+    return digest([*columns, *sorted(map(digest, rows))])

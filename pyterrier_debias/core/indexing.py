@@ -1,0 +1,106 @@
+"""Documents on their way into an index: what goes wrong there is raised where the indexer was called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from numbers import Number
+from typing import Any
+
+import numpy as np
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError
+
+
+@contextmanager
+def handed_over(documents: Iterable[dict[str, Any]]) -> Iterator[Iterator[dict[str, Any]]]:
+    """Guard a stream of documents that an indexer reads while this lasts.
+
+    Indexers such as Terrier's and PISA's read their documents in a thread of their own. What is raised there ends the stream
+    and is lost: an index of the first documents remains, and nobody is told.
+
+    Args:
+        documents: Any stream of documents.
+
+    Yields:
+        The same documents, to be given to the indexer.
+
+    Raises:
+        Exception: What the stream raised, with a note on how many documents the indexer had got.
+        InputError: Where the indexer returned without having read the stream to its end.
+
+    Example:
+        >>> with handed_over([{"docno": "d1"}, {"docno": "d2"}]) as stream:
+        ...     kept = list(stream)
+        >>> len(kept)
+        2
+    """
+    stream = _Stream(documents)
+    try:
+        yield iter(stream)
+    except Exception:
+        if stream.error is None:
+            raise
+    if stream.error is not None:
+        stream.error.add_note(f"The indexer had got {stream.count} documents before; what it made of them is no whole index.")
+        raise stream.error
+    if not stream.ended:
+        raise InputError(
+            f"the indexer read {stream.count} documents and then no more, though the stream had not ended, so that the index is "
+            f"not whole; look for an error that it printed, such as a document without one of the columns that it stores"
+        )
+
+
+class _Stream:
+    """Documents that are counted, and what they ended with."""
+
+    def __init__(self, documents: Iterable[dict[str, Any]]):
+        self.documents = documents
+        self.count = 0
+        self.error: Exception | None = None
+        self.ended = False
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        try:
+            for document in self.documents:
+                self.count += 1
+                yield document
+            self.ended = True
+        except Exception as error:
+            self.error = error
+
+
+class GuardedIndexer(pt.Indexer):
+    """An indexer whose documents are guarded, see :func:`handed_over`; numbers that it stores are given to it as text."""
+
+    def __init__(self, indexer: pt.Indexer):
+        """
+        Args:
+            indexer: Any indexer.
+        """
+        self.indexer = indexer
+
+    def index(self, iter: Iterable[dict[str, Any]], **options: Any) -> Any:
+        """Index documents.
+
+        Args:
+            iter: The documents.
+            options: For the indexer.
+
+        Returns:
+            What the indexer returns.
+
+        Raises:
+            InputError: See :func:`handed_over`, as for whatever the stream raised.
+        """
+        with handed_over(_as_stored(iter, getattr(self.indexer, "meta", ()))) as documents:
+            return self.indexer.index(documents, **options)
+
+
+def _as_stored(documents: Iterable[dict[str, Any]], stored: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Documents whose numbers are text where an index stores them: Terrier stores nothing else."""
+    names = set(stored or ())
+    for document in documents:
+        numbers = {n: str(v) for n, v in document.items() if n in names and isinstance(v, (Number, np.generic))}
+        yield {**document, **numbers} if numbers else document

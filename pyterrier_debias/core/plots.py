@@ -1,0 +1,153 @@
+"""One look for all pictures of the library.
+
+Seven colours, and a grey, that colour-blind readers can tell apart (Okabe and Ito, "Color Universal Design", 2008), letters
+that can be read when the picture fills half a page, and axes that say what they show, in which unit, over how many. matplotlib
+is imported when the first picture is drawn.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyterrier_debias.core.files import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Okabe and Ito's colours without black, the most distinct first; also told apart in greyscale when used in this order.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
+
+#: Reference lines, such as "no effect".
+GREY = "#595959"
+
+_STYLE: dict[str, Any] = {
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "font.size": 11,
+    "axes.titlesize": 12,
+    "axes.labelsize": 11,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+    "legend.fontsize": 10,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": "#E0E0E0",
+    "grid.linewidth": 0.8,
+    "lines.linewidth": 2.0,
+    "lines.markersize": 5.5,
+    "errorbar.capsize": 3.0,
+    "svg.hashsalt": "pyterrier_debias",
+    "text.parse_math": False,  # names come from users: a $ in one is no formula
+}
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw in the library's style inside this block, whatever the user's own settings are.
+
+    Example:
+        >>> with house_style():
+        ...     axes = new_axes()
+        ...     _ = axes.plot([0, 1], [0, 1], color=colour(0))
+        >>> close(axes.figure)
+    """
+    import matplotlib as mpl
+
+    with mpl.rc_context({"axes.prop_cycle": mpl.cycler(color=PALETTE), **_STYLE}):
+        yield
+
+
+def colour(index: int) -> str:
+    """The colour of the series with this number; starts again after the last.
+
+    Args:
+        index: From 0.
+
+    Returns:
+        A colour such as ``'#0072B2'``.
+    """
+    return PALETTE[index % len(PALETTE)]
+
+
+def new_axes(width: float = 7.0, height: float = 4.2) -> Axes:
+    """Axes on a figure of their own, in the house style.
+
+    Args:
+        width: Inches.
+        height: Inches.
+
+    Returns:
+        Matplotlib axes; their figure is ``axes.figure``, to be passed to :func:`save` or :func:`close`.
+    """
+    import matplotlib.pyplot as plt
+
+    with house_style():
+        return plt.subplots(figsize=(width, height))[1]
+
+
+def label_axes(axes: Axes, *, x: str, y: str, title: str = "", n: int | None = None, unit: str = "queries") -> None:
+    """Say what the axes show, and over how many.
+
+    Args:
+        axes: Matplotlib axes.
+        x: What runs along the horizontal axis, with its unit in brackets.
+        y: The same for the vertical axis.
+        title: What the picture shows; may be empty.
+        n: How many things stand behind the picture; added to the horizontal label.
+        unit: What these things are.
+    """
+    axes.set_xlabel(x if n is None else f"{x}   [n = {n:,} {unit}]")
+    axes.set_ylabel(y)
+    if title:
+        axes.set_title(title, loc="left")
+
+
+def rendered(figure: Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
+    """A figure as the content of a file; the figure is closed. The same figure gives the same bytes.
+
+    Args:
+        figure: The figure.
+        kind: ``'png'``, ``'svg'`` or ``'pdf'``.
+        dpi: Dots per inch, for formats that have them.
+
+    Returns:
+        The file's content.
+    """
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    content = io.BytesIO()
+    with house_style():
+        figure.savefig(content, format=kind, dpi=dpi, metadata=metadata)
+    close(figure)
+    return content.getvalue()
+
+
+def save(figure: Figure, path: str | Path, *, dpi: int = 150) -> None:
+    """Write a figure, whole or not at all, and close it. The same figure gives the same bytes.
+
+    Args:
+        figure: The figure.
+        path: The file; its ending says the format (``.png``, ``.svg``, ``.pdf``).
+        dpi: Dots per inch, for formats that have them.
+
+    Raises:
+        InputError: Where the place cannot be written.
+    """
+    path = Path(path)
+    write_whole(path, rendered(figure, path.suffix.lstrip(".").lower() or "png", dpi=dpi))
+
+
+def close(figure: Figure) -> None:
+    """Let go of a figure that nobody will look at any more."""
+    import matplotlib.pyplot as plt
+
+    plt.close(figure)

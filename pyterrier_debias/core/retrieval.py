@@ -1,0 +1,193 @@
+"""Retrieval for audits: queries that a retriever cannot answer are named, and no more is retrieved than is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError, one_line
+from pyterrier_debias.core.stage import Stage, chain, flatten
+from pyterrier_debias.core.terrier import is_reset, is_retriever
+
+_TOPICS = ["qid", "query"]
+#: How many queries, spread over the topics, must each fail before a retriever that raises is taken for broken.
+_TRIED = 8
+
+
+def answered(retriever: Callable[[pd.DataFrame], pd.DataFrame], topics: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """What a retriever returns, where it raises for some of the queries: the results of the others.
+
+    Args:
+        retriever: Anything that makes results of topics.
+        topics: ``qid`` and what the retriever reads.
+
+    Returns:
+        The results; and qid to what was raised, in one line, of the queries that it raises for.
+
+    Raises:
+        Exception: What it raises for all of the queries, or for each of some that are spread over them: then it is broken. What
+            is wrong with the input is raised as it is.
+
+    Example:
+        >>> def odd(topics):
+        ...     return topics.assign(docno=["d1" if len(query) % 2 else 1 / 0 for query in topics["query"]])
+        >>> found, failed = answered(odd, pd.DataFrame({"qid": ["1", "2", "3"], "query": ["a", "bb", "ccc"]}))
+        >>> found["qid"].tolist(), failed
+        (['1', '3'], {'2': 'ZeroDivisionError: division by zero'})
+    """
+    if hasattr(retriever, "answered"):
+        return retriever.answered(topics)
+    try:
+        return retriever(topics), {}
+    except (InputError, pt.validate.InputValidationError):
+        raise
+    except Exception:
+        qids = topics["qid"].drop_duplicates().tolist()
+        spread = [qids[n] for n in np.unique(np.linspace(0, len(qids) - 1, min(_TRIED, len(qids))).astype(int))]
+        if len(qids) < 2 or all(_raised_by(retriever, topics, [qid]) for qid in spread):
+            raise
+    failed: dict[str, str] = {}
+    frames = list(_answers(retriever, topics, qids, failed))
+    return pd.concat(frames, ignore_index=True), failed
+
+
+def _raised_by(retriever: Callable[[pd.DataFrame], pd.DataFrame], topics: pd.DataFrame, qids: list[str]) -> bool:
+    try:
+        retriever(topics[topics["qid"].isin(qids)].reset_index(drop=True))
+    except (InputError, pt.validate.InputValidationError):
+        raise
+    except Exception:
+        return True
+    return False
+
+
+def _answers(
+    retriever: Callable[[pd.DataFrame], pd.DataFrame], topics: pd.DataFrame, qids: list[str], failed: dict[str, str]
+) -> Iterator[pd.DataFrame]:
+    """Results of the queries that a retriever answers; the others are found by halving."""
+    try:
+        yield retriever(topics[topics["qid"].isin(qids)].reset_index(drop=True))
+    except (InputError, pt.validate.InputValidationError):
+        raise
+    except Exception as error:
+        if len(qids) == 1:
+            failed[str(qids[0])] = one_line(error)
+            return
+        half = len(qids) // 2
+        yield from _answers(retriever, topics, qids[:half], failed)
+        yield from _answers(retriever, topics, qids[half:], failed)
+
+
+def unanswered_queries(topics: pd.DataFrame, found: pd.DataFrame, failed: dict[str, str]) -> dict[str, str]:
+    """The topics that have no results.
+
+    Args:
+        topics: What was asked: ``qid``.
+        found: The results: ``qid``.
+        failed: qid to what was raised.
+
+    Returns:
+        qid to what was raised; an empty text where nothing was found.
+
+    Example:
+        >>> unanswered_queries(pd.DataFrame({"qid": ["1", "2"]}), pd.DataFrame({"qid": ["1"]}), {})
+        {'2': ''}
+    """
+    there = set(found["qid"])
+    return {qid: failed.get(qid, "") for qid in topics["qid"].drop_duplicates().astype(str) if qid not in there}
+
+
+def unanswered_notes(what: str, asked: int, unanswered: dict[str, str], *, named: int = 10) -> list[str]:
+    """Sentences that count and name the queries that have no results.
+
+    Args:
+        what: What was asked.
+        asked: How many queries there were.
+        unanswered: qid to what was raised; an empty text where nothing was found.
+        named: How many of them a sentence names at most.
+
+    Returns:
+        One sentence for each reason.
+
+    Example:
+        >>> unanswered_notes("BM25", 300, {"7": "", "9": ""})
+        ['BM25: nothing was found for 2 of 300 queries, which count as 0 where they are judged: 7, 9.']
+    """
+    reasons: dict[str, list[str]] = {}
+    for qid, reason in unanswered.items():
+        reasons.setdefault(reason, []).append(qid)
+    notes = []
+    for reason, qids in reasons.items():
+        names = ", ".join(qids[:named]) + (f" and {len(qids) - named} more" if len(qids) > named else "")
+        happened = f"it raised ({reason.rstrip('.')})" if reason else "nothing was found"
+        count = "which counts" if len(qids) == 1 else "which count"
+        notes.append(f"{what}: {happened} for {len(qids)} of {asked} queries, {count} as 0 where they are judged: {names}.")
+    return notes
+
+
+def asking_for(pipeline: pt.Transformer, k: int) -> pt.Transformer | None:
+    """The pipeline whose retriever returns no more than ``k`` documents of a query.
+
+    PyTerrier's ``(pipeline % k).compile()`` would lose a tokeniser, a class made from Terrier's retriever and every stage that it
+    takes for one; approximate indexes search otherwise for fewer results.
+
+    Args:
+        pipeline: A retriever, and what stands before a ranker.
+        k: How many.
+
+    Returns:
+        The pipeline; None where its first ``k`` results are not certain to be those of the pipeline as it is.
+    """
+    stages = flatten(pipeline)
+    retrievers = [number for number, stage in enumerate(stages) if is_retriever(stage) or hasattr(stage, "num_results")]
+    if not retrievers:
+        return None
+    at = retrievers[-1]
+    before, stage, after = stages[:at], stages[at], stages[at + 1 :]
+    columns = _TOPICS if not before else pt.inspect.transformer_outputs(chain(before), _TOPICS, strict=False)
+    if columns is None or {"docno", "docid"} & set(columns) or not all(_lets_through(one, k) for one in after):
+        return None
+    k = min([k, *(one.k for one in after if isinstance(one, pt.RankCutoff))])
+    if is_retriever(stage):
+        plain = type(stage) is pt.terrier.Retriever and stage.threads == 1 and _tokenises_as_usual(stage)
+        fewer = stage.fuse_rank_cutoff(k) if plain else None
+    else:
+        fewer = stage.fuse_rank_cutoff(k) if isinstance(stage, Stage) and hasattr(stage, "fuse_rank_cutoff") else None
+    return None if fewer is None else chain([*before, fewer, *after])
+
+
+def _tokenises_as_usual(retriever: Any) -> bool:
+    return str(retriever.tokeniser.getClass().getName()).endswith(".EnglishTokeniser")
+
+
+def _lets_through(stage: pt.Transformer, k: int) -> bool:
+    """Whether a stage treats rows one by one, so that a cut-off behind it may stand before it."""
+    if isinstance(stage, pt.RankCutoff) or is_reset(stage):  # which gives each row its earlier query
+        return True
+    fuse = getattr(stage, "fuse_rank_cutoff", None)
+    fused = None if fuse is None or is_retriever(stage) else fuse(k)
+    return isinstance(fused, pt.Compose) and len(fused) == 2 and fused[0] == pt.RankCutoff(k) and fused[1] is stage
+
+
+def tied_at(frame: pd.DataFrame, depth: int) -> set[str]:
+    """The queries whose document at a depth has the score of the one below it.
+
+    Args:
+        frame: Results with ``qid`` and ``score``.
+        depth: Which document of a query, by score, from 1.
+
+    Returns:
+        Their qids.
+
+    Example:
+        >>> found = pd.DataFrame({"qid": ["1", "1", "2", "2"], "score": [1.0, 1.0, 2.0, 1.0]})
+        >>> tied_at(found, 1)
+        {'1'}
+    """
+    place = frame.groupby("qid")["score"].rank(method="first", ascending=False)
+    scores = frame[place.isin([depth, depth + 1])].groupby("qid")["score"]
+    return set(scores.size().index[(scores.size() == 2) & (scores.nunique() == 1)])

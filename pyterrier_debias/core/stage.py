@@ -1,0 +1,340 @@
+"""What every public stage shares: options, equality, a readable form."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.indexing import GuardedIndexer
+
+
+def same_value(left: Any, right: Any) -> bool:
+    """Compare two option values; frames and arrays by their content.
+
+    Args:
+        left: Any value.
+        right: Any value.
+
+    Returns:
+        True where both are the same object, or have one type and equal content; pipelines: see :func:`same_pipeline`.
+    """
+    if left is right:
+        return True
+    if isinstance(left, (pd.DataFrame, pd.Series)):
+        return type(left) is type(right) and left.equals(right)
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        return isinstance(left, np.ndarray) and isinstance(right, np.ndarray) and np.array_equal(left, right)
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(same_value(left[k], right[k]) for k in left)
+    if isinstance(left, (list, tuple)) and type(left) is type(right):
+        return len(left) == len(right) and all(same_value(a, b) for a, b in zip(left, right))
+    if isinstance(left, pt.Transformer) or isinstance(right, pt.Transformer):
+        return same_pipeline(left, right)
+    return type(left) is type(right) and bool(left == right)
+
+
+def described(value: Any) -> str:
+    """A text for an option value that is the same in every process, and another one for another value.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        Frames and arrays by a hash of their content, functions by their names, objects by their ``repr``; those without one, or
+        with an address in it, by their class and attributes.
+
+    Example:
+        >>> from functools import partial
+        >>> described(partial(sorted, reverse=True))
+        'partial(builtins.sorted, reverse=True)'
+    """
+    return _text(value, exact=True)
+
+
+def brief(value: Any) -> str:
+    """As :func:`described`, but short, for ``repr``: frames and arrays by their shape, never by their content.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        The text, without an address.
+    """
+    return _text(value, exact=False)
+
+
+def _text(value: Any, exact: bool, within: tuple[int, ...] = ()) -> str:
+    """The text of a value that lies in others (by their ids)."""
+    if isinstance(value, (pd.DataFrame, pd.Series, np.ndarray)):
+        content = f" {_digest(value)}" if exact else ""
+        return f"<{type(value).__name__} {'x'.join(map(str, value.shape))}{content}>"
+    if id(value) in within:
+        return "..."
+
+    def text(one: Any) -> str:
+        return _text(one, exact, (*within, id(value)))
+
+    if isinstance(value, partial):
+        keywords = [f"{name}={text(one)}" for name, one in value.keywords.items()]
+        return f"partial({', '.join([text(value.func), *map(text, value.args), *keywords])})"
+    if inspect.ismethod(value):
+        return f"{text(value.__self__)}.{value.__name__}"
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}" if exact else value.__qualname__
+    if isinstance(value, Mapping):
+        whole = f"{{{', '.join(f'{text(name)}: {text(one)}' for name, one in value.items())}}}"
+        whole = whole if type(value) is dict else f"{type(value).__name__}({whole})"
+        return whole if exact or len(whole) <= 60 else f"<{type(value).__name__} of {len(value)}>"
+    if type(value) in (list, tuple, set) and len(value):
+        parts = [text(one) for one in value]
+        left, right = {list: "[]", tuple: ("(", ",)" if len(parts) == 1 else ")"), set: "{}"}[type(value)]
+        return f"{left}{', '.join(sorted(parts) if isinstance(value, set) else parts)}{right}"
+    if type(value).__repr__ is not object.__repr__:
+        own = repr(value)
+        if isinstance(value, str) or " at 0x" not in own:
+            return own
+    name = f"{type(value).__module__}.{type(value).__qualname__}" if exact else type(value).__qualname__
+    return f"{name}({', '.join(f'{key}={text(one)}' for key, one in _attributes(value).items())})"
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """What an object consists of, as its pickle would hold it."""
+    state = value.__getstate__()
+    own, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+    if not all(part is None or isinstance(part, dict) for part in (own, slots)):
+        return {"state": state}
+    return {**(own or {}), **(slots or {})}
+
+
+def _digest(table: pd.DataFrame | pd.Series | np.ndarray) -> str:
+    """A short hash of content, names and types."""
+    if not isinstance(table, np.ndarray):
+        content = table.to_json(orient="split", default_handler=str).encode()
+    elif table.dtype.hasobject:
+        content = repr(table.tolist()).encode()
+    else:
+        content = f"{table.dtype} ".encode() + table.tobytes()
+    return blake2b(content, digest_size=8).hexdigest()
+
+
+def same_pipeline(left: Any, right: Any) -> bool:
+    """Whether two pipelines certainly do the same, so that what one made may stand for the other's.
+
+    What ``==`` says of a foreign stage is not trusted: Terrier's retrievers are equal to it whatever their tokeniser and their
+    weighting function, and all over indexes in memory.
+
+    Args:
+        left: A pipeline.
+        right: A pipeline.
+
+    Returns:
+        Whether they are made of the same stages: the same objects, equal ones of this package, or PyTerrier's operators over
+        such.
+
+    Example:
+        >>> first = pt.apply.generic(lambda frame: frame)
+        >>> same_pipeline(first % 2, first % 2), same_pipeline(first, pt.apply.generic(lambda frame: frame))
+        (True, False)
+    """
+    if left is right:
+        return True
+    if isinstance(left, pt.Compose) and isinstance(right, pt.Compose):
+        stages = flatten(left), flatten(right)
+        return len(stages[0]) == len(stages[1]) and all(map(same_pipeline, *stages))
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, Stage):
+        return left == right
+    if type(left).__module__ != pt.RankCutoff.__module__:
+        return False
+    return vars(left).keys() == vars(right).keys() and all(same_value(vars(left)[name], vars(right)[name]) for name in vars(left))
+
+
+class Stage(pt.Transformer):
+    """A transformer that is equal to another one when their options are.
+
+    A subclass assigns each ``__init__`` parameter to the attribute of the same name and does nothing else there;
+    that is what ``pt.inspect``, ``repr``, equality and ``GridScan`` read. Two equal stages behind one prefix run
+    once under ``pt.Experiment(plan='tree')``.
+
+    A stage whose output depends on more than its options (a ranker on its weights) extends :meth:`identity`.
+    """
+
+    #: Options that never change what the stage returns.
+    _NOT_IDENTITY: frozenset[str] = frozenset({"verbose"})
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's parameters and their present values, in the order of the signature."""
+        if type(self).__init__ is object.__init__:
+            return {}
+        names = list(inspect.signature(type(self).__init__).parameters)[1:]
+        return {name: getattr(self, name) for name in names}
+
+    def identity(self) -> dict[str, Any]:
+        """What two stages must share to be equal: by default every option that can change the result."""
+        return {name: value for name, value in self.options().items() if name not in self._NOT_IDENTITY}
+
+    def known_by(self) -> dict[str, Any]:
+        """What results of the stage are kept under: its options, and what was fitted, which is part of what it is equal by."""
+        options = self.options()
+        return {**options, **{name: value for name, value in self.identity().items() if name not in options}}
+
+    def apply_attributes(self, **attributes: Any) -> Self:
+        """The same stage with other options, for ``pt.inspect.transformer_apply_attributes``; what was fitted stays.
+
+        Args:
+            attributes: Options by name.
+
+        Returns:
+            A copy that shares what is not an option.
+
+        Raises:
+            pt.inspect.InspectError: For an option that there is not.
+        """
+        unknown = attributes.keys() - self.options().keys()
+        if unknown:
+            raise pt.inspect.InspectError(f"{type(self).__name__} has no option {', '.join(sorted(unknown))}")
+        changed = copy.copy(self)
+        for name, value in attributes.items():
+            setattr(changed, name, value)
+        return changed
+
+    def __rshift__(self, right: Any) -> pt.Transformer:
+        """The pipeline of both; one that ends in an indexer raises what goes wrong in its stream of documents."""
+        return Pipeline(self, right)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal type and equal identity."""
+        if type(other) is not type(self):
+            return NotImplemented
+        return self is other or same_value(self.identity(), other.identity())
+
+    def __hash__(self) -> int:
+        """Hash of the type alone: options may be tuned while the stage is a key of a dictionary."""
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        """The constructor call, with the options that differ from their defaults."""
+        parameters = inspect.signature(type(self).__init__).parameters
+        parts = []
+        for name, value in self.options().items():
+            parameter = parameters[name]
+            if name == "verbose" or same_value(value, parameter.default):
+                continue
+            keyword = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+            parts.append(f"{name}={brief(value)}" if keyword else brief(value))
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+class RowWise(Stage):
+    """A stage that treats each row by itself: what a row gets, or whether it stays, depends on no other row.
+
+    So a cut-off behind it can go before it, up to the retriever, with the same result. No reranker is one: it changes ranks.
+    """
+
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """Cut first; see the class."""
+        return pt.RankCutoff(k) >> self
+
+
+class Pipeline(pt.Compose):
+    """Stages joined by ``>>`` of which the first is one of ours. At its end an indexer gets a guarded stream of documents.
+
+    ``RotatePassages() >> pt.IterDictIndexer(...)`` rotates in Terrier's thread, where an error would be lost; see
+    :func:`pyterrier_debias.core.indexing.handed_over`.
+    """
+
+    def __init__(self, *transformers: pt.Transformer):
+        """
+        Args:
+            transformers: The stages; nested compositions are opened.
+        """
+        super().__init__(*(stage for part in transformers for stage in flatten(part)))
+
+    def __rshift__(self, right: Any) -> pt.Transformer:
+        """The longer pipeline."""
+        return Pipeline(self, right)
+
+    def index(self, iter: Any, batch_size: int | None = None) -> Any:
+        """Index documents, see ``pt.Compose``.
+
+        Args:
+            iter: The documents.
+            batch_size: How many are transformed at a time.
+
+        Returns:
+            What the indexer returns.
+
+        Raises:
+            InputError: For a document that a stage cannot take, and for a stream that the indexer did not read to its end.
+        """
+        return pt.Compose(*self[:-1], GuardedIndexer(self[-1])).index(iter, batch_size)
+
+
+def named_parts(stage: pt.Transformer) -> dict[str, Any]:
+    """The pipelines that a stage asks, such as the sides of a sum or what a cache is for, by the names of its options.
+
+    Args:
+        stage: Any stage.
+
+    Returns:
+        Option to a pipeline or several; empty where nothing is known of them.
+    """
+    try:
+        return pt.inspect.subtransformers(stage)
+    except Exception:  # stages that cannot be inspected differ in what they raise
+        return {}
+
+
+def parts_of(stage: pt.Transformer) -> list[pt.Transformer]:
+    """The pipelines that a stage asks, see :func:`named_parts`.
+
+    Args:
+        stage: Any stage.
+
+    Returns:
+        The pipelines.
+
+    Example:
+        >>> first = pt.Transformer.identity()
+        >>> len(parts_of(first + first)), parts_of(first)
+        (2, [])
+    """
+    return [part for parts in named_parts(stage).values() for part in (parts if isinstance(parts, (list, tuple)) else [parts])]
+
+
+def flatten(pipeline: pt.Transformer) -> list[pt.Transformer]:
+    """The stages of a pipeline in order; a single stage is a pipeline of one.
+
+    Args:
+        pipeline: A transformer, possibly composed with ``>>``.
+
+    Returns:
+        The stages that ``>>`` joined, with nested compositions opened.
+    """
+    if isinstance(pipeline, pt.Compose):
+        return [stage for part in pipeline for stage in flatten(part)]
+    return [pipeline]
+
+
+def chain(stages: list[pt.Transformer]) -> pt.Transformer | None:
+    """Join stages with ``>>``; None for none.
+
+    Args:
+        stages: The stages in order.
+
+    Returns:
+        The composed pipeline, the stage itself when there is one, or None.
+    """
+    pipeline = None
+    for stage in stages:
+        pipeline = stage if pipeline is None else pipeline >> stage
+    return pipeline

@@ -1,0 +1,587 @@
+"""What an audit examines, and what its rooms share while they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.decomposition import behind_text, loads_text, take_apart
+from pyterrier_debias.core.errors import InputError, one_line, shortened
+from pyterrier_debias.core.frames import check_overlap, check_pairs, check_scores, ranked, stage_name, with_string_ids
+from pyterrier_debias.core.naming import stage_name_of, system_name
+from pyterrier_debias.core.retrieval import answered, asking_for, tied_at, unanswered_notes, unanswered_queries
+from pyterrier_debias.core.stage import chain, flatten, same_pipeline
+from pyterrier_debias.core.terrier import is_expression, property_notes
+
+#: Makes a retriever over documents (dictionaries with ``docno`` and ``text``).
+Indexer = Callable[[Iterable[dict[str, Any]]], pt.Transformer]
+
+_TOPICS = ["qid", "query"]
+_RESULTS = [*_TOPICS, "docno", "score", "rank", "text"]
+
+
+class BrokenSystemError(RuntimeError):
+    """Raised where a part of a system that is examined raised something: the cause is what it raised.
+
+    Attributes:
+        system: The system's name.
+    """
+
+    def __init__(self, system: str, told: str):
+        """
+        Args:
+            system: The system's name.
+            told: What it raised, in words.
+        """
+        super().__init__(system, told)
+        self.system = system
+
+    def __str__(self) -> str:
+        """Both in one line."""
+        return "system {!r} raised {}".format(*self.args)
+
+
+class UnfitSystemError(BrokenSystemError):
+    """Raised where a probe has to refuse a system for what it does with its input: the cause is the :class:`InputError`."""
+
+    def __str__(self) -> str:
+        """The reason alone, which names the system where that helps."""
+        return str(self.args[1])
+
+
+@contextmanager
+def refused_alone(system: System) -> Iterator[None]:
+    """What a probe says against one system concerns that system, not the others that are examined with it.
+
+    Args:
+        system: The system that is probed.
+
+    Raises:
+        UnfitSystemError: In the place of an :class:`InputError`, or of a column that a stage lacks.
+    """
+    try:
+        yield
+    except UnfitSystemError:
+        raise
+    except pt.validate.InputValidationError as error:
+        raise UnfitSystemError(system.name, lacking(error)) from error
+    except InputError as error:
+        raise UnfitSystemError(system.name, " ".join(str(error.args[0]).split())) from error
+
+
+def lacking(error: pt.validate.InputValidationError) -> str:
+    """What a stage lacks, in words, and what to do about it.
+
+    Args:
+        error: What the stage raised.
+
+    Returns:
+        One sentence with the stage, the columns that are missing, and the remedy.
+    """
+    missing = min((mode.missing_columns for mode in error.modes), key=len)
+    stage = next((one for one in reversed(_raising(error)) if not isinstance(one, (pt.Compose, _Named))), None)
+    who = "a stage" if stage is None else f"its stage {stage_name_of(stage)}"
+    if not missing:
+        return f"{who} refuses its input: {' '.join(str(error.args[0]).split())}"
+    wanted = ", ".join(map(repr, missing))
+    return f"{who} needs {wanted}; put a stage before it that adds {wanted}" + "; a text loader adds 'text'" * ("text" in missing)
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """A pipeline, taken apart where the text of the candidates is known.
+
+    Attributes:
+        name: What reports call it.
+        candidates: A transformer from topics to candidates: ``qid``, ``docno``, ``query``; ``text`` where a ranker follows.
+        ranker: A black box from frames with ``query`` and text to scores; None for a retriever alone.
+        indexer: Makes the same kind of retriever over changed documents, for probes of a retriever; None where that is not
+            possible.
+        note: What a report must say about it, in one sentence; may be empty.
+        out_of_reach: Why changed texts cannot reach its ranker, in one sentence, so that probes that change texts leave it out;
+            empty where they can.
+    """
+
+    name: str
+    candidates: pt.Transformer
+    ranker: pt.Transformer | None = None
+    indexer: Indexer | None = None
+    note: str = ""
+    out_of_reach: str = ""
+
+    @classmethod
+    def of(cls, name: str, pipeline: Any, *, dataset: Any = None, indexer: Indexer | None = None) -> System:
+        """Take a pipeline apart behind its text stage, see :func:`pyterrier_debias.core.decomposition.take_apart`.
+
+        Text loaders and cut-offs right behind the text stage belong to the candidates: ``bm25 % 20 >> loader >> ranker`` and
+        ``bm25 >> loader % 20 >> ranker`` are one system. Where texts are loaded and scored inside one stage, such as
+        ``(loader >> ranker) ** pl2``, the pipeline stays whole: it is measured, and ``out_of_reach`` says why it is not probed.
+
+        Args:
+            name: What reports call the system.
+            pipeline: A pipeline from topics to results; a result frame; a ranker alone (it gets the dataset's first run,
+                or what labellers were shown, as candidates); or a System, which is returned as it is.
+            dataset: Where a ranker alone finds candidates and texts.
+            indexer: See the class.
+
+        Returns:
+            The system.
+
+        Raises:
+            InputError: Where the pipeline is none of these, or a ranker stands alone and the dataset has no candidates.
+        """
+        if isinstance(pipeline, System):
+            return pipeline
+        if isinstance(pipeline, pd.DataFrame):
+            return cls(name, pt.Transformer.from_df(check_run(pipeline, name)), None, indexer)
+        if not isinstance(pipeline, pt.Transformer):
+            raise InputError(
+                f"system {name!r} is a {type(pipeline).__name__}; give a PyTerrier pipeline, a result frame or a ranker"
+            )
+        stages = flatten(pipeline)
+        if _needs_candidates(stages[0], pt.inspect.transformer_outputs(stages[0], _TOPICS, strict=False)):
+            return cls._ranker_alone(name, pipeline, dataset, indexer)
+        parts = take_apart(stages)
+        ranker = chain(parts.ranker)
+        note = f"{name}: the depth does not reach its ranker, since {parts.reason}." if parts.reason and ranker is None else ""
+        return cls(name, chain(parts.candidates), ranker, indexer, note, parts.reason)
+
+    @classmethod
+    def _ranker_alone(cls, name: str, ranker: pt.Transformer, dataset: Any, indexer: Indexer | None) -> System:
+        runs = provided(dataset, "get_runs") or {}
+        run = next(iter(runs.values()), None)
+        if run is None:
+            run = provided(dataset, "get_candidates")
+        if run is None:
+            raise InputError(
+                f"system {name!r} does not start from topics, and the collection has no run that could feed it; "
+                f"put a retriever and a text loader before it: retriever >> dataset.text_loader() >> ranker"
+            )
+        parts = behind_text(flatten(ranker), _RESULTS)
+        # Texts that it loads itself take the place of the collection's.
+        texts = [] if any(loads_text(stage, _RESULTS) for stage in parts.candidates) else [dataset.text_loader()]
+        candidates = chain([pt.Transformer.from_df(run), *texts, *parts.candidates])
+        whole = ranker if not parts.candidates else chain(parts.ranker)
+        return cls(name, candidates, whole, indexer, out_of_reach=parts.reason)
+
+
+def _needs_candidates(stage: pt.Transformer, outputs: list[str] | None) -> bool:
+    """Whether a stage must be given documents, by what it says and by what it makes of empty frames.
+
+    One that refuses topics needs documents where every kind of input that it accepts has them. One that takes anything, such as
+    ``pt.apply.doc_score``, gives topics a score and no document. A retriever that passes empty frames through does neither.
+    """
+    if outputs is not None:
+        return "score" in outputs and "docno" not in outputs
+    inputs = pt.inspect.transformer_inputs(stage, strict=False)
+    if inputs is None:  # it neither validates nor takes a frame without texts
+        return pt.inspect.transformer_outputs(stage, _RESULTS, strict=False) is not None
+    return bool(inputs) and all("docno" in columns for columns in inputs)
+
+
+def takes_topics(pipeline: Any, dataset: Any, stage: Any) -> bool:
+    """Whether topics are enough for a probe: for a system, what begins with a retriever, or a ranker beside a dataset.
+
+    Args:
+        pipeline: What the probe was given.
+        dataset: The probe's dataset, or None.
+        stage: The probe; named in the message.
+
+    Returns:
+        Whether they are; a ranker that stands alone needs candidates.
+
+    Raises:
+        InputError: For what is no pipeline.
+    """
+    if not isinstance(pipeline, (System, pt.Transformer)):
+        kind = type(pipeline).__name__
+        raise InputError(f"{stage_name(stage)}: the pipeline is a {kind}; give a ranker, a pipeline or a System")
+    if isinstance(pipeline, System) or dataset is not None:
+        return True
+    first = flatten(pipeline)[0]
+    outputs = pt.inspect.transformer_outputs(first, _TOPICS, strict=False)
+    return outputs is not None and not _needs_candidates(first, outputs)
+
+
+def probed_system(pipeline: Any, dataset: Any, stage: Any) -> System:
+    """What a probe examines: the pipeline, taken apart; a ranker that stands alone is one whose candidates are given.
+
+    Args:
+        pipeline: See :func:`takes_topics`.
+        dataset: See there.
+        stage: See there.
+
+    Returns:
+        The system, named by what it is made of; see :func:`~pyterrier_debias.core.naming.system_name`.
+
+    Raises:
+        InputError: See there, and :meth:`System.of`.
+    """
+    if takes_topics(pipeline, dataset, stage):
+        name = pipeline.name if isinstance(pipeline, System) else system_name(pipeline)
+        return with_indexer(System.of(name, pipeline, dataset=dataset), dataset)
+    return System(system_name(pipeline), pt.Transformer.identity(), pipeline)
+
+
+def with_indexer(system: System, dataset: Any) -> System:
+    """A retriever with what makes it anew over changed documents, where its collection knows that.
+
+    Args:
+        system: Any system.
+        dataset: Its collection; one over an index, such as :class:`~pyterrier_debias.TerrierCollection`, has ``indexer_of``.
+
+    Returns:
+        The system; the same where it has an indexer or a ranker, or the collection knows none.
+    """
+    if system.indexer is not None or system.ranker is not None:
+        return system
+    indexer = provided(dataset, "indexer_of", system.candidates)
+    return system if indexer is None else replace(system, indexer=indexer)
+
+
+def check_run(run: pd.DataFrame, name: str) -> pd.DataFrame:
+    """A run must have rows, unique pairs and scores that are numbers.
+
+    Args:
+        run: Result frame.
+        name: Whose run it is; named in messages.
+
+    Returns:
+        The run with string identifiers.
+
+    Raises:
+        InputError: Where it has no rows, lacks a column, repeats a pair or holds a NaN score.
+    """
+    missing = [c for c in ("qid", "docno", "score") if c not in run.columns]
+    if missing:
+        raise InputError(f"run {name!r}: column {missing[0]!r} is missing; it has {', '.join(map(str, run.columns))}")
+    if len(run) == 0:
+        raise InputError(f"run {name!r} is empty; nothing was retrieved for any topic: check the index and the queries")
+    run = with_string_ids(run)
+    check_scores(run, f"run {name!r}")
+    check_pairs(run, f"run {name!r}")
+    return run
+
+
+class Asked:
+    """A collection with other topics and judgements than its default ones; everything else is as it gives it."""
+
+    def __init__(self, dataset: Any, topics: pd.DataFrame, qrels: pd.DataFrame):
+        """
+        Args:
+            dataset: The collection.
+            topics: What ``get_topics()`` gives.
+            qrels: What ``get_qrels()`` gives.
+        """
+        self._dataset, self._topics, self._qrels = dataset, topics, qrels
+
+    def __getattr__(self, name: str) -> Any:
+        """What the collection has under this name."""
+        return getattr(self._dataset, name)
+
+    def get_topics(self, *variant: Any) -> pd.DataFrame:
+        """The topics; those of a variant are the collection's."""
+        return self._dataset.get_topics(*variant) if variant else self._topics
+
+    def get_qrels(self, *variant: Any) -> pd.DataFrame:
+        """The judgements; those of a variant are the collection's."""
+        return self._dataset.get_qrels(*variant) if variant else self._qrels
+
+
+@dataclass(frozen=True, eq=False)
+class _Retrieved:
+    """What a retriever returned.
+
+    Attributes:
+        pipeline: The retriever, with what stands before the ranker.
+        depth: Up to which rank the lists are whole; None for all that the retriever returns.
+        frame: The results, sorted by rank.
+        asked: How many queries it was asked.
+        unanswered: qid to the reason why the query has no results.
+    """
+
+    pipeline: pt.Transformer
+    depth: int | None
+    frame: pd.DataFrame
+    asked: int
+    unanswered: dict[str, str]
+
+
+@dataclass(eq=False)
+class Context:
+    """What the rooms of one audit share: retrieval and scoring run once, whoever asks first, also where they raise.
+
+    Attributes:
+        systems: What is examined.
+        dataset: The collection.
+        topics: ``qid``, ``query`` and what else is known of the topics.
+        qrels: ``qid``, ``docno``, ``label``.
+        depth: How many candidates of each query a ranker is given.
+        seed: Seed of everything random.
+        draws: How many random variants of each text a room draws; None leaves it to the room.
+        verbose: Whether to show progress.
+        sharing: All systems that may want the same retrieval later; None means ``systems``.
+    """
+
+    systems: Sequence[System]
+    dataset: Any
+    topics: pd.DataFrame
+    qrels: pd.DataFrame
+    depth: int = 100
+    seed: int = 0
+    draws: int | None = None
+    verbose: bool = False
+    sharing: Sequence[System] | None = None
+    _retrieved: list[_Retrieved] = field(default_factory=list, repr=False)
+    _ranked: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+    _raised: dict[str, BrokenSystemError] = field(default_factory=dict, repr=False)
+    _made: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Remember the systems, of which a copy may examine some only."""
+        self.sharing = self.systems if self.sharing is None else self.sharing
+
+    @property
+    def asked(self) -> Asked:
+        """The collection as rooms are asked about it: with the topics and judgements of the audit in place of its own."""
+        return Asked(self.dataset, self.topics, self.qrels)
+
+    def candidates(self, system: System) -> pd.DataFrame:
+        """The system's candidates, cut to ``depth`` where a ranker follows; computed once for the same retriever.
+
+        A retriever that raises is asked again without the queries that it raises for; :attr:`notes` names them.
+
+        Args:
+            system: One of the systems.
+
+        Returns:
+            Result frame with the ``query``, and ``text`` where a ranker follows, sorted by rank.
+
+        Raises:
+            InputError: Where nothing is retrieved, a pair is repeated, a score is NaN, or no qid is judged.
+            BrokenSystemError: Where the retriever raised for every query.
+        """
+        depth = None if system.ranker is None else self.depth
+        known = self._known(system, depth)
+        if known is None:
+            known = self._retrieve(system, depth)
+            self._retrieved.append(known)
+        frame = known.frame
+        return frame if depth is None else frame[frame["rank"] < depth].reset_index(drop=True)
+
+    def _known(self, system: System, depth: int | None) -> _Retrieved | None:
+        return next(
+            (
+                known for known in self._retrieved
+                if same_pipeline(known.pipeline, system.candidates) and (known.depth is None or known.depth == depth)
+            ),
+            None,
+        )
+
+    def _retrieve(self, system: System, depth: int | None) -> _Retrieved:
+        """Ask a system's retriever, for no more than any system that shares the retrieval needs."""
+        about = f"run {system.name!r}"
+        rest = [one.ranker is None for one in self.sharing or () if same_pipeline(one.candidates, system.candidates)]
+        shallow = None if depth is None or any(rest) or self._property_notes else asking_for(system.candidates, depth + 1)
+        told: dict[str, str] = {}
+
+        def asked(pipeline: pt.Transformer, topics: pd.DataFrame) -> pd.DataFrame:
+            found, failed = self._asked(system, lambda inp: answered(pipeline, inp), topics)
+            told.update(failed)
+            return found
+
+        if shallow is None:
+            frame, depth = asked(system.candidates, self.topics), None
+        else:
+            frame = check_run(asked(shallow, self.topics), system.name)
+            # Where the last two have one score, it is not the retriever who decides which of equal ones is cut off.
+            tied = tied_at(frame, depth)
+            if tied:
+                more = asked(system.candidates, self.topics[self.topics["qid"].isin(tied)].reset_index(drop=True))
+                order = {qid: number for number, qid in enumerate(frame["qid"].drop_duplicates())}
+                frame = pd.concat([frame[~frame["qid"].isin(tied)], with_string_ids(more)], ignore_index=True)
+                frame = frame.sort_values("qid", key=lambda qids: qids.map(order), kind="stable", ignore_index=True)
+        frame = ranked(check_run(frame, system.name), about)
+        check_overlap(frame, self.qrels, about)
+        return _Retrieved(system.candidates, depth, frame, len(self.topics), unanswered_queries(self.topics, frame, told))
+
+    @property
+    def _property_notes(self) -> list[str]:
+        pipelines = {s.name: s.candidates if s.ranker is None else s.candidates >> s.ranker for s in self.sharing or ()}
+        return property_notes(pipelines)
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said of the systems' queries, as far as they have been asked: one sentence each."""
+        return list(dict.fromkeys([*self._property_notes, *(note for system in self.systems for note in self._notes_on(system))]))
+
+    def _notes_on(self, system: System) -> list[str]:
+        known = self._known(system, None if system.ranker is None else self.depth)
+        if known is None:
+            return []
+        notes = []
+        if not isinstance(flatten(system.candidates)[0], pt.transformer.SourceTransformer):
+            notes += unanswered_notes(system.name, known.asked, known.unanswered)
+        if system.ranker is not None and "query" in known.frame.columns:
+            first = known.frame.drop_duplicates("qid")
+            other = first[first["query"] != first["qid"].map(dict(zip(self.topics["qid"], self.topics["query"])))]
+            written = [query for query in other["query"] if is_expression(query)]
+            if written:
+                shown = shortened(written[0], 60)
+                notes.append(
+                    f"{system.name}: its ranker reads what was written for Terrier in place of {len(written)} of {len(first)} "
+                    f"queries, such as {shown!r}; put pt.rewrite.reset() behind the retriever, once for each rewriting."
+                )
+        return notes
+
+    def results(self, system: System) -> pd.DataFrame:
+        """What the system returns for the topics: its ranker's order of the candidates, or the candidates themselves.
+
+        Args:
+            system: One of the systems.
+
+        Returns:
+            Result frame sorted by rank.
+
+        Raises:
+            InputError: See :meth:`candidates`.
+            BrokenSystemError: Where the retriever or the ranker raised.
+        """
+        if system.name not in self._ranked:
+            frame = self.candidates(system)
+            if system.ranker is not None:
+                frame = ranked(check_run(self._asked(system, system.ranker, frame), system.name), f"ranker of {system.name!r}")
+            self._ranked[system.name] = frame
+        return self._ranked[system.name]
+
+    def once(self, what: str, system: System, make: Callable[[], Any]) -> Any:
+        """What was made of a system under these settings, made once: where a system turns out to be unfit, a bias begins anew.
+
+        Args:
+            what: What it is.
+            system: One of the systems.
+            make: Makes it.
+
+        Returns:
+            What it made, now or before.
+
+        Raises:
+            BrokenSystemError: Where a part of the system raised.
+            UnfitSystemError: Where a probe refuses the system.
+        """
+        # A copy of this audit with other settings shares what was made.
+        key = (what, system.name, self.depth, self.seed, self.draws, id(self.topics), id(self.qrels))
+        if key not in self._made:
+            with refused_alone(system):
+                self._made[key] = make()
+        return self._made[key]
+
+    def _asked(self, system: System, asked: Callable[[pd.DataFrame], Any], inp: pd.DataFrame) -> Any:
+        """What a part of a system makes of a frame. A system that has raised is not asked again."""
+        if system.name in self._raised:
+            raise self._raised[system.name]
+        try:
+            return _told(system.name, asked, inp)
+        except BrokenSystemError as error:
+            self._raised[system.name] = error
+            raise
+
+
+def said_together(notes: Sequence[str], systems: Sequence[System]) -> list[str]:
+    """Notes, each once; what is said of several systems in the same words is said of them together.
+
+    Args:
+        notes: Sentences; one on a system begins with its name and a colon.
+        systems: The systems.
+
+    Returns:
+        The sentences, in the order in which each is first said.
+
+    Example:
+        >>> both = [System(name, pt.Transformer.identity()) for name in ("BM25", "DPH")]
+        >>> said_together(["BM25: nothing was found.", "A note.", "DPH: nothing was found."], both)
+        ['BM25, DPH: nothing was found.', 'A note.']
+    """
+    said: dict[str, list[str]] = {}
+    for note in notes:
+        name = next((system.name for system in systems if note.startswith(f"{system.name}: ")), "")
+        names = said.setdefault(note.removeprefix(f"{name}: "), [])
+        if name not in names:
+            names.append(name)
+    return [f"{', '.join(names)}: {text}" if any(names) else text for text, names in said.items()]
+
+
+def named_where_it_raises(system: System) -> System:
+    """A system whose parts tell its name where they raise, for a probe that asks them more than an audit's context does.
+
+    Args:
+        system: Any system.
+
+    Returns:
+        The same system; what its retriever, its ranker, its indexer and what that makes raise is a :class:`BrokenSystemError`,
+        but for what is wrong with their input. Retrievers leave out single queries that they raise for.
+    """
+    name, indexer = system.name, system.indexer
+
+    def indexed(documents: Iterable[dict[str, Any]]) -> pt.Transformer:
+        return _Named(_told(name, indexer, documents), name, apart=True)
+
+    return replace(
+        system,
+        candidates=_Named(system.candidates, name, apart=True),
+        ranker=None if system.ranker is None else _Named(system.ranker, name),
+        indexer=None if indexer is None else indexed,
+    )
+
+
+class _Named(pt.Transformer):
+    """A part of a system that tells the system's name where it raises; queries that it raises for are left out if ``apart``."""
+
+    def __init__(self, stage: pt.Transformer, system: str, apart: bool = False):
+        self.stage, self.system, self.apart = stage, system, apart
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        return self.answered(inp)[0]
+
+    def answered(self, inp: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+        """What :func:`pyterrier_debias.core.retrieval.answered` returns."""
+        if self.apart:
+            return _told(self.system, lambda topics: answered(self.stage, topics), inp)
+        return _told(self.system, self.stage, inp), {}
+
+
+def _told(system: str, asked: Callable[[Any], Any], given: Any) -> Any:
+    """What a part of a system makes of what it is given."""
+    try:
+        return asked(given)
+    except (InputError, BrokenSystemError):
+        raise
+    except pt.validate.InputValidationError as error:
+        raise UnfitSystemError(system, lacking(error)) from error
+    except Exception as error:
+        raise BrokenSystemError(system, one_line(error) + _where(error)) from error
+
+
+def _where(error: BaseException) -> str:
+    """Which stage of a pipeline an exception comes from, in words: the innermost that its traceback passes through."""
+    passed = _raising(error)
+    stages = [stage for one in passed if isinstance(one, pt.Compose) for stage in flatten(one)]
+    found = next((one for one in reversed(passed) if any(one is stage for stage in stages)), None)
+    return "" if found is None else f" (in its stage {stage_name_of(found)})"
+
+
+def _raising(error: BaseException) -> list[pt.Transformer]:
+    """The transformers that a traceback passes through, outer ones first."""
+    at, found = error.__traceback__, []
+    while at is not None:
+        own = at.tb_frame.f_locals.get("self")
+        if isinstance(own, pt.Transformer):
+            found.append(own)
+        at = at.tb_next
+    return found

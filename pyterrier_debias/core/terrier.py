@@ -1,0 +1,274 @@
+"""What is special where a pipeline runs over Terrier: its query language, its properties.
+
+PyTerrier hands a query to Terrier's parser as it is, unless it holds certain signs: a colon names a field (and ends the whole
+frame where there is none), ``^2`` is a weight, ``end:3`` a setting. Queries with one of those signs are cut into words first. So
+a question mark decides which parser reads a query, and with it what the other signs mean. Nothing here starts Java.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.frames import earlier_queries, stage_name
+from pyterrier_debias.core.stage import chain, flatten, named_parts, parts_of, same_value
+from pyterrier_debias.core.text import digest
+
+#: What stages that rewrite for Terrier leave in ``query``: RM3 and Bo1 weights, SDM operators, ``tokenise(matchop=True)`` codes.
+_EXPRESSION = re.compile(r"applypipeline:|#(combine|uw\d|band|syn|prefix|tag|base64|\d+)[:(\[]|\S\^\d*\.\d")
+
+
+def is_expression(query: Any) -> bool:
+    """Whether a query is an expression that a stage wrote for Terrier, and no words that a person or a neural ranker reads.
+
+    Args:
+        query: A query.
+
+    Returns:
+        The guess.
+
+    Example:
+        >>> is_expression("applypipeline:off littl^0.036 cat^0.5"), is_expression("what is 2^8?")
+        (True, False)
+    """
+    return isinstance(query, str) and _EXPRESSION.search(query) is not None
+
+
+def as_asked(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame with its queries in words: an expression gives way to the query that it was made from, where that is kept.
+
+    Args:
+        frame: A frame with ``query``, and ``query_0`` and so on where there are earlier ones.
+
+    Returns:
+        The same frame where no query is an expression, else a copy.
+
+    Example:
+        >>> as_asked(pd.DataFrame({"query": ["applypipeline:off littl^0.03"], "query_0": ["a little"]}))["query"].tolist()
+        ['a little']
+    """
+    queries, number = frame["query"], 0
+    while queries.map(is_expression).any() and f"query_{number}" in frame.columns:
+        queries = queries.where(~queries.map(is_expression).astype(bool), frame[f"query_{number}"])
+        number += 1
+    return frame if number == 0 else frame.assign(query=queries)
+
+
+def warn_of_expressions(queries: Iterable[Any], stage: Any) -> None:
+    """Warn where a stage that reads the words of queries is given what was written for Terrier.
+
+    Args:
+        queries: What it is given.
+        stage: Who asks; named in the message.
+    """
+    written = next((query for query in queries if is_expression(query)), None)
+    if written is not None:
+        warnings.warn(
+            f"{stage_name(stage)}: the query is an expression for Terrier ({written[:60]!r}); put pt.rewrite.reset() before this "
+            f"stage, once for each rewriting",
+            stacklevel=3,
+        )
+
+
+def is_terrier(stage: Any) -> bool:
+    """Whether a stage is one of PyTerrier's own over Terrier: a retriever, a rewriter, a text loader.
+
+    Args:
+        stage: Any stage.
+
+    Returns:
+        Whether it, or a class that it is made from, is of ``pyterrier.terrier``.
+    """
+    return any(kind.__module__.split(".")[:2] == ["pyterrier", "terrier"] for kind in type(stage).__mro__)
+
+
+def is_retriever(stage: Any) -> bool:
+    """Whether a stage is Terrier's retriever, or one made from it."""
+    return isinstance(stage, pt.terrier.Retriever)
+
+
+def is_reset(stage: Any) -> bool:
+    """Whether a stage is ``pt.rewrite.reset()``."""
+    return is_terrier(stage) and type(stage).__name__ == "ResetQuery"
+
+
+def nested(pipeline: pt.Transformer) -> Iterator[pt.Transformer]:
+    """All stages of a pipeline and what they are made of, outer ones first.
+
+    Args:
+        pipeline: Any pipeline.
+
+    Yields:
+        Each stage.
+    """
+    yield pipeline
+    for part in parts_of(pipeline):
+        yield from nested(part)
+
+
+def _only_terrier(stage: pt.Transformer) -> bool:
+    """Whether a stage asks nothing but Terrier: one of its stages, a cut-off or a factor, an operator or a cache over such."""
+    if is_terrier(stage):
+        return True
+    parts = parts_of(stage)
+    return all(map(_only_terrier, parts)) if parts else type(stage).__module__ == pt.RankCutoff.__module__
+
+
+def _reads_queries(stage: Any) -> bool:
+    """Whether a stage hands queries to Terrier's parser, as its text loaders and ``reset()`` do not."""
+    return is_terrier(stage) and not is_reset(stage) and not type(stage).__module__.endswith("._text_loader")
+
+
+def tokenising(pipeline: pt.Transformer) -> pt.Transformer:
+    """A pipeline in which Terrier gets the words of the queries that come to it as they were asked.
+
+    So the same parser reads every query, whatever signs stand in it, also where Terrier scores documents behind other stages.
+    Those get the query as it was. What is rewritten before Terrier sees it (by ``pt.rewrite.tokenise()``, or a stage of the
+    user's) stays as it is.
+
+    Args:
+        pipeline: Any pipeline.
+
+    Returns:
+        The pipeline; the same object where no query comes to Terrier as it was asked.
+    """
+    stages, made, number = flatten(pipeline), [], 0
+    while number < len(stages):
+        if _only_terrier(stages[number]):
+            end = next((n for n in range(number, len(stages)) if not _only_terrier(stages[n])), len(stages))
+            asks = chain(stages[number:end])
+            reads = any(map(_reads_queries, nested(asks)))
+            made += [Tokenised(asks, first=number == 0)] if reads else stages[number:end]
+            number = end
+        elif _may_rewrite(stages[number]):
+            break
+        else:
+            made.append(_around(stages[number]))
+            number += 1
+    made += stages[number:]
+    return pipeline if all(new is old for new, old in zip(made, stages)) else chain(made)
+
+
+def _around(stage: pt.Transformer) -> pt.Transformer:
+    """A stage around others, such as an operator, with these tokenised."""
+    parts = named_parts(stage)
+    changed = {
+        name: [tokenising(one) for one in part] if isinstance(part, (list, tuple)) else tokenising(part)
+        for name, part in parts.items()
+    }
+    if all(same_value(changed[name], list(part) if isinstance(part, tuple) else part) for name, part in parts.items()):
+        return stage
+    try:
+        return pt.inspect.transformer_apply_attributes(stage, **changed)
+    except pt.inspect.InspectError:  # it cannot be made anew around other parts
+        return stage
+
+
+def _may_rewrite(stage: pt.Transformer) -> bool:
+    """Whether a stage that is not Terrier's changes queries, or may: it keeps earlier ones, or is a function of whole frames."""
+    columns = ["qid", "query", "docno", "score", "rank", "text"]
+    kind = type(stage)
+    if kind.__module__ == "pyterrier.apply_base" and "Generic" in kind.__name__:
+        return True
+    return "query_0" in (pt.inspect.transformer_outputs(stage, columns, strict=False) or ())
+
+
+class Tokenised(pt.Transformer):
+    """Stages over Terrier that get the words of each query; what they return has the query as it was.
+
+    A query of which no word is left has no results. Frames with ``query_toks``, which Terrier reads instead, stay as they are.
+    """
+
+    def __init__(self, stages: pt.Transformer, first: bool = True):
+        """
+        Args:
+            stages: Stages over Terrier.
+            first: Whether they get the queries that were asked. Behind other stages, expressions written for Terrier stay.
+        """
+        self.stages = stages
+        self.first = first
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Ask in words."""
+        if "query" not in inp.columns or "query_toks" in inp.columns or len(inp) == 0:
+            return self.stages(inp)
+        words = self._words()
+        asked = dict(zip(inp["qid"], inp["query"]))
+        given = {
+            qid: query if is_expression(query) and not self.first else " ".join(words(query)) for qid, query in asked.items()
+        }
+        new = inp.assign(query=inp["qid"].map(given))
+        out = self.stages(new[new["query"] != ""].reset_index(drop=True))
+        if len(out) == 0:
+            return out
+        before, after = out["qid"].map(asked), out["qid"].map(given)
+        kept = [column for column in ("query", *earlier_queries(out)) if column in out.columns]
+        return out.assign(**{column: out[column].where(out[column] != after, before) for column in kept})
+
+    def _words(self) -> Callable[[str], Iterable[str]]:
+        """What cuts a query into words: the tokeniser of the first stage that has one, else Terrier's for English."""
+        for stage in nested(self.stages):
+            tokeniser = getattr(stage, "tokeniser", None)
+            if callable(getattr(tokeniser, "getTokens", None)):
+                return tokeniser.getTokens
+        return pt.java.autoclass("org.terrier.indexing.tokenisation.EnglishTokeniser")().getTokens
+
+
+def property_notes(pipelines: Mapping[str, pt.Transformer]) -> list[str]:
+    """What must be said where systems give Terrier's properties, which all retrievers of a process share, different values.
+
+    Args:
+        pipelines: Name of a system to its pipeline.
+
+    Returns:
+        One sentence a property.
+    """
+    values: dict[str, dict[str, list[str]]] = {}
+    for name, pipeline in pipelines.items():
+        for stage in nested(pipeline):
+            own = getattr(stage, "properties", None) if is_terrier(stage) else None
+            for key, value in own.items() if isinstance(own, Mapping) else ():
+                names = values.setdefault(key, {}).setdefault(str(value), [])
+                names.extend([name] if name not in names else [])
+    notes = []
+    for key, given in values.items():
+        if len(given) > 1:
+            told = " and ".join(f"{value!r} by {', '.join(names)}" for value, names in given.items())
+            notes.append(
+                f"Terrier's property {key} is set to {told}; properties hold for all of a process, and the value that was set "
+                f"last counts for every one of these systems: audit them in processes of their own."
+            )
+    return notes
+
+
+def retriever_key(retriever: Any) -> dict[str, Any]:
+    """All that decides what a retriever of Terrier returns; ``==`` of two retrievers leaves some of it out.
+
+    Args:
+        retriever: A ``pt.terrier.Retriever`` or one made from it.
+
+    Returns:
+        Its index (where it lies and what it counts; of one in memory its docnos and words), its settings, its tokeniser and
+        its weighting model: a function of Python's where it was made with one.
+    """
+    index = pt.terrier.J.IndexFactory.of(retriever.indexref)
+    place = str(retriever.indexref.toString())
+    about = [place, str(index.getCollectionStatistics().toString())]
+    if not place.endswith(".properties"):
+        meta, documents = index.getMetaIndex(), index.getCollectionStatistics().getNumberOfDocuments()
+        about.append(digest(str(meta.getItem("docno", number)) for number in range(documents)))
+        about.append(digest(sorted(f"{entry.getKey()} {entry.getValue().toString()}" for entry in index.getLexicon())))
+    callback = getattr(retriever, "_callback", None)
+    return {
+        "object": f"{type(retriever).__module__}.{type(retriever).__qualname__}",
+        "index": about,
+        "tokeniser": str(retriever.tokeniser.getClass().getName()),
+        "model": retriever.search_context if callback is None else callback.fn,
+        **{name: getattr(retriever, name) for name in ("controls", "properties", "metadata")},
+        **{name: getattr(retriever, name) for name in ("features",) if hasattr(retriever, name)},
+    }

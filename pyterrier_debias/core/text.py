@@ -1,0 +1,143 @@
+"""Words and keyed chance.
+
+Tokenisers are named functions from a text to its words. Chance is keyed: a draw depends on the seed and on identifiers,
+never on the order of rows, the batch or the machine, so that a frame that is shuffled, split or sharded gives the same result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.errors import InputError
+
+Tokeniser = Callable[[str], list[str]]
+
+_WORD = re.compile(r"\w+")
+
+
+def whitespace(text: str) -> list[str]:
+    """Split at white space: punctuation stays with its word, and joining by blanks keeps the wording."""
+    return text.split()
+
+
+def regex_word(text: str) -> list[str]:
+    r"""Lower-cased runs of ``\w`` (letters, digits, underscore, in any script): ``he's`` gives ``he``, ``s``."""
+    return _WORD.findall(text.lower())
+
+
+def blingfire(text: str) -> list[str]:
+    """BlingFire's words, as the released code of Hofstätter et al. cuts them: ``Don't`` gives ``Do``, ``n't``."""
+    try:
+        from blingfire import text_to_words
+    except ImportError as error:  # pragma: no cover - depends on the installation
+        raise InputError(
+            "tokeniser 'blingfire' needs the package blingfire: pip install 'pyterrier-debias[fast]'"
+        ) from error
+    return text_to_words(text).split()
+
+
+TOKENISERS: dict[str, Tokeniser] = {"whitespace": whitespace, "regex_word": regex_word, "blingfire": blingfire}
+
+
+def get_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
+    """Look a tokeniser up by name; a callable is returned as it is.
+
+    Args:
+        tokeniser: ``'whitespace'``, ``'regex_word'``, ``'blingfire'`` or a function from a text to a list of words.
+
+    Returns:
+        The function.
+
+    Raises:
+        InputError: For a name that is not known.
+    """
+    if callable(tokeniser):
+        return tokeniser
+    if tokeniser not in TOKENISERS:
+        raise InputError(f"tokeniser {tokeniser!r} is not known; use one of {', '.join(TOKENISERS)} or a function")
+    return TOKENISERS[tokeniser]
+
+
+def keyed_hash(seed: int, *ids: str) -> int:
+    """A 64-bit number that depends on the seed and the identifiers only.
+
+    Args:
+        seed: Any integer.
+        ids: Identifiers; their boundaries count, so ``('ab', 'c')`` and ``('a', 'bc')`` differ.
+
+    Returns:
+        An integer in [0, 2**64), uniform over identifiers, equal on every platform.
+    """
+    state = blake2b(str(seed).encode(), digest_size=8)
+    for part in ids:
+        encoded = part.encode("utf-8", "surrogatepass")
+        state.update(b"\0%d\0" % len(encoded))
+        state.update(encoded)
+    return int.from_bytes(state.digest(), "big")
+
+
+def keyed_integer(n: int, seed: int, *ids: str) -> int:
+    """A draw from {0, ..., n-1}, keyed by seed and identifiers.
+
+    Args:
+        n: How many values; at least 1.
+        seed: Any integer.
+        ids: Identifiers of what the draw is for.
+
+    Returns:
+        The integer. Its distribution is uniform up to n / 2**64.
+    """
+    return (keyed_hash(seed, *ids) * n) >> 64
+
+
+def keyed_generator(seed: int, *ids: str) -> np.random.Generator:
+    """A random generator of its own for what the identifiers name.
+
+    Args:
+        seed: Any integer.
+        ids: Identifiers.
+
+    Returns:
+        A numpy generator (PCG64) that is seeded with :func:`keyed_hash`.
+    """
+    return np.random.Generator(np.random.PCG64(keyed_hash(seed, *ids)))
+
+
+def content_mark(content: frozenset[str] | pd.DataFrame) -> str:
+    """What tells two long options apart in a name: how many entries there are, and a hash of them that no order changes.
+
+    Args:
+        content: Names, or a frame of names, texts and numbers.
+
+    Returns:
+        Such as ``97:3fa2c81d``.
+
+    Example:
+        >>> content_mark(frozenset("12")), content_mark(frozenset("13"))[:2]
+        ('2:ce6e4839', '2:')
+    """
+    if isinstance(content, pd.DataFrame):
+        numeric = [name for name, column in content.items() if pd.api.types.is_numeric_dtype(column)]
+        same = content.astype({name: np.float64 if name in numeric else object for name in content.columns})
+        rows = np.sort(pd.util.hash_pandas_object(same, index=False).to_numpy())
+        number = keyed_hash(0, rows.tobytes().hex())
+    else:
+        number = keyed_hash(0, *sorted(content))
+    return f"{len(content)}:{number >> 32:08x}"
+
+
+def digest(parts: Iterable[str]) -> str:
+    """A hash of texts in their order, the same in every process.
+
+    Args:
+        parts: The texts.
+
+    Returns:
+        32 hexadecimal digits.
+    """
+    return blake2b("\x1f".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -1,0 +1,278 @@
+"""A collection held in memory, and the stage that loads its texts.
+
+A dataset is whatever has PyTerrier's own methods; what a collection knows beyond them is optional, and code that uses it
+asks with :func:`~pyterrier_debias.core.dataset.provided`. Whoever brings a collection of their own writes a class with these
+methods, or fills a :class:`Collection` with frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError, NotProvidedError
+from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.stage import RowWise
+
+#: What is to be done about texts of which an index stores the beginning only.
+STORE_WHOLE = "an index stores texts whole that is made with meta={'docno': 40, 'text': 8192} or more"
+
+
+#: How many characters a text that was cut may lack of what is kept: one, and blanks at its end.
+_BLANKS = 3
+
+
+def cut_texts(texts: pd.DataFrame, dataset: Any, field: str = "text") -> np.ndarray:
+    """Which texts are only the beginning of the collection's: indexes keep as many characters of a text as they are told to.
+
+    Texts are held against those of a collection in memory; what a collection would have to download is not asked for. There the
+    longest texts are taken for cut where at least five, and one in a hundred, have the very same length. Terrier keeps one
+    character less than it is told to, in at most twice as many bytes, and drops blanks at the end of what it keeps.
+
+    Args:
+        texts: Frame ``docno`` and the text.
+        dataset: The collection; one over an index says by ``longest_text`` how many characters it stores.
+        field: The column that holds the text.
+
+    Returns:
+        bool, shape [n].
+
+    Example:
+        >>> corpus = pd.DataFrame({"docno": ["d1"], "text": ["a text"]})
+        >>> topics = pd.DataFrame({"qid": ["1"], "query": ["what"]})
+        >>> whole = Collection("toy", corpus=corpus, topics={"test": topics}, qrels={})
+        >>> cut_texts(pd.DataFrame({"docno": ["d1", "d1"], "text": ["a te", "a text"]}), whole).tolist()
+        [True, False]
+    """
+    if len(texts) == 0:
+        return np.zeros(0, dtype=bool)
+    limit, corpus = getattr(dataset, "longest_text", None), getattr(dataset, "corpus", None)
+    if limit is not None:
+        least = limit - _BLANKS
+        sizes = [(len(text), len(text.encode("utf-8", "replace"))) for text in texts[field]]
+        return np.array([length >= least or size >= 2 * least for length, size in sizes], dtype=bool)
+    if isinstance(corpus, pd.DataFrame) and field in corpus.columns:
+        whole = texts["docno"].map(dict(zip(corpus["docno"], corpus[field]))).tolist()
+        return np.array(
+            [isinstance(full, str) and len(own) < len(full) and full.startswith(own) for own, full in zip(texts[field], whole)],
+            dtype=bool,
+        )
+    lengths = texts[field].map(len).to_numpy()
+    distinct = texts.loc[lengths == lengths.max(), "docno"].nunique()
+    return (lengths > lengths.max() - _BLANKS) & (distinct >= max(5, 0.01 * texts["docno"].nunique()))
+
+
+def corpus_batches(corpus: Any, rows: int, *, verbose: bool = False) -> Iterator[pd.DataFrame]:
+    """Cut a corpus into frames.
+
+    Args:
+        corpus: A dataset (``get_corpus_iter``), a frame, or an iterable of dictionaries.
+        rows: Documents of a frame; the last one may hold fewer.
+        verbose: Whether to show progress.
+
+    Yields:
+        Frames in the corpus' order.
+    """
+    if isinstance(corpus, pd.DataFrame):
+        batches = (corpus.iloc[start : start + rows] for start in range(0, len(corpus), rows))
+    else:
+        documents = iter(corpus.get_corpus_iter() if hasattr(corpus, "get_corpus_iter") else corpus)
+        batches = map(pd.DataFrame.from_records, iter(lambda: list(islice(documents, rows)), []))
+    with pt.tqdm(desc="encoding the corpus", unit="doc", disable=not verbose) as bar:
+        for batch in batches:
+            yield batch
+            bar.update(len(batch))
+
+
+class TextLoader(RowWise):
+    """Adds the text of documents from a frame in memory.
+
+    Input: any frame with ``docno``. Output: the same rows with the fields as columns; columns of these names that were there
+    before are replaced. Load texts before anything rewrites docnos.
+
+    When not to use it: for collections that do not fit into memory; use the loader of an index or of ``ir_datasets``.
+
+    Example:
+        >>> import pandas as pd
+        >>> corpus = pd.DataFrame({"docno": ["d1"], "text": ["a passage"]})
+        >>> TextLoader(corpus)(pd.DataFrame({"qid": ["q1"], "docno": ["d1"]}))["text"].tolist()
+        ['a passage']
+    """
+
+    schematic = {"label": "TextLoader"}  # noqa: RUF012
+
+    def __init__(self, corpus: pd.DataFrame, fields: tuple[str, ...] = ("text",)):
+        """
+        Args:
+            corpus: Frame with ``docno`` and the fields.
+            fields: Which columns to add.
+        """
+        self.corpus = corpus
+        self.fields = fields
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Add the fields; see the class."""
+        pt.validate.columns(inp, includes=["docno"], context=self)
+        wanted = self._by_docno.reindex(inp["docno"].astype(str))
+        unknown = ~wanted.index.isin(self._by_docno.index)
+        if unknown.any():
+            raise InputError(
+                f"TextLoader: {int(unknown.sum())} of {len(inp)} rows name a docno that the collection does not hold, "
+                f"first {wanted.index[unknown][0]!r}; use the corpus that the run was made from"
+            )
+        return inp.assign(**{field: wanted[field].to_numpy() for field in self.fields})
+
+    @property
+    def _by_docno(self) -> pd.DataFrame:
+        if "_table" not in self.__dict__:
+            _check_fields("TextLoader", self.corpus, self.fields)
+            self.__dict__["_table"] = self.corpus.set_index("docno")[list(self.fields)]
+        return self.__dict__["_table"]
+
+
+class Collection:
+    """A test collection in memory that duck-types a PyTerrier dataset.
+
+    Example:
+        >>> import pandas as pd
+        >>> c = Collection(
+        ...     "toy",
+        ...     corpus=pd.DataFrame({"docno": ["d1"], "text": ["water boils at 100 degrees"]}),
+        ...     topics={"test": pd.DataFrame({"qid": ["q1"], "query": ["when does water boil"]})},
+        ...     qrels={"test": pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})},
+        ... )
+        >>> c.get_topics()["query"].tolist()
+        ['when does water boil']
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        corpus: pd.DataFrame,
+        topics: Mapping[str, pd.DataFrame],
+        qrels: Mapping[str, pd.DataFrame],
+        split: str | None = None,
+        candidates: pd.DataFrame | None = None,
+        runs: Mapping[str, pd.DataFrame] | None = None,
+        answers: pd.DataFrame | None = None,
+        truth: Mapping[str, Any] | None = None,
+    ):
+        """
+        Args:
+            name: What reports call the collection.
+            corpus: Frame ``docno``, ``text`` and any other fields; one row a document.
+            topics: Split to frame ``qid``, ``query`` (and ``type``, ``gender`` where known).
+            qrels: Split to frame ``qid``, ``docno``, ``label``; the key ``'full'`` holds fuller judgements where they exist.
+            split: The split that the methods mean when none is named; default the first of ``topics``.
+            candidates: Frame ``qid``, ``docno``, ``score``, ``rank``: what labellers were shown, in that order.
+            runs: Name to result frame.
+            answers: Frame ``qid``, ``docno``, ``answer``, ``start``, ``end`` (characters; -1 where unknown).
+            truth: What was planted.
+
+        Raises:
+            InputError: Where a frame lacks a column or a docno occurs twice.
+        """
+        self.name = name
+        self.corpus = _checked(corpus, ["docno", "text"], f"{name}: corpus")
+        repeated = self.corpus["docno"].duplicated()
+        if repeated.any():
+            raise InputError(f"{name}: docno {self.corpus['docno'][repeated].iloc[0]!r} occurs twice in the corpus")
+        self.topics = {s: _checked(f, ["qid", "query"], f"{name}: topics {s!r}") for s, f in topics.items()}
+        self.qrels = {s: _checked(f, ["qid", "docno", "label"], f"{name}: qrels {s!r}") for s, f in qrels.items()}
+        self.split = split if split is not None else next(iter(self.topics))
+        if self.split not in self.topics:
+            raise InputError(f"{name}: there is no split {self.split!r}; it has {', '.join(self.topics)}")
+        self.candidates = None if candidates is None else _checked(
+            candidates, ["qid", "docno", "score", "rank"], f"{name}: candidates"
+        )
+        self.runs = {
+            run: _checked(f, ["qid", "docno", "score", "rank"], f"{name}: run {run!r}") for run, f in (runs or {}).items()
+        }
+        self.answers = None if answers is None else _checked(
+            answers, ["qid", "docno", "answer", "start", "end"], f"{name}: answers"
+        )
+        self.truth = dict(truth or {})
+
+    def __repr__(self) -> str:
+        """Name and sizes."""
+        topics = ", ".join(f"{split} {len(frame)}" for split, frame in self.topics.items())
+        return f"<Collection {self.name!r}: {len(self.corpus)} documents; topics: {topics}>"
+
+    def get_corpus_iter(self, verbose: bool = False) -> Iterator[dict[str, Any]]:
+        """Documents as dictionaries, in the corpus' order.
+
+        Args:
+            verbose: Whether to show progress.
+
+        Yields:
+            One dictionary a document, with ``docno``, ``text`` and the other fields.
+        """
+        columns = list(self.corpus.columns)
+        rows = zip(*(self.corpus[c].tolist() for c in columns))
+        for row in pt.tqdm(rows, total=len(self.corpus), desc=self.name, disable=not verbose):
+            yield dict(zip(columns, row))
+
+    def get_corpus(self) -> pd.DataFrame:
+        """The corpus as a frame: ``docno``, ``text`` and the other fields."""
+        return self.corpus
+
+    def get_topics(self, variant: str | None = None) -> pd.DataFrame:
+        """Topics of a split, default the collection's own: ``qid``, ``query``, ...; InputError for an unknown split."""
+        return self._of(self.topics, variant, "topics")
+
+    def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
+        """Judgements of a split, or ``'full'``: ``qid``, ``docno``, ``label``; InputError for an unknown split."""
+        return self._of(self.qrels, variant, "judgements")
+
+    def _of(self, frames: Mapping[str, pd.DataFrame], variant: str | None, what: str) -> pd.DataFrame:
+        split = self.split if variant is None else variant
+        if split not in frames:
+            raise NotProvidedError(f"{self.name}: no {what} for {split!r}; there are {', '.join(frames) or 'none'}")
+        return frames[split]
+
+    def text_loader(self, fields: Any = "text", *, verbose: bool = False) -> TextLoader:
+        """A stage that adds fields of the corpus to frames with ``docno``.
+
+        Args:
+            fields: One name, several, or ``'*'`` for all.
+            verbose: Accepted for compatibility; looking up a frame needs no progress bar.
+
+        Raises:
+            InputError: For a field that the corpus lacks; the message names those that there are.
+        """
+        there = [c for c in self.corpus.columns if c != "docno"]
+        names = there if fields == "*" else [fields] if isinstance(fields, str) else list(fields)
+        _check_fields(self.name, self.corpus, names)
+        return TextLoader(self.corpus, tuple(names))
+
+    def get_candidates(self) -> pd.DataFrame | None:
+        """What labellers were shown, in that order: ``qid``, ``docno``, ``score``, ``rank``; None where unknown."""
+        return self.candidates
+
+    def get_runs(self) -> dict[str, pd.DataFrame]:
+        """Runs by name; empty where there are none."""
+        return self.runs
+
+    def get_answers(self) -> pd.DataFrame | None:
+        """Answers: ``qid``, ``docno``, ``answer``, ``start``, ``end`` (characters); None where unknown."""
+        return self.answers
+
+
+def _check_fields(name: str, corpus: pd.DataFrame, fields: Iterable[str]) -> None:
+    missing = [field for field in fields if field not in corpus.columns]
+    if missing:
+        there = ", ".join(str(c) for c in corpus.columns if c != "docno")
+        raise InputError(f"{name}: documents have no field {missing[0]!r}; there are {there}")
+
+
+def _checked(frame: pd.DataFrame, columns: list[str], what: str) -> pd.DataFrame:
+    missing = [c for c in columns if c not in frame.columns]
+    if missing:
+        raise InputError(f"{what}: column {missing[0]!r} is missing; it has {', '.join(map(str, frame.columns)) or 'none'}")
+    return with_string_ids(frame)

@@ -1,0 +1,262 @@
+"""Datasets of ir_datasets, through PyTerrier, in the shape of all datasets here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError, NotProvidedError
+from pyterrier_debias.core.frames import ranked, with_string_ids
+from pyterrier_debias.core.stage import RowWise
+
+
+class IRDSCollection:
+    """A dataset of ``ir_datasets``; nothing is downloaded before something is asked for.
+
+    Documents have ``docno``, ``text`` (the field ``text``, or ``default_text()`` of documents that have no such field) and their
+    other string fields; topics have ``qid``, ``query`` and theirs. A split is the id's last part: ``get_qrels('train')`` of
+    ``beir/nfcorpus/test`` gives those of ``beir/nfcorpus/train``.
+
+    For ``msmarco-qna/...`` the candidates are the passages that labellers were shown in that order, qrels say 1 (used for the
+    answer) or 0 (shown, not used), and the answers are those of the topics, for each passage that was used.
+
+    Example:
+        >>> IRDSCollection("beir/nfcorpus/test")
+        IRDSCollection('beir/nfcorpus/test')
+    """
+
+    def __init__(self, irds_id: str):
+        """
+        Args:
+            irds_id: The id as in ``ir_datasets.load``, without ``irds:``.
+
+        Raises:
+            InputError: Where ``ir_datasets`` does not know the id.
+        """
+        self.irds_id = irds_id
+        _reference(irds_id)
+
+    @property
+    def name(self) -> str:
+        """What reports call it: ``irds:`` and the id."""
+        return f"irds:{self.irds_id}"
+
+    def __repr__(self) -> str:
+        """The constructor's call."""
+        return f"IRDSCollection({self.irds_id!r})"
+
+    def get_corpus_iter(self, verbose: bool = False) -> Iterator[dict[str, Any]]:
+        """Documents as dictionaries with ``docno``, ``text`` and the other string fields.
+
+        Args:
+            verbose: Whether to show progress.
+
+        Yields:
+            One dictionary a document, in the collection's order.
+
+        Raises:
+            InputError: Where the documents are not there and cannot be downloaded.
+        """
+        documents = _records(self.irds_id, "docs")
+        for document in pt.tqdm(documents, desc=self.name, unit="d", disable=not verbose):
+            yield {"docno": document.doc_id, **_fields(document)}
+
+    def get_topics(self, variant: str | None = None) -> pd.DataFrame:
+        """Topics: ``qid``, ``query`` and the other string fields.
+
+        Args:
+            variant: A field of the topics to use as the query, such as ``'description'``, or another split.
+
+        Returns:
+            One row a topic.
+
+        Raises:
+            InputError: Where there are none, or they cannot be downloaded.
+        """
+        reference = _reference(self.irds_id)
+        by_field = variant is not None and reference.has_queries() and variant in reference.queries_cls()._fields
+        rows = []
+        for query in _records(self.irds_id if by_field else id_of_split(self.irds_id, variant), "queries"):
+            text = getattr(query, variant) if by_field else query.default_text()
+            others = {k: v for k, v in query._asdict().items() if isinstance(v, str) and k not in ("query_id", "text")}
+            rows.append({**others, "qid": query.query_id, "query": text})
+        frame = with_string_ids(pd.DataFrame(rows))
+        return frame[["qid", "query", *frame.columns.drop(["qid", "query"])]]
+
+    def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
+        """Judgements: ``qid``, ``docno``, ``label``.
+
+        Args:
+            variant: Another split.
+
+        Returns:
+            One row a judgement.
+
+        Raises:
+            InputError: Where there are none, or they cannot be downloaded.
+        """
+        rows = [(q.query_id, q.doc_id, q.relevance) for q in _records(id_of_split(self.irds_id, variant), "qrels")]
+        return with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "label"]))
+
+    def text_loader(self, fields: Any = "text", *, verbose: bool = False) -> DocstoreLoader:
+        """A stage that adds fields of documents to frames with ``docno``.
+
+        Args:
+            fields: One name, several, or ``'*'`` for all string fields.
+            verbose: Whether to show progress.
+        """
+        if fields == "*":
+            document_type = _reference(self.irds_id).docs_cls()
+            strings = [f for f in document_type._fields if document_type.__annotations__[f] is str and f != "doc_id"]
+            fields = ["text", *(f for f in strings if f != "text")]
+        return DocstoreLoader(self.irds_id, (fields,) if isinstance(fields, str) else tuple(fields), verbose=verbose)
+
+    def get_candidates(self) -> pd.DataFrame | None:
+        """The dataset's ``scoreddocs`` as ``qid``, ``docno``, ``score``, ``rank``; None where it has none."""
+        if not _reference(self.irds_id).has_scoreddocs():
+            return None
+        rows = [(s.query_id, s.doc_id, float(s.score)) for s in _records(self.irds_id, "scoreddocs")]
+        return ranked(with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "score"])), self.name)
+
+    def get_runs(self) -> dict[str, pd.DataFrame]:
+        """The candidates under the name ``scoreddocs``; empty where there are none."""
+        candidates = self.get_candidates()
+        return {} if candidates is None else {"scoreddocs": candidates}
+
+    def get_answers(self) -> pd.DataFrame | None:
+        """Answers of the topics for each relevant document, offsets -1; None where the topics have no field ``answers``."""
+        reference = _reference(self.irds_id)
+        if not (reference.has_queries() and reference.has_qrels() and "answers" in reference.queries_cls()._fields):
+            return None
+        answers = {query.query_id: query.answers for query in _records(self.irds_id, "queries")}
+        rows = [
+            (q.query_id, q.doc_id, answer, -1, -1)
+            for q in _records(self.irds_id, "qrels") if q.relevance > 0 for answer in answers.get(q.query_id, ())
+        ]
+        return with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "answer", "start", "end"]))
+
+
+class DocstoreLoader(RowWise):
+    """Adds the text of documents from the document store of ``ir_datasets``.
+
+    Input: any frame with ``docno``. Output: the same rows with the fields as columns; columns of these names that were there
+    before are replaced. Load texts before anything rewrites docnos.
+
+    When not to use it: for collections that are in memory; their ``text_loader()`` is faster.
+
+    Example:
+        >>> DocstoreLoader("beir/nfcorpus", ("title", "text"))
+        DocstoreLoader('beir/nfcorpus', ('title', 'text'))
+    """
+
+    schematic = {"label": "TextLoader"}  # noqa: RUF012
+
+    def __init__(self, irds_id: str, fields: tuple[str, ...] = ("text",), *, verbose: bool = False):
+        """
+        Args:
+            irds_id: The dataset's id, without ``irds:``.
+            fields: Which fields to add; ``text`` is there for every dataset.
+            verbose: Whether to show progress.
+        """
+        self.irds_id = irds_id
+        self.fields = fields
+        self.verbose = verbose
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Add the fields; see the class."""
+        pt.validate.columns(inp, includes=["docno"], context=self)
+        docnos = inp["docno"].astype(str).tolist()
+        found = {}
+        if docnos:
+            wanted = set(docnos)
+            with _reached(self.irds_id, "documents"):
+                documents = _reference(self.irds_id).docs_store().get_many_iter(wanted)
+                for document in pt.tqdm(documents, desc="TextLoader", total=len(wanted), disable=not self.verbose):
+                    found[document.doc_id] = _fields(document)
+        unknown = [docno for docno in docnos if docno not in found]
+        if unknown:
+            raise InputError(
+                f"TextLoader: {len(unknown)} of {len(docnos)} rows name a docno that irds:{self.irds_id} does not hold, first "
+                f"{unknown[0]!r}; use the dataset that the run was made from"
+            )
+        lacking = [f for f in self.fields if docnos and f not in found[docnos[0]]]
+        if lacking:
+            raise InputError(
+                f"TextLoader: the documents of irds:{self.irds_id} have no field {lacking[0]!r}; they have "
+                f"{', '.join(found[docnos[0]])}"
+            )
+        return inp.assign(**{field: [found[docno][field] for docno in docnos] for field in self.fields})
+
+
+def id_of_split(irds_id: str, split: str | None) -> str:
+    """The id of a split: a part of the dataset, or a part of what the dataset is itself a part of.
+
+    Args:
+        irds_id: An id, with or without a split at its end.
+        split: The split; None for the id's own.
+
+    Returns:
+        ``beir/nfcorpus/dev`` for ``beir/nfcorpus`` as well as ``beir/nfcorpus/test`` and the split ``dev``.
+
+    Raises:
+        InputError: Where ``ir_datasets`` knows neither.
+    """
+    above, _, last = irds_id.rpartition("/")
+    if split is None or split == last:
+        return irds_id
+    candidates = [f"{irds_id}/{split}", *([f"{above}/{split}"] if above else [])]
+    known = [candidate for candidate in candidates if _known(candidate)]
+    if not known:
+        raise NotProvidedError(
+            f"irds:{irds_id}: ir_datasets knows no {' and no '.join(candidates)}; see https://ir-datasets.com for the splits"
+        )
+    return known[0]
+
+
+def _known(irds_id: str) -> bool:
+    import ir_datasets
+
+    try:
+        ir_datasets.load(irds_id)
+    except KeyError:
+        return False
+    return True
+
+
+def _reference(irds_id: str) -> Any:
+    """The dataset of ``ir_datasets``; not yet downloaded."""
+    if not _known(irds_id):
+        raise InputError(f"irds:{irds_id}: ir_datasets knows no such dataset; see https://ir-datasets.com for the ids")
+    return pt.get_dataset(f"irds:{irds_id}").irds_ref()
+
+
+def _records(irds_id: str, kind: str) -> Iterator[Any]:
+    """The documents, queries, qrels or scoreddocs of a dataset."""
+    reference = _reference(irds_id)
+    if not reference.has(kind):
+        raise NotProvidedError(f"irds:{irds_id}: it has no {kind}; name a part of it that has, see https://ir-datasets.com")
+    with _reached(irds_id, kind):
+        yield from getattr(reference, f"{kind}_iter")()
+
+
+@contextmanager
+def _reached(irds_id: str, what: str) -> Iterator[None]:
+    """Say what could not be downloaded."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        reason = error.args[0] if error.args else type(error).__name__
+        raise InputError(
+            f"irds:{irds_id}: its {what} could not be downloaded ({reason}); "
+            f"connect to the network, or follow the instructions at https://ir-datasets.com"
+        ) from error
+
+
+def _fields(document: Any) -> dict[str, str]:
+    """The string fields of a document, with a ``text`` in any case."""
+    fields = {k: v for k, v in document._asdict().items() if isinstance(v, str) and k != "doc_id"}
+    return {"text": document.default_text(), **fields}

@@ -1,0 +1,168 @@
+"""Files line by line, with an error that names file and line where one cannot be read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pyterrier_debias.core.errors import InputError
+
+_GZIP = b"\x1f\x8b"
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+
+
+def fault(path: str | Path, line: int, what: str, remedy: str) -> InputError:
+    """The error for one line of a file.
+
+    Args:
+        path: The file, as the user named it.
+        line: Number of the line, from 1.
+        what: What is wrong.
+        remedy: What to do about it.
+
+    Returns:
+        The exception, to be raised by the caller: ``qrels.txt:17: what; remedy``.
+    """
+    return InputError(f"{path}:{line}: {what}; {remedy}")
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file, unpacking gzip by its first bytes rather than by its name."""
+    try:
+        file = open(path, "rb")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); name a file that can") from error
+    with file:
+        packed = file.read(2) == _GZIP
+        file.seek(0)
+        with gzip.open(file) if packed else nullcontext(file) as stream:
+            yield stream
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """The lines of a UTF-8 file, plain or gzipped.
+
+    Args:
+        path: The file.
+
+    Yields:
+        Number (from 1) and text of each line that is not blank, without its line end.
+
+    Raises:
+        InputError: Where the file is missing, empty, damaged, or not UTF-8.
+    """
+    number, offset, blank = 0, 0, True
+    with _opened(path) as stream:
+        try:
+            for number, raw in enumerate(stream, start=1):
+                try:
+                    line = raw.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise fault(
+                        path, number, f"byte 0x{raw[error.start]:02x} at offset {offset + error.start} is not UTF-8",
+                        "convert the file, e.g. iconv -f ISO-8859-1 -t UTF-8",
+                    ) from None
+                offset += len(raw)
+                if number == 1:
+                    line = line.removeprefix("\ufeff")
+                if line and not line.isspace():
+                    blank = False
+                    yield number, line.rstrip("\r\n")
+        except _DAMAGED as error:
+            raise _damaged(path, number + 1) from error
+    if blank:
+        raise InputError(f"{path}: the file is empty; copy or download it again")
+
+
+def _damaged(path: str | Path, line: int) -> InputError:
+    return fault(path, line, "the gzip file is damaged or ends here too early", "copy or download it again")
+
+
+def read_json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a file with one JSON object a line.
+
+    Args:
+        path: The file, plain or gzipped.
+
+    Yields:
+        Number of the line and the object.
+
+    Raises:
+        InputError: As :func:`read_lines`, and where a line is not a JSON object.
+    """
+    for number, line in read_lines(path):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise fault(
+                path, number, f"no valid JSON at column {error.colno} ({error.msg})", "write one JSON object a line"
+            ) from None
+        if not isinstance(row, dict):
+            raise fault(path, number, f"a JSON object was expected, found a {type(row).__name__}", "write {...}")
+        yield number, row
+
+
+def read_json(path: str | Path) -> dict[str, Any]:
+    """A file that holds one JSON object.
+
+    Args:
+        path: The file, plain or gzipped.
+
+    Returns:
+        The object.
+
+    Raises:
+        InputError: As :func:`read_lines`, and where the file is not one JSON object.
+    """
+    numbered = list(read_lines(path))
+    try:
+        content = json.loads("\n".join(line for _, line in numbered))
+    except json.JSONDecodeError as error:
+        raise fault(
+            path, numbered[error.lineno - 1][0], f"no valid JSON at column {error.colno} ({error.msg})",
+            "mend the file, or copy or download it again",
+        ) from None
+    if not isinstance(content, dict):
+        raise fault(path, 1, f"a JSON object was expected, found a {type(content).__name__}", "write {...}")
+    return content
+
+
+def read_head(path: str | Path, size: int = 1 << 16) -> str:
+    """The beginning of a file, to tell what it holds; bytes that are not UTF-8 are left out.
+
+    Args:
+        path: The file, plain or gzipped.
+        size: How many bytes at most.
+
+    Returns:
+        The text.
+
+    Raises:
+        InputError: Where the file is missing or damaged.
+    """
+    with _opened(path) as stream:
+        try:
+            return stream.read(size).decode("utf-8", errors="ignore")
+        except _DAMAGED as error:
+            raise _damaged(path, 1) from error
+
+
+def stem(path: str | Path) -> str:
+    """The name of a file without its folder, ``.gz`` and the ending that tells its format.
+
+    Args:
+        path: The file.
+
+    Returns:
+        ``dl19.bm25`` for ``runs/dl19.bm25.trec.gz``.
+    """
+    return re.sub(r"\.(jsonl?|tsv|txt|trec|run|res|xml)$", "", Path(path).name.removesuffix(".gz"))

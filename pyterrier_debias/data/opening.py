@@ -1,0 +1,360 @@
+"""One door to all datasets: planted, from ir_datasets, from a folder or file, or brought by the user."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.dataset import Dataset, provided
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import check_overlap, ranked, with_query
+from pyterrier_debias.data.answers import reader_of
+from pyterrier_debias.data.base import Collection
+from pyterrier_debias.data.irds import IRDSCollection, id_of_split
+from pyterrier_debias.data.lines import stem
+from pyterrier_debias.data.readers import read_corpus, read_qrels, read_run, read_table, read_topics
+
+# What a folder's files are called, with or without .gz. Of each list the first pattern that fits any file counts.
+CORPUS = ("corpus.jsonl", "corpus.tsv", "passages.tsv", "collection.tsv", "corpus*.jsonl", "*passages*.tsv", "doc*.trec")
+TOPICS = ("queries*.jsonl", "queries*.tsv", "topics*", "query*.trec")
+QRELS = ("qrels/*.tsv", "qrels/*.txt", "qrels*")
+RUNS = ("runs/*", "run.*", "*.run")
+
+#: The file that every Terrier index on disk has.
+INDEX_FILE = "data.properties"
+
+#: Tables with a header that hold a run: file to the run's name and its columns for qid, docno and rank (from 1).
+RUN_TABLES = {"candidates.tsv": ("bm25", "qid", "pid", "bm25_rank")}
+
+
+def open_dataset(spec: Any, split: str | None = None) -> Any:
+    """Open a dataset by name, path or object; all have the shape of :class:`Dataset`.
+
+    - ``'planted'``: the embedded collection, :class:`PlantedCollection` with its defaults.
+    - ``'irds:<id>'``: a dataset of ``ir_datasets``, such as ``irds:beir/nfcorpus/test``. Nothing is downloaded before it is used.
+    - A folder: a corpus (``corpus.jsonl``, ``passages.tsv``, ``collection.tsv`` or ``doc*.trec``), topics (``queries*.jsonl``,
+      ``queries*.tsv``, ``topics*``), judgements (``qrels/*.tsv`` or ``qrels*``) and, where there are any, runs (``runs/*``,
+      ``run.*``, ``*.run``); or SQuAD JSON, marked spans, or MS MARCO QnA. Every file may be gzipped (``.gz``).
+    - A file of SQuAD JSON, marked spans, or MS MARCO QnA.
+    - An object that has the dataset's methods. It is returned as it is (with a split, as a view of it), or, where its identifiers
+      are not strings, as a copy in memory whose identifiers are.
+
+    The word between the name of a folder's file and its ending names the split: ``topics.dl19-passage.tsv`` and
+    ``qrels.dl19-passage.txt`` make the split ``dl19``, ``runs/dl19.bm25.trec`` is its run ``bm25``; ``qrels/test.tsv`` makes
+    ``test``. One file of topics with several of judgements gives each split the topics that are judged in it, and the other way
+    round. Of several files with answers, each is a collection and a split of its own, called by its file's name or an
+    unmistakable part of it.
+
+    Args:
+        spec: What to open.
+        split: Which test set ``get_topics()``, ``get_qrels()`` and ``get_runs()`` speak of. Default: ``test`` where there is one,
+            otherwise the first in alphabetical order (of files with answers, the last whose name holds ``dev``). With an
+            ``irds:`` id, its last part: ``irds:beir/nfcorpus`` and ``test``.
+
+    Returns:
+        The dataset.
+
+    Raises:
+        InputError: Where there is no such thing, a file is missing or wrong (with its line), the split is not known, or topics,
+            judgements and corpus do not belong together.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "collection.tsv").write_text("d1\\twater boils at 100 degrees\\n")
+        >>> _ = (folder / "queries.tsv").write_text("q1\\twhen does water boil\\n")
+        >>> _ = (folder / "qrels.txt").write_text("q1 0 d1 1\\n")
+        >>> open_dataset(folder).get_qrels().values.tolist()
+        [['q1', 'd1', 1]]
+
+    When not to use it: for a folder laid out in another way; read its files with :func:`read_corpus`, :func:`read_topics`,
+    :func:`read_qrels` and :func:`read_run`, and hand the frames to :class:`Collection`.
+    """
+    if not isinstance(spec, (str, Path)):
+        return _from_object(spec, split)
+    if spec == "planted":
+        from pyterrier_debias.data.planted import PlantedCollection
+
+        return _from_object(PlantedCollection(), split)
+    if str(spec).startswith("irds:"):
+        return IRDSCollection(id_of_split(str(spec).removeprefix("irds:"), split))
+    path = Path(spec).expanduser()
+    if is_index_folder(path):
+        raise InputError(
+            f"{spec} is a Terrier index, which has no topics and judgements; open it with TerrierCollection(index, dataset), or "
+            f"name it with --terrier beside --dataset"
+        )
+    if path.is_dir():
+        return _from_folder(path, split)
+    if path.is_file():
+        return _from_file(path, split)
+    raise InputError(
+        f"{spec}: no such folder or file; name one, or 'planted', or a dataset of ir_datasets as 'irds:beir/nfcorpus/test'"
+    )
+
+
+def _from_object(dataset: Any, split: str | None) -> Any:
+    """A dataset as it is, a view of it where another split is wanted, or a copy in memory where identifiers are not strings."""
+    if isinstance(dataset, Collection):
+        if split is None or split == dataset.split:
+            return dataset
+        chosen = copy.copy(dataset)
+        chosen.split = split
+        chosen.get_topics()
+        return chosen
+    if isinstance(dataset, IRDSCollection):
+        wanted = id_of_split(dataset.irds_id, split)
+        return dataset if wanted == dataset.irds_id else IRDSCollection(wanted)
+    if hasattr(dataset, "irds_ref"):  # PyTerrier's wrapper
+        return IRDSCollection(id_of_split(dataset.irds_ref().dataset_id(), split))
+    if not isinstance(dataset, Dataset):
+        if isinstance(dataset, pt.Indexer):
+            raise InputError(
+                f"a {type(dataset).__name__} is an index, which has no topics and judgements; give TerrierCollection(index, ...)"
+            )
+        lacks = [m for m in ("get_corpus_iter", "get_topics", "get_qrels", "text_loader") if not hasattr(dataset, m)]
+        raise InputError(
+            f"a {type(dataset).__name__} is no dataset: it lacks {', '.join(lacks)}; bring an object with these methods, or "
+            f"frames in a Collection"
+        )
+    chosen = dataset if split is None and with_query(topics := dataset.get_topics()) is topics else SplitView(dataset, split)
+    if all(
+        pd.api.types.is_string_dtype(frame[column]) for frame in (chosen.get_topics(), chosen.get_qrels())
+        for column in ("qid", "docno") if column in frame.columns
+    ):
+        return chosen
+    name = split or "test"
+    try:
+        full = provided(dataset, "get_qrels", "full")
+    except Exception:  # datasets differ in what they raise where there is no such variant
+        full = None
+    return Collection(
+        getattr(dataset, "name", type(dataset).__name__),
+        corpus=pd.DataFrame(list(dataset.get_corpus_iter())),
+        topics={name: chosen.get_topics()},
+        qrels={name: chosen.get_qrels(), **({} if full is None else {"full": full})},
+        candidates=provided(dataset, "get_candidates"),
+        runs=provided(dataset, "get_runs"),
+        answers=provided(dataset, "get_answers"),
+        truth=getattr(dataset, "truth", None),
+    )
+
+
+def is_index_folder(path: Any) -> bool:
+    """Whether a path is a folder that holds a Terrier index; Java is not needed to tell.
+
+    Args:
+        path: A path; anything else is none.
+    """
+    return isinstance(path, (str, Path)) and (Path(path).expanduser() / INDEX_FILE).is_file()
+
+
+class SplitView:
+    """A dataset whose topics and judgements are those of one split where none is named; everything else is the dataset's own.
+
+    Topics whose queries are called ``text`` have a ``query``.
+
+    Example:
+        >>> topics = {split: pd.DataFrame({"qid": ["1"], "query": [f"a question of {split}"]}) for split in ("test", "dev")}
+        >>> own = Collection("toy", corpus=pd.DataFrame({"docno": ["d1"], "text": ["one"]}), topics=topics, qrels={})
+        >>> SplitView(own, "dev").get_topics()["query"].tolist()
+        ['a question of dev']
+    """
+
+    def __init__(self, dataset: Any, split: str | None):
+        """
+        Args:
+            dataset: Any dataset.
+            split: The split's name, as the dataset's methods take it; None for the dataset's own.
+        """
+        self.dataset = dataset
+        self.split = split
+
+    @property
+    def name(self) -> str:
+        """What reports call it: the dataset's own name, or its class."""
+        return getattr(self.dataset, "name", type(self.dataset).__name__)
+
+    def __repr__(self) -> str:
+        """The dataset and the split."""
+        return f"<{self.dataset!r}, split {self.split!r}>"
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the dataset knows."""
+        if name.startswith("__") or name == "dataset":  # while it is copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def get_corpus_iter(self, verbose: bool = False) -> Iterator[dict[str, Any]]:
+        """The dataset's documents."""
+        return self.dataset.get_corpus_iter(verbose=verbose)
+
+    def get_topics(self, variant: str | None = None) -> pd.DataFrame:
+        """Topics of a split, default the view's own."""
+        return with_query(self.dataset.get_topics(*(name for name in (variant or self.split,) if name is not None)))
+
+    def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
+        """Judgements of a split, default the view's own; ``'full'`` where the dataset has them."""
+        return self.dataset.get_qrels(*(name for name in (variant or self.split,) if name is not None))
+
+    def text_loader(self, fields: Any = "text", *, verbose: bool = False) -> pt.Transformer:
+        """The dataset's text loader."""
+        return self.dataset.text_loader(fields, verbose=verbose)
+
+
+def _from_file(path: Path, split: str | None) -> Collection:
+    reader = reader_of(path)
+    if reader is None:
+        raise InputError(
+            f"{path}: neither SQuAD JSON, marked spans nor MS MARCO QnA; name the folder that holds corpus, topics and judgements"
+        )
+    return reader(path, split=split) if split else reader(path)
+
+
+def _from_folder(folder: Path, split: str | None) -> Collection:
+    if not _files(folder, TOPICS):
+        with_answers = {stem(f): f for f in _files(folder, ("*.json*",)) if reader_of(f)}
+        if with_answers:
+            return _from_file(with_answers[_named(folder, with_answers, split)], split)
+    corpus_files = _needed(folder, CORPUS, "corpus", "corpus.jsonl, passages.tsv, collection.tsv or documents.trec")
+    topics_files = _needed(folder, TOPICS, "topics", "queries.jsonl, queries.tsv or topics.<split>.tsv")
+    qrels_files = _needed(folder, QRELS, "judgements", "qrels/<split>.tsv or qrels.<split>.txt")
+    if len(corpus_files) > 1:
+        raise InputError(f"{folder}: several files may be the corpus ({_names(corpus_files)}); call one of them corpus.jsonl")
+    topics, qrels = _paired(_splits(topics_files, read_topics), _splits(qrels_files, read_qrels))
+    chosen = _choose(folder, topics, qrels, split)
+    check_overlap(topics[chosen], qrels[chosen], str(folder))
+    corpus = read_corpus(corpus_files[0])
+    if set(qrels[chosen]["docno"]).isdisjoint(corpus["docno"]):
+        raise InputError(
+            f"{folder}: no judged docno (e.g. {qrels[chosen]['docno'].iloc[0]!r}) is in {corpus_files[0].name} (e.g. "
+            f"{corpus['docno'].iloc[0]!r}); check that both belong to the same collection"
+        )
+    return Collection(
+        folder.resolve().name, corpus=corpus, topics=topics, qrels=qrels, split=chosen, runs=_runs(folder, chosen, topics)
+    )
+
+
+def _files(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+    """The files that fit the first pattern that any file fits, with or without .gz."""
+    for pattern in patterns:
+        found = {f for p in (pattern, f"{pattern}.gz") for f in folder.glob(p) if f.is_file() and f.name[0] != "."}
+        if found:
+            return sorted(found)
+    return []
+
+
+def _needed(folder: Path, patterns: tuple[str, ...], what: str, names: str) -> list[Path]:
+    files = _files(folder, patterns)
+    if not files:
+        raise InputError(f"{folder}: it holds no {what}; add {names} (or .gz), or hand frames to Collection")
+    return files
+
+
+def _names(files: list[Path]) -> str:
+    return ", ".join(f.name for f in files)
+
+
+def _split_of(file: Path) -> str:
+    """``dl19`` of ``topics.dl19-passage.tsv``, ``test`` of ``qrels/test.tsv``, empty where the name holds nothing more."""
+    name = stem(file)
+    if file.parent.name != "qrels":
+        name = name.partition(".")[2]
+    return re.sub(r"-(passage|doc)s?$", "", name)
+
+
+def _splits(files: list[Path], read: Any) -> dict[str, pd.DataFrame]:
+    """Split to frame; the empty name where a file names none."""
+    frames: dict[str, pd.DataFrame] = {}
+    for file in files:
+        name = _split_of(file)
+        if name in frames:
+            raise InputError(f"{file.parent}: several files for the split {name or 'test'!r} ({_names(files)}); keep one")
+        frames[name] = read(file)
+    return frames
+
+
+def _paired(
+    topics: Mapping[str, pd.DataFrame], qrels: Mapping[str, pd.DataFrame]
+) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
+    """Topics and judgements under the same names of splits; a file that names none is shared out between them."""
+    if len(topics) == 1 and len(qrels) == 1:
+        name = next(iter(qrels)) or next(iter(topics)) or "test"
+        return {name: next(iter(topics.values()))}, {name: next(iter(qrels.values()))}
+    if list(topics) == [""]:
+        topics = {split: _of_queries(topics[""], frame) for split, frame in qrels.items()}
+    elif list(qrels) == [""]:
+        qrels = {split: _of_queries(qrels[""], frame) for split, frame in topics.items()}
+    return {s or "test": frame for s, frame in topics.items()}, {s or "test": frame for s, frame in qrels.items()}
+
+
+def _of_queries(frame: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose qid another frame has too."""
+    return frame[frame["qid"].isin(other["qid"].unique())].reset_index(drop=True)
+
+
+def _choose(folder: Path, topics: Mapping[str, Any], qrels: Mapping[str, Any], split: str | None) -> str:
+    splits = sorted(topics.keys() & qrels.keys())
+    if not splits:
+        raise InputError(
+            f"{folder}: topics are named {', '.join(sorted(topics))} and judgements {', '.join(sorted(qrels))}; give those that "
+            f"belong together one name, as in topics.dl19.tsv and qrels.dl19.txt"
+        )
+    if split is None:
+        return "test" if "test" in splits else splits[0]
+    if split not in splits:
+        raise InputError(f"{folder}: there is no split {split!r}; it has {', '.join(splits)}")
+    return split
+
+
+def _named(folder: Path, files: Mapping[str, Path], split: str | None) -> str:
+    """The file with answers that a split names, by its name or an unmistakable part of it."""
+    if split is None:
+        return max((name for name in files if "dev" in name), default=min(files))
+    if split in files:
+        return split
+    found = [name for name in files if split in name]
+    if len(found) != 1:
+        raise InputError(
+            f"{folder}: split {split!r} names {'several files' if found else 'no file'}; name one of {', '.join(sorted(files))}"
+        )
+    return found[0]
+
+
+def _runs(folder: Path, split: str, topics: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The runs of a split: those whose name begins with it, and those that name no split but rank its topics.
+
+    A run named bm25 comes first: it is what a ranker that is audited alone is given to rerank.
+    """
+    runs = {}
+    for file in _files(folder, RUNS):
+        name = stem(file).removeprefix("run.")
+        head, _, rest = name.partition(".")
+        if head in topics and head != split:
+            continue
+        run = read_run(file)
+        qids = set(run["qid"])
+        if qids.isdisjoint(topics[split]["qid"]):
+            if any(not qids.isdisjoint(frame["qid"]) for frame in topics.values()):
+                continue
+            check_overlap(run, topics[split], str(file))
+        name = rest if head == split and rest else name
+        if name in runs:
+            raise InputError(f"{file}: there is another run called {name!r} for the split {split!r}; rename one of them")
+        runs[name] = run
+    for table, (name, *columns) in RUN_TABLES.items():
+        for file in _files(folder, (table,)):
+            rows = read_table(file)
+            if not set(columns) <= set(rows.columns):
+                continue
+            rows = rows[columns].set_axis(["qid", "docno", "rank"], axis="columns")
+            rows = rows[rows["qid"].isin(topics[split]["qid"])]
+            if len(rows):
+                runs[name] = ranked(rows.assign(score=-pd.to_numeric(rows["rank"], errors="coerce").astype(float)), str(file))
+    return dict(sorted(runs.items(), key=lambda item: (item[0] != "bm25", item[0])))

@@ -1,0 +1,220 @@
+"""Rankers with a known bias of a chosen strength, and their unbiased twin.
+
+They are to audits what the planted collection is to data: at strength 0 there is nothing to find, at strength 1 there is as
+much as the ranker can be made to have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import check_text, ranked
+from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.text import regex_word
+from pyterrier_debias.data.planted_material import FUNCTION_WORDS
+
+FEMALE_WORDS = frozenset({"she", "her", "hers", "herself"})
+MALE_WORDS = frozenset({"he", "him", "his", "himself"})
+
+BIASES = ("position", "gender", "linguistic")
+
+#: After how many words a match counts for 1/e of one at the start, for the ranker that loves early matches.
+REACH = 20.0
+#: How many matched words the words of one gender are worth at most.
+GENDER_PULL = 2.0
+#: Standard deviation, in matched words, of what a ranker that does not understand a query guesses.
+CONFUSION = 2.0
+
+_SUBORDINATE = frozenset(
+    "that which who whom whose whether if unless provided supposing assuming insofar although because while where as".split()
+)
+
+
+def wording_complexity(query: str) -> float:
+    """How complex a query is worded: its length and its subordinate clauses.
+
+    Args:
+        query: The query.
+
+    Returns:
+        A number in [0, 1]: the mean of (words - 8) / 32 and of (subordinating words - 1) / 7, each clipped to [0, 1].
+
+    Example:
+        >>> wording_complexity("who built the ship")
+        0.0
+        >>> wording_complexity("who built the ship if it was built and if so whether that is known")
+        0.3950892857142857
+    """
+    words = regex_word(query)
+    clauses = sum(word in _SUBORDINATE for word in words)
+    return (min(max((len(words) - 8) / 32, 0.0), 1.0) + min(max((clauses - 1) / 7, 0.0), 1.0)) / 2
+
+
+def keyed_noise(seed: int, queries: Sequence[str], texts: Sequence[str]) -> np.ndarray:
+    """Two independent draws from the standard normal distribution for each pair of texts.
+
+    Args:
+        seed: Which world.
+        queries: n queries.
+        texts: n documents' texts, not their names: a text that was changed has noise of its own.
+
+    Returns:
+        Shape [n, 2]; Box-Muller on a keyed hash, hence the same on every platform, for every batch and order.
+    """
+    digest = b"".join(
+        blake2b(f"{seed}\0{query}\0{text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        for query, text in zip(queries, texts)
+    )
+    uniform = (np.frombuffer(digest, dtype=">u8").reshape(-1, 2).astype(np.float64) + 1) / (2.0**64 + 2)
+    radius, angle = np.sqrt(-2 * np.log(uniform[:, 0])), 2 * np.pi * uniform[:, 1]
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+
+
+class PlantedRanker(Stage):
+    """A reranker with one known bias.
+
+    Input: a result frame with ``qid``, ``docno``, ``query`` and ``text``. Output: the same rows, scored and ranked.
+
+    A pair's score is the number of the query's distinct content words that the text holds, plus noise. A bias changes it in
+    proportion to its strength s:
+
+    - ``'position'``: a word that is first met after p words counts 1 - s + s exp(-p / 20): an early-match scorer;
+    - ``'gender'``: s times up to 2 is added, in proportion to the excess (at most 3) of one gender's pronouns over the
+      other's;
+    - ``'linguistic'``: with c the complexity of the query's wording (:func:`wording_complexity`), the count is multiplied by
+      1 - s c, and a guess with standard deviation 2 s c is added: the more complex the wording, the more is guessed.
+
+    At strength 0 all three are the same unbiased ranker, whose count is blind to the order of words. Noise is drawn for a
+    seed, a query and a text, never for a docno: the twin gives a rotated passage noise of its own, exchangeable with the
+    original's, so that a test of the original against the rotated passage is a true null with variance. A biased ranker and
+    its twin share their noise.
+
+    When not to use it: for ranking anything. It exists to find out whether an audit finds what is there.
+
+    Example:
+        >>> import pandas as pd
+        >>> pairs = pd.DataFrame({
+        ...     "qid": "q1", "query": "who built the ship", "docno": ["d1", "d2"],
+        ...     "text": ["In that year, or shortly afterwards, a yard built the ship.", "Built in a year: the ship of the yard."],
+        ... })
+        >>> PlantedRanker("position", strength=1.0, noise=0.0)(pairs)["docno"].tolist()
+        ['d2', 'd1']
+        >>> PlantedRanker("position", strength=0.0, noise=0.0)(pairs)["score"].tolist()
+        [2.0, 2.0]
+    """
+
+    schematic = {"label": "PlantedRanker", "help_url": None}  # noqa: RUF012
+
+    def __init__(
+        self,
+        bias: str = "position",
+        *,
+        strength: float = 1.0,
+        noise: float = 0.3,
+        favours: str = "female",
+        seed: int = 0,
+        text_field: str = "text",
+        verbose: bool = False,
+    ):
+        """
+        Args:
+            bias: ``'position'``, ``'gender'`` or ``'linguistic'``.
+            strength: In [0, 1]; 0 is the unbiased twin.
+            noise: Standard deviation of the noise, in matched words; at least 0.
+            favours: ``'female'`` or ``'male'``: whose pronouns the gender bias loves.
+            seed: Which world of noise.
+            text_field: The column that holds the documents' text.
+            verbose: Whether to show progress.
+
+        An option out of range raises an InputError when the ranker is first used.
+        """
+        self.bias = bias
+        self.strength = strength
+        self.noise = noise
+        self.favours = favours
+        self.seed = seed
+        self.text_field = text_field
+        self.verbose = verbose
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Score and rank; see the class."""
+        pt.validate.result_frame(inp, extra_columns=["query", self.text_field], context=self)
+        self._check()
+        check_text(inp, "query", self)
+        check_text(inp, self.text_field, self)
+        if len(inp) == 0:
+            return ranked(inp, self)
+        return ranked(inp.assign(score=self.scores(inp["query"].tolist(), inp[self.text_field].tolist())), self)
+
+    def scores(self, queries: Sequence[str], texts: Sequence[str]) -> np.ndarray:
+        """Score pairs.
+
+        Args:
+            queries: n queries.
+            texts: n texts.
+
+        Returns:
+            float64 scores, shape [n].
+        """
+        asked = {query: set(regex_word(query)) - FUNCTION_WORDS for query in set(queries)}
+        read: dict[str, dict[str, int]] = {}
+        match = np.empty(len(texts))
+        early = self.bias == "position" and self.strength > 0
+        pairs = pt.tqdm(zip(queries, texts), total=len(texts), desc="PlantedRanker", disable=not self.verbose)
+        for i, (query, text) in enumerate(pairs):
+            if text not in read:
+                read[text] = _first_positions(text)
+            first = read[text]
+            places = [first[word] for word in asked[query] if word in first]
+            if early:
+                match[i] = sum(1 - self.strength + self.strength * math.exp(-p / REACH) for p in sorted(places))
+            else:
+                match[i] = len(places)
+        noise = keyed_noise(self.seed, queries, texts)
+        if self.bias == "gender":
+            lean = {text: _lean(text) for text in read}
+            sign = 1.0 if self.favours == "female" else -1.0
+            match += sign * self.strength * GENDER_PULL * np.array([lean[text] for text in texts])
+        elif self.bias == "linguistic":
+            complexity = {query: wording_complexity(query) for query in asked}
+            lost = self.strength * np.array([complexity[query] for query in queries])
+            match = (1 - lost) * match + lost * CONFUSION * noise[:, 1]
+        return match + self.noise * noise[:, 0]
+
+    def _check(self) -> None:
+        """Refuse options out of range."""
+        if self.bias not in BIASES:
+            raise InputError(f"PlantedRanker: bias={self.bias!r} is not known; use one of {', '.join(BIASES)}")
+        if self.favours not in ("female", "male"):
+            raise InputError(f"PlantedRanker: favours={self.favours!r} must be 'female' or 'male'")
+        if not _is_number(self.strength) or not 0 <= self.strength <= 1:
+            raise InputError(f"PlantedRanker: strength={self.strength!r} must be a number from 0 to 1")
+        if not _is_number(self.noise) or not 0 <= self.noise < math.inf:
+            raise InputError(f"PlantedRanker: noise={self.noise!r} must be a number of at least 0")
+        if not isinstance(self.seed, (int, np.integer)) or isinstance(self.seed, bool):
+            raise InputError(f"PlantedRanker: seed={self.seed!r} must be a whole number")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+
+
+def _first_positions(text: str) -> dict[str, int]:
+    """Each word of a text and how many words stand before its first occurrence."""
+    words = regex_word(text)
+    return dict(zip(reversed(words), range(len(words) - 1, -1, -1)))
+
+
+def _lean(text: str) -> float:
+    """Excess of female over male pronouns, in [-1, 1]: three or more are a full lean."""
+    words = regex_word(text)
+    excess = sum(map(FEMALE_WORDS.__contains__, words)) - sum(map(MALE_WORDS.__contains__, words))
+    return min(max(excess / 3, -1.0), 1.0)

@@ -1,0 +1,392 @@
+"""Corpora, topics, judgements and runs from files, as frames.
+
+One reader for each of the four, whatever the format: the first line tells it. All files may be gzipped and are UTF-8; all
+identifiers are strings; what is wrong with a file is said with its name and line.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.data.lines import fault, read_json_lines, read_lines
+
+_DOCNO_NAMES = ("docno", "_id", "doc_id", "docid", "pid", "id")
+_QID_NAMES = ("qid", "_id", "query_id", "query-id", "id")
+_TEXT_NAMES = ("text", "contents", "body", "passage")
+_QUERY_NAMES = ("query", "text", "title", "question")
+
+
+def read_corpus(path: str | Path, *, columns: Sequence[str] = ("docno", "text")) -> pd.DataFrame:
+    """Read documents.
+
+    Formats, told apart by the first character: JSON lines (``_id`` or ``docno``, ``text`` or ``contents``, and other fields,
+    as BEIR and Anserini write them), TREC documents (``<DOC><DOCNO>``; tags are dropped and white space is collapsed),
+    and tab-separated values without a header (MS MARCO).
+
+    Args:
+        path: The file, plain or gzipped.
+        columns: What the fields of tab-separated values are, in order.
+
+    Returns:
+        Frame ``docno``, ``text`` and the other fields that are strings, such as ``title``; one row a document, in the file's
+        order.
+
+    Raises:
+        InputError: With file and line, for a wrong number of fields, a docno that is empty or occurs twice, JSON that is not
+            valid, bytes that are not UTF-8, a damaged, empty or missing file.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "collection.tsv")
+        >>> _ = path.write_text("d1\\ta passage\\nd2\\tanother passage\\n")
+        >>> read_corpus(path)["docno"].tolist()
+        ['d1', 'd2']
+
+    When not to use it: for collections that do not fit into memory; name their ``ir_datasets`` id to ``open_dataset``.
+    """
+    first = _first_character(path)
+    if first == "{":
+        rows = _json_records(path, "docno", _DOCNO_NAMES, "text", _TEXT_NAMES)
+    elif first == "<":
+        rows = _trec_documents(path)
+    else:
+        rows = _tsv_records(path, columns, _DOCNO_NAMES)
+    return _unique(path, rows, "docno")
+
+
+def read_topics(path: str | Path) -> pd.DataFrame:
+    """Read topics.
+
+    Formats, told apart by the first characters: JSON lines (``_id`` or ``qid``, ``text`` or ``query``, as in BEIR), classic TREC
+    topics (``<top><num><title>``; the title is the query) and XML topics (``<topic number=...>``), both through PyTerrier, and
+    tab-separated ``qid`` and query (MS MARCO), with or without a header.
+
+    Args:
+        path: The file, plain or gzipped.
+
+    Returns:
+        Frame ``qid``, ``query`` and, from JSON lines, the other fields that are strings; one row a topic, in the file's order.
+
+    Raises:
+        InputError: With file and line, as :func:`read_corpus`.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "topics.tsv")
+        >>> _ = path.write_text("156493\\tdo goldfish grow\\n")
+        >>> read_topics(path).values.tolist()
+        [['156493', 'do goldfish grow']]
+    """
+    first = _first_character(path)
+    if first == "{":
+        rows = _json_records(path, "qid", _QID_NAMES, "query", _QUERY_NAMES)
+    elif first == "<":
+        rows = _trec_topics(path)
+    else:
+        rows = _tsv_records(path, ("qid", "query"), _QID_NAMES)
+    frame = _unique(path, rows, "qid")
+    return frame.assign(query=frame["query"].str.strip())
+
+
+def read_qrels(path: str | Path) -> pd.DataFrame:
+    """Read relevance judgements.
+
+    Formats, told apart by the number of fields in the first line: TREC (``qid iteration docno label``) and BEIR
+    (``query-id corpus-id score``, with or without the header).
+
+    Args:
+        path: The file, plain or gzipped.
+
+    Returns:
+        Frame ``qid``, ``docno``, ``label`` (integer), in the file's order.
+
+    Raises:
+        InputError: With file and line, for a wrong number of fields, a label that is not a whole number, a (qid, docno) pair
+            that is judged twice, bytes that are not UTF-8, a damaged, empty or missing file.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "qrels.txt")
+        >>> _ = path.write_text("q1 0 d1 2\\n")
+        >>> read_qrels(path).values.tolist()
+        [['q1', 'd1', 2]]
+    """
+    lines = _without_header(read_lines(path), _QID_NAMES, None)
+    begin, first = next(lines, (1, ""))
+    width = len(first.split())
+    if width not in (3, 4):
+        raise fault(
+            path, begin, f"3 or 4 fields were expected, found {width}",
+            "write 'qid 0 docno label' (TREC) or 'qid<TAB>docno<TAB>label' (BEIR)",
+        )
+    layout = "qid 0 docno label" if width == 4 else "qid docno label"
+    numbers, qids, docnos, labels = [], [], [], []
+    for number, line in chain([(begin, first)], lines):
+        fields = line.split()
+        if len(fields) != width:
+            raise fault(path, number, f"{width} fields were expected, found {len(fields)}", f"write '{layout}'")
+        try:
+            labels.append(int(fields[-1]))
+        except ValueError:
+            raise fault(path, number, f"label {fields[-1]!r} is not a whole number", f"write '{layout}'") from None
+        numbers.append(number)
+        qids.append(fields[0])
+        docnos.append(fields[-2])
+    return _checked_pairs(path, pd.DataFrame({"qid": qids, "docno": docnos, "label": labels}), numbers)
+
+
+def read_run(path: str | Path, *, ties: str = "docno") -> pd.DataFrame:
+    """Read a TREC run.
+
+    The ranks are made from the scores, as trec_eval does it: descending score, ties by descending docno, whatever the file's own
+    ranks say. In a file whose scores were rounded, only those ranks still tell the order of tied documents: ``ties='rank'``
+    follows them among equal scores, and lowers the later scores by the least step of trec_eval's 32-bit floats, so that every
+    evaluator sees this order. Documents that a corpus lacks are kept; the text loader names them when their text is asked for.
+
+    Args:
+        path: The file, plain or gzipped: ``qid Q0 docno rank score tag``.
+        ties: ``'docno'`` or ``'rank'``.
+
+    Returns:
+        Frame ``qid``, ``docno``, ``score``, ``rank`` (from 0), sorted by rank within each query; queries in the file's order.
+
+    Raises:
+        InputError: With file and line, for a wrong number of fields, a score that is NaN or no number, a (qid, docno) pair that
+            is ranked twice, bytes that are not UTF-8, a damaged, empty or missing file; for ``ties`` of another name.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "bm25.trec")
+        >>> _ = path.write_text("q1 Q0 d1 1 7.5 bm25\\nq1 Q0 d2 2 8.5 bm25\\n")
+        >>> read_run(path).values.tolist()
+        [['q1', 'd2', 8.5, 0], ['q1', 'd1', 7.5, 1]]
+    """
+    if ties not in ("docno", "rank"):
+        raise InputError(f"read_run: ties={ties!r} is not known; use 'docno' or 'rank'")
+    layout = "write 'qid Q0 docno rank score tag'"
+    numbers, qids, docnos, scores, places = [], [], [], [], []
+    for number, line in read_lines(path):
+        fields = line.split()
+        if len(fields) != 6:
+            raise fault(path, number, f"6 fields were expected, found {len(fields)}", layout)
+        try:
+            score = float(fields[4])
+        except ValueError:
+            raise fault(path, number, f"score {fields[4]!r} is not a number", layout) from None
+        if math.isnan(score):
+            raise fault(path, number, "the score is NaN", "a document without a score has no rank: leave such lines out")
+        if ties == "rank":
+            try:
+                places.append(float(fields[3]))
+            except ValueError:
+                raise fault(path, number, f"rank {fields[3]!r} is not a number", layout) from None
+        numbers.append(number)
+        qids.append(fields[0])
+        docnos.append(fields[2])
+        scores.append(score)
+    frame = _checked_pairs(path, pd.DataFrame({"qid": qids, "docno": docnos, "score": scores}), numbers)
+    if ties == "rank":
+        frame = frame.assign(score=_untied(qids, scores, places))
+    return ranked(frame, str(path))
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """Read tab-separated values with a header, or comma-separated ones where the header holds commas and no tab.
+
+    Comma-separated fields may be quoted; a quoted field may not hold the end of a line.
+
+    Args:
+        path: The file, plain or gzipped.
+
+    Returns:
+        A frame of strings with the header's columns.
+
+    Raises:
+        InputError: With file and line, for a wrong number of fields, and as :func:`~.lines.read_lines`.
+    """
+    lines = read_lines(path)
+    first = next(lines)[1]
+    separator = "," if "," in first and "\t" not in first else "\t"
+    header = _cut(first, separator)
+    rows = [_fields(path, number, line, header, separator) for number, line in lines]
+    return pd.DataFrame(rows, columns=header)
+
+
+def _untied(qids: list[str], scores: list[float], places: list[float]) -> list[float]:
+    """Scores that fall strictly within each query, in the order of score and then of place.
+
+    The steps are those of 32-bit floats, in which trec_eval holds scores.
+    """
+    result = list(scores)
+    last: dict[str, float] = {}
+    for i in sorted(range(len(scores)), key=lambda i: (-scores[i], places[i])):
+        if qids[i] in last:
+            below = np.nextafter(np.float32(last[qids[i]]), np.float32(-np.inf))
+            result[i] = min(scores[i], float(below))
+        last[qids[i]] = result[i]
+    return result
+
+
+def _checked_pairs(path: str | Path, frame: pd.DataFrame, numbers: list[int]) -> pd.DataFrame:
+    """The frame, whose (qid, docno) pairs must differ; the numbers are those of their lines."""
+    repeated = frame.duplicated(["qid", "docno"]).to_numpy()
+    if repeated.any():
+        second = int(repeated.argmax())
+        qid, docno = frame["qid"].iloc[second], frame["docno"].iloc[second]
+        first = int(((frame["qid"] == qid) & (frame["docno"] == docno)).to_numpy().argmax())
+        raise fault(
+            path, numbers[second], f"qid {qid!r} and docno {docno!r} stand together in line {numbers[first]} already",
+            "keep one line a pair",
+        )
+    return frame
+
+
+def _first_character(path: str | Path) -> str:
+    return next(read_lines(path))[1].lstrip()[:1]
+
+
+def _cut(line: str, separator: str) -> list[str]:
+    return line.split("\t") if separator == "\t" else next(csv.reader([line]), [])
+
+
+def _fields(path: str | Path, number: int, line: str, columns: Sequence[str], separator: str = "\t") -> list[str]:
+    fields = _cut(line, separator)
+    if len(fields) != len(columns):
+        name, sign = ("tab", "<TAB>") if separator == "\t" else ("comma", separator)
+        raise fault(
+            path, number, f"{len(columns)} {name}-separated fields were expected, found {len(fields)}",
+            f"write '{sign.join(columns)}'",
+        )
+    return fields
+
+
+def _without_header(
+    lines: Iterator[tuple[int, str]], names: Sequence[str], separator: str | None
+) -> Iterator[tuple[int, str]]:
+    """The lines after a header, which is a first line that begins with the name of an identifier."""
+    number, first = next(lines)
+    head = first.split(separator)[0].lower()
+    return lines if head in names else chain([(number, first)], lines)
+
+
+def _tsv_records(path: str | Path, columns: Sequence[str], names: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    for number, line in _without_header(read_lines(path), names, "\t"):
+        yield number, dict(zip(columns, _fields(path, number, line, columns)))
+
+
+def _json_records(
+    path: str | Path, id_column: str, id_names: Sequence[str], text_column: str, text_names: Sequence[str]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Objects with identifier and text under our names, and their other strings."""
+    for number, row in read_json_lines(path):
+        id_name = json_field(path, number, row, id_names)
+        text_name = json_field(path, number, row, text_names)
+        if not isinstance(row[text_name], str):
+            raise fault(path, number, f"field {text_name!r} is of type {type(row[text_name]).__name__}", "write a string")
+        others = {k: v for k, v in row.items() if isinstance(v, str) and k not in (id_name, text_name)}
+        yield number, {id_column: str(row[id_name]), text_column: row[text_name], **others}
+
+
+def json_field(path: str | Path, number: int, row: dict[str, Any], names: Sequence[str]) -> str:
+    """Which of several names an object uses for a field.
+
+    Args:
+        path: The file, for the message.
+        number: The line, for the message.
+        row: The object.
+        names: The names, the preferred one first.
+
+    Returns:
+        The first name whose value is there and not null.
+
+    Raises:
+        InputError: With file and line, where there is none.
+    """
+    for name in names:
+        if row.get(name) is not None:
+            return name
+    raise fault(path, number, f"no field {names[0]!r} (it has {', '.join(row) or 'none'})", f"name it {names[0]!r}")
+
+
+_TAG = re.compile(r"<[^<>]*>")
+_DOCNO = re.compile(r"<DOCNO>\s*(.*?)\s*</DOCNO>", re.IGNORECASE | re.DOTALL)
+
+
+def _trec_documents(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
+    begin, parts = None, []
+    for number, line in read_lines(path):
+        mark = line.strip().upper()
+        if mark == "<DOC>":
+            if begin is not None:
+                raise fault(path, number, f"the document that begins in line {begin} does not end", "write </DOC>")
+            begin, parts = number, []
+        elif mark == "</DOC>":
+            if begin is None:
+                raise fault(path, number, "a document ends that did not begin", "write <DOC> on a line of its own")
+            text = " ".join(parts)
+            docno = _DOCNO.search(text)
+            if docno is None:
+                raise fault(path, begin, "the document has no docno", "write <DOCNO>...</DOCNO>")
+            rest = text[: docno.start()] + text[docno.end() :]
+            yield begin, {"docno": docno[1], "text": " ".join(_TAG.sub(" ", rest).split())}
+            begin = None
+        elif begin is None:
+            raise fault(path, number, "text stands outside of a document", "write <DOC> on a line of its own")
+        else:
+            parts.append(line)
+    if begin is not None:
+        raise fault(path, begin, "the document that begins here does not end", "copy or download the file again")
+
+
+def _trec_topics(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Topics as PyTerrier parses them, each with the line in which it begins."""
+    numbered = list(read_lines(path))
+    classic = [number for number, line in numbered for _ in re.finditer(r"<top>", line, re.IGNORECASE)]
+    modern = [number for number, line in numbered for _ in re.finditer(r"<topic[\s>]", line)]
+    begins = classic or modern
+    try:
+        if classic:
+            topics = pt.io.read_topics(str(path), format="trec")
+        else:
+            topics = pt.io.read_topics(StringIO("\n".join(line for _, line in numbered)), format="trecxml")
+    except Exception as error:
+        raise fault(
+            path, begins[0] if begins else numbered[0][0], f"no TREC topics ({error})",
+            "write <top><num>..<title>..</top> for each topic",
+        ) from error
+    if len(topics) != len(begins):
+        raise InputError(f"{path}: {len(begins)} topics begin and {len(topics)} were understood; end each one before the next")
+    for number, qid, query in zip(begins, topics["qid"], topics["query"]):
+        if not query:
+            raise fault(path, number, f"topic {qid!r} has no title", "write <title>...</title>")
+        yield number, {"qid": qid, "query": query}
+
+
+def _unique(path: str | Path, rows: Iterator[tuple[int, dict[str, str]]], id_column: str) -> pd.DataFrame:
+    """A frame of the rows, whose identifiers must be there and differ; strings that some rows lack are empty."""
+    lines: dict[str, int] = {}
+    records = []
+    for number, row in rows:
+        name = row[id_column]
+        if not name.strip():
+            raise fault(path, number, f"the {id_column} is empty", f"give every line a {id_column}")
+        if name in lines:
+            raise fault(path, number, f"{id_column} {name!r} stands in line {lines[name]} already", "keep one of the two")
+        lines[name] = number
+        records.append(row)
+    if not records:
+        raise InputError(f"{path}: nothing but a header; copy or download the file again")
+    return pd.DataFrame(records).fillna("")

@@ -1,0 +1,267 @@
+"""BalancedPairs: female and male pairs of query and document that are alike in everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.gender.formulas.matching import DIRECTIONS, METHODS, match, standardised_differences
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Columns that are labels, which saved and augmented data leave out unless asked.
+LABEL_COLUMNS = ("gender", "gender_female", "gender_male", "gender_neutral", "gender_other")
+
+
+class BalancedPairs(Stage):
+    """Matches female with male pairs of query and document whose documents have like profiles.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, the group (``gender``) and the profile (``profile.*``); any others
+    columns out      the same, two rows a match, the first group's row first; ``match``: the number of the match, the most similar
+                     one 0; ``similarity``: the cosine of the two profiles
+    ===============  ==========================================================================
+
+    Rows of other groups, and of none (a missing label), are left out. A document is judged by the gender of its query, as in the
+    paper: the frame holds positive pairs (a query that was written or generated for the document), the query labelled by
+    :class:`~pyterrier_debias.gender.data.query_gender.QueryGender`, the document profiled by
+    :class:`~pyterrier_debias.gender.data.profiles.LexiconProfiles`.
+
+    The paper takes, for each female document, the nearest male one, with replacement and by approximate search
+    (``replacement=True``; exact here). One-to-one is the default, because only then are as many different male as female
+    documents shown, which is the point of balancing.
+
+    Example:
+        >>> import pandas as pd
+        >>> pairs = pd.DataFrame({"qid": ["1", "2", "3"], "docno": ["d1", "d2", "d3"], "gender": ["female", "male", "male"],
+        ...                       "profile.work": [0.2, 0.0, 0.1], "profile.home": [0.1, 0.3, 0.1]})
+        >>> BalancedPairs()(pairs)[["match", "qid", "gender"]].values.tolist()
+        [[0, '1', 'female'], [0, '3', 'male']]
+
+        From documents: ``(queries_for_documents >> QueryGender() >> LexiconProfiles(lexicon) >> BalancedPairs())(documents)``.
+
+    When not to use it: with so few pairs of one group that the matches are poor (see ``balance``); where the groups differ in
+    what the lexicon cannot see; to balance more than two groups (match them two by two).
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "BalancedPairs", "help_url": None}
+
+    def __init__(
+        self,
+        *,
+        columns: str | Sequence[str] = "profile.",
+        group: str = "gender",
+        groups: tuple[str, str] = ("female", "male"),
+        replacement: bool = False,
+        method: str = "greedy",
+        direction: str = "f2m",
+        min_similarity: float | None = None,
+    ):
+        """
+        Args:
+            columns: The profile: names, or what they begin with.
+            group: The column with the groups.
+            groups: The two that are matched, "f" and "m" of ``direction``.
+            replacement: Whether a document may be in several matches, as in the paper.
+            method: ``'greedy'`` or ``'optimal'`` (up to 10,000 a side); without replacement.
+            direction: ``'f2m'`` (each of the first group its nearest of the second), ``'m2f'`` or ``'both'``; with replacement.
+            min_similarity: Matches with a lower cosine are left out; None keeps all.
+        """
+        self.columns = columns
+        self.group = group
+        self.groups = groups
+        self.replacement = replacement
+        self.method = method
+        self.direction = direction
+        self.min_similarity = min_similarity
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Match; see the class. How many profiles were left out, and why, is in ``attrs['matching']`` of the frame.
+
+        Raises:
+            InputError: For options that are not known, a frame without profile columns, or profiles that hold no numbers.
+        """
+        pt.validate.columns(inp, includes=["qid", "docno", self.group], context=self)
+        for name, known in (("method", METHODS), ("direction", DIRECTIONS)):
+            if getattr(self, name) not in known:
+                raise InputError(
+                    f"BalancedPairs: {name}={getattr(self, name)!r} is not known; use one of {', '.join(map(repr, known))}"
+                )
+        if len(set(self.groups)) != 2:
+            raise InputError(f"BalancedPairs: groups={self.groups!r} must name two different groups")
+        # An empty frame, by which stages are inspected, need not have columns of which only the beginning is known.
+        names = [] if len(inp) == 0 and isinstance(self.columns, str) else self.profile_columns(inp)
+        frame = with_string_ids(inp)
+        twice = frame.duplicated(["qid", "docno"])
+        if twice.any():
+            row = frame[twice].iloc[0]
+            raise InputError(f"BalancedPairs: the pair ({row['qid']!r}, {row['docno']!r}) occurs twice; keep one row a pair")
+        sides = [np.flatnonzero(frame[self.group].isin([group]).to_numpy(dtype=bool)) for group in self.groups]
+        profiles = _profiles(frame, names)
+        keys = [f"{qid}\0{docno}" for qid, docno in zip(frame["qid"], frame["docno"])]
+        found = match(
+            *(profiles[side] for side in sides),
+            replacement=self.replacement,
+            method=self.method,
+            direction=self.direction,
+            min_similarity=self.min_similarity,
+            first_ids=[keys[row] for row in sides[0]],
+            second_ids=[keys[row] for row in sides[1]],
+        )
+        # Matches of one similarity are told apart by their names, so that no number depends on the order of rows.
+        one, other = sides[0][found.left], sides[1][found.right]
+        order = sorted(range(len(found)), key=lambda i: (-found.similarity[i], keys[one[i]], keys[other[i]]))
+        rows = np.stack([one[order], other[order]], axis=1).reshape(-1) if order else np.empty(0, dtype=np.int64)
+        similarity = np.repeat(found.similarity[order], 2)
+        out = frame.drop(columns=["match", "similarity"], errors="ignore").iloc[rows].reset_index(drop=True)
+        added = pd.DataFrame({"match": np.repeat(np.arange(len(found)), 2), "similarity": similarity}, index=out.index)
+        out = pd.concat([out, added], axis=1)  # at once: a profile may have hundreds of columns
+        out.attrs["matching"] = {
+            **{group: len(side) for group, side in zip(self.groups, sides)},
+            **{f"{group} without a profile": n for group, n in zip(self.groups, found.dropped)},
+            "matches": len(found),
+            "below the least similarity or without a partner": found.below,
+        }
+        return out
+
+    def profile_columns(self, frame: pd.DataFrame) -> list[str]:
+        """The columns of the profile.
+
+        Args:
+            frame: Any frame.
+
+        Returns:
+            Their names.
+
+        Raises:
+            InputError: Where there are none, or one is missing.
+        """
+        if isinstance(self.columns, str):
+            names = [name for name in frame.columns if str(name).startswith(self.columns)]
+            if not names:
+                raise InputError(
+                    f"BalancedPairs: no column begins with {self.columns!r}; put LexiconProfiles(lexicon) before this stage, or "
+                    f"name the columns"
+                )
+            return names
+        pt.validate.columns(frame, includes=list(self.columns), context=self)
+        return list(self.columns)
+
+    def balance(self, before: pd.DataFrame, matched: pd.DataFrame) -> pd.DataFrame:
+        """How well the profiles balance.
+
+        Args:
+            before: What went into the stage.
+            matched: What came out.
+
+        Returns:
+            One row a category: ``category``, the groups' means ``<group>_before``, ``<group>_after``, and the standardised mean
+            differences ``before`` and ``after``, first group minus second. All-zero profiles are left out of both.
+
+        Raises:
+            InputError: See :meth:`transform`.
+        """
+        names = self.profile_columns(before)
+        parts = []
+        for frame in (before, matched):
+            table = _profiles(frame, names)
+            there = table.any(axis=1)
+            parts += [table[there & frame[self.group].isin([group]).to_numpy(dtype=bool)] for group in self.groups]
+        prefix = self.columns if isinstance(self.columns, str) else ""
+        rows: dict[str, Any] = {"category": [name.removeprefix(prefix) for name in names]}
+        for when, pair in (("before", parts[:2]), ("after", parts[2:])):
+            for group, table in zip(self.groups, pair):
+                rows[f"{group}_{when}"] = table.mean(axis=0) if len(table) else np.full(len(names), np.nan)
+        rows["before"] = standardised_differences(parts[0], parts[1])
+        rows["after"] = standardised_differences(*parts)
+        return pd.DataFrame(rows)
+
+
+def _profiles(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
+    try:
+        return frame[list(names)].to_numpy(dtype=np.float64).reshape(len(frame), len(names))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"BalancedPairs: the profile columns hold what is no number ({error})") from error
+
+
+def plot_balance(balance: pd.DataFrame) -> Axes:
+    """The standardised mean differences before and after, one line a category, the largest at the top.
+
+    Args:
+        balance: What :meth:`BalancedPairs.balance` gives.
+
+    Returns:
+        Matplotlib axes; see :func:`pyterrier_debias.core.plots.save`.
+    """
+    from pyterrier_debias.core import plots
+
+    table = balance.assign(size=balance["before"].abs()).sort_values("size", na_position="first")
+    with plots.house_style():
+        axes = plots.new_axes(height=1.6 + 0.22 * len(table))
+        places = np.arange(len(table))
+        axes.hlines(places, table["before"], table["after"], color=plots.GREY, linewidth=0.8)
+        axes.plot(table["before"], places, "o", color=plots.colour(1), label="before matching")
+        axes.plot(table["after"], places, "o", color=plots.colour(0), label="after matching")
+        for x in (-0.1, 0.1):
+            axes.axvline(x, color=plots.GREY, linestyle=":", linewidth=1)
+        axes.axvline(0, color=plots.GREY, linewidth=1)
+        axes.set_yticks(places, table["category"])
+        axes.legend(loc="lower right")
+        plots.label_axes(axes, x="standardised mean difference (female minus male)", y="", title="Balance of profiles")
+    return axes
+
+
+def save_pairs(pairs: pd.DataFrame, path: str | Path, *, keep_labels: bool = False) -> None:
+    """Write matched pairs as tab-separated values, without labels of gender unless they are asked for.
+
+    Without labels the two rows of a match come in an order that tells nothing, and profiles are kept out, as the paper's authors
+    chose not to publish predicted genders.
+
+    Args:
+        pairs: What :class:`BalancedPairs` gives.
+        path: The file.
+        keep_labels: Whether ``gender`` and its probabilities are written, and the first group stays first.
+
+    Raises:
+        InputError: Where a text holds a tab or a line break, or the file cannot be written.
+    """
+    out = without_labels(pairs, keep_labels)
+    if not keep_labels:
+        keys = [
+            (int(match), keyed_hash(0, "order", str(qid), str(docno)))
+            for match, qid, docno in zip(out["match"], out["qid"], out["docno"])
+        ]
+        out = out.iloc[sorted(range(len(out)), key=keys.__getitem__)]
+    for column in out.columns:
+        values = out[column].tolist()
+        bad = next((i for i, value in enumerate(values) if isinstance(value, str) and any(c in value for c in "\t\r\n")), None)
+        if bad is not None:
+            raise InputError(f"save_pairs: column '{column}' holds a tab or line break at row {bad}; put a blank in its place")
+    write_whole(path, out.to_csv(index=False, sep="\t", quoting=3))
+
+
+def without_labels(frame: pd.DataFrame, keep: bool) -> pd.DataFrame:
+    """A frame without labels of gender and without profiles, or as it is.
+
+    Args:
+        frame: Any frame.
+        keep: Whether it stays as it is.
+
+    Returns:
+        The frame.
+    """
+    if keep:
+        return frame
+    dropped = [name for name in frame.columns if name in LABEL_COLUMNS or str(name).startswith("profile.")]
+    return frame.drop(columns=dropped)

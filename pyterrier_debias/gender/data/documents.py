@@ -1,0 +1,246 @@
+"""Documents of result frames: their texts, loaded once, and their words, counted once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError, one_line
+from pyterrier_debias.core.frames import check_text, stage_name
+from pyterrier_debias.core.text import Tokeniser
+from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.formulas.counting import WordCounts, document_numbers, word_counts
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN = ("raise", "zero")
+
+
+class Texts:
+    """Where the texts of documents come from: a column of the frame, or a loader whose answers are remembered.
+
+    Args:
+        source: None for the column; a transformer that adds the text to frames with ``docno``; anything with ``text_loader()`` (a
+            dataset, a ``TerrierIndex``); a frame ``docno``, ``text``; or a mapping from a docno to its text.
+        field: The column that holds the text.
+        unknown: What is done with a document without text: ``'raise'``, or ``'zero'``: it counts as one without any words, and a
+            warning says how many there are.
+    """
+
+    def __init__(self, source: Any = None, field: str = "text", unknown: str = "raise"):
+        if unknown not in UNKNOWN:
+            raise InputError(f"unknown {unknown!r} is not known; use one of {', '.join(map(repr, UNKNOWN))}")
+        if isinstance(source, pd.DataFrame):
+            missing = [c for c in ("docno", field) if c not in source.columns]
+            if missing:
+                raise InputError(f"the frame of texts lacks the column {missing[0]!r}")
+            source = dict(zip(source["docno"].astype(str), source[field]))
+        elif isinstance(source, Mapping):
+            if not all(isinstance(docno, str) for docno in source):
+                source = {str(docno): text for docno, text in source.items()}
+        elif hasattr(source, "text_loader"):  # asked first: an index of PyTerrier is a transformer, too
+            source = _loader_of(source, field)
+        elif source is not None and (not isinstance(source, pt.Transformer) or isinstance(source, pt.Indexer)):
+            raise InputError(
+                f"texts are a text loader, something that has one (a dataset, pt.terrier.TerrierIndex(folder)), a frame docno, "
+                f"{field}, or a mapping from a docno to its text; not a {type(source).__name__}"
+            )
+        self.source = source
+        self.field = field
+        self.unknown = unknown
+        self._known: dict[str, str] = {}
+
+    def of(self, frame: pd.DataFrame, stage: Any) -> list[str]:
+        """The text of each row.
+
+        Args:
+            frame: Frame with ``docno``, and the text where there is no loader.
+            stage: Who asks; named in messages.
+
+        Returns:
+            n texts.
+
+        Raises:
+            InputError: Where a document has no text and ``unknown`` is ``'raise'``, or where there is neither column nor loader.
+        """
+        docnos = frame["docno"].astype(str).tolist()
+        if self.source is None:
+            if self.field not in frame.columns:
+                raise InputError(
+                    f"{stage_name(stage)}: the results have no column {self.field!r}; put a text loader behind the retriever, or "
+                    f"give one to the measure: texts=dataset.text_loader()"
+                )
+            if self.unknown == "raise":
+                check_text(frame, self.field, stage)
+            texts = frame[self.field].tolist()
+        else:
+            lacking = list(dict.fromkeys(docno for docno in docnos if docno not in self._known))
+            if lacking:
+                self._known.update(self._load(lacking))
+            texts = [self._known.get(docno) for docno in docnos]
+        lost = {docno for docno, text in zip(docnos, texts) if not isinstance(text, str)}
+        if not lost:
+            return texts
+        example = min(lost)
+        if self.unknown == "raise":
+            raise InputError(
+                f"{stage_name(stage)}: {len(lost)} documents have no text, e.g. docno={example!r}; use the collection that the "
+                f"run was made from, or unknown='zero' to count them as documents without any words"
+            )
+        logger.warning(
+            "%s: %d of %d documents have no text and count as without any words, e.g. docno=%r",
+            stage_name(stage), len(lost), len(set(docnos)), example,
+        )  # fmt: skip
+        return [text if isinstance(text, str) else "" for text in texts]
+
+    def _load(self, docnos: Sequence[str]) -> dict[str, str]:
+        if isinstance(self.source, Mapping):
+            return {docno: self.source[docno] for docno in docnos if docno in self.source}
+        try:
+            loaded = self.source(pd.DataFrame({"docno": docnos}))
+        except InputError:
+            if self.unknown == "raise":
+                raise
+        except Exception as error:  # Terrier's loader has an exception of Java for a docno that it does not know
+            if self.unknown == "raise" and len(docnos) == 1:
+                raise InputError(
+                    f"no text of document {docnos[0]!r} could be loaded ({one_line(error)}); use the collection that the run was "
+                    f"made from, or unknown='zero' to count such documents as without any words"
+                ) from error
+        else:
+            if self.field not in loaded.columns:
+                there = ", ".join(map(str, loaded.columns))
+                raise InputError(f"the loader of texts adds no column {self.field!r} (there are {there}); say text_field=...")
+            return dict(zip(loaded["docno"].astype(str), loaded[self.field]))
+        # A loader that refuses everything for one document that it does not know is asked for half at a time.
+        if len(docnos) == 1:
+            return {}
+        half = len(docnos) // 2
+        return {**self._load(docnos[:half]), **self._load(docnos[half:])}
+
+
+def _loader_of(source: Any, field: str) -> pt.Transformer:
+    """The text loader of a dataset or an index."""
+    try:
+        return source.text_loader([field])
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"texts: the {type(source).__name__} has no loader for {field!r} ({one_line(error)}); an index stores texts where it "
+            f"is made with meta={{'docno': 40, {field!r}: 8192}}, and text_field names another field"
+        ) from error
+
+
+def counted(
+    frame: pd.DataFrame, texts: Texts, wordlist: WordList, tokeniser: str | Tokeniser, stage: Any
+) -> tuple[WordCounts, np.ndarray]:
+    """Count the words of each document of a frame once.
+
+    Args:
+        frame: Frame with ``docno``.
+        texts: Where their texts come from.
+        wordlist: The words.
+        tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+        stage: Who asks; named in messages.
+
+    Returns:
+        The counts of each document, and the number of each row's document, shape [n].
+    """
+    own_texts = texts.of(frame, stage)
+    first, own = document_numbers(frame["docno"].tolist(), own_texts)
+    return word_counts([own_texts[i] for i in first], wordlist, tokeniser), own
+
+
+def wanted_qids(query_filter: Any, stage: Any) -> frozenset[str] | None:
+    """The qids of an option ``query_filter``.
+
+    Args:
+        query_filter: A list, set, array or series of qids; None for all queries.
+        stage: Who asks; named in the message.
+
+    Returns:
+        The qids as strings; None for all.
+
+    Raises:
+        InputError: For what is no collection of qids. A text is a collection of its letters, which nobody means.
+
+    Example:
+        >>> sorted(wanted_qids([2, "1"], "example"))
+        ['1', '2']
+    """
+    if query_filter is None:
+        return None
+    name = stage_name(stage)
+    if isinstance(query_filter, pd.DataFrame):
+        raise InputError(f"{name}: query_filter is a frame; give its column of qids, e.g. topics['qid']")
+    if isinstance(query_filter, str):
+        raise InputError(f"{name}: query_filter={query_filter!r} is one text; give a list of qids, e.g. [{query_filter!r}]")
+    if not isinstance(query_filter, Iterable):
+        raise InputError(f"{name}: query_filter={query_filter!r} must be a list of qids, e.g. ['1', '2']")
+    return frozenset(map(str, query_filter))
+
+
+def in_order(results: pd.DataFrame, stage: Any) -> pd.DataFrame:
+    """Result rows in the order of their ranks, query by query as they first occur.
+
+    Args:
+        results: ``qid``, ``docno`` and ``rank`` or ``score``. Ties of ranks (or, without ranks, all rows) go by score, falling,
+            then by docno, falling, as trec_eval has it. Scores may be missing where there are ranks.
+        stage: Who asks; named in the message.
+
+    Returns:
+        The same rows, index reset.
+
+    Raises:
+        InputError: Where there is neither ``rank`` nor ``score``, or where both are known of a query and the score rises with the
+            rank.
+    """
+    if "rank" not in results.columns and "score" not in results.columns:
+        raise InputError(f"{stage_name(stage)}: results need the column 'score' or 'rank', to know their order")
+    keys = [-np.unique(results["docno"].astype(str).to_numpy(dtype=object), return_inverse=True)[1]] if len(results) else []
+    if "score" in results.columns:
+        keys.append(-results["score"].to_numpy(dtype=np.float64))
+    if "rank" in results.columns:
+        keys.append(results["rank"].to_numpy(dtype=np.float64))
+    keys.append(pd.factorize(results["qid"])[0])
+    if len(results) == 0:
+        return results.reset_index(drop=True)
+    order = np.lexsort(keys)
+    if {"rank", "score"} <= set(results.columns):
+        _check_agreement(results, order, stage)
+    return results.iloc[order].reset_index(drop=True)
+
+
+def _check_agreement(results: pd.DataFrame, order: np.ndarray, stage: Any) -> None:
+    """Of a rank and a score that contradict each other one is out of date, and nobody can tell which."""
+    query = pd.factorize(results["qid"])[0][order]
+    score, rank = (results[name].to_numpy(dtype=np.float64)[order] for name in ("score", "rank"))
+    unknown = np.isin(query, query[np.isnan(score) | np.isnan(rank)])
+    bad = np.flatnonzero((query[1:] == query[:-1]) & (score[1:] > score[:-1]) & ~unknown[1:])
+    if len(bad):
+        qid = results["qid"].iloc[order[bad[0]]]
+        raise InputError(
+            f"{stage_name(stage)}: rank contradicts score in query {str(qid)!r}; drop the column 'rank' or rank anew, e.g. by "
+            f"pt.model.add_ranks(results)"
+        )
+
+
+def query_slices(qids: pd.Series) -> dict[str, slice]:
+    """Where each query's rows stand in a frame that is sorted query by query.
+
+    Args:
+        qids: Shape [n].
+
+    Returns:
+        Query to its rows, in the order of the frame.
+    """
+    numbers, names = pd.factorize(qids)
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    ends = np.append(starts[1:], len(numbers))
+    return {str(names[numbers[a]]): slice(int(a), int(b)) for a, b in zip(starts, ends)}

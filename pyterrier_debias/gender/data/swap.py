@@ -1,0 +1,307 @@
+"""SwapGender: the same text of the other gender, word by word."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import check_text, reworded
+from pyterrier_debias.core.stage import RowWise
+from pyterrier_debias.core.terrier import warn_of_expressions
+from pyterrier_debias.core.text import keyed_hash
+
+#: Words and their counterparts, both ways: titles, kinship, nouns for persons. Pronouns that have more than one are decided by
+#: :func:`followed_by_noun`. Left out is what is as often something else (count, host, miss, ms, guy).
+PAIRS: dict[str, str] = dict(
+    pair.split("/")
+    for pair in """
+    he/she himself/herself man/woman men/women boy/girl boys/girls male/female males/females
+    mr/mrs sir/madam gentleman/lady gentlemen/ladies
+    father/mother fathers/mothers dad/mom dads/moms daddy/mommy daddies/mommies papa/mama papas/mamas
+    stepfather/stepmother stepfathers/stepmothers stepdad/stepmom stepdads/stepmoms
+    godfather/godmother godfathers/godmothers godson/goddaughter godsons/goddaughters
+    grandfather/grandmother grandfathers/grandmothers grandpa/grandma grandpas/grandmas
+    son/daughter sons/daughters stepson/stepdaughter stepsons/stepdaughters
+    grandson/granddaughter grandsons/granddaughters
+    brother/sister brothers/sisters stepbrother/stepsister stepbrothers/stepsisters
+    uncle/aunt uncles/aunts nephew/niece nephews/nieces
+    husband/wife husbands/wives bridegroom/bride bridegrooms/brides widower/widow widowers/widows
+    boyfriend/girlfriend boyfriends/girlfriends fiancé/fiancée fiancés/fiancées
+    fatherhood/motherhood boyhood/girlhood manhood/womanhood brotherhood/sisterhood
+    fatherly/motherly brotherly/sisterly paternal/maternal paternity/maternity masculine/feminine masculinity/femininity
+    king/queen kings/queens prince/princess princes/princesses duke/duchess dukes/duchesses
+    emperor/empress emperors/empresses baron/baroness barons/baronesses
+    actor/actress actors/actresses waiter/waitress waiters/waitresses hero/heroine heroes/heroines
+    landlord/landlady landlords/landladies heir/heiress heirs/heiresses
+    policeman/policewoman policemen/policewomen businessman/businesswoman businessmen/businesswomen
+    chairman/chairwoman chairmen/chairwomen spokesman/spokeswoman spokesmen/spokeswomen
+    salesman/saleswoman salesmen/saleswomen congressman/congresswoman congressmen/congresswomen
+    sportsman/sportswoman sportsmen/sportswomen horseman/horsewoman horsemen/horsewomen
+    schoolboy/schoolgirl schoolboys/schoolgirls monk/nun monks/nuns god/goddess gods/goddesses lad/lass lads/lasses
+    """.split()
+)
+
+#: Words whose counterpart has another one: swapped twice they do not come back.
+ONE_WAY: dict[str, str] = {
+    "mum": "dad", "mums": "dads", "mommie": "daddy", "mummies": "daddies", "granddad": "grandma", "granddads": "grandmas",
+    "granny": "grandpa", "mister": "mrs", "missus": "mr", "gent": "lady", "gents": "ladies",
+}  # fmt: skip
+
+_PRONOUNS = frozenset(("his", "her", "him", "hers"))
+
+#: Words behind "her" and "his" that begin no noun phrase of their owner's: without them in sight a noun is expected. Closed under
+#: swapping, so that a swapped text is read as its original was.
+NOT_NOUNS = frozenset(
+    """a an the this that these those some any each every either neither both all another no
+    i me my mine we us our ours you your yours he she him her his hers it its they them their theirs
+    myself yourself himself herself itself ourselves themselves one's
+    who whom whose which what when where why how whether if because although though while than as so but and or nor yet until
+    unless since before after once then
+    of in on at by for from to into onto upon with within without about above across against along among around behind below
+    beneath beside between beyond down during inside near off out outside over past through throughout toward towards under up via
+    am is are was were be been being do does did done has have had having can could may might must shall should will would
+    isn aren wasn weren don doesn didn hasn haven hadn can couldn won wouldn shouldn not
+    there here too also again alone away back home now today yesterday tomorrow tonight later soon ago already still ever never
+    always often sometimes maybe perhaps however therefore
+    asks asked says said told tells thinks thought knew knows went goes came comes became becomes""".split()
+)
+
+_WORD = re.compile(r"\w+")
+_NEXT = re.compile(r"[\s\"'\u2018\u2019\u201c\u201d(\[-]*(\w+)")
+_BESIDE = re.compile(r"(?:\s+(?:or|and)\s+|\s*/\s*)(?:his|hers|her|their|its|my|your|our)(?!\w)", re.IGNORECASE)
+
+
+def followed_by_noun(text: str, end: int) -> bool:
+    """Whether a noun phrase is expected behind a place of a text, so that a "her" that ends there means "his" and not "him".
+
+    It is, where a word follows that is in no list of words that begin none (:data:`NOT_NOUNS`); adverbs in -ly are skipped, and
+    "his or her", "his/her" are looked at as one.
+
+    Args:
+        text: The text.
+        end: Where the pronoun ends.
+
+    Returns:
+        The guess. It is made of the words behind alone, and is the same for the swapped text.
+
+    Example:
+        >>> text = "her sister gave it to her"
+        >>> followed_by_noun(text, 3), followed_by_noun(text, len(text))
+        (True, False)
+    """
+    beside = _BESIDE.match(text, end)
+    if beside is not None:
+        return followed_by_noun(text, beside.end())
+    found = _NEXT.match(text, end)
+    if found is None or found.start(1) == end:
+        return False
+    word = found[1].lower()
+    if word.endswith("ly") and len(word) > 4:
+        return followed_by_noun(text, found.end(1))
+    return word not in NOT_NOUNS
+
+
+def _pronoun(word: str, text: str, end: int) -> str:
+    """The counterpart of a pronoun that has several."""
+    if word == "him":
+        return "her"
+    if word == "hers":
+        return "his"
+    noun = followed_by_noun(text, end)
+    return ("his" if noun else "him") if word == "her" else ("her" if noun else "hers")
+
+
+def _in_case(word: str, like: str) -> str | None:
+    """A word written as another one is; None where that one has no case that can be kept."""
+    if like.islower():
+        return word
+    if like.istitle():
+        return word.capitalize()
+    return word.upper() if like.isupper() else None
+
+
+_TABLE = {**ONE_WAY, **PAIRS, **{other: one for one, other in PAIRS.items()}}
+
+
+def _table(pairs: Mapping[str, str] | None) -> dict[str, str]:
+    """The library's words and the user's, checked and lower-cased, to their counterparts."""
+    if not pairs:
+        return _TABLE
+    found: list[tuple[str, str]] = []
+    for pair in pairs.items():
+        bad = next((word for word in pair if not isinstance(word, str) or not _WORD.fullmatch(word)), None)
+        if bad is not None:
+            raise InputError(f"SwapGender: {bad!r} in pairs is no single word; give words of letters and digits")
+        found.append((pair[0].lower(), pair[1].lower()))
+    times = Counter(word for pair in found for word in pair)
+    twice = next((word for word, n in times.items() if n > 1 or word in _PRONOUNS), None)
+    if twice is not None:
+        raise InputError(f"SwapGender: {twice!r} has more than one counterpart in pairs; a word may stand in one pair")
+    return {**_TABLE, **dict(found), **{other: one for one, other in found}}
+
+
+def swap_gender(text: str, pairs: Mapping[str, str] | None = None) -> tuple[str, int]:
+    """Put the other gender's word in the place of each gendered word.
+
+    Swapping twice gives the text that one began with, but for words that share a counterpart: "him" or "hers" before a noun
+    ("gave him books"), "mum", "granddad" and their like (:data:`ONE_WAY`). Words keep their case; a word in mixed case stays.
+
+    Args:
+        text: Any text.
+        pairs: Further words and their counterparts, e.g. first names; they count both ways, before the library's own.
+
+    Returns:
+        The text, and how many words were swapped.
+
+    Raises:
+        InputError: For pairs that are no single words, or a word in two of them.
+
+    Example:
+        >>> swap_gender("Her brother told HIM that his aunt is hers.")[0]
+        'His sister told HER that her uncle is his.'
+        >>> swap_gender("Mary met him", {"mary": "john"})
+        ('John met her', 2)
+    """
+    return _swap(text, _table(pairs))
+
+
+def _swap(text: str, table: Mapping[str, str]) -> tuple[str, int]:
+    parts, at, n = [], 0, 0
+    for found in _WORD.finditer(text):
+        word = found[0].lower()
+        other = table.get(word)
+        if other is None and word in _PRONOUNS:
+            other = _pronoun(word, text, found.end())
+        if other is None:
+            continue
+        other = _in_case(other, found[0])
+        if other is None:
+            continue
+        parts += [text[at : found.start()], other]
+        at, n = found.end(), n + 1
+    return "".join([*parts, text[at:]]) if n else text, n
+
+
+class SwapGender(RowWise):
+    """Swaps gendered words in documents, in queries, or in both: the counterfactual of a text.
+
+    ===============  ==========================================================================
+    columns in       ``docno`` and the text column; with ``queries=True`` ``qid`` and ``query``; any others
+    columns out      the same, texts swapped; ``swapped``: how many words of the text; ``text_orig`` with ``keep_original=True``;
+                     with ``queries=True`` the old query in ``query_0``
+    ===============  ==========================================================================
+
+    As a probe: does a ranker score the swapped document differently? As a treatment: with ``share=0.5`` half of the passages are
+    swapped, so that neither gender stands more often beside anything; ``Training(augment=SwapGender(share=0.5))`` draws that half
+    anew in each epoch (counterfactual data augmentation, as Zhao et al., NAACL 2018, and Lu et al., 2018, do it in other tasks).
+
+    "her" is "his" before a noun and "him" elsewhere, "his" is "her" before a noun and "hers" elsewhere; whether a noun follows is
+    told by lists of words that begin none, see :func:`followed_by_noun`. Which texts are swapped depends on seed, docno (or qid)
+    and epoch alone.
+
+    Example:
+        >>> import pandas as pd
+        >>> docs = pd.DataFrame({"docno": ["d1"], "text": ["Mr Hill and his wife"]})
+        >>> SwapGender()(docs)[["text", "swapped"]].values.tolist()
+        [['Mrs Hill and her husband', 3]]
+
+        Before a ranker: ``bm25 >> texts >> SwapGender() >> ranker``.
+
+    When not to use it: on texts about named persons or bodies ("Queen Elizabeth and her husband", "prostate cancer in men"),
+    which it turns into nonsense that is no counterfactual; for persons who are neither, of whom its table knows nothing; for
+    other languages than English. Names and trades stay as they are unless ``pairs`` names them.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "SwapGender", "help_url": None}
+
+    def __init__(
+        self,
+        *,
+        text_attr: str | None = "text",
+        queries: bool = False,
+        share: float = 1.0,
+        pairs: Mapping[str, str] | None = None,
+        seed: int = 0,
+        keep_original: bool = False,
+    ):
+        """
+        Args:
+            text_attr: The column to swap; None for queries alone.
+            queries: Whether queries are swapped, too.
+            share: Which share of documents (and of queries) is swapped; they are drawn apart.
+            pairs: Further words and their counterparts, both ways.
+            seed: Of that draw.
+            keep_original: Whether to add ``text_orig``.
+        """
+        self.text_attr = text_attr
+        self.queries = queries
+        self.share = share
+        self.pairs = pairs
+        self.seed = seed
+        self.keep_original = keep_original
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Swap; see the class.
+
+        Raises:
+            InputError: For options that cannot be used, or a text that is missing or no string.
+        """
+        columns = [] if self.text_attr is None else ["docno", self.text_attr]
+        pt.validate.columns(inp, includes=columns + (["qid", "query"] if self.queries else []), context=self)
+        turn = self._turner(0)
+        out = inp
+        if self.text_attr is not None:
+            check_text(inp, self.text_attr, self)
+            texts, docnos = inp[self.text_attr].tolist(), inp["docno"].astype(str).tolist()
+            swapped = [turn(text, "document", docno) for text, docno in zip(texts, docnos)]
+            added: dict[str, Any] = {"text_orig": inp[self.text_attr]} if self.keep_original else {}
+            added[self.text_attr] = [text for text, _ in swapped]
+            added["swapped"] = np.array([n for _, n in swapped], dtype=np.int64)
+            out = out.assign(**added)
+        if self.queries:
+            check_text(inp, "query", self)
+            warn_of_expressions(inp["query"], self)
+            new = {
+                (qid, query): turn(query, "query", qid)[0]
+                for qid, query in set(zip(inp["qid"].astype(str), inp["query"]))
+            }
+            queries = [new[pair] for pair in zip(inp["qid"].astype(str), inp["query"])]
+            out = reworded(out, queries)
+        return out
+
+    def rotator(self, *, draw: int = 0) -> Callable[..., tuple[str, int]]:
+        """What ``Training(augment=...)`` asks for.
+
+        Args:
+            draw: The epoch: which of the independent draws of the share that is swapped.
+
+        Returns:
+            ``turn(text, docno, qid)``, which gives the text, swapped or not, and how many words were swapped.
+
+        Raises:
+            InputError: For options that cannot be used.
+        """
+        turn = self._turner(draw)
+        return lambda text, docno, qid="": turn(text, "document", docno)
+
+    def _turner(self, draw: int) -> Callable[[str, str, str], tuple[str, int]]:
+        """What turns a text of a kind and a name; the pairs are read once, however many texts follow."""
+        if not isinstance(self.share, (int, float)) or not 0 <= self.share <= 1:
+            raise InputError(f"SwapGender: share={self.share!r} must lie between 0 and 1")
+        if self.text_attr is None and not self.queries:
+            raise InputError("SwapGender: text_attr=None and queries=False leave nothing to swap; name a column")
+        table, limit = _table(self.pairs), self.share * 2.0**64
+
+        def turned(text: str, kind: str, name: str) -> tuple[str, int]:
+            if self.share < 1 and keyed_hash(self.seed, "swap", kind, str(draw), name) >= limit:
+                return text, 0
+            return _swap(text, table)
+
+        return turned

@@ -1,0 +1,317 @@
+"""Lists of words that stand for groups: our own, published ones from their files, or the user's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from pyterrier_debias.core.errors import InputError
+
+#: The library's own list, under its licence: titles, kinship, pronouns and plain nouns for persons. No names, no trades; nothing
+#: that is as often something else ("miss", "ms", "lord", "queen", "guy", "mummy", "pop").
+DEBIAS = {
+    "m": frozenset(
+        """he him his himself mr mister sir gentleman gentlemen man men boy boys male males
+        father fathers dad dads daddy papa stepfather stepfathers grandfather grandfathers grandpa grandpas granddad godfather
+        son sons stepson stepsons grandson grandsons godson brother brothers stepbrother stepbrothers
+        uncle uncles nephew nephews husband husbands bridegroom bridegrooms widower widowers boyfriend boyfriends
+        fatherhood boyhood fatherly brotherly""".split()
+    ),
+    "f": frozenset(
+        """she her hers herself mrs madam lady ladies woman women girl girls female females
+        mother mothers mom moms mommy mum mama stepmother stepmothers grandmother grandmothers grandma grandmas godmother
+        daughter daughters stepdaughter stepdaughters granddaughter granddaughters goddaughter sister sisters
+        stepsister stepsisters aunt aunts niece nieces wife wives bride brides widow widows girlfriend girlfriends
+        motherhood girlhood motherly sisterly""".split()
+    ),
+}
+
+#: How files call two groups that every list of gendered words has, and how they are called here.
+_SAME = {
+    **dict.fromkeys(("m", "male", "males", "man", "men", "masculine"), "m"),
+    **dict.fromkeys(("f", "female", "females", "woman", "women", "feminine"), "f"),
+}
+
+
+@dataclass(frozen=True)
+class WordList:
+    """Groups of words; a word belongs to one group.
+
+    Words are lower-cased, as the text is that they are looked up in: the published list of 326 words has capitalised names, which
+    would otherwise never be found.
+
+    Attributes:
+        groups: Group to its words, in the order of the groups; signed measures are "first group minus second".
+        name: What conventions call the list.
+
+    Raises:
+        InputError: For no group, a group without words, an entry that is not a word, or a word of two groups.
+
+    Example:
+        >>> ages = WordList({"old": ["Elderly", "senior"], "young": ["teen", "young"]}, "ages")
+        >>> ages.names, ages.size
+        (('old', 'young'), 4)
+        >>> WordList.of("debias").names
+        ('m', 'f')
+
+    When not to use it: to decide who a text is about. A word says that a group is spoken of, not how, and people of whom a text
+    speaks by name or trade alone are not seen; what is neither of two groups is not represented by two groups.
+    """
+
+    groups: Mapping[str, Iterable[str]]
+    name: str = "words"
+
+    def __post_init__(self) -> None:
+        groups: dict[str, frozenset[str]] = {}
+        owner: dict[str, str] = {}
+        for group, words in dict(self.groups).items():
+            if isinstance(words, str):
+                raise InputError(f"word list {self.name!r}: group {group!r} is one string; give a list of words")
+            words = list(words)
+            bad = next((w for w in words if not isinstance(w, str) or not w.strip()), None)
+            if bad is not None or not words:
+                what = "has no words" if not words else f"holds {bad!r}, which is not a word"
+                raise InputError(f"word list {self.name!r}: group {group!r} {what}")
+            groups[str(group)] = frozenset(word.strip().lower() for word in words)
+            shared = sorted(word for word in groups[str(group)] if owner.setdefault(word, str(group)) != str(group))
+            if shared:
+                raise InputError(
+                    f"word list {self.name!r}: {len(shared)} words are in group {owner[shared[0]]!r} and in group {group!r}, "
+                    f"e.g. {', '.join(map(repr, shared[:3]))}; take them out of one of the two, or of both where they say nothing"
+                )
+        if not groups:
+            raise InputError(f"word list {self.name!r} has no groups; give a mapping from a group to its words")
+        object.__setattr__(self, "groups", groups)
+
+    @classmethod
+    def of(cls, spec: str | Path | Mapping[str, Iterable[str]] | WordList) -> WordList:
+        """A word list from its name, its file, or a mapping.
+
+        Args:
+            spec: ``'debias'`` (the library's own); a path, see :func:`read_word_list`; a mapping from a group to its words; or a
+                word list, which is returned as it is.
+
+        Returns:
+            The list.
+
+        Raises:
+            InputError: For what is none of these.
+        """
+        if isinstance(spec, WordList):
+            return spec
+        if isinstance(spec, Mapping):
+            return cls(spec)
+        if spec == "debias":
+            return cls(DEBIAS, "debias")
+        if isinstance(spec, (str, Path)):
+            if not Path(spec).exists():
+                raise InputError(f"word list {str(spec)!r} is neither 'debias' nor a file or folder that there is")
+            return read_word_list(spec)
+        raise InputError(f"a word list is 'debias', a path or a mapping from a group to its words, not a {type(spec).__name__}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The groups' names, in order."""
+        return tuple(self.groups)
+
+    @property
+    def size(self) -> int:
+        """How many words there are in all groups."""
+        return sum(map(len, self.groups.values()))
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """All words, group by group, sorted within a group."""
+        return tuple(word for words in self.groups.values() for word in sorted(words))
+
+    @cached_property
+    def owners(self) -> tuple[int, ...]:
+        """For each of :attr:`words` the number of its group."""
+        return tuple(number for number, words in enumerate(self.groups.values()) for _ in words)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Eight hexadecimal digits that change with any word or group."""
+        content = "\n".join(f"{group}\t{' '.join(sorted(words))}" for group, words in self.groups.items())
+        return blake2b(content.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+
+    def group_of(self, word: str) -> str | None:
+        """The group of a word, in any case; None where it has none."""
+        word = word.lower()
+        return next((group for group, words in self.groups.items() if word in words), None)
+
+    def without(self, words: Iterable[str]) -> WordList:
+        """The same list without some words, for example first names that are common words.
+
+        Args:
+            words: Words to leave out, in any case; those that are not there are ignored.
+
+        Returns:
+            A list whose name says that it is not the whole one.
+        """
+        out = {word.lower() for word in words}
+        return WordList({group: own - out for group, own in self.groups.items()}, f"{self.name} (part)")
+
+    def contrast(self, contrast: str | tuple[str, str] | None = None) -> dict[str, float]:
+        """What a signed measure weighs the groups by.
+
+        Args:
+            contrast: Two groups: the first minus the second. One group: that group minus the mean of the others (minus nothing
+                where there are none). None: the first minus the second where there are two groups; the only one where there is
+                one.
+
+        Returns:
+            Group to its weight, in the groups' order.
+
+        Raises:
+            InputError: For a group that there is not, or where there are more than two groups and none are named.
+
+        Example:
+            >>> WordList.of("debias").contrast()
+            {'m': 1.0, 'f': -1.0}
+            >>> WordList({"a": ["x"], "b": ["y"], "c": ["z"]}).contrast("b")
+            {'a': -0.5, 'b': 1.0, 'c': -0.5}
+        """
+        names = self.names
+        if contrast is None:
+            if len(names) > 2:
+                raise InputError(
+                    f"word list {self.name!r} has the groups {', '.join(names)}; say what is compared, e.g. "
+                    f"contrast=({names[0]!r}, {names[1]!r}), or contrast={names[0]!r} for that group against the others' mean"
+                )
+            contrast = names[0] if len(names) == 1 else (names[0], names[1])
+        asked = (contrast,) if isinstance(contrast, str) else tuple(contrast)
+        unknown = [group for group in asked if group not in names]
+        if unknown or len(asked) not in (1, 2) or len(set(asked)) != len(asked):
+            raise InputError(f"contrast {contrast!r}: give one or two different groups of {', '.join(names)}")
+        if len(asked) == 2:
+            return {name: 1.0 if name == asked[0] else -1.0 if name == asked[1] else 0.0 for name in names}
+        return {name: 1.0 if name == asked[0] else -1.0 / (len(names) - 1) for name in names}
+
+    def __hash__(self) -> int:
+        """By content."""
+        return hash((self.name, self.fingerprint))
+
+    def __repr__(self) -> str:
+        """Name, sizes and fingerprint."""
+        return f"<WordList {self}>"
+
+    def __str__(self) -> str:
+        """Name, sizes and fingerprint, as conventions carry it."""
+        sizes = ", ".join(f"{group} {len(words)}" for group, words in self.groups.items())
+        return f"{self.name} ({sizes}; {self.fingerprint})"
+
+
+def read_word_list(path: str | Path, *, groups: tuple[str, str] | None = None, name: str | None = None) -> WordList:
+    """Read a word list from a file or a folder.
+
+    The forms in which lists of gendered words are published:
+
+    - lines ``word,group`` or ``word<tab>group`` (Rekabsaz and Schedl 2020: 64 words; Rekabsaz et al. 2021: 326);
+    - one word a line, or a JSON array of words: one group, named after the file;
+    - a folder with one such file a group (gn_glove: ``male_word_file.txt``, ``female_word_file.txt``);
+    - a JSON array of pairs (debiaswe's equalize and definitional pairs), the first words one group, the second another;
+    - a JSON object from a group to its words.
+
+    Groups that files call ``male`` or ``men`` are ``m`` here, ``female`` or ``women`` ``f``, and these two come first, in that
+    order: signed measures are male minus female, whoever wrote the list.
+
+    Args:
+        path: The file or folder.
+        groups: The names of the first and of the second words of pairs. None: the side that holds more of this library's own male
+            words is ``m``.
+        name: What conventions call the list; default the file's name without its ending.
+
+    Returns:
+        The list.
+
+    Raises:
+        InputError: For a file that is missing, empty, or of none of these forms, and what :class:`WordList` refuses.
+
+    When not to use it: with scores for words (debiaswe's professions): where the line between groups lies is for you to say, in a
+    mapping.
+    """
+    path = Path(path)
+    name = name or path.stem
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix in (".txt", ".json"))
+        if not files:
+            raise InputError(f"word list {path}: the folder holds no .txt or .json file")
+        found: dict[str, list[str]] = {}
+        for file in files:
+            for group, words in _file_groups(file, groups).items():
+                found.setdefault(group, []).extend(words)
+    else:
+        found = _file_groups(path, groups)
+    order = [group for group in ("m", "f") if group in found]
+    order += [group for group in found if group not in order]
+    return WordList({group: found[group] for group in order}, name)
+
+
+def _file_groups(path: Path, groups: tuple[str, str] | None) -> dict[str, list[str]]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"word list {path} cannot be read as text: {error}") from error
+    stem = path.stem.lower()
+    for ending in ("_word_file", "_words", "_wordlist", "_list"):
+        stem = stem.removesuffix(ending)
+    alone = _SAME.get(stem, stem)
+    if path.suffix == ".json":
+        try:
+            return _json_groups(json.loads(text), path, alone, groups)
+        except json.JSONDecodeError as error:
+            raise InputError(f"word list {path} is not JSON: {error}") from error
+    rows = list(_lines(text))
+    if not rows:
+        raise InputError(f"word list {path} is empty")
+    split = [line.replace("\t", ",").rsplit(",", 1) for _, line in rows]
+    named = [len(parts) == 2 for parts in split]
+    if not any(named):
+        return {alone: [line for _, line in rows]}
+    if not all(named):
+        number = rows[named.index(False)][0]
+        raise InputError(f"word list {path}, line {number}: there is no group; write 'word,group' in every line or in none")
+    found: dict[str, list[str]] = {}
+    for (number, _), (word, group) in zip(rows, split):
+        if not word.strip() or not group.strip():
+            raise InputError(f"word list {path}, line {number}: word or group is empty; write 'word,group'")
+        found.setdefault(_SAME.get(group.strip().lower(), group.strip()), []).append(word)
+    return found
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            yield number, line.strip()
+
+
+def _json_groups(content: Any, path: Path, alone: str, groups: tuple[str, str] | None) -> dict[str, list[str]]:
+    if isinstance(content, Mapping):
+        return {_SAME.get(str(group).lower(), str(group)): words for group, words in content.items()}
+    if isinstance(content, list) and content:
+        if all(isinstance(word, str) for word in content):
+            return {alone: content}
+        pairs = [row for row in content if isinstance(row, list) and len(row) == 2 and all(isinstance(w, str) for w in row)]
+        if len(pairs) == len(content):
+            first, second = (list(side) for side in zip(*pairs))
+            if groups is None:
+                groups = _sides(first, second, path)
+            return {groups[0]: first, groups[1]: second}
+    raise InputError(
+        f"word list {path}: give a JSON array of words, an array of pairs of words, or an object from a group to its words"
+    )
+
+
+def _sides(first: list[str], second: list[str], path: Path) -> tuple[str, str]:
+    """Which side of pairs is male: the one that holds more words of our own list."""
+    known = [sum(word.lower() in DEBIAS[group] for word in side) for side in (first, second) for group in ("m", "f")]
+    lean = known[0] - known[1] - known[2] + known[3]
+    if lean == 0:
+        raise InputError(f"word list {path}: which side of the pairs is which cannot be told; name them, groups=('a', 'b')")
+    return ("m", "f") if lean > 0 else ("f", "m")

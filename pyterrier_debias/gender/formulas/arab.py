@@ -1,0 +1,266 @@
+r"""ARaB, FaiRR and their kin as functions on arrays.
+
+Symbols of Rekabsaz and Schedl (SIGIR 2020) and of Rekabsaz, Kopeinik and Schedl (SIGIR 2021): c_g(d) is how often words of group
+g stand in document d, mag_g(d) its magnitude, d_1, d_2, ... the ranked documents of a query q, t the cut-off, n the length of the
+list.
+Documents are rows, groups columns; lists are in the order of their ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.formulas.counting import WordCounts
+
+METHODS = ("tf", "bool", "tc")
+TF_FORMS = ("log1p_total", "sum_log", "sum_log1p")
+
+
+def check_magnitude(method: str, tf_form: str) -> None:
+    """Refuse a method or form that there is not.
+
+    Raises:
+        InputError: For one that is not known.
+    """
+    if method not in METHODS:
+        raise InputError(f"method {method!r} is not known; use one of {', '.join(map(repr, METHODS))}")
+    if tf_form not in TF_FORMS:
+        raise InputError(f"tf_form {tf_form!r} is not known; use one of {', '.join(map(repr, TF_FORMS))}")
+
+
+def magnitudes(counts: WordCounts, method: str = "tf", tf_form: str = "log1p_total") -> np.ndarray:
+    """How strongly each group is spoken of in each document, mag_g(d).
+
+    - ``'tc'``: c_g, the number of words;
+    - ``'bool'``: 1 where c_g > 0, else 0;
+    - ``'tf'``: ln(1 + c_g), what the released code computes (``tf_form='log1p_total'``); or the sum over the group's words w that
+      occur of ln(c_w), as the publication prints it, in which a word that occurs once adds nothing (``'sum_log'``); or of
+      ln(1 + c_w), which the released notebook computes and never uses (``'sum_log1p'``).
+
+    Args:
+        counts: The words of n documents.
+        method: ``'tf'``, ``'bool'`` or ``'tc'``.
+        tf_form: One of three, for ``'tf'`` alone.
+
+    Returns:
+        Shape [n, groups], at least 0.
+
+    Raises:
+        InputError: For a method or form that is not known.
+
+    Example:
+        >>> from pyterrier_debias.gender.formulas.counting import word_counts
+        >>> counts = word_counts(["he he she"])
+        >>> {form: magnitudes(counts, tf_form=form).round(4).tolist()[0] for form in TF_FORMS}
+        {'log1p_total': [1.0986, 0.6931], 'sum_log': [0.6931, 0.0], 'sum_log1p': [1.0986, 0.6931]}
+    """
+    check_magnitude(method, tf_form)
+    if method == "tf" and tf_form == "sum_log":
+        return counts.total(np.log)
+    if method == "tf" and tf_form == "sum_log1p":
+        return counts.total(np.log1p)
+    total = counts.total().astype(np.float64)
+    return np.log1p(total) if method == "tf" else total if method == "tc" else np.minimum(total, 1.0)
+
+
+def leans(magnitude: np.ndarray, wordlist: WordList, contrast: str | tuple[str, str] | None = None) -> np.ndarray:
+    """b(d): how far a document leans to one side; by default mag of the first group minus mag of the second.
+
+    Args:
+        magnitude: Shape [n, groups].
+        wordlist: Whose groups they are.
+        contrast: See :meth:`WordList.contrast`.
+
+    Returns:
+        Shape [n]; positive towards the first group of the contrast.
+    """
+    return magnitude @ np.array(list(wordlist.contrast(contrast).values()))
+
+
+def rab(lean: np.ndarray, cutoff: int) -> float:
+    """RaB_q@t: the mean lean of the first t documents, of all where there are fewer.
+
+    Args:
+        lean: Shape [n], by rank.
+        cutoff: t, at least 1.
+
+    Returns:
+        The mean; NaN for an empty list.
+
+    Example:
+        >>> rab(np.array([1.0, 0.0, -2.0]), 2)
+        0.5
+    """
+    head = np.asarray(lean, dtype=np.float64)[: _positive(cutoff)]
+    return float(head.mean()) if len(head) else float("nan")
+
+
+def rank_weights(cutoff: int) -> np.ndarray:
+    """w_i = (1/t) times the sum of 1/x for x = i..t: what rank i counts in ARaB@t. The weights fall with the rank and sum to 1.
+
+    Args:
+        cutoff: t, at least 1.
+
+    Returns:
+        Shape [t], rank 1 first.
+
+    Example:
+        >>> rank_weights(2).tolist()
+        [0.75, 0.25]
+    """
+    t = _positive(cutoff)
+    return np.cumsum(1 / np.arange(t, 0, -1))[::-1] / t
+
+
+def arab(lean: np.ndarray, cutoff: int) -> float:
+    """ARaB_q@t: the mean of RaB_q@1, ..., RaB_q@t, of those that there are where the list is shorter.
+
+    Args:
+        lean: Shape [n], by rank.
+        cutoff: t, at least 1.
+
+    Returns:
+        The weighted mean of the leans, by :func:`rank_weights` of min(t, n); NaN for an empty list.
+
+    Example:
+        RaB@1 = 1, RaB@2 = 1/2, RaB@3 = -1/3; their mean is 7/18.
+
+        >>> round(arab(np.array([1.0, 0.0, -2.0]), 3), 4), round(7 / 18, 4)
+        (0.3889, 0.3889)
+    """
+    lean = np.asarray(lean, dtype=np.float64)
+    t = min(_positive(cutoff), len(lean))
+    return float(lean[:t] @ rank_weights(t)) if t else float("nan")
+
+
+def random_order_arab(lean: np.ndarray, cutoff: int) -> tuple[float, float]:
+    """ARaB@t of the same documents in a random order: its expectation and its standard deviation.
+
+    Each document is as likely at each rank, so the expectation is the documents' mean lean: what the candidates themselves lean,
+    which is no doing of a ranker. With S the population variance of the leans and w the weights of the ranks (0 below the
+    cut-off), drawing without replacement gives the variance S n / (n - 1) (sum w^2 - 1/n).
+
+    Args:
+        lean: Shape [n], in any order.
+        cutoff: t, at least 1.
+
+    Returns:
+        Expectation and standard deviation; NaN for no documents.
+
+    Example:
+        Orders of leans 1 and 0 give ARaB@2 = 3/4 and 1/4.
+
+        >>> random_order_arab(np.array([1.0, 0.0]), 2)
+        (0.5, 0.25)
+    """
+    lean = np.asarray(lean, dtype=np.float64)
+    n = len(lean)
+    if n == 0:
+        return float("nan"), float("nan")
+    weights = rank_weights(min(_positive(cutoff), n))
+    if n == 1:
+        return float(lean[0]), 0.0
+    variance = lean.var() * n / (n - 1) * max(float(weights @ weights) - 1 / n, 0.0)
+    return float(lean.mean()), float(np.sqrt(variance))
+
+
+def neutrality(
+    totals: np.ndarray, groups: tuple[str, ...], portions: Mapping[str, float] | None = None, threshold: int = 1
+) -> np.ndarray:
+    """How evenly the groups are spoken of in a document.
+
+    With C the sum of the counts c_g and J_g the wished portion of group g: 1 - sum over g of abs(c_g / C - J_g) where C is above
+    the threshold, else 1. A document with one gendered word is neutral at the default threshold.
+
+    Args:
+        totals: c_g, shape [n, groups].
+        groups: The groups' names.
+        portions: Group to its portion J_g; None for equal portions.
+        threshold: How many words still count as none.
+
+    Returns:
+        Shape [n], at most 1; with equal portions of two groups at least 0, with others or more groups it can fall below 0.
+
+    Raises:
+        InputError: For fewer than two groups, portions of other groups, or that do not sum to 1.
+
+    Example:
+        >>> neutrality(np.array([[3, 1], [1, 0], [2, 2]]), ("m", "f")).tolist()
+        [0.5, 1.0, 1.0]
+    """
+    if len(groups) < 2:
+        raise InputError(f"neutrality compares groups; the word list has only {', '.join(groups)}")
+    if portions is None:
+        wished = np.full(len(groups), 1 / len(groups))
+    else:
+        if set(portions) != set(groups) or not np.isclose(sum(portions.values()), 1):
+            raise InputError(f"portions {dict(portions)} must name each of {', '.join(groups)} and sum to 1")
+        wished = np.array([portions[group] for group in groups], dtype=np.float64)
+    totals = np.asarray(totals, dtype=np.float64)
+    everything = totals.sum(axis=1)
+    spoken = everything > threshold
+    shares = totals / np.where(spoken, everything, 1.0)[:, None]
+    return np.where(spoken, 1 - np.abs(shares - wished).sum(axis=1), 1.0)
+
+
+def fairr(neutral: np.ndarray, cutoff: int) -> float:
+    """FaiRR_q@t: the sum over ranks i = 1..min(t, n) of neutrality(d_i) / log2(i + 1).
+
+    Args:
+        neutral: Neutrality, shape [n], by rank.
+        cutoff: t, at least 1.
+
+    Returns:
+        The sum. It is not a mean: short lists have little of it. NaN for an empty list.
+
+    Example:
+        1 / log2(2) + 0.5 / log2(3)
+
+        >>> round(fairr(np.array([1.0, 0.5]), 5), 4)
+        1.3155
+    """
+    head = np.asarray(neutral, dtype=np.float64)[: _positive(cutoff)]
+    return float(head @ (1 / np.log2(np.arange(2, len(head) + 2)))) if len(head) else float("nan")
+
+
+def ifairr(background: np.ndarray, cutoff: int) -> float:
+    """IFaiRR_q@t: FaiRR of the background's documents in the order of their neutrality, the best that a ranking of them can have.
+
+    Args:
+        background: Neutrality of the background's documents, shape [m], in any order.
+        cutoff: t, at least 1.
+
+    Returns:
+        The sum; NaN for no documents.
+    """
+    return fairr(np.sort(np.asarray(background, dtype=np.float64))[::-1], cutoff)
+
+
+def nfairr(neutral: np.ndarray, background: np.ndarray, cutoff: int) -> float:
+    """NFaiRR_q@t = FaiRR_q@t / IFaiRR_q@t.
+
+    Args:
+        neutral: Neutrality of the ranked documents, shape [n], by rank.
+        background: Neutrality of the background's documents, shape [m].
+        cutoff: t, at least 1.
+
+    Returns:
+        1 where the ranking is as neutral as the background allows; above 1 where it has documents that the background lacks. NaN
+        where the ideal is 0 or either list is empty: there is nothing to compare with.
+
+    Example:
+        >>> round(nfairr(np.array([0.0, 1.0]), np.array([0.0, 1.0]), 2), 4)
+        0.6309
+    """
+    ideal = ifairr(background, cutoff)
+    return fairr(neutral, cutoff) / ideal if ideal != 0 else float("nan")
+
+
+def _positive(cutoff: int) -> int:
+    if not isinstance(cutoff, (int, np.integer)) or isinstance(cutoff, bool) or cutoff < 1:
+        raise InputError(f"cut-off {cutoff!r} must be a whole number of 1 or more")
+    return int(cutoff)

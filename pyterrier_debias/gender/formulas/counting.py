@@ -1,0 +1,409 @@
+r"""Counting the words of a list in texts: exact, whole words, fast.
+
+Words are the floor's tokenisers' (:mod:`pyterrier_debias.core.text`), lower-cased. For the tokenisers that have a name here no
+word is ever made a Python object: texts are joined to one buffer of bytes in which everything that is no part of a word is a
+blank, and a word is found by its bytes, eight at a time. What comes out is what splitting and counting gives, word for word. Many
+texts are counted by several threads, one a core; the environment's ``OMP_NUM_THREADS`` sets how many.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.text import TOKENISERS, Tokeniser
+from pyterrier_debias.gender.data.words import WordList
+
+logger = logging.getLogger(__name__)
+
+#: How many characters are looked at in one go: enough to make Python's share small, few enough to stay in the cache.
+_CHARACTERS = 1 << 17
+#: How many such lots are worth starting threads for: a tenth of a second of work.
+_WORTH_THREADS = 32
+_BLANK = 32
+_BREAK = "\n"
+
+
+def blank(text: str) -> list[str]:
+    """Split at blanks and nowhere else: a tab, a line break or a no-break space is a part of the word."""
+    return [word for word in text.split(" ") if word]
+
+
+#: Tokenisers by name: the floor's, and ``'blank'``, the released script of Rekabsaz and Schedl (2020) to the letter.
+GENDER_TOKENISERS: dict[str, Tokeniser] = {**TOKENISERS, "blank": blank}
+
+
+def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
+    r"""A tokeniser by its name, with lower-cased words.
+
+    - ``'regex_word'`` (default everywhere): runs of ``\w``, so that ``he's`` counts as ``he`` and ``she.`` as ``she``; what the
+      released script expects after a cleaning that was not published;
+    - ``'whitespace'``: split at white space; punctuation stays with its word, and ``she.`` is not found;
+    - ``'blank'``: split at blanks alone, the released script on raw text, to the letter;
+    - ``'blingfire'``, or a function from a text to its words.
+
+    Args:
+        tokeniser: A name or a function.
+
+    Returns:
+        A function from a text to its lower-cased words.
+
+    Raises:
+        InputError: For a name that is not known.
+    """
+    if not callable(tokeniser) and tokeniser not in GENDER_TOKENISERS:
+        raise InputError(f"tokeniser {tokeniser!r} is not known; use one of {', '.join(GENDER_TOKENISERS)} or a function")
+    split = tokeniser if callable(tokeniser) else GENDER_TOKENISERS[tokeniser]
+    # Some letters become several when lower-cased, some of them no letters: the text first, as the floor's regex_word does it.
+    return lambda text: [word.lower() for word in split(text.lower())]
+
+
+@dataclass(frozen=True, eq=False)
+class WordCounts:
+    """How often each word of a list stands in each of n texts, without the zeros.
+
+    Attributes:
+        n: How many texts.
+        wordlist: The list.
+        rows: Shape [entries]: which text, from 0, ascending.
+        words: Shape [entries]: which word, a number into ``wordlist.words``, ascending within a text.
+        counts: Shape [entries]: how often, at least 1.
+    """
+
+    n: int
+    wordlist: WordList
+    rows: np.ndarray
+    words: np.ndarray
+    counts: np.ndarray
+
+    def total(self, weigh: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
+        """Sum over the words of each group.
+
+        Args:
+            weigh: A function of each word's own count, such as ``np.log1p``; None for the count itself.
+
+        Returns:
+            Shape [n, groups]: whole numbers (int64) without ``weigh``, otherwise float64.
+        """
+        groups = len(self.wordlist.names)
+        cell = self.rows * groups + np.array(self.wordlist.owners, dtype=np.int64)[self.words]
+        values = self.counts if weigh is None else weigh(self.counts.astype(np.float64))
+        table = np.bincount(cell, values, self.n * groups).reshape(self.n, groups)
+        return table.astype(np.int64) if weigh is None else table
+
+    def found(self) -> list[dict[str, int]]:
+        """For each text the words that stand in it and how often, in the order of the list."""
+        found: list[dict[str, int]] = [{} for _ in range(self.n)]
+        words = self.wordlist.words
+        for row, word, count in zip(self.rows.tolist(), self.words.tolist(), self.counts.tolist()):
+            found[row][words[word]] = count
+        return found
+
+    def take(self, rows: np.ndarray) -> WordCounts:
+        """The counts of some of the texts, which may be repeated.
+
+        Args:
+            rows: Shape [m], numbers of texts.
+
+        Returns:
+            Counts of m texts.
+        """
+        starts = np.searchsorted(self.rows, np.arange(self.n + 1))
+        lengths = np.diff(starts)[rows]
+        entries = np.repeat(starts[rows] - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths) + np.arange(lengths.sum())
+        own = np.repeat(np.arange(len(rows)), lengths)
+        return WordCounts(len(rows), self.wordlist, own, self.words[entries], self.counts[entries])
+
+    @classmethod
+    def joined(cls, parts: Sequence[WordCounts]) -> WordCounts:
+        """Counts of several lots of texts, one behind the other.
+
+        Args:
+            parts: At least one, all with the same list.
+        """
+        shift = np.concatenate([[0], np.cumsum([part.n for part in parts])])
+        rows = np.concatenate([part.rows + start for part, start in zip(parts, shift)])
+        words, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("words", "counts"))
+        return cls(int(shift[-1]), parts[0].wordlist, rows, words, counts)
+
+
+def count_words(
+    texts: Sequence[str] | pd.Series, wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word"
+) -> np.ndarray:
+    """How many words of each group stand in each text.
+
+    Args:
+        texts: n texts.
+        wordlist: What :meth:`WordList.of` takes.
+        tokeniser: See :func:`get_gender_tokeniser`.
+
+    Returns:
+        Whole numbers, shape [n, groups], the groups in the list's order.
+
+    Raises:
+        InputError: For a text that is not a string, an unknown tokeniser or list.
+
+    Example:
+        >>> count_words(["She gave him her word; he's not sure.", "theory"]).tolist()
+        [[2, 2], [0, 0]]
+    """
+    return word_counts(texts, wordlist, tokeniser).total()
+
+
+def word_counts(
+    texts: Sequence[str] | pd.Series, wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word"
+) -> WordCounts:
+    """How often each word of a list stands in each text; the arguments are those of :func:`count_words`.
+
+    Example:
+        >>> word_counts(["He said he would ask her"]).found()
+        [{'he': 2, 'her': 1}]
+    """
+    wordlist = WordList.of(wordlist)
+    texts = texts.tolist() if isinstance(texts, pd.Series) else list(texts)
+    bad = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
+    if bad is not None:
+        raise InputError(
+            f"text {bad} is {texts[bad]!r}, not a string; load texts for every document, or leave out those that have none"
+        )
+    split = get_gender_tokeniser(tokeniser)
+    _warn_of_unfindable(wordlist, tokeniser, split)
+    if tokeniser in _SCANNED:
+        return _Scanner(wordlist, tokeniser).counts(texts)
+    numbers = {word: number for number, word in enumerate(wordlist.words)}
+    rows, words, counts = [], [], []
+    for row, text in enumerate(texts):
+        found = Counter(numbers[word] for word in split(text) if word in numbers)
+        for word in sorted(found):
+            rows.append(row)
+            words.append(word)
+            counts.append(found[word])
+    return WordCounts(len(texts), wordlist, *(np.array(values, dtype=np.int64) for values in (rows, words, counts)))
+
+
+def unfindable(wordlist: Any, tokeniser: str | Tokeniser = "regex_word") -> list[str]:
+    """Words of a list that a tokeniser never produces, such as ``mr.`` under ``'regex_word'``.
+
+    Args:
+        wordlist: What :meth:`WordList.of` takes.
+        tokeniser: See :func:`get_gender_tokeniser`.
+
+    Returns:
+        The words, in the list's order.
+
+    Example:
+        >>> unfindable({"m": ["mr.", "he"], "f": ["mrs.", "she"]})
+        ['mr.', 'mrs.']
+    """
+    split = get_gender_tokeniser(tokeniser)
+    return [word for word in WordList.of(wordlist).words if split(word) != [word]]
+
+
+_warned: set[tuple[str, str]] = set()
+
+
+def _warn_of_unfindable(wordlist: WordList, tokeniser: str | Tokeniser, split: Tokeniser) -> None:
+    key = (wordlist.fingerprint, str(tokeniser))
+    if key in _warned:
+        return
+    _warned.add(key)
+    lost = [word for word in wordlist.words if split(word) != [word]]
+    if lost:
+        logger.warning(
+            "word list %s: %d of its %d words are never found, since tokeniser %r never gives them, e.g. %s",
+            wordlist,
+            len(lost),
+            wordlist.size,
+            tokeniser,
+            ", ".join(map(repr, lost[:5])),
+        )
+
+
+# ------------------------------------------------------------------------------------------------------- the fast way
+
+
+@cache
+def _letters(tokeniser: str) -> np.ndarray:
+    """For each code point whether it is a part of a word."""
+    points = range(0x110000)
+    if tokeniser == "regex_word":
+        table = np.fromiter((chr(i).isalnum() for i in points), dtype=bool, count=len(points))
+        table[ord("_")] = True
+    elif tokeniser == "whitespace":
+        table = ~np.fromiter((chr(i).isspace() for i in points), dtype=bool, count=len(points))
+    else:
+        table = np.ones(len(points), dtype=bool)
+        table[_BLANK] = False
+    return table
+
+
+@cache
+def _ascii(tokeniser: str) -> bytes:
+    """Translation of ASCII: capitals to small letters, what is no part of a word to blanks."""
+    letters = _letters(tokeniser)
+    table = bytearray(ord(chr(i).lower()) if i < 128 and letters[i] else _BLANK for i in range(256))
+    table[ord(_BREAK)] = _BLANK
+    return bytes(table)
+
+
+#: Tokenisers whose words are maximal runs of characters of one class. A text that holds the character that parts texts as a
+#: part of a word (``'blank'`` with a line break) is split on its own.
+_SCANNED = frozenset({"regex_word", "whitespace", "blank"})
+
+
+def threads() -> int:
+    """How many threads to work with: a processor core each, or as many as ``OMP_NUM_THREADS`` allows numerical libraries."""
+    allowed = os.environ.get("OMP_NUM_THREADS", "")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, int(allowed) if allowed.isdigit() else cores))
+
+
+class _Scanner:
+    """Finds the words of a list in buffers of bytes."""
+
+    def __init__(self, wordlist: WordList, tokeniser: str):
+        self.wordlist = wordlist
+        self.tokeniser = tokeniser
+        self.split = get_gender_tokeniser(tokeniser)
+        encoded = [word.encode("utf-8", "surrogatepass") for word in wordlist.words]
+        self.longest = max(map(len, encoded))
+        self.eights = -(-self.longest // 8)
+        # Words as numbers of eight bytes each, sorted by their marks.
+        padded = b"".join(word.ljust(8 * self.eights, b"\0") for word in encoded)
+        keys = np.frombuffer(padded, dtype="<u8").reshape(len(encoded), self.eights)
+        lengths = np.array([len(word) for word in encoded])
+        marks = _marks(keys[:, 0], lengths)
+        self.order = np.argsort(marks, kind="stable")
+        self.marks, self.keys, self.lengths = marks[self.order], keys[self.order], lengths[self.order]
+        # Whether any word has a mark that begins so: most words of a text are dismissed by one look.
+        self.bits = max(12, 4 + int(np.ceil(np.log2(len(encoded)))))
+        self.known = np.zeros(1 << self.bits, dtype=bool)
+        self.known[self.marks >> np.uint64(64 - self.bits)] = True
+        # How the bytes behind a word of this length are blanked out, in each of its eights.
+        inside = np.clip(np.arange(self.longest + 1)[:, None] - 8 * np.arange(self.eights), 0, 8)
+        self.masks = np.array([[(1 << 8 * int(n)) - 1 for n in row] for row in inside], dtype="<u8")
+
+    def counts(self, texts: list[str]) -> WordCounts:
+        """Count the words of all texts."""
+        sizes = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
+        bounds = [0]
+        while bounds[-1] < len(texts):
+            before = sizes[bounds[-1] - 1] if bounds[-1] else 0
+            bounds.append(max(bounds[-1] + 1, int(np.searchsorted(sizes, before + _CHARACTERS, side="right"))))
+        batches = [texts[start:end] for start, end in itertools.pairwise(bounds)]
+        if not batches:
+            empty = np.empty(0, dtype=np.int64)
+            return WordCounts(0, self.wordlist, empty, empty, empty)
+        if len(batches) < _WORTH_THREADS or threads() == 1:
+            return WordCounts.joined([self._batch(batch) for batch in batches])
+        # Most of the work is numpy's and done outside Python's lock.
+        with ThreadPoolExecutor(threads()) as pool:
+            return WordCounts.joined(list(pool.map(self._batch, batches)))
+
+    def _batch(self, texts: list[str]) -> WordCounts:
+        alone = [self.tokeniser == "blank" and _BREAK in text for text in texts]
+        plain = [text.isascii() for text in texts]
+        found = []
+        for wanted, prepare in ((True, self._plain), (False, self._other)):
+            rows = [i for i in range(len(texts)) if plain[i] == wanted and not alone[i]]
+            if rows:
+                buffer = prepare([texts[i] for i in rows])
+                owner, word = self._scan(*buffer)
+                found.append((np.array(rows, dtype=np.int64)[owner], word))
+        for i in np.flatnonzero(alone).tolist():
+            numbers = {word: number for number, word in enumerate(self.wordlist.words)}
+            words = [numbers[word] for word in self.split(texts[i]) if word in numbers]
+            found.append((np.full(len(words), i), np.array(words, dtype=np.int64)))
+        size = len(self.wordlist.words)
+        cells = np.concatenate([owner * size + word for owner, word in found])
+        cells, counts = np.unique(cells, return_counts=True)
+        return WordCounts(len(texts), self.wordlist, cells // size, cells % size, counts)
+
+    def _plain(self, texts: list[str]) -> tuple[bytes, np.ndarray]:
+        """Texts of ASCII as one buffer, and where each ends."""
+        ends = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
+        return _BREAK.join(texts).encode("ascii").translate(_ascii(self.tokeniser)), ends
+
+    def _other(self, texts: list[str]) -> tuple[bytes, np.ndarray]:
+        """The same for any other text, by code points."""
+        lowered = [text.lower() for text in texts]
+        points = np.frombuffer(_BREAK.join(lowered).encode("utf-32-le", "surrogatepass"), dtype="<u4").copy()
+        lengths = np.fromiter(map(len, lowered), dtype=np.int64, count=len(lowered)) + 1
+        breaks = np.cumsum(lengths)[:-1] - 1
+        points[~_letters(self.tokeniser)[points]] = _BLANK
+        points[breaks] = _BLANK
+        # How many bytes of UTF-8 each character takes, so that the ends of texts are known without decoding.
+        width = 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000)
+        at = np.cumsum(width)
+        ends = np.append(at[breaks], at[-1] + 1) if len(at) else np.cumsum(lengths)
+        return points.tobytes().decode("utf-32-le", "surrogatepass").encode("utf-8", "surrogatepass"), ends
+
+    def _scan(self, buffer: bytes, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Every occurrence: the number of its text and of its word."""
+        # From the start of any word as many bytes can be read as the longest has.
+        text = np.frombuffer(b"".join((b" ", buffer, b" " * (8 * self.eights + 1))), dtype=np.uint8)
+        blank = text[: len(buffer) + 2] == _BLANK
+        edges = np.flatnonzero(blank[1:] != blank[:-1]) + 1
+        lengths = edges[1::2] - edges[::2]
+        short = np.flatnonzero(lengths <= self.longest)
+        starts, lengths = edges[::2][short], lengths[short]
+        eights = np.ndarray(len(text) - 7, dtype="<u8", buffer=text, strides=(1,))
+        marks = _marks(eights[starts] & self.masks[lengths, 0], lengths)
+        likely = np.flatnonzero(self.known[marks >> np.uint64(64 - self.bits)])
+        starts, lengths, marks = starts[likely], lengths[likely], marks[likely]
+        low, high = (np.searchsorted(self.marks, marks, side=side) for side in ("left", "right"))
+        places, entries = [], []
+        # Words of one mark stand side by side: those that agree in their first eight bytes and their length.
+        for step in range(int((high - low).max(initial=0))):
+            place = np.flatnonzero(low + step < high)
+            entry = low[place] + step
+            same = lengths[place] == self.lengths[entry]
+            for column in range(self.eights):
+                value = eights[starts[place] + 8 * column] & self.masks[lengths[place], column]
+                same &= value == self.keys[entry, column]
+            places.append(place[same])
+            entries.append(entry[same])
+        if not places:
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        place, entry = np.concatenate(places), np.concatenate(entries)
+        return np.searchsorted(ends, starts[place] - 1, side="right"), self.order[entry]
+
+
+def _marks(first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """A number that words of other first bytes or another length rarely share; what shares it is compared in full."""
+    return (first ^ lengths.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+
+
+# ------------------------------------------------------------------------------------------------- each document once
+
+
+def document_numbers(docnos: Iterable[str], texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows of a result frame hold the same document, so that it is looked at once however many queries rank it.
+
+    Args:
+        docnos: n names.
+        texts: n texts; two texts under one name are two documents.
+
+    Returns:
+        The first row of each document, shape [documents], and the number of each row's document, shape [n].
+
+    Example:
+        >>> first, own = document_numbers(["d1", "d2", "d1"], ["a", "b", "a"])
+        >>> first.tolist(), own.tolist()
+        ([0, 1], [0, 1, 0])
+    """
+    numbers: dict[tuple[str, str], int] = {}
+    own = [numbers.setdefault(pair, len(numbers)) for pair in zip(docnos, texts)]
+    own = np.array(own, dtype=np.int64)
+    return np.unique(own, return_index=True)[1], own

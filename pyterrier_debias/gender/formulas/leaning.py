@@ -1,0 +1,94 @@
+"""What the treatments ask of a document: how far it leans, and whether it is neutral."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.text import Tokeniser
+from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.formulas.arab import check_magnitude, leans, magnitudes, neutrality
+from pyterrier_debias.gender.formulas.counting import count_words, get_gender_tokeniser, word_counts
+
+
+def check_reading(
+    method: str, wordlist: Any, tokeniser: str | Tokeniser, contrast: str | tuple[str, str] | None = None
+) -> None:
+    """Refuse options by which no document can be read.
+
+    Raises:
+        InputError: Naming the option.
+    """
+    check_magnitude(method, "log1p_total")
+    get_gender_tokeniser(tokeniser)
+    WordList.of(wordlist).contrast(contrast)
+
+
+def lean_of_texts(
+    texts: Sequence[str],
+    *,
+    method: str = "tf",
+    wordlist: Any = "debias",
+    tokeniser: str | Tokeniser = "regex_word",
+    contrast: str | tuple[str, str] | None = None,
+) -> np.ndarray:
+    """How far each text leans to one side: its bias on its own, without a ranking.
+
+    Args:
+        texts: n texts; equal ones are read once.
+        method: ``'tf'``, ``'bool'`` or ``'tc'``; see :func:`~pyterrier_debias.gender.formulas.arab.magnitudes`.
+        wordlist: What :meth:`WordList.of` takes.
+        tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+        contrast: See :meth:`WordList.contrast`.
+
+    Returns:
+        Shape [n]; positive towards the first group (male in the library's own list).
+
+    Raises:
+        InputError: For options that are not known.
+
+    Example:
+        >>> lean_of_texts(["he said she said", "his brother"], method="tc").tolist()
+        [0.0, 2.0]
+    """
+    words = WordList.of(wordlist)
+    distinct = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    if not distinct:
+        return np.empty(0)
+    lean = leans(magnitudes(word_counts(list(distinct), words, tokeniser), method), words, contrast)
+    return lean[[distinct[text] for text in texts]]
+
+
+def gendered(
+    texts: Sequence[str], *, wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word", threshold: int = 1
+) -> np.ndarray:
+    """Whether the neutrality of each text is below 1: one group is spoken of more than the others.
+
+    Args:
+        texts: n texts.
+        wordlist: What :meth:`WordList.of` takes.
+        tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+        threshold: How many words still count as none.
+
+    Returns:
+        n booleans.
+
+    Raises:
+        InputError: For options that are not known; for a list of fewer than two groups.
+
+    Example:
+        >>> gendered(["he and his dog", "he and she", "he"]).tolist()
+        [True, False, False]
+    """
+    words = WordList.of(wordlist)
+    if threshold < 0:
+        raise InputError(f"threshold={threshold} must be at least 0")
+    distinct = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    if not distinct:
+        return np.empty(0, dtype=bool)
+    counts = count_words(list(distinct), words, tokeniser)
+    found = neutrality(counts, words.names, threshold=threshold) < 1 - 1e-12
+    return found[[distinct[text] for text in texts]]

@@ -1,0 +1,231 @@
+"""What ARaBEvaluator found over queries: means, intervals, tests, comparisons, a plot."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.statistics import Interval, TestResult, bootstrap_interval, correct, randomisation_test
+from pyterrier_debias.gender.data.documents import wanted_qids
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator
+
+logger = logging.getLogger(__name__)
+
+
+def against_zero(values: np.ndarray, *, seed: int = 0) -> TestResult:
+    """Is the mean of signed values zero? Signs are flipped at random, query by query.
+
+    The null hypothesis is that each query's value is as likely with the other sign. It holds for a system that leans in single
+    queries, to either side by chance.
+
+    Args:
+        values: Shape [n], no NaN.
+        seed: Seed of the signs.
+
+    Returns:
+        The mean and p.
+
+    Example:
+        >>> against_zero(np.array([1.0, 2.0, 1.0, 3.0, 2.0, 1.0])).p
+        0.03125
+    """
+    values = np.asarray(values, dtype=np.float64)
+    return randomisation_test(np.zeros(len(values)), values, seed=seed)
+
+
+def mean_floor(sd: np.ndarray) -> float:
+    """How large the absolute mean over queries is where the order of documents is chance alone, on average.
+
+    Each query's ARaB then has the standard deviation of :func:`~pyterrier_debias.gender.formulas.arab.random_order_arab`, and the
+    mean of n queries is about normal: its absolute value has the mean sqrt(2 / pi) times its standard deviation.
+
+    Args:
+        sd: Shape [n].
+
+    Returns:
+        The floor; NaN for no queries.
+
+    Example:
+        >>> round(mean_floor(np.array([1.0, 1.0, 1.0, 1.0])), 4)
+        0.3989
+    """
+    sd = np.asarray(sd, dtype=np.float64)
+    return float(np.sqrt(2 / np.pi) * np.sqrt((sd**2).sum()) / len(sd)) if len(sd) else float("nan")
+
+
+@dataclass(frozen=True, eq=False)
+class BiasResult:
+    """How far systems lean, made by :meth:`ARaBEvaluator.evaluate`.
+
+    Attributes:
+        per_query: What the evaluator returns, sorted by qid, with ``system`` before it, and ``added`` (``ARaB`` less
+            ``expected``).
+        table: One row a system and cut-off: ``system``, ``cutoff``, ``n`` (queries), ``missing`` (asked, without results); the
+            mean ``ARaB`` with ``low``, ``high`` (95 % bootstrap) and ``p`` (:func:`against_zero`); ``magnitude``: the mean of
+            absolute values; ``first``, ``second``, ``neither``: how many queries lean to which side; ``expected``: the mean over
+            all orders of the same documents; ``added``, ``added_low``, ``added_high``, ``added_p``: what the order adds to that;
+            ``floor``: what ``added`` is by chance alone (:func:`mean_floor`); ``NFaiRR``, ``NFaiRR_low``, ``NFaiRR_high``,
+            ``NFaiRR_n`` over the queries where it is defined.
+        convention: The choices under which this was computed.
+        seed: Seed of intervals and tests.
+
+    When not to use it: to compare systems by their intervals, which share queries. :meth:`compare` pairs them.
+    """
+
+    per_query: pd.DataFrame
+    table: pd.DataFrame
+    convention: str
+    seed: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        evaluator: ARaBEvaluator,
+        results: Mapping[str, pd.DataFrame] | pd.DataFrame,
+        topics: pd.DataFrame | None,
+        *,
+        seed: int,
+    ) -> BiasResult:
+        """Evaluate; see :meth:`ARaBEvaluator.evaluate`."""
+        runs = dict(results) if isinstance(results, Mapping) else {"system": results}
+        if not runs:
+            raise InputError("ARaBEvaluator: there are no results; give a result frame, or a mapping from names to result frames")
+        # Resampling draws by place: sorted by query, the same results in another order give the same p values.
+        found = {name: evaluator(run).sort_values("qid", kind="stable") for name, run in runs.items()}
+        if topics is not None:
+            asked = set(with_string_ids(topics)["qid"])
+        else:
+            asked = {qid for frame in found.values() for qid in frame["qid"]}
+        wanted = wanted_qids(evaluator.query_filter, evaluator)
+        asked = asked if wanted is None else asked & wanted
+        found = {name: frame[frame["qid"].isin(asked)] for name, frame in found.items()}
+        found = {name: frame.assign(added=frame["ARaB"] - frame["expected"]) for name, frame in found.items()}
+        empty = [name for name, frame in found.items() if len(frame) == 0]
+        if empty:
+            raise InputError(
+                f"ARaBEvaluator: system {empty[0]!r} has no results for any query that counts; check qids, topics, query_filter"
+            )
+        rows = []
+        for name, frame in found.items():
+            for cutoff, part in frame.groupby("cutoff", sort=True):
+                rows.append(_row(name, int(cutoff), part, len(asked) - len(part), seed))
+        per_query = pd.concat([frame.assign(system=name) for name, frame in found.items()], ignore_index=True)
+        per_query = per_query[["system", *(column for column in per_query.columns if column != "system")]]
+        missing = {row["system"]: row["missing"] for row in rows if row["missing"]}
+        if missing:
+            logger.warning("ARaBEvaluator: queries without results are left out: %s", missing)
+        return cls(per_query, pd.DataFrame(rows), evaluator.convention(), seed)
+
+    def compare(self, measure: str = "ARaB", correction: str = "holm") -> pd.DataFrame:
+        """Each two systems against each other, query by query.
+
+        Args:
+            measure: ``'ARaB'``, ``'RaB'``, ``'FaiRR'``, ``'NFaiRR'``, ``'added'``, or ``'abs(ARaB)'`` for the absolute values.
+            correction: How p values of one cut-off are corrected: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
+
+        Returns:
+            One row a pair and cut-off: ``cutoff``, ``before``, ``after`` (systems), ``n`` (queries that both have),
+            ``difference`` (after - before), ``low``, ``high``, ``p`` (paired randomisation), ``p_corrected``.
+        """
+        column = "ARaB" if measure == "abs(ARaB)" else measure
+        if column not in self.per_query.columns:
+            raise InputError(f"measure {measure!r} is not known; use ARaB, abs(ARaB), RaB, added, FaiRR or NFaiRR")
+        rows = []
+        for cutoff, part in self.per_query.groupby("cutoff", sort=True):
+            wide = part.pivot(index="qid", columns="system", values=column)
+            wide = wide.abs() if measure == "abs(ARaB)" else wide
+            own = []
+            for before, after in combinations(dict.fromkeys(self.per_query["system"]), 2):
+                both = wide[[before, after]].dropna()
+                a, b = both[before].to_numpy(), both[after].to_numpy()
+                interval = bootstrap_interval(b - a, seed=self.seed)
+                test = randomisation_test(a, b, seed=self.seed)
+                own.append(
+                    {"cutoff": cutoff, "before": before, "after": after, "n": len(both), "difference": interval.estimate,
+                     "low": interval.low, "high": interval.high, "p": test.p}
+                )  # fmt: skip
+            corrected = correct(np.array([row["p"] for row in own]), correction) if own else []
+            rows += [{**row, "p_corrected": float(p)} for row, p in zip(own, corrected)]
+        columns = ["cutoff", "before", "after", "n", "difference", "low", "high", "p", "p_corrected"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def directions(self, cutoff: int | None = None) -> pd.DataFrame:
+        """To which side each query leans, and whether its order has to do with it.
+
+        Args:
+            cutoff: t; None for the largest.
+
+        Returns:
+            One row a system and query: ``system``, ``qid``, ``ARaB``, ``side`` (1 for the first group of the contrast, -1 for the
+            second, 0 for neither), ``expected``, ``added``, and ``z``: ``added`` in standard deviations of a random order, 0
+            where every order is alike. Sorted by system and ARaB, the most leaning to the first group first.
+        """
+        cutoff = int(self.per_query["cutoff"].max()) if cutoff is None else cutoff
+        own = self.per_query[self.per_query["cutoff"] == cutoff]
+        sd = own["sd"].to_numpy()
+        z = np.where(sd > 0, own["added"] / np.where(sd > 0, sd, 1.0), 0.0)
+        own = own.assign(side=np.sign(own["ARaB"]).astype(int), z=z)
+        own = own.sort_values(["system", "ARaB", "qid"], ascending=[True, False, True], kind="stable")
+        return own[["system", "qid", "ARaB", "side", "expected", "added", "z"]].reset_index(drop=True)
+
+    def plot(self, measure: str = "ARaB", axes: Axes | None = None) -> Axes:
+        """The mean over queries at each cut-off, with 95 % intervals.
+
+        Args:
+            measure: ``'ARaB'``, ``'added'`` or ``'NFaiRR'``.
+            axes: Where to draw; None for new axes.
+
+        Returns:
+            The axes.
+        """
+        from pyterrier_debias.core import plots
+
+        ends = {"ARaB": ("low", "high"), "added": ("added_low", "added_high"), "NFaiRR": ("NFaiRR_low", "NFaiRR_high")}
+        if measure not in ends:
+            raise InputError(f"measure {measure!r} cannot be drawn; use {', '.join(ends)}")
+        axes = plots.new_axes() if axes is None else axes
+        with plots.house_style():
+            cutoffs = sorted(self.table["cutoff"].unique())
+            if measure != "NFaiRR":
+                axes.axhline(0, color=plots.GREY, linewidth=1)
+            for number, (name, own) in enumerate(self.table.groupby("system", sort=False)):
+                own = own.sort_values("cutoff")
+                x = np.array([cutoffs.index(cutoff) for cutoff in own["cutoff"]]) + 0.06 * number
+                low, high = (own[end].to_numpy() for end in ends[measure])
+                values = own[measure].to_numpy()
+                error = np.nan_to_num(np.clip([values - low, high - values], 0, None))
+                axes.errorbar(x, values, yerr=error, fmt="o-", color=plots.colour(number), label=name)
+            axes.set_xticks(range(len(cutoffs)), [str(cutoff) for cutoff in cutoffs])
+            axes.legend()
+            labels = {"ARaB": "ARaB@k", "added": "ARaB@k less that of a random order", "NFaiRR": "NFaiRR@k"}
+            plots.label_axes(axes, x="k (documents from the top)", y=labels[measure], n=int(self.table["n"].max()))
+        return axes
+
+
+def _row(name: str, cutoff: int, part: pd.DataFrame, missing: int, seed: int) -> dict[str, Any]:
+    values, added = part["ARaB"].to_numpy(), part["added"].to_numpy()
+    mean, order = bootstrap_interval(values, seed=seed), bootstrap_interval(added, seed=seed)
+    fair = part["NFaiRR"].dropna().to_numpy()
+    fairness = bootstrap_interval(fair, seed=seed) if len(fair) else Interval(np.nan, np.nan, np.nan, 0.95, 0)
+    return {
+        "system": name, "cutoff": cutoff, "n": len(part), "missing": missing,
+        "ARaB": mean.estimate, "low": mean.low, "high": mean.high, "p": against_zero(values, seed=seed).p,
+        "magnitude": float(np.abs(values).mean()),
+        "first": int((values > 0).sum()), "second": int((values < 0).sum()), "neither": int((values == 0).sum()),
+        "expected": float(part["expected"].mean()),
+        "added": order.estimate, "added_low": order.low, "added_high": order.high, "added_p": against_zero(added, seed=seed).p,
+        "floor": mean_floor(part["sd"].to_numpy()),
+        "NFaiRR": fairness.estimate, "NFaiRR_low": fairness.low, "NFaiRR_high": fairness.high, "NFaiRR_n": fairness.n,
+    }  # fmt: skip

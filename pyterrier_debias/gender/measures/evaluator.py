@@ -1,0 +1,544 @@
+"""ARaBEvaluator and AnnotateGender: how far rankings and documents lean, as stages; sums over a collection."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import check_pairs, ranked, with_string_ids
+from pyterrier_debias.core.stage import RowWise, Stage
+from pyterrier_debias.core.text import Tokeniser
+from pyterrier_debias.data.base import corpus_batches
+from pyterrier_debias.gender.data.documents import Texts, counted, in_order, query_slices, wanted_qids
+from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.formulas import arab
+from pyterrier_debias.gender.formulas.counting import WordCounts, get_gender_tokeniser, word_counts
+
+if TYPE_CHECKING:
+    from pyterrier_debias.gender.measures.evaluation import BiasResult
+
+#: Columns of what :class:`ARaBEvaluator` returns, behind ``qid`` and what the results tell about a query.
+VALUES = ("ARaB", "RaB", "FaiRR", "NFaiRR", "expected", "sd")
+_ABOUT_QUERY = ("query", "gender", "type")
+
+
+class _OfWords(Stage):
+    """Options that the stages of this module share."""
+
+    wordlist: Any
+    tokeniser: str | Tokeniser
+    method: str
+    tf_form: str
+    contrast: str | tuple[str, str] | None
+    threshold: int
+    portions: Mapping[str, float] | None
+
+    def _ready(self) -> WordList:
+        """The word list, after all options were looked at."""
+        words = WordList.of(self.wordlist)
+        get_gender_tokeniser(self.tokeniser)
+        arab.check_magnitude(self.method, self.tf_form)
+        words.contrast(self.contrast)
+        if len(words.names) > 1:
+            arab.neutrality(np.zeros((0, len(words.names))), words.names, self.portions, self.threshold)
+        return words
+
+    def _lean(self, counts: WordCounts) -> np.ndarray:
+        return arab.leans(arab.magnitudes(counts, self.method, self.tf_form), counts.wordlist, self.contrast)
+
+    def _neutral(self, counts: WordCounts) -> np.ndarray:
+        if len(counts.wordlist.names) < 2:
+            return np.full(counts.n, np.nan)
+        return arab.neutrality(counts.total(), counts.wordlist.names, self.portions, self.threshold)
+
+    def convention(self) -> str:
+        """The choices under which values were computed, in words."""
+        words = WordList.of(self.wordlist)
+        weights = words.contrast(self.contrast)
+        plus, minus = ([g for g, w in weights.items() if w * side > 0] for side in (1, -1))
+        sides = " and ".join(plus) + (f" minus {' and '.join(minus)}" if minus else "")
+        form = f"{self.method}, {self.tf_form}" if self.method == "tf" else self.method
+        cut = self.tokeniser if isinstance(self.tokeniser, str) else getattr(self.tokeniser, "__name__", "own")
+        return f"{form}; {sides}; words: {words}; tokeniser {cut}"
+
+
+class AnnotateGender(RowWise, _OfWords):
+    """Adds to each document how strongly each group is spoken of, how far it leans, and how neutral it is.
+
+    Input: any frame with ``docno`` and the text. Output: the same rows with
+
+    - ``count_<group>``: c_g, how many of the group's words there are (whole numbers);
+    - ``magnitude_<group>``: mag_g(d) by ``method``;
+    - ``lean``: magnitude of the first group minus the second's (with the library's list, positive is male);
+    - ``neutrality``: at most 1; see :func:`~pyterrier_debias.gender.formulas.arab.neutrality`. NaN for a list of one group;
+    - ``words``: the words found and how often, such as ``he 2, her 1``; empty where there are none.
+
+    Each document is read once, however many rows it has.
+
+    When not to use it: to tell of what gender the people in a text are; see
+    :class:`~pyterrier_debias.gender.data.words.WordList`.
+
+    Example:
+        >>> frame = pd.DataFrame({"docno": ["d1"], "text": ["He told her that he knew."]})
+        >>> found = AnnotateGender(method="tc")(frame)
+        >>> found[["count_m", "count_f", "lean"]].values.tolist(), found["words"].tolist()
+        ([[2.0, 1.0, 1.0]], ['he 2, her 1'])
+    """
+
+    schematic = {"label": "AnnotateGender", "help_url": None}  # noqa: RUF012
+
+    def __init__(
+        self,
+        *,
+        wordlist: Any = "debias",
+        method: str = "tf",
+        tf_form: str = "log1p_total",
+        tokeniser: str | Tokeniser = "regex_word",
+        contrast: str | tuple[str, str] | None = None,
+        threshold: int = 1,
+        portions: Mapping[str, float] | None = None,
+        unknown: str = "raise",
+        text_field: str = "text",
+        verbose: bool = False,
+    ):
+        """
+        Args:
+            wordlist: ``'debias'`` (the library's own), a path or a mapping; see :meth:`WordList.of`.
+            method: ``'tf'``, ``'bool'`` or ``'tc'``; see :func:`~pyterrier_debias.gender.formulas.arab.magnitudes`.
+            tf_form: ``'log1p_total'`` (as released), ``'sum_log'`` (as printed) or ``'sum_log1p'``.
+            tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+            contrast: What is compared; see :meth:`WordList.contrast`.
+            threshold: How many words of the list still count as neutral.
+            portions: Group to its wished portion; None for equal ones.
+            unknown: Documents whose text is missing: ``'raise'`` or ``'zero'`` (as without words, with a warning).
+            text_field: The column that holds the text.
+            verbose: Accepted by every stage; this one is quick.
+
+        An unusable option raises an InputError when the stage is first used.
+        """
+        self.wordlist = wordlist
+        self.method = method
+        self.tf_form = tf_form
+        self.tokeniser = tokeniser
+        self.contrast = contrast
+        self.threshold = threshold
+        self.portions = portions
+        self.unknown = unknown
+        self.text_field = text_field
+        self.verbose = verbose
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Add the columns; see the class."""
+        pt.validate.columns(inp, includes=["docno", self.text_field], context=self)
+        words = self._ready()
+        counts, own = counted(inp, Texts(None, self.text_field, self.unknown), words, self.tokeniser, self)
+        totals, magnitude = counts.total()[own], arab.magnitudes(counts, self.method, self.tf_form)[own]
+        columns: dict[str, Any] = {f"count_{group}": totals[:, number] for number, group in enumerate(words.names)}
+        columns |= {f"magnitude_{group}": magnitude[:, number] for number, group in enumerate(words.names)}
+        columns |= {"lean": self._lean(counts)[own], "neutrality": self._neutral(counts)[own]}
+        said = [", ".join(f"{word} {count}" for word, count in found.items()) for found in counts.found()]
+        return inp.assign(**columns, words=pd.Series([said[number] for number in own], index=inp.index, dtype="str"))
+
+
+class ARaBEvaluator(_OfWords):
+    """How far rankings lean to one group, query by query, at several cut-offs at once.
+
+    Input: a result frame ``qid``, ``docno``, ``score`` or ``rank``, and the text (or ``texts=``). Output, one row a query and
+    cut-off: ``qid``, ``query``, ``gender`` and ``type`` where the results have them, ``cutoff``, ``documents`` (how many there
+    are up to the cut-off), and
+
+    - ``ARaB``, ``RaB``: average rank bias and rank bias, positive towards the first group (Rekabsaz and Schedl, SIGIR 2020);
+    - ``FaiRR``, ``NFaiRR``: fairness by neutrality (Rekabsaz, Kopeinik and Schedl, SIGIR 2021); NaN for a list of one group,
+      NFaiRR also where the ideal is 0 or the background lacks the query;
+    - ``expected``, ``sd``: mean and standard deviation of ARaB over all orders of the query's documents: what the documents
+      themselves lean, and how much of ARaB is the chance of an order.
+
+    The order is that of ``rank`` where it is there; a rank that contradicts the scores is refused. Queries without results are
+    skipped, as are those that ``query_filter`` leaves out; :meth:`evaluate` counts them and tests.
+
+    When not to use it: over queries that themselves name a gender; give ``query_filter`` the neutral ones.
+
+    Example:
+        >>> run = pd.DataFrame({
+        ...     "qid": "q1", "docno": ["d1", "d2"], "score": [2.0, 1.0], "text": ["he and his son", "she and I"],
+        ... })
+        >>> found = ARaBEvaluator([1, 2], method="tc")(run)
+        >>> found[["cutoff", "ARaB", "RaB", "expected"]].values.tolist()
+        [[1.0, 3.0, 3.0, 1.0], [2.0, 2.0, 1.0, 1.0]]
+    """
+
+    schematic = {"label": "ARaBEvaluator", "help_url": None}  # noqa: RUF012
+
+    def __init__(
+        self,
+        cutoffs: Sequence[int] | int = (5, 10, 20),
+        *,
+        wordlist: Any = "debias",
+        method: str = "tf",
+        tf_form: str = "log1p_total",
+        tokeniser: str | Tokeniser = "regex_word",
+        contrast: str | tuple[str, str] | None = None,
+        threshold: int = 1,
+        portions: Mapping[str, float] | None = None,
+        background: pd.DataFrame | None = None,
+        depth: int = 200,
+        query_filter: Collection[str] | None = None,
+        texts: Any = None,
+        unknown: str = "raise",
+        text_field: str = "text",
+        verbose: bool = False,
+    ):
+        """
+        Args:
+            cutoffs: t of ARaB@t, one or several; a list shorter than t counts as far as it goes.
+            wordlist: See :class:`AnnotateGender`, as for the next six.
+            method: See there.
+            tf_form: See there.
+            tokeniser: See there.
+            contrast: See there.
+            threshold: See there.
+            portions: See there.
+            background: What could have been ranked, for NFaiRR: a result frame, with text where no ``texts`` are given; None for
+                the results themselves.
+            depth: How many documents of the background count for a query, from the top.
+            query_filter: The qids that count, such as the neutral ones, as a list; None for all.
+            texts: None for the column; a text loader, a dataset, a frame or a mapping.
+            unknown: Documents without text: ``'raise'`` or ``'zero'``.
+            text_field: The column that holds the text.
+            verbose: Accepted by every stage; this one is quick.
+
+        An unusable option raises an InputError when the stage is first used.
+        """
+        self.cutoffs = cutoffs
+        self.wordlist = wordlist
+        self.method = method
+        self.tf_form = tf_form
+        self.tokeniser = tokeniser
+        self.contrast = contrast
+        self.threshold = threshold
+        self.portions = portions
+        self.background = background
+        self.depth = depth
+        self.query_filter = query_filter
+        self.texts = texts
+        self.unknown = unknown
+        self.text_field = text_field
+        self.verbose = verbose
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Evaluate; see the class."""
+        needed = ["qid", "docno", *([] if self.texts is not None else [self.text_field])]
+        with pt.validate.any(inp, context=self) as v:
+            v.columns(includes=[*needed, "score"], mode="score")
+            v.columns(includes=[*needed, "rank"], mode="rank")
+        words, cutoffs = self._ready(), self._cutoffs()
+        run = self._counting(inp)
+        check_pairs(run, self)
+        run = in_order(run, self)
+        texts = Texts(self.texts, self.text_field, self.unknown)
+        counts, own = counted(run, texts, words, self.tokeniser, self)
+        lean, neutral = self._lean(counts)[own], self._neutral(counts)[own]
+        slices = query_slices(run["qid"])
+        ideals = self._background(run, neutral, slices, texts, words)
+        about = [column for column in _ABOUT_QUERY if column in run.columns]
+        rows = []
+        for qid, part in slices.items():
+            first = {column: run[column].iloc[part.start] for column in about}
+            for cutoff in cutoffs:
+                expected, sd = arab.random_order_arab(lean[part], cutoff)
+                rows.append(
+                    {
+                        "qid": qid,
+                        **first,
+                        "cutoff": cutoff,
+                        "documents": min(cutoff, part.stop - part.start),
+                        "ARaB": arab.arab(lean[part], cutoff),
+                        "RaB": arab.rab(lean[part], cutoff),
+                        "FaiRR": arab.fairr(neutral[part], cutoff),
+                        "NFaiRR": arab.nfairr(neutral[part], ideals.get(qid, np.empty(0)), cutoff),
+                        "expected": expected,
+                        "sd": sd,
+                    }
+                )
+        columns = ["qid", *about, "cutoff", "documents", *VALUES]
+        kinds = {"qid": "str", "cutoff": "int64", "documents": "int64", **dict.fromkeys(VALUES, "float64")}
+        return pd.DataFrame(rows, columns=columns).astype(kinds)
+
+    def _cutoffs(self) -> list[int]:
+        """The cut-offs, looked at."""
+        several = isinstance(self.cutoffs, Iterable) and not isinstance(self.cutoffs, str)
+        cutoffs = list(self.cutoffs) if several else [self.cutoffs]
+        if not cutoffs:
+            raise InputError(f"ARaBEvaluator: cutoffs={self.cutoffs!r} names no cut-off; give one or several, e.g. [10]")
+        for cutoff in cutoffs:
+            arab.rank_weights(cutoff)
+        return cutoffs
+
+    def _counting(self, results: pd.DataFrame) -> pd.DataFrame:
+        """The rows of the queries that count."""
+        run, wanted = with_string_ids(results), wanted_qids(self.query_filter, self)
+        return run if wanted is None else run[run["qid"].isin(wanted)]
+
+    def _background(
+        self, run: pd.DataFrame, neutral: np.ndarray, slices: Mapping[str, slice], texts: Texts, words: WordList
+    ) -> dict[str, np.ndarray]:
+        """For each query the neutrality of what could have been ranked."""
+        if self.background is None:
+            return {qid: neutral[part][: self.depth] for qid, part in slices.items()}
+        frame = with_string_ids(self.background)
+        missing = [column for column in ("qid", "docno") if column not in frame.columns]
+        if missing:
+            raise InputError(f"ARaBEvaluator: the background lacks the column {missing[0]!r}; give a result frame")
+        frame = in_order(frame[frame["qid"].isin(slices.keys())], self)
+        frame = frame[frame.groupby("qid", sort=False).cumcount() < self.depth].reset_index(drop=True)
+        counts, own = counted(frame, texts, words, self.tokeniser, self)
+        others = self._neutral(counts)[own]
+        return {qid: others[part] for qid, part in query_slices(frame["qid"]).items()}
+
+    def evaluate(
+        self, results: Mapping[str, pd.DataFrame] | pd.DataFrame, topics: pd.DataFrame | None = None, *, seed: int = 0
+    ) -> BiasResult:
+        """Evaluate one system or several, with tests, intervals, and the documents that contribute most.
+
+        Args:
+            results: A result frame, or a mapping from a system's name to one.
+            topics: The topics that were asked, so that those without results are counted; None for those that any system has.
+            seed: Seed of everything random.
+
+        Returns:
+            The result.
+
+        Raises:
+            InputError: Where no query is left, and what the stage refuses.
+
+        Example:
+            >>> run = pd.DataFrame({"qid": ["1", "2"], "docno": "d", "score": 1.0, "text": ["he and his", "her son"]})
+            >>> found = ARaBEvaluator([10], method="tc").evaluate(run)
+            >>> found.table[["system", "cutoff", "n", "ARaB"]].values.tolist()
+            [['system', 10, 2, 1.0]]
+        """
+        from pyterrier_debias.gender.measures.evaluation import BiasResult
+
+        return BiasResult.of(self, results, topics, seed=seed)
+
+    def contributions(self, results: pd.DataFrame, cutoff: int | None = None, top: int | None = 20) -> pd.DataFrame:
+        """The documents that make a system's mean ARaB what it is.
+
+        ARaB@t of a query is the sum over ranks i of w_i b(d_i), so each row has its part, and the parts of a document over all
+        queries, by the number of queries, sum to what the document adds to the mean.
+
+        Args:
+            results: As for the stage.
+            cutoff: t; None for the last of the stage's.
+            top: How many documents, the largest part (absolute) first; None for all that have one.
+
+        Returns:
+            One row a document: ``docno``, ``part`` (what it adds to the mean ARaB over queries), ``share`` (of the sum of all
+            absolute parts), ``lean``, ``queries`` (how many have it above the cut-off), ``qid`` (the one where it counts most),
+            ``words`` and ``marked``: the text with the words in double brackets.
+
+        Example:
+            >>> run = pd.DataFrame({"qid": "1", "docno": ["a", "b"], "score": [2.0, 1.0], "text": ["He knew.", "Rain."]})
+            >>> ARaBEvaluator([2], method="tc").contributions(run)[["docno", "part", "marked"]].values.tolist()
+            [['a', 0.75, '[[He]] knew.']]
+        """
+        needed = [] if self.texts is not None else [self.text_field]
+        pt.validate.columns(results, includes=["qid", "docno", *needed], context=self)
+        words, cutoffs = self._ready(), self._cutoffs()
+        cutoff = cutoffs[-1] if cutoff is None else cutoff
+        run = in_order(self._counting(results), self)
+        texts = Texts(self.texts, self.text_field, self.unknown)
+        counts, own = counted(run, texts, words, self.tokeniser, self)
+        lean, slices = self._lean(counts)[own], query_slices(run["qid"])
+        part = np.zeros(len(run))
+        for rows in slices.values():
+            weights = arab.rank_weights(min(cutoff, rows.stop - rows.start))
+            part[rows.start : rows.start + len(weights)] = weights * lean[rows][: len(weights)] / len(slices)
+        own_text = texts.of(run, self)
+        frame = run[["qid", "docno"]].assign(part=part, lean=lean, number=own, text=own_text, size=np.abs(part))
+        frame = frame[frame["part"] != 0].sort_values("size", ascending=False, kind="stable")
+        grouped = frame.groupby("docno", sort=False)
+        table = grouped.agg(
+            part=("part", "sum"), lean=("lean", "first"), queries=("qid", "nunique"), qid=("qid", "first"),
+            number=("number", "first"), text=("text", "first"),
+        ).reset_index()  # fmt: skip
+        whole = float(np.abs(table["part"]).sum())
+        table = table.assign(size=np.abs(table["part"]), share=np.abs(table["part"]) / (whole or 1.0))
+        table = table.sort_values(["size", "docno"], ascending=[False, True], kind="stable")
+        table = table if top is None else table.head(top)
+        found = counts.take(table["number"].to_numpy(dtype=np.int64)).found()
+        said = [", ".join(f"{word} {count}" for word, count in words.items()) for words in found]
+        marked = [marked_words(text, words, self.tokeniser) for text, words in zip(table["text"], found)]
+        table = table.assign(words=pd.Series(said, dtype="str").to_numpy(), marked=pd.Series(marked, dtype="str").to_numpy())
+        return table[["docno", "part", "share", "lean", "queries", "qid", "words", "marked"]].reset_index(drop=True)
+
+
+def marked_words(text: str, words: Iterable[str], tokeniser: str | Tokeniser = "regex_word") -> str:
+    """A text with some of its words in double brackets.
+
+    Args:
+        text: The text.
+        words: Lower-cased words.
+        tokeniser: As they were found: the ends of a word are those of its letters, or, for other tokenisers, blanks.
+
+    Returns:
+        The text; where the tokeniser cuts words otherwise, some may go unmarked.
+
+    Example:
+        >>> marked_words("He's sure the others heard her.", ["he", "her"])
+        "[[He]]'s sure the others heard [[her]]."
+    """
+    import re
+
+    some = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+    if not some:
+        return text
+    before, after = (r"(?<!\w)", r"(?!\w)") if tokeniser == "regex_word" else (r"(?<!\S)", r"(?!\S)")
+    return re.sub(f"{before}({some}){after}", r"[[\1]]", text, flags=re.IGNORECASE)
+
+
+@dataclass(eq=False)
+class GenderCounts:
+    """How strongly each group is spoken of in a collection: sums over documents that can be merged.
+
+    Merging the sums of shards, in any order, gives the sums of one pass, up to the last bits of sums of logarithms.
+
+    Attributes:
+        wordlist: The word list.
+        tokeniser: How texts are cut into words.
+        documents: How many documents were seen.
+        spoken: For each group, how many documents have a word of it.
+        words: How often each word was found.
+        sums: Name to the sum of magnitudes of each group: ``'tc'``, ``'bool'``, and ``'tf'`` in each of its forms.
+
+    Example:
+        >>> one = GenderCounts.of("debias").update(["he and she", "rain"])
+        >>> other = GenderCounts.of("debias").update(["his"])
+        >>> merged = one.merge(other)
+        >>> merged.documents, merged.result()["share"].round(3).tolist()
+        (3, [0.667, 0.333])
+    """
+
+    wordlist: WordList
+    tokeniser: str | Tokeniser = "regex_word"
+    documents: int = 0
+    spoken: np.ndarray = field(default_factory=lambda: np.empty(0))
+    words: np.ndarray = field(default_factory=lambda: np.empty(0))
+    sums: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word") -> GenderCounts:
+        """Nothing counted yet.
+
+        Args:
+            wordlist: See :meth:`WordList.of`.
+            tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+        """
+        own = WordList.of(wordlist)
+        groups = len(own.names)
+        zeros = {name: np.zeros(groups) for name in ("tc", "bool", *arab.TF_FORMS)}
+        return cls(own, tokeniser, 0, np.zeros(groups, dtype=np.int64), np.zeros(own.size, dtype=np.int64), zeros)
+
+    def update(self, texts: Sequence[str] | pd.Series) -> GenderCounts:
+        """Add documents.
+
+        Args:
+            texts: Their texts.
+
+        Returns:
+            Itself.
+        """
+        counts = word_counts(texts, self.wordlist, self.tokeniser)
+        self.documents += counts.n
+        self.spoken += (counts.total() > 0).sum(axis=0)
+        self.words += np.bincount(counts.words, counts.counts, self.wordlist.size).astype(np.int64)
+        for name in self.sums:
+            form = {"tf_form": name} if name in arab.TF_FORMS else {}
+            method = "tf" if name in arab.TF_FORMS else name
+            self.sums[name] = self.sums[name] + arab.magnitudes(counts, method, **form).sum(axis=0)
+        return self
+
+    def read(self, corpus: Any, *, text_field: str = "text", rows: int = 10_000, verbose: bool = False) -> GenderCounts:
+        """Add all documents of a collection, a batch at a time.
+
+        Args:
+            corpus: A dataset (``get_corpus_iter``), a frame, or an iterable of dictionaries.
+            text_field: The column that holds the text.
+            rows: How many documents are held at once.
+            verbose: Whether to show progress.
+
+        Returns:
+            Itself.
+        """
+        for batch in corpus_batches(corpus, rows, verbose=verbose):
+            self.update(batch[text_field])
+        return self
+
+    def merge(self, other: GenderCounts) -> GenderCounts:
+        """The sums of two shards as a new object.
+
+        Args:
+            other: Counts of other documents.
+
+        Raises:
+            InputError: Where the other has another word list or tokeniser.
+        """
+        if other.wordlist != self.wordlist or other.tokeniser != self.tokeniser:
+            raise InputError(f"counts of {self.wordlist} and {other.wordlist} (or of two tokenisers) cannot be added")
+        sums = {name: self.sums[name] + other.sums[name] for name in self.sums}
+        return GenderCounts(
+            self.wordlist, self.tokeniser, self.documents + other.documents, self.spoken + other.spoken,
+            self.words + other.words, sums,
+        )  # fmt: skip
+
+    def result(self) -> pd.DataFrame:
+        """One row a group: ``group``, ``documents`` (with a word of it), ``share`` (of all), ``words`` (how many in all), ``tf``,
+        ``bool``, ``tc`` (mean magnitudes over all documents; tf by ``log1p_total``) and ``most`` (its most frequent words)."""
+        n = max(self.documents, 1)
+        owners = np.array(self.wordlist.owners)
+        rows = []
+        for number, group in enumerate(self.wordlist.names):
+            own = np.flatnonzero((owners == number) & (self.words > 0))
+            own = own[np.argsort(-self.words[own], kind="stable")][:5]
+            rows.append(
+                {
+                    "group": group,
+                    "documents": int(self.spoken[number]),
+                    "share": self.spoken[number] / n,
+                    "words": int(self.words[owners == number].sum()),
+                    "tf": self.sums["log1p_total"][number] / n,
+                    "bool": self.sums["bool"][number] / n,
+                    "tc": self.sums["tc"][number] / n,
+                    "most": ", ".join(f"{self.wordlist.words[word]} {self.words[word]}" for word in own),
+                }
+            )
+        return pd.DataFrame(rows)
+
+
+def union_background(runs: Iterable[pd.DataFrame], depth: int = 200) -> pd.DataFrame:
+    """One background for several runs: for each query all documents that any of them has.
+
+    Args:
+        runs: Result frames ``qid``, ``docno``, ``score`` and what else is wanted, such as ``text``.
+        depth: How many of a run's documents are taken, from the top.
+
+    Returns:
+        Frame with each (qid, docno) once, without ranks; ``score`` falls in the order in which they were met.
+
+    Example:
+        >>> run = lambda docnos: pd.DataFrame({"qid": "1", "docno": docnos, "score": [2.0, 1.0]})
+        >>> union_background([run(["a", "b"]), run(["b", "c"])])["docno"].tolist()
+        ['a', 'b', 'c']
+    """
+    tops = []
+    for run in runs:
+        run = ranked(with_string_ids(run), "background")
+        tops.append(run[run["rank"] < depth].drop(columns="rank"))
+    frame = pd.concat(tops, ignore_index=True).drop_duplicates(["qid", "docno"], ignore_index=True)
+    return frame.assign(score=-np.arange(len(frame), dtype=np.float64))

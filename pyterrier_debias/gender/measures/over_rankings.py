@@ -1,0 +1,826 @@
+"""ARaB, RaB, FaiRR, NFaiRR and psychometric gaps as measures for ``pt.Experiment`` and ir_measures.
+
+They stand beside ``nDCG@10`` in one experiment. Judgements say only which queries count; texts come from the results' column
+``text`` or from a loader that the measure is given.
+
+An experiment averages and tests over all judged queries, also those that do not count here. :func:`as_influence` makes both what
+they are over those that do.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABCMeta, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from ir_measures import Metric
+from ir_measures.measures import Measure, ParamInfo
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import ranked, with_string_ids
+from pyterrier_debias.core.text import content_mark
+from pyterrier_debias.gender.data.documents import Texts, counted, query_slices, wanted_qids
+from pyterrier_debias.gender.data.profiles import Lexicon, category_counts, columns_of
+from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.formulas import arab
+from pyterrier_debias.gender.formulas.counting import document_numbers, get_gender_tokeniser
+
+logger = logging.getLogger(__name__)
+
+UNDEFINED = ("mean", "nan", "zero")
+#: Options that stand elsewhere in a name, and those that are too long for one, for which a mark of their content stands.
+_NOT_IN_NAMES, _LONG = ("cutoff", "name"), ("query_filter", "background", "groups")
+#: Options that change nothing of what is worked out of the others.
+_LATE = {"cutoff", "name", "undefined"}
+
+
+def _params(**own: str) -> dict[str, ParamInfo]:
+    shared = {
+        "tokeniser": "how texts are cut into words",
+        "unknown": "what is done with documents without text",
+        "undefined": "what a query without a value gets",
+        "query_filter": "qids that count",
+        "name": "what tables call the measure",
+        "cutoff": "ranking cutoff threshold",
+    }
+    return {name: ParamInfo(required=False, default=None, desc=desc) for name, desc in {**own, **shared}.items()}
+
+
+def as_influence(values: np.ndarray, n: int) -> np.ndarray:
+    """Values of k of n queries, spread so that a paired test over all n, the others at the mean, is that over the k.
+
+    Their mean stays, and their deviations from it are multiplied by sqrt(n (n - 1) / (k (k - 1))). Where the n - k others get the
+    mean, so do the mean and the standard error of the n values, and of differences between two systems: sum d^2 / (n (n - 1)) is
+    what sum d^2 / (k (k - 1)) was. So the paired t is the same; only its degrees of freedom are n - 1. Values as they are, beside
+    others at the mean, would make the standard error too small by about k / n. These are influence values: what each of the n
+    queries adds to an estimate that is made of k of them.
+
+    Args:
+        values: Shape [k].
+        n: How many queries there are, at least k.
+
+    Returns:
+        Shape [k]; the values as they are for k = n, and for k = 1, which has no spread.
+
+    Example:
+        >>> from scipy import stats
+        >>> one, other = np.array([1.0, 2.0, 4.0]), np.array([2.0, 5.0, 4.0])
+        >>> filled = [np.r_[as_influence(own, 20), np.full(17, own.mean())] for own in (one, other)]
+        >>> [round(float(stats.ttest_rel(*pair).statistic), 6) for pair in ((one, other), filled)]
+        [-1.511858, -1.511858]
+    """
+    values = np.asarray(values, dtype=np.float64)
+    k = len(values)
+    if not 1 < k < n:
+        return values
+    mean = values.mean()
+    return mean + np.sqrt(n * (n - 1) / (k * (k - 1))) * (values - mean)
+
+
+class _Cut(ABCMeta):
+    """Lets a class be cut off as its objects are: ``ARaB @ 10`` is ``ARaB() @ 10``."""
+
+    def __matmul__(cls, cutoff: int) -> Any:
+        try:
+            measure = cls()
+        except TypeError as error:
+            raise InputError(f"{cls.__name__} needs options: {cls.__name__}(...) @ {cutoff} ({error})") from error
+        return measure @ cutoff
+
+
+class _OfTexts(Measure, metaclass=_Cut):
+    """What the measures of this room share: options, texts, names, queries without a value."""
+
+    QREL_INPUTS = ("query_id",)
+    DEFAULTS: Mapping[str, Any] = {"tokeniser": "regex_word", "unknown": "raise", "undefined": "mean"}
+
+    def __init__(self, *, texts: Any = None, text_field: str = "text", **params: Any):
+        unknown = params.keys() - self.SUPPORTED_PARAMS.keys()
+        if unknown:
+            known = ", ".join([*self.SUPPORTED_PARAMS, "texts", "text_field"])
+            raise InputError(f"{self.NAME} has no option {', '.join(sorted(unknown))}; it has {known}")
+        params["query_filter"] = wanted_qids(params.get("query_filter"), self)
+        super().__init__(**{name: value for name, value in params.items() if value is not None})
+        if self.option("undefined") not in UNDEFINED:
+            known = ", ".join(map(repr, UNDEFINED))
+            raise InputError(f"{self.NAME}: undefined={self.option('undefined')!r} must be one of {known}")
+        get_gender_tokeniser(self.option("tokeniser"))
+        if "cutoff" in self.params:
+            arab.rank_weights(self.params["cutoff"])
+        self.text_field = text_field
+        self.texts = texts if isinstance(texts, Texts) else Texts(texts, text_field, self.option("unknown"))
+        # What was worked out of long options, for this measure and for those that differ in the cut-off alone.
+        self._worked_out: dict[str, Any] = {}
+
+    @property
+    def RUN_INPUTS(self) -> list[str]:  # noqa: N802
+        """The columns that the results must have, for what an experiment validates."""
+        return ["query_id", "doc_id", "score", *([self.text_field] if self.texts.source is None else [])]
+
+    def option(self, name: str) -> Any:
+        """An option's value, or its default."""
+        return self.params.get(name, self.DEFAULTS.get(name))
+
+    def __call__(self, **params: Any) -> _OfTexts:
+        """The same measure with other options; texts that were loaded stay."""
+        if {"texts", "text_field", "unknown"} & params.keys():
+            kept = {"texts": self.texts.source, "text_field": self.text_field}
+        else:
+            kept = {"texts": self.texts, "text_field": self.text_field}
+        found = type(self)(**{**kept, **self.params, **params})
+        if params.keys() <= _LATE:
+            found._worked_out = self._worked_out
+        return found
+
+    def __repr__(self) -> str:
+        """The name, the options that are not the defaults, and the cut-off.
+
+        Measures are equal where this is, and an experiment has one column for those that are. Of long options it has how many
+        there are, and a hash of them.
+        """
+        name, cutoff = self.params.get("name"), self.params.get("cutoff")
+        if name is None:
+            parts = self._parts()
+            name = self.NAME + (f"({','.join(parts)})" if parts else "")
+        return name + (f"@{cutoff}" if cutoff else "")
+
+    def _parts(self) -> list[str]:
+        parts = []
+        for key, value in self.params.items():
+            if key in _LONG:
+                parts.append(f"{key}={self._mark(key)}")
+            elif key not in _NOT_IN_NAMES and value != self.DEFAULTS.get(key):
+                parts.append(f"{key}={_brief(value)}")
+        return parts + ([] if self.text_field == "text" else [f"text_field={self.text_field!r}"])
+
+    def _mark(self, key: str) -> str:
+        if key not in self._worked_out:
+            self._worked_out[key] = content_mark(self._content(key))
+        return self._worked_out[key]
+
+    def _content(self, key: str) -> Any:
+        """What a measure reads of a long option."""
+        return self.params[key]
+
+    def runtime_impl(self, qrels: pd.DataFrame, run: pd.DataFrame) -> Iterator[Metric]:
+        """What ir_measures calls.
+
+        Args:
+            qrels: ``query_id`` of the queries that count.
+            run: ``query_id``, ``doc_id``, ``score``, and the text where no loader was given.
+
+        Yields:
+            A value for each judged query.
+        """
+        qids = sorted(set(qrels["query_id"].astype(str)))
+        run = with_string_ids(run.rename(columns={"query_id": "qid", "doc_id": "docno"}))
+        asked = self._counting(set(qids))
+        if not asked:
+            logger.warning("%r: none of the %d judged queries counts; check the qids that it was given", self, len(qids))
+        run = run[run["qid"].isin(asked)]
+        values = self.values(ranked(run, repr(self))) if len(run) else {}
+        known = {qid: value for qid, value in values.items() if not np.isnan(value)}
+        undefined = self.option("undefined")
+        fill = 0.0 if undefined == "zero" else float("nan")
+        if undefined == "mean" and known:
+            own = np.array(list(known.values()))
+            fill, known = float(own.mean()), dict(zip(known, as_influence(own, len(qids)).tolist()))
+        lacking = len(asked - known.keys())
+        if lacking and undefined != "zero":
+            logger.warning(
+                "%r: %d of %d queries have no value (no results, or an ideal of 0); they get %s",
+                self, lacking, len(asked), "the mean of the others" if fill == fill else "NaN",
+            )  # fmt: skip
+        if undefined == "mean" and len(known) == 1 < len(qids):
+            logger.warning("%r: one query alone has a value; there is no test against a baseline, whatever its p says", self)
+        for qid in qids:
+            yield Metric(qid, self, float(known.get(qid, fill)))
+
+    def _counting(self, judged: set[str]) -> set[str]:
+        """Which of the judged queries count."""
+        wanted = self.option("query_filter")
+        return judged if wanted is None else judged & wanted
+
+    @abstractmethod
+    def values(self, run: pd.DataFrame) -> dict[str, float]:
+        """The value of each query of a run, sorted by query and rank."""
+
+    def _head(self, run: pd.DataFrame) -> pd.DataFrame:
+        cutoff = self.option("cutoff")
+        return run if cutoff is None else run[run["rank"] < cutoff].reset_index(drop=True)
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, (WordList, Lexicon)):
+        return f"{value.name}:{value.fingerprint}"
+    return getattr(value, "__name__", repr(value)) if callable(value) else repr(value)
+
+
+class _OfWords(_OfTexts):
+    """A measure of the words of a list."""
+
+    def __init__(self, *, wordlist: Any = None, **params: Any):
+        if wordlist is not None:
+            wordlist = WordList.of(wordlist)
+            params["wordlist"] = None if wordlist == WordList.of("debias") else wordlist
+        super().__init__(**params)
+
+    @property
+    def wordlist(self) -> WordList:
+        """The word list."""
+        return self.option("wordlist") or WordList.of("debias")
+
+
+class _Lean(_OfWords):
+    """ARaB and RaB."""
+
+    SUPPORTED_PARAMS = _params(
+        method="tf, bool or tc",
+        tf_form="log1p_total, sum_log or sum_log1p",
+        signed="whether the mean keeps its sign",
+        per_query_abs="whether each query's value loses its sign",
+        contrast="what is compared: two groups, or one with the mean of the others",
+        wordlist="words of groups",
+    )
+    DEFAULTS = {  # noqa: RUF012
+        **_OfTexts.DEFAULTS, "method": "tf", "tf_form": "log1p_total", "signed": True, "per_query_abs": False,
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        method: str | None = None,
+        tf_form: str | None = None,
+        signed: bool | None = None,
+        per_query_abs: bool | None = None,
+        contrast: str | tuple[str, str] | None = None,
+        wordlist: Any = None,
+        tokeniser: Any = None,
+        texts: Any = None,
+        text_field: str = "text",
+        unknown: str | None = None,
+        undefined: str | None = None,
+        query_filter: Collection[str] | None = None,
+        name: str | None = None,
+        **params: Any,
+    ):
+        """
+        Args:
+            method: ``'tf'`` (default), ``'bool'`` or ``'tc'``: see :func:`~pyterrier_debias.gender.formulas.arab.magnitudes`.
+            tf_form: ``'log1p_total'`` (default, what the released code computes), ``'sum_log'`` (as printed) or ``'sum_log1p'``.
+            signed: True (default): male minus female, positive where rankings lean to men. False: without direction; every
+                query's value is multiplied by the sign of their mean, so that the mean over queries is its absolute value.
+            per_query_abs: Whether each query's value is made absolute before anything is averaged. Leans of queries cannot cancel
+                then; chance alone gives a value above 0.
+            contrast: What is compared where the list has other groups; see :meth:`WordList.contrast`.
+            wordlist: ``'debias'`` (default), a path or a mapping; see :meth:`WordList.of`.
+            tokeniser: ``'regex_word'`` (default), ``'whitespace'``, ``'blank'`` or a function.
+            texts: Where texts come from: None for the column; a text loader, a dataset or an index that has one (such as
+                ``pt.terrier.TerrierIndex``), a frame or a mapping.
+            text_field: The column that holds the text.
+            unknown: Documents without text: ``'raise'`` (default), or ``'zero'``: they count as without words.
+            undefined: Queries without a value, such as those without results: ``'mean'`` (default) gives them the mean of the
+                others and spreads these (:func:`as_influence`), so that mean and t-test over queries are as if they were not
+                there; ``'nan'`` leaves all values as they are, and no mean; ``'zero'`` counts them as 0. An experiment with
+                ``batch_size`` fills and spreads one batch at a time, so that neither is right, and has no value where none of a
+                batch counts: leave it out.
+            query_filter: The qids that count, such as the neutral ones, as a list; None for all. The others are treated as
+                ``undefined`` says, so that by default mean and test are those of the ones that count.
+            name: What tables call the measure. Without it they tell all options but ``texts``, of ``query_filter`` as its length
+                and a hash: measures over two versions of the same documents need names.
+            params: ``cutoff``; commonly written ``ARaB() @ 10``.
+
+        Raises:
+            InputError: For an unknown option.
+        """
+        own = {"method": method, "tf_form": tf_form, "signed": signed, "per_query_abs": per_query_abs, "contrast": contrast}
+        shared = {"tokeniser": tokeniser, "unknown": unknown, "undefined": undefined, "query_filter": query_filter, "name": name}
+        super().__init__(wordlist=wordlist, texts=texts, text_field=text_field, **own, **shared, **params)
+        arab.check_magnitude(self.option("method"), self.option("tf_form"))
+        self.wordlist.contrast(contrast)
+
+    def values(self, run: pd.DataFrame) -> dict[str, float]:
+        """The value of each query of a run, sorted by query and rank."""
+        run = self._head(run)
+        counts, own = counted(run, self.texts, self.wordlist, self.option("tokeniser"), repr(self))
+        magnitude = arab.magnitudes(counts, self.option("method"), self.option("tf_form"))
+        lean = arab.leans(magnitude, self.wordlist, self.option("contrast"))[own]
+        values = {}
+        for qid, rows in query_slices(run["qid"]).items():
+            values[qid] = self._value(lean[rows], self.option("cutoff") or rows.stop - rows.start)
+        if self.option("per_query_abs"):
+            return {qid: abs(value) for qid, value in values.items()}
+        if not self.option("signed"):
+            side = -1.0 if np.mean(list(values.values())) < 0 else 1.0
+            return {qid: side * value for qid, value in values.items()}
+        return values
+
+    @abstractmethod
+    def _value(self, lean: np.ndarray, cutoff: int) -> float:
+        """The value of one query."""
+
+
+class ARaB(_Lean):
+    """Average rank bias: how far rankings lean to one group's words (Rekabsaz and Schedl, SIGIR 2020).
+
+    With b(d) the magnitude of the first group in document d minus that of the second, RaB_q@t is the mean of b over the first t
+    documents and ARaB_q@t the mean of RaB_q@1 to RaB_q@t. See :mod:`pyterrier_debias.gender.formulas.arab`. With the library's
+    word list, positive is male. ``ARaB(signed=False)`` and ``ARaB(per_query_abs=True)`` are the absolute variants. ``ARaB @ 10``
+    is ``ARaB() @ 10``.
+
+    Where not all judged queries count (``query_filter``, queries without results), a single query's value is an *influence
+    value*: values are spread about their mean, so that an experiment's mean over all queries and its paired t-test against a
+    ``baseline`` are those of the queries that count (:func:`as_influence`). ``undefined='nan'`` gives the values as they are.
+
+    Raises:
+        InputError: For an unknown option; while evaluating, where a document has no text.
+
+    When not to use it: over queries that themselves name a gender; give it neutral ones. And not alone: near 0 is also what a
+    system has that leans one way in half of the queries and the other way in the rest. What the candidates lean is a part of it
+    (:class:`~pyterrier_debias.gender.measures.evaluator.ARaBEvaluator` sets the two apart). With ``test='wilcoxon'``, where not
+    all queries count: influence values are made for t-tests.
+
+    Example:
+        >>> import pandas as pd
+        >>> import pyterrier as pt
+        >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "score": [2.0, 1.0], "text": ["he and his son", "she"]})
+        >>> judged = pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})
+        >>> measures = [ARaB(method="tc") @ 2, ARaB(method="bool") @ 2, ARaB() @ 1]
+        >>> found = pt.Evaluate(run, judged, measures)
+
+        Counts 3 and -1: RaB@1 = 3, RaB@2 = 1, and their mean is 2. Boolean 1 and -1: (1 + 0) / 2. ln(1 + 3) = 1.3863.
+
+        >>> [round(found[str(measure)], 4) for measure in measures]
+        [2.0, 0.5, 1.3863]
+    """
+
+    __name__ = "ARaB"
+    NAME = __name__
+    PRETTY_NAME = "Average rank bias"
+    SHORT_DESC = "How far rankings lean to one group's words, averaged over cut-offs."
+
+    def _value(self, lean: np.ndarray, cutoff: int) -> float:
+        return arab.arab(lean, cutoff)
+
+
+class RaB(_Lean):
+    """Rank bias: the mean over the first t documents of what :class:`ARaB` averages further; the options are the same, and so
+    are single queries' values where not all count.
+
+    When not to use it: see :class:`ARaB`.
+
+    Example:
+        >>> import pandas as pd
+        >>> import pyterrier as pt
+        >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "score": [2.0, 1.0], "text": ["he and his son", "she"]})
+        >>> judged = pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})
+        >>> pt.Evaluate(run, judged, [RaB(method="tc") @ 2])
+        {"RaB(method='tc')@2": 1.0}
+    """
+
+    __name__ = "RaB"
+    NAME = __name__
+    PRETTY_NAME = "Rank bias"
+    SHORT_DESC = "How far the documents above the cut-off lean to one group's words."
+
+    def _value(self, lean: np.ndarray, cutoff: int) -> float:
+        return arab.rab(lean, cutoff)
+
+
+class FaiRR(_OfWords):
+    """Fairness of a ranking: the discounted sum of its documents' neutrality (Rekabsaz, Kopeinik and Schedl, SIGIR 2021).
+
+    A document is neutral where the groups are spoken of in the wished portions, or hardly at all; see
+    :func:`~pyterrier_debias.gender.formulas.arab.neutrality`. The sum over ranks i of neutrality / log2(i + 1) is not normalised.
+    Where not all judged queries count, single values are influence values; see :class:`ARaB`.
+
+    Raises:
+        InputError: For an unknown option; while evaluating, where a document has no text.
+
+    When not to use it: to compare queries or collections; a short list has little of it. That is what :class:`NFaiRR` is for.
+
+    Example:
+        >>> import pandas as pd
+        >>> import pyterrier as pt
+        >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "score": [2.0, 1.0], "text": ["he and his son", "rain"]})
+        >>> judged = pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})
+        >>> found = pt.Evaluate(run, judged, [FaiRR() @ 2, NFaiRR() @ 2])
+
+        Neutrality 0 and 1: 0 / log2(2) + 1 / log2(3), and the best order has 1 / log2(2).
+
+        >>> {name: round(value, 4) for name, value in found.items()}
+        {'FaiRR@2': 0.6309, 'NFaiRR@2': 0.6309}
+    """
+
+    __name__ = "FaiRR"
+    NAME = __name__
+    PRETTY_NAME = "Fairness of a ranking"
+    SHORT_DESC = "Discounted sum of the documents' neutrality."
+    SUPPORTED_PARAMS = _params(
+        threshold="how many words still count as none", portions="the wished portion of each group", wordlist="words of groups"
+    )
+    DEFAULTS = {**_OfTexts.DEFAULTS, "threshold": 1}  # noqa: RUF012
+
+    def __init__(
+        self,
+        *,
+        threshold: int | None = None,
+        portions: Mapping[str, float] | None = None,
+        wordlist: Any = None,
+        tokeniser: Any = None,
+        texts: Any = None,
+        text_field: str = "text",
+        unknown: str | None = None,
+        undefined: str | None = None,
+        query_filter: Collection[str] | None = None,
+        name: str | None = None,
+        **params: Any,
+    ):
+        """
+        Args:
+            threshold: How many words of the list a document may have and still count as neutral; default 1, as released.
+            portions: Group to its wished portion; default equal ones.
+            wordlist: See :class:`ARaB`, as for the rest.
+            tokeniser: See there.
+            texts: See there.
+            text_field: See there.
+            unknown: See there.
+            undefined: See there.
+            query_filter: See there.
+            name: See there.
+            params: ``cutoff``.
+
+        Raises:
+            InputError: For an unknown option.
+        """
+        own = {"threshold": threshold, "portions": portions}
+        shared = {"tokeniser": tokeniser, "unknown": unknown, "undefined": undefined, "query_filter": query_filter, "name": name}
+        super().__init__(wordlist=wordlist, texts=texts, text_field=text_field, **own, **shared, **params)
+        arab.neutrality(np.zeros((0, len(self.wordlist.names))), self.wordlist.names, self.option("portions"))
+
+    def _neutral(self, run: pd.DataFrame, texts: Texts) -> np.ndarray:
+        counts, own = counted(run, texts, self.wordlist, self.option("tokeniser"), repr(self))
+        words = self.wordlist.names
+        return arab.neutrality(counts.total(), words, self.option("portions"), self.option("threshold"))[own]
+
+    def values(self, run: pd.DataFrame) -> dict[str, float]:
+        """The value of each query of a run, sorted by query and rank."""
+        run = self._head(run)
+        neutral = self._neutral(run, self.texts)
+        return {qid: arab.fairr(neutral[rows], len(neutral)) for qid, rows in query_slices(run["qid"]).items()}
+
+
+class NFaiRR(FaiRR):
+    """:class:`FaiRR` divided by the best that the background's documents allow: 1 is as neutral as can be.
+
+    The background is what could have been ranked, usually the first 200 results of the first stage; by default it is the
+    evaluated run itself, to the same depth. A query that the background lacks has no value, nor has one whose ideal is 0; the
+    values of the others are influence values then, see :class:`ARaB`.
+
+    A background is ranked and counted once for all systems and cut-offs: ``fair = NFaiRR(background=run)``, and ``fair @ 5``,
+    ``fair @ 10`` share it.
+
+    Raises:
+        InputError: For an unknown option; while evaluating, where a document has no text.
+
+    When not to use it: to find a *direction*; a ranking of men only and one of women only have the same value. Two systems with
+    backgrounds of their own cannot be compared: give both the same.
+
+    Example:
+        See :class:`FaiRR`.
+    """
+
+    __name__ = "NFaiRR"
+    NAME = __name__
+    PRETTY_NAME = "Normalised fairness of a ranking"
+    SHORT_DESC = "FaiRR by that of the most neutral order of the background."
+    SUPPORTED_PARAMS = {  # noqa: RUF012
+        **FaiRR.SUPPORTED_PARAMS,
+        "background": ParamInfo(required=False, default=None, desc="run whose documents could have been ranked"),
+        "depth": ParamInfo(required=False, default=None, desc="how many of the background's documents count"),
+    }
+    DEFAULTS = {**FaiRR.DEFAULTS, "depth": 200}  # noqa: RUF012
+
+    def __init__(self, *, background: pd.DataFrame | None = None, depth: int | None = None, **params: Any):
+        """
+        Args:
+            background: A result frame ``qid``, ``docno``, ``score`` (and the text, where no loader is given); None for the run.
+            depth: How many of its documents count for each query, from the top; default 200.
+            params: The options of :class:`FaiRR`.
+
+        Raises:
+            InputError: For an unknown option, or a background that lacks a column.
+        """
+        if background is not None:
+            lacking = [column for column in ("qid", "docno", "score") if column not in background.columns]
+            if lacking:
+                raise InputError(f"NFaiRR: the background lacks the column {lacking[0]!r}; give a result frame")
+        super().__init__(background=background, depth=depth, **params)
+
+    def values(self, run: pd.DataFrame) -> dict[str, float]:
+        """The value of each query of a run, sorted by query and rank."""
+        head = self._head(run)
+        neutral, others = self._neutral(head, self.texts), self._candidates(run)
+        found = {}
+        for qid, rows in query_slices(head["qid"]).items():
+            cutoff = self.option("cutoff") or rows.stop - rows.start
+            found[qid] = arab.nfairr(neutral[rows], others[qid], cutoff)
+        return found
+
+    def _candidates(self, run: pd.DataFrame) -> dict[str, np.ndarray]:
+        """For each query of a run the neutrality of what could have been ranked; empty where the background lacks it."""
+        background = self.option("background")
+        if background is None:
+            return self._of_depth(run)
+        known = self._worked_out.setdefault("candidates", {})
+        lacking = set(run["qid"]) - known.keys()
+        if lacking:
+            whole = with_string_ids(background)
+            whole = ranked(whole[whole["qid"].isin(lacking)], f"background of {self!r}")
+            known.update({**dict.fromkeys(lacking, np.empty(0)), **self._of_depth(whole)})
+        return known
+
+    def _of_depth(self, whole: pd.DataFrame) -> dict[str, np.ndarray]:
+        whole = whole[whole["rank"] < self.option("depth")].reset_index(drop=True)
+        neutral = self._neutral(whole, self.texts)
+        return {qid: neutral[rows] for qid, rows in query_slices(whole["qid"]).items()}
+
+    def _content(self, key: str) -> Any:
+        """Of a background the ranking, and the texts where they come from it."""
+        if key != "background":
+            return super()._content(key)
+        frame, field = with_string_ids(self.params[key]), self.text_field
+        own = ["qid", "docno", "score", *([field] if self.texts.source is None and field in frame.columns else [])]
+        return frame[own]
+
+
+class LexiconGap(_OfTexts):
+    """Psychometric gap of a list: how far apart two categories' shares of words are (Bigdeli et al. 2023, Tables 3 and 4).
+
+    With s_c(d) the share of document d's words in category c, a query's value is abs(mean over the first k documents of
+    s_male - s_female). It is a share: the original scripts multiply by 100. Where not all judged queries count, single values are
+    influence values; see :class:`ARaB`.
+
+    Raises:
+        InputError: For an unknown option or category; while evaluating, where a document has no text.
+
+    When not to use it: as if it had a direction. It is absolute query by query, so that chance alone gives a value above 0, the
+    larger the shorter the documents.
+
+    Example:
+        >>> import pandas as pd
+        >>> import pyterrier as pt
+        >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "score": [2.0, 1.0], "text": ["he saw her and him", "she"]})
+        >>> judged = pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})
+
+        d1: 2/5 - 1/5 = 0.2; d2: 0 - 1 = -1. The mean is -0.4.
+
+        >>> found = pt.Evaluate(run, judged, [LexiconGap() @ 2, LexiconGap(signed=True) @ 2])
+        >>> {name: round(value, 4) for name, value in found.items()}
+        {'LexiconGap@2': 0.4, 'LexiconGap(signed=True)@2': -0.4}
+    """
+
+    __name__ = "LexiconGap"
+    NAME = __name__
+    PRETTY_NAME = "Psychometric gap"
+    SHORT_DESC = "Difference of two categories' shares of words, absolute for each query."
+    SUPPORTED_PARAMS = _params(
+        lexicon="categories of words", contrast="the two categories", signed="whether a query's value keeps its sign"
+    )
+    DEFAULTS = {**_OfTexts.DEFAULTS, "signed": False}  # noqa: RUF012
+
+    def __init__(
+        self,
+        *,
+        lexicon: Any = None,
+        contrast: tuple[str, str] | None = None,
+        signed: bool | None = None,
+        tokeniser: Any = None,
+        texts: Any = None,
+        text_field: str = "text",
+        unknown: str | None = None,
+        undefined: str | None = None,
+        query_filter: Collection[str] | None = None,
+        name: str | None = None,
+        **params: Any,
+    ):
+        """
+        Args:
+            lexicon: See :meth:`Lexicon.of`; default the library's word list.
+            contrast: The two categories; default ``male`` and ``female`` where the lexicon has them, ``m`` and ``f``, or the two
+                that there are.
+            signed: Whether a query's value keeps its sign; default False.
+            tokeniser: See :class:`ARaB`, as for the rest.
+            texts: See there.
+            text_field: See there.
+            unknown: See there.
+            undefined: See there.
+            query_filter: See there.
+            name: See there.
+            params: ``cutoff``.
+
+        Raises:
+            InputError: For an unknown option or category.
+        """
+        own = {"lexicon": None if lexicon is None else Lexicon.of(lexicon), "contrast": contrast, "signed": signed}
+        shared = {"tokeniser": tokeniser, "unknown": unknown, "undefined": undefined, "query_filter": query_filter, "name": name}
+        super().__init__(texts=texts, text_field=text_field, **own, **shared, **params)
+        self.contrasted = two_categories(self.lexicon, contrast)
+
+    @property
+    def lexicon(self) -> Lexicon:
+        """The lexicon."""
+        return self.option("lexicon") or Lexicon.of("debias")
+
+    def values(self, run: pd.DataFrame) -> dict[str, float]:
+        """The value of each query of a run, sorted by query and rank."""
+        run = self._head(run)
+        shares = _shares(run, self, self.contrasted)
+        gap = shares[:, 0] - shares[:, 1]
+        values = {qid: float(gap[rows].mean()) for qid, rows in query_slices(run["qid"]).items()}
+        return values if self.option("signed") else {qid: abs(value) for qid, value in values.items()}
+
+
+def two_categories(lexicon: Lexicon, contrast: tuple[str, str] | None = None) -> tuple[str, str]:
+    """Which two categories of a lexicon are compared.
+
+    Args:
+        lexicon: The lexicon.
+        contrast: Two names; None for ``male`` and ``female``, ``m`` and ``f``, or the two that there are.
+
+    Returns:
+        Two names.
+
+    Raises:
+        InputError: For a name that the lexicon lacks, or where none are given and it does not tell.
+    """
+    if contrast is None:
+        known = [pair for pair in (("male", "female"), ("m", "f")) if set(pair) <= set(lexicon.names)]
+        if known:
+            return known[0]
+        if len(lexicon.names) == 2:
+            return lexicon.names[0], lexicon.names[1]
+        raise InputError(f"lexicon {lexicon.name!r} has {len(lexicon.names)} categories; say which two, e.g. ('male', 'female')")
+    if isinstance(contrast, str) or len(contrast) != 2 or not set(contrast) <= set(lexicon.names):
+        some = ", ".join(lexicon.names[:8])
+        raise InputError(f"contrast {contrast!r} must be two categories of lexicon {lexicon.name!r}, which has {some}")
+    return contrast[0], contrast[1]
+
+
+def _shares(run: pd.DataFrame, measure: Any, columns: tuple[str, ...]) -> np.ndarray:
+    """Shares of words in categories, shape [rows, columns]; each document is read once."""
+    texts = measure.texts.of(run, repr(measure))
+    first, own = document_numbers(run["docno"].tolist(), texts)
+    counts, words = category_counts([texts[i] for i in first], measure.lexicon, measure.option("tokeniser"))
+    shares = counts / np.maximum(words, 1)[:, None]
+    return columns_of(shares, measure.lexicon.names, columns, f"lexicon {measure.lexicon.name!r}")[own]
+
+
+class QueryGroupGap(_OfTexts):
+    """How differently documents are worded for two groups of queries: the gap of Bigdeli et al. (2023), Table 2.
+
+    A query's share of a category is the mean over its first k documents. The gap is the difference between the mean shares of the
+    two groups' queries, absolute by default.
+
+    Evaluation averages the values of queries. So each query's value is its *influence value*: the gap plus what the query adds to
+    it, whose mean over the queries of both groups is the gap exactly. Queries of no group get the gap itself, and the others are
+    spread as :func:`as_influence` has it. A paired t-test against a baseline is then the delta method's over the queries of both
+    groups; a single query's value has no meaning of its own.
+
+    Raises:
+        InputError: For an unknown option or category; while evaluating, where one of the groups has no query with results.
+
+    When not to use it: with ``batch_size``, which would make a gap of each batch; or to blame a ranker. Queries of two groups ask
+    for different things, and the paper's own table is of *judged* passages.
+
+    Example:
+        >>> import pandas as pd
+        >>> import pyterrier as pt
+        >>> lexicon = {"power": ["boss", "rule*"], "home": ["house"]}
+        >>> run = pd.DataFrame({
+        ...     "qid": ["1", "2", "3"], "docno": ["a", "b", "c"], "score": 1.0, "text": ["the boss rules", "a house", "the boss"],
+        ... })
+        >>> judged = run[["qid", "docno"]].assign(label=1)
+        >>> groups = pd.DataFrame({"qid": ["1", "2", "3"], "gender": ["male", "female", "female"]})
+
+        Male queries: 2/3. Female ones: (0 + 1/2) / 2 = 1/4. The gap is 5/12.
+
+        >>> found = pt.Evaluate(run, judged, [QueryGroupGap(lexicon=lexicon, category="power", groups=groups) @ 1])
+        >>> {name: round(value, 4) for name, value in found.items()}
+        {'QueryGroupGap(power,lexicon=lexicon:58c810fa,groups=3:56ae5079)@1': 0.4167}
+    """
+
+    __name__ = "QueryGroupGap"
+    NAME = __name__
+    PRETTY_NAME = "Psychometric gap between groups of queries"
+    SHORT_DESC = "Difference between the mean shares of a category for two groups of queries."
+    SUPPORTED_PARAMS = _params(
+        lexicon="categories of words", category="which category", groups="frame qid, gender", between="the two groups",
+        signed="whether the gap keeps its sign",
+    )  # fmt: skip
+    DEFAULTS = {**_OfTexts.DEFAULTS, "signed": False}  # noqa: RUF012
+
+    def __init__(
+        self,
+        *,
+        lexicon: Any,
+        category: str,
+        groups: pd.DataFrame,
+        between: tuple[str, str] | None = None,
+        signed: bool | None = None,
+        tokeniser: Any = None,
+        texts: Any = None,
+        text_field: str = "text",
+        unknown: str | None = None,
+        name: str | None = None,
+        **params: Any,
+    ):
+        """
+        Args:
+            lexicon: See :meth:`Lexicon.of`.
+            category: A category of the lexicon, or ``persconc``; see :func:`~pyterrier_debias.gender.data.profiles.columns_of`.
+            groups: Frame ``qid``, ``gender``.
+            between: The two groups; default ``male`` and ``female``, ``m`` and ``f``, or the two that there are.
+            signed: Whether the gap keeps its sign (the first group minus the second); default False.
+            tokeniser: See :class:`ARaB`, as for the rest.
+            texts: See there.
+            text_field: See there.
+            unknown: See there.
+            name: What tables call the measure.
+            params: ``cutoff``.
+
+        Raises:
+            InputError: For an unknown option, category or group.
+        """
+        params.pop("undefined", None)
+        lexicon = Lexicon.of(lexicon)
+        own = {"lexicon": lexicon, "category": category, "groups": groups, "between": between, "signed": signed}
+        shared = {"tokeniser": tokeniser, "unknown": unknown, "name": name}
+        super().__init__(texts=texts, text_field=text_field, **own, **shared, **params)
+        columns_of(np.zeros((0, len(lexicon.names))), lexicon.names, [category], f"lexicon {lexicon.name!r}")
+        lacking = [column for column in ("qid", "gender") if column not in groups.columns]
+        if lacking:
+            raise InputError(f"QueryGroupGap: groups lack the column {lacking[0]!r}; give a frame qid, gender")
+        there = list(dict.fromkeys(groups["gender"].astype(str)))
+        self.between = two_categories(Lexicon({group: ["x"] for group in there}, "groups"), between)
+        known = with_string_ids(groups[["qid", "gender"]])
+        known = known.assign(gender=known["gender"].astype(str))
+        self._gender = {qid: gender for qid, gender in zip(known["qid"], known["gender"]) if gender in self.between}
+
+    def _parts(self) -> list[str]:
+        category, signed = (f"{name}={self.option(name)!r}" for name in ("category", "signed"))
+        others = [part for part in super()._parts() if part not in (category, signed)]
+        return [self.option("category"), *(["signed"] if self.option("signed") else []), *others]
+
+    def _content(self, key: str) -> Any:
+        """Of groups who belongs to which."""
+        return self.params[key][["qid", "gender"]].astype(str) if key == "groups" else super()._content(key)
+
+    def _counting(self, judged: set[str]) -> set[str]:
+        return super()._counting(judged) & self._gender.keys()
+
+    @property
+    def lexicon(self) -> Lexicon:
+        """The lexicon."""
+        return self.option("lexicon")
+
+    def values(self, run: pd.DataFrame) -> dict[str, float]:
+        """The influence value of each query of a run, sorted by query and rank."""
+        run = self._head(run)
+        shares = _shares(run, self, (self.option("category"),))[:, 0]
+        own = {qid: float(shares[rows].mean()) for qid, rows in query_slices(run["qid"]).items()}
+        y = np.array(list(own.values()))
+        member = np.array([[self._gender.get(qid) == group for group in self.between] for qid in own])
+        return dict(zip(own, group_gap(y, member, signed=bool(self.option("signed"))).tolist()))
+
+
+def group_gap(values: np.ndarray, member: np.ndarray, *, signed: bool = False) -> np.ndarray:
+    """A value for each query whose mean over the queries of two groups is the gap between the groups' means.
+
+    Args:
+        values: Shape [n].
+        member: Shape [n, 2], true where a query belongs to a group.
+        signed: Whether the gap is the first group's mean minus the second's, or its absolute value.
+
+    Returns:
+        Shape [n]; the gap itself for queries of neither group. The standard error of their mean is that of the gap.
+
+    Raises:
+        InputError: Where a group has no query.
+
+    Example:
+        >>> found = group_gap(np.array([1.0, 3.0, 0.0]), np.array([[1, 0], [1, 0], [0, 1]], dtype=bool))
+        >>> round(float(found.mean()), 6)
+        2.0
+    """
+    sizes = member.sum(axis=0)
+    if (sizes == 0).any():
+        raise InputError("QueryGroupGap: one of the two groups has no query with results; give topics of both groups")
+    means = values @ member / sizes
+    gap = means[0] - means[1]
+    side = 1.0 if signed or gap >= 0 else -1.0
+    weights = member * np.array([1.0, -1.0]) * len(values) / sizes
+    return side * (gap + (weights * (values[:, None] - means)).sum(axis=1))

@@ -1,0 +1,263 @@
+"""Training data with balanced pairs in it, and how many of them: augment_balanced and choose_ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.statistics import bootstrap_interval, equivalence_test, paired_t
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.gender.data.balanced_pairs import without_labels
+from pyterrier_debias.training.groups import grades
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def augment_balanced(
+    topics: pd.DataFrame,
+    qrels: pd.DataFrame,
+    pairs: pd.DataFrame,
+    ratio: float,
+    *,
+    seed: int = 0,
+    prefix: str = "balanced-",
+    keep_labels: bool = False,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Add matched pairs to training data, as many of each group.
+
+    With n relevant pairs of query and document in the original data, ``ratio`` times n are added, rounded to whole matches: half
+    of them of each group. Whole matches are drawn, by seed and names, and a larger ratio adds to what a smaller one drew.
+    Negatives of the new queries are drawn as those of all others are, by the sampler of the training, from what the first stage
+    finds for them.
+
+    Args:
+        topics: ``qid``, ``query`` and any others.
+        qrels: ``qid``, ``docno``, ``label``.
+        pairs: What :class:`~pyterrier_debias.gender.data.balanced_pairs.BalancedPairs` gives, with ``query``: ``match``, ``qid``,
+            ``docno``, ``query``.
+        ratio: At least 0; the paper uses .05, .15, .25 and .35, and settles on .25.
+        seed: Of which matches are drawn.
+        prefix: Put before the new qids, so that they are nobody else's.
+        keep_labels: Whether the new topics keep the pairs' ``gender``; dropped by default, as predicted labels of queries.
+
+    Returns:
+        Topics and judgements, the original ones first.
+
+    Raises:
+        InputError: For a ratio below 0, or above what the pairs suffice for; a new qid that is taken; pairs that are not whole.
+
+    Example:
+        >>> topics = pd.DataFrame({"qid": ["1", "2"], "query": ["sea", "tea"]})
+        >>> qrels = pd.DataFrame({"qid": ["1", "2"], "docno": ["d1", "d2"], "label": [1, 1]})
+        >>> pairs = pd.DataFrame({"match": [0, 0], "qid": ["7", "8"], "docno": ["d7", "d8"], "query": ["her age", "his age"],
+        ...                       "gender": ["female", "male"]})
+        >>> more, judged = augment_balanced(topics, qrels, pairs, 1.0)
+        >>> more["qid"].tolist(), judged["docno"].tolist()
+        (['1', '2', 'balanced-7', 'balanced-8'], ['d1', 'd2', 'd7', 'd8'])
+
+    When not to use it: with matches made with replacement, whose repeated pairs count once here, so that the halves are unequal;
+    with pairs that are among the test's.
+    """
+    name = "augment_balanced"
+    pt.validate.columns(topics, includes=["qid", "query"])
+    pt.validate.columns(pairs, includes=["match", "qid", "docno", "query"])
+    if not isinstance(ratio, (int, float)) or not 0 <= ratio < np.inf:
+        raise InputError(f"{name}: ratio={ratio!r} must be a number of at least 0, e.g. 0.25")
+    topics, pairs = frames.with_string_ids(topics), frames.with_string_ids(pairs)
+    judged = grades(qrels, name)
+    frames.check_text(pairs, "query", name)
+    relevant = int((judged["label"].gt(0) & judged["qid"].isin(set(topics["qid"]))).sum())
+    sizes = pairs.groupby("match").size()
+    if not sizes.eq(2).all():
+        raise InputError(f"{name}: match {sizes.index[sizes != 2][0]} has {sizes[sizes != 2].iloc[0]} rows; each has two")
+    wanted = round(ratio * relevant / 2)
+    if wanted > len(sizes):
+        raise InputError(
+            f"{name}: ratio={ratio:g} of {relevant:,} pairs asks for {wanted:,} matches, of which there are {len(sizes):,}; "
+            f"use a ratio of at most {np.floor(2000 * len(sizes) / max(1, relevant)) / 1000:g}, or more pairs"
+        )
+    codes, _ = pd.factorize(pairs["match"], sort=True)
+    names = [f"{qid}\0{docno}" for qid, docno in zip(pairs["qid"], pairs["docno"])]
+    # Two rows each, match by match; those of no match, which come first, are left out.
+    rows = np.argsort(codes, kind="stable")[(codes < 0).sum() :].reshape(-1, 2)
+    keys = [keyed_hash(seed, "match", *sorted((names[one], names[other]))) for one, other in rows.tolist()]
+    chosen = sorted(range(len(keys)), key=lambda number: (keys[number], number))[:wanted]
+    added = pairs[np.isin(codes, chosen)]
+    texts = added.groupby("qid")["query"].nunique()
+    if (texts > 1).any():
+        raise InputError(f"{name}: qid {texts.index[texts > 1][0]!r} of the pairs has more than one query text")
+    added = added.assign(qid=prefix + added["qid"])
+    taken = set(added["qid"]) & (set(topics["qid"]) | set(judged["qid"]))
+    if taken:
+        raise InputError(f"{name}: qid {min(taken)!r} is among the topics already; give another prefix")
+    about = added.drop_duplicates("qid")
+    about = about if keep_labels else without_labels(about, False)
+    columns = [column for column in about.columns if column in topics.columns or (keep_labels and column == "gender")]
+    new_qrels = added[["qid", "docno"]].drop_duplicates().assign(label=1)
+    return (
+        pd.concat([topics, about[columns]], ignore_index=True),
+        pd.concat([judged, new_qrels], ignore_index=True),
+    )
+
+
+@dataclass(frozen=True)
+class RatioChoice:
+    """What a choice of the ratio rests on (Table 1 of the paper).
+
+    Attributes:
+        table: One row a ratio, ascending, the original data first: ``ratio``, ``n`` (queries), the ``effectiveness`` with its
+            ``low`` and ``high`` (95 %), the ``difference`` from the original with its limits, ``t`` and ``p`` (two-tailed paired
+            t-test), ``loss`` (whether it is significantly worse), ``p_noninferior`` (one-sided: it is not worse by ``margin``),
+            ``p_equivalent`` (two one-sided tests), and a column for each measure of bias.
+        chosen: The paper's rule: the largest ratio before the first one with a loss; 0 where the first one has one.
+        noninferior: The largest ratio that is shown not to be worse than the original by the margin, with all smaller ones; 0
+            where none is.
+        margin: The loss that does not matter.
+        level: Of the tests.
+    """
+
+    table: pd.DataFrame
+    chosen: float
+    noninferior: float
+    margin: float
+    level: float
+
+    def plot(self, *, measure: str = "effectiveness") -> Axes:
+        """Effectiveness over the ratio, and bias below it where it was given.
+
+        Args:
+            measure: What to call the effectiveness.
+
+        Returns:
+            The upper axes; see :func:`pyterrier_debias.core.plots.save`.
+        """
+        import matplotlib.pyplot as plt
+
+        from pyterrier_debias.core import plots
+
+        table, biases = self.table, self._biases()
+        with plots.house_style():
+            rows = 1 + bool(biases)
+            grid = plt.subplots(rows, 1, figsize=(7, 1 + 2.4 * rows), sharex=True, squeeze=False)[1]
+            axes = grid[0, 0]
+            bars = np.abs(table[["low", "high"]].to_numpy().T - table["effectiveness"].to_numpy())
+            axes.errorbar(table["ratio"], table["effectiveness"], yerr=bars, marker="o", color=plots.colour(0))
+            axes.axhline(table["effectiveness"].iloc[0], color=plots.GREY, linestyle="--", linewidth=1)
+            axes.axvline(self.chosen, color=plots.colour(1), linestyle=":", label=f"chosen by the paper's rule: {self.chosen:g}")
+            axes.legend(loc="best")
+            plots.label_axes(axes, x="" if biases else "ratio of balanced pairs", y=measure, title="Effectiveness over the ratio")
+            if biases:
+                for number, name in enumerate(biases):
+                    grid[1, 0].plot(table["ratio"], table[name], marker="o", color=plots.colour(number), label=name)
+                grid[1, 0].axhline(0, color=plots.GREY, linewidth=1)
+                grid[1, 0].legend(loc="best")
+                plots.label_axes(grid[1, 0], x="ratio of balanced pairs", y="bias", n=int(table["n"].iloc[0]))
+        return axes
+
+    def _biases(self) -> list[str]:
+        return [str(name) for name in self.table.columns if name not in _COLUMNS]
+
+
+_COLUMNS = (
+    "ratio", "n", "effectiveness", "low", "high", "difference", "difference_low", "difference_high", "t", "p", "loss",
+    "p_noninferior", "p_equivalent",
+)  # fmt: skip
+
+
+def choose_ratio(
+    effectiveness: Mapping[float, Sequence[float] | pd.Series],
+    bias: Mapping[float, Mapping[str, float]] | None = None,
+    *,
+    margin: float = 0.01,
+    level: float = 0.05,
+) -> RatioChoice:
+    """How many balanced pairs a ranker stands: the paper's rule, and a sounder one beside it.
+
+    The paper raises the ratio until a two-tailed paired t-test shows a loss of effectiveness, and takes the last ratio before.
+    With few queries that test finds nothing, and the rule chooses a ratio that may cost a lot: no evidence of a loss is no
+    evidence that there is none. The non-inferiority test asks the other way round: is it shown that the loss is below ``margin``?
+
+    Args:
+        effectiveness: For each ratio the values of the same queries in the same order (or Series by qid); 0 is the original data.
+        bias: For each ratio measures of bias by name, which are put beside.
+        margin: The loss that does not matter, in the measure's own units, above 0.
+        level: Of the tests, not corrected for how many ratios there are, as in the paper.
+
+    Returns:
+        The choice with its table.
+
+    Raises:
+        InputError: Where the original (ratio 0) is missing, or the values are not of the same queries.
+
+    Example:
+        >>> values = {0: [0.5, 0.4, 0.6, 0.3], 0.1: [0.5, 0.41, 0.59, 0.3], 0.2: [0.3, 0.2, 0.41, 0.1]}
+        >>> choice = choose_ratio(values)
+        >>> choice.chosen, choice.table["loss"].tolist()
+        (0.1, [False, False, True])
+
+    When not to use it: with fewer than some fifty queries; to choose on the test's queries what is then reported on them.
+
+    References:
+        Bigdeli, Arabzadeh, Seyedsalehi, Mitra, Zihayat and Bagheri, ECIR 2023, Section 4 and Table 1.
+    """
+    if 0 not in effectiveness:
+        raise InputError("choose_ratio: the original data is missing; give the values of ratio 0")
+    if not 0 < level < 1:
+        raise InputError(f"choose_ratio: level={level!r} must lie between 0 and 1")
+    if not margin > 0:
+        raise InputError(f"choose_ratio: margin={margin!r} must be above 0, e.g. 0.01")
+    ratios = sorted(float(ratio) for ratio in effectiveness)
+    if ratios[0] < 0:
+        raise InputError(f"choose_ratio: ratio {ratios[0]:g} is below 0")
+    values = {float(ratio): _aligned(given, effectiveness[0], ratio) for ratio, given in effectiveness.items()}
+    original, rows = values[0.0], []
+    for ratio in ratios:
+        own = values[ratio]
+        interval, apart = bootstrap_interval(own), bootstrap_interval(own - original)
+        test, shifted = paired_t(original, own), paired_t(original - margin, own)
+        loss = bool(test.p < level and own.mean() < original.mean())
+        one_sided = float(shifted.p / 2 if shifted.statistic > 0 else 1 - shifted.p / 2)
+        rows.append(
+            (ratio, len(own), own.mean(), interval.low, interval.high, apart.estimate, apart.low, apart.high,
+             test.statistic, test.p, loss, one_sided, equivalence_test(original, own, margin).p)
+        )  # fmt: skip
+    table = pd.DataFrame(rows, columns=list(_COLUMNS))
+    more = {} if bias is None else {float(ratio): dict(of_one) for ratio, of_one in bias.items()}
+    for name in dict.fromkeys(name for of_one in more.values() for name in of_one):
+        table[name] = [more.get(ratio, {}).get(name, np.nan) for ratio in ratios]
+    return RatioChoice(
+        table,
+        chosen=_last_before(ratios[1:], table["loss"].tolist()[1:]),
+        noninferior=_last_before(ratios[1:], [not p < level for p in table["p_noninferior"].tolist()[1:]]),
+        margin=margin,
+        level=level,
+    )
+
+
+def _aligned(given: Any, original: Any, ratio: float) -> np.ndarray:
+    if isinstance(given, pd.Series) and isinstance(original, pd.Series):
+        if set(given.index) != set(original.index):
+            raise InputError(f"choose_ratio: ratio {ratio:g} and the original were not measured on the same queries")
+        given = given.reindex(original.index)
+    values = np.asarray(given, dtype=np.float64)
+    if values.shape != np.shape(original) or values.ndim != 1 or np.isnan(values).any():
+        raise InputError(f"choose_ratio: ratio {ratio:g} needs one number for each of the original's {len(original)} queries")
+    return values
+
+
+def _last_before(ratios: Sequence[float], bad: Sequence[bool]) -> float:
+    """The last ratio before the first bad one; 0 where the first one is bad."""
+    chosen = 0.0
+    for ratio, is_bad in zip(ratios, bad):
+        if is_bad:
+            break
+        chosen = ratio
+    return chosen

@@ -1,0 +1,166 @@
+"""Training with a word on bias in the loss, as methods. Imported only where training begins: it needs torch at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.gender.formulas.losses import reversed_gradient
+from pyterrier_debias.training.examples import Example
+from pyterrier_debias.training.method import Method, Ranking
+
+
+class Annotated(Method):
+    """One ranker, and one number that is known of each candidate beforehand.
+
+    Args:
+        ranking: What the ranker's own ``method`` gives.
+        values: Of every row of ``Groups.rows``, shape [rows].
+        about: What a resumed run must share.
+    """
+
+    def __init__(self, ranking: Ranking, values: np.ndarray, about: Mapping[str, Any]):
+        super().__init__()
+        self.ranking = ranking
+        self.values = np.asarray(values, dtype=np.float32)
+        self.about = dict(about)
+
+    def networks(self) -> dict[str, torch.nn.Module]:
+        """The ranker's networks."""
+        return self.ranking.networks()
+
+    def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
+        """Those of the ranker's method."""
+        return self.ranking.rates(asked)
+
+    def record(self) -> dict[str, Any]:
+        """The options, and a hash of the numbers."""
+        return {**super().record(), **self.about, "values": f"{keyed_hash(0, self.values.tobytes().hex()):016x}"}
+
+    def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        """The ranker's batch, and ``known`` of shape [B, n]; 0 where there is no document."""
+        batch = self.ranking.collate(examples)
+        found = np.zeros(tuple(batch["mask"].shape), dtype=np.float32)
+        for row, example in enumerate(examples):
+            found[row, : len(example.rows)] = self.values[example.rows]
+        return {**batch, "known": torch.from_numpy(found)}
+
+    def given(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What every loss reads beside scores."""
+        return {"labels": batch["grades"], "mask": batch["mask"], "weights": batch["weights"]}
+
+    def accuracy(self, scores: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """In which share of pairs the positive scores higher."""
+        mask, grades = batch["mask"], batch["grades"]
+        pairs = mask[:, :1] & mask[:, 1:] & (grades[:, 1:] < grades[:, :1])
+        return (((scores[:, :1] > scores[:, 1:]) & pairs).sum() / pairs.sum().clamp(min=1)).detach()
+
+
+class BiasAware(Annotated):
+    """One ranker, and a loss that also reads the documents' biases.
+
+    Args:
+        ranking: What the ranker's own ``method`` gives.
+        values: The biases psi.
+        about: What a resumed run must share.
+        loss: ``loss(scores, psi, labels=..., mask=..., weights=...)``.
+    """
+
+    def __init__(self, ranking: Ranking, values: np.ndarray, about: Mapping[str, Any], loss: Callable[..., torch.Tensor]):
+        super().__init__(ranking, values, about)
+        self.loss = loss
+
+    def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The loss.
+
+        Returns:
+            ``loss``, ``scores``; for the log ``plain_loss`` (without biases), ``accuracy``, and ``bias_of_negatives``, a mean.
+        """
+        scores = self.ranking.scores({name: value for name, value in batch.items() if name != "known"})
+        given, psi = self.given(batch), batch["known"]
+        loss = self.loss(scores, psi, **given)
+        with torch.no_grad():
+            plain = self.loss(scores.detach(), torch.zeros_like(psi), **given)
+            negatives = batch["mask"][:, 1:]
+            bias = (psi[:, 1:] * negatives).sum() / negatives.sum().clamp(min=1)
+        parts = {"plain_loss": plain, "accuracy": self.accuracy(scores, batch), "bias_of_negatives": bias}
+        return {"loss": loss, "scores": scores, **parts}
+
+
+class Adversarial(Annotated):
+    """A ranker, and a small network that tries to tell an attribute from what the ranker's head reads.
+
+    The gradient of the second one's loss goes on into the encoder with its sign reversed.
+
+    Args:
+        ranking: What a cross-encoder's own ``method`` gives.
+        values: The attribute of each pair, 0 or 1.
+        about: What a resumed run must share.
+        reversal: The reversed gradient's factor.
+        seed: Of the adversary's first weights.
+        stage: Whom messages name.
+
+    Raises:
+        InputError: Where the ranker has no head that reads one vector a pair.
+    """
+
+    def __init__(
+        self, ranking: Ranking, values: np.ndarray, about: Mapping[str, Any], *, reversal: float, seed: int, stage: str
+    ):
+        super().__init__(ranking, values, about)
+        self.reversal = reversal
+        head = getattr(ranking.network, "classifier", None)
+        if head is None:
+            raise InputError(f"{stage}: {type(ranking.network).__name__} has no classification head to look behind")
+        size = ranking.network.config.hidden_size
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.adversary = torch.nn.Sequential(torch.nn.Linear(size, size), torch.nn.Tanh(), torch.nn.Linear(size, 1))
+        device = next(ranking.network.parameters()).device
+        self.adversary.to(device)
+
+    def networks(self) -> dict[str, torch.nn.Module]:
+        """The ranker's networks, and the adversary."""
+        return {**self.ranking.networks(), "adversary": self.adversary}
+
+    def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
+        """Those of the ranker's method; the adversary's is the largest of them where it is not named."""
+        rates = self.ranking.rates(asked)
+        if isinstance(rates, Mapping) and "adversary" not in rates:
+            return {**rates, "adversary": max(rates.values())}
+        return rates
+
+    def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The sum of the ranker's loss and the adversary's.
+
+        Returns:
+            ``loss``, ``scores``; for the log ``plain_loss`` (the ranker's), ``adversary_loss``, ``accuracy``,
+            ``adversary_accuracy`` and ``attribute`` (the share of pairs that have it).
+        """
+        found: list[torch.Tensor] = []
+        hook = self.ranking.network.classifier.register_forward_pre_hook(lambda _, args: found.append(args[0]))
+        try:
+            scores = self.ranking.scores({name: value for name, value in batch.items() if name != "known"})
+        finally:
+            hook.remove()
+        plain = self.ranking.loss(scores, **self.given(batch))
+        read = found[0] if found[0].ndim == 2 else found[0][:, 0]
+        truth = batch["known"][batch["mask"]].to(read.dtype)
+        logits = self.adversary(reversed_gradient(read, self.reversal))[:, 0]
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, truth)
+        with torch.no_grad():
+            right = ((logits > 0) == (truth > 0.5)).to(read.dtype).mean()
+        return {
+            "loss": plain + loss,
+            "scores": scores,
+            "plain_loss": plain.detach(),
+            "adversary_loss": loss.detach(),
+            "accuracy": self.accuracy(scores, batch),
+            "adversary_accuracy": right,
+            "attribute": truth.mean(),
+        }

@@ -1,0 +1,321 @@
+"""BiasAwareReranker and AdversarialReranker: training around bias by the loss."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.text import Tokeniser
+from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.formulas.leaning import check_reading, gendered, lean_of_texts
+from pyterrier_debias.gender.formulas.losses import bias_aware_hinge
+from pyterrier_debias.rankers.base import Ranker
+from pyterrier_debias.rankers.cross_encoder import CrossEncoder
+from pyterrier_debias.rankers.trained_reranker import TrainedRanker
+from pyterrier_debias.training.options import Training
+
+if TYPE_CHECKING:
+    from pyterrier_debias.training.groups import Groups
+    from pyterrier_debias.training.method import Method
+
+
+class _FairReranker(TrainedRanker):
+    """What both stages share: a subclass writes :meth:`_method`, checks options of its own, and adds them to those saved."""
+
+    wordlist: Any
+    tokeniser: str | Tokeniser
+
+    @abstractmethod
+    def _method(self, ranker: Ranker, training: Training, groups: Groups) -> Method:
+        """What is trained."""
+
+    def fit(
+        self,
+        res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Train a copy of the ranker; how it went is in ``training_report``.
+
+        Args:
+            res_tr: Candidates ``qid``, ``docno``, ``query`` and the text.
+            qrels_tr: Judgements ``qid``, ``docno``, ``label``.
+            res_va: Candidates of validation topics.
+            qrels_va: Their judgements.
+
+        Returns:
+            The stage itself.
+
+        Raises:
+            InputError: For frames or options that cannot be used, before a model is loaded.
+        """
+        self.check_options()
+        ranker = self.start()
+
+        def method(training: Training, groups: Groups) -> Method:
+            return self._method(ranker, training, groups)
+
+        self.train_and_keep(ranker, method, self._own_training(), (res_tr, qrels_tr), (res_va, qrels_va))
+        return self
+
+    def _own_training(self) -> Training:
+        """The options of training, checked."""
+        training = self.training_options()
+        if training.in_batch_negatives:
+            raise InputError(f"{type(self).__name__}: knows its own candidates only; leave in_batch_negatives out of Training")
+        return training
+
+    def saved_options(self) -> dict[str, Any]:
+        """The word list, by its words where it is not the library's own, and the tokeniser.
+
+        A tokeniser that is a function cannot be saved: give it to ``load`` to fit again.
+        """
+        words = self.wordlist
+        if words != "debias":  # a file may be gone when the folder is opened
+            words = {group: sorted(own) for group, own in WordList.of(words).groups.items()}
+        tokeniser = {"tokeniser": self.tokeniser} if isinstance(self.tokeniser, str) else {}
+        return {"wordlist": words, **tokeniser}
+
+    def _texts(self, groups: Groups) -> list[str]:
+        return [" ".join(parts) for parts in zip(*(groups.column(name) for name in groups.text_columns))]
+
+
+def _numbers(groups: Groups, column: str, stage: str) -> np.ndarray:
+    """A column of the candidates as numbers."""
+    try:
+        values = np.array(groups.column(column), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{stage}: column '{column}' holds no numbers ({error})") from error
+    if not np.isfinite(values).all():
+        raise InputError(f"{stage}: column '{column}' is missing in {int((~np.isfinite(values)).sum())} rows; fill or drop them")
+    return values
+
+
+class BiasAwareReranker(_FairReranker):
+    r"""Trains a ranker with a hinge whose margin grows with the bias of the negative, :math:`m + \Psi(d^-)`.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
+    ===============  ==========================================================================
+
+    Psi is the absolute lean of the negative's words (Boolean: 1 where one gender alone is spoken of). The paper takes it with its
+    sign; then a female-leaning negative gets a *smaller* margin, and the ranker learns to prefer it: ``signed=True``.
+
+    Args:
+        ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it. It is copied.
+        strength: What psi is multiplied by; 0 is plain training with ``loss='hinge'``.
+        signed: Whether psi keeps its sign, as published.
+        method: ``'bool'`` (the paper's), ``'tf'`` or ``'tc'``.
+        column: A column with psi; None reads the texts.
+        wordlist: What :meth:`~pyterrier_debias.gender.data.words.WordList.of` takes.
+        tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+        contrast: See :meth:`~pyterrier_debias.gender.data.words.WordList.contrast`.
+        training: How ``fit`` trains; None for the ranker's own. Its ``loss`` stays at the default, which here means the hinge, or
+            is ``'hinge'``, for its margin.
+
+    Raises:
+        InputError: For options that are not known or out of range; from scoring: before ``fit``.
+
+    While all pairs are within the margin, as at the start from a fresh head, psi changes the loss and no gradient: what it does,
+    it does to pairs that are ranked right by about the margin.
+
+    When not to use it: with rankers whose scores are bounded (cosine), unless ``margin`` and ``strength`` are small; for few
+    steps from a fresh head; on training queries that ask about a gender.
+
+    Example:
+        >>> BiasAwareReranker("distilbert-base-uncased", strength=0.5)
+        BiasAwareReranker('distilbert-base-uncased', strength=0.5)
+
+        In a pipeline: ``(bm25 >> AddJudged(qrels) >> texts >> BiasAwareReranker(ranker)).fit(topics, qrels)``.
+
+    References:
+        Seyedsalehi, Bigdeli, Arabzadeh, Mitra, Zihayat and Bagheri, EDBT 2022.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "BiasAware", "help_url": None}
+
+    def __init__(
+        self,
+        ranker: Any,
+        *,
+        strength: float = 1.0,
+        signed: bool = False,
+        method: str = "bool",
+        column: str | None = None,
+        wordlist: Any = "debias",
+        tokeniser: str | Tokeniser = "regex_word",
+        contrast: str | tuple[str, str] | None = None,
+        training: Training | None = None,
+    ):
+        super().__init__()
+        self.ranker = ranker
+        self.strength = strength
+        self.signed = signed
+        self.method = method
+        self.column = column
+        self.wordlist = wordlist
+        self.tokeniser = tokeniser
+        self.contrast = contrast
+        self.training = training
+
+    def check_options(self) -> None:
+        """Refuse options that cannot be used; see :class:`~pyterrier_debias.rankers.trained_reranker.TrainedRanker`.
+
+        Raises:
+            InputError: Naming the option and the remedy.
+        """
+        self.checked_base()
+        if not isinstance(self.strength, (int, float)) or not self.strength >= 0:
+            raise InputError(f"BiasAwareReranker: strength={self.strength!r} must be a number of at least 0")
+        check_reading(self.method, self.wordlist, self.tokeniser, self.contrast)
+
+    def _own_training(self) -> Training:
+        training = super()._own_training()
+        if training.loss not in ("pairwise", "hinge"):
+            raise InputError(
+                f"BiasAwareReranker: brings its own loss; leave loss={training.loss!r} out of Training, or use loss='hinge'"
+            )
+        return replace(training, loss="hinge")
+
+    def _method(self, ranker: Ranker, training: Training, groups: Groups) -> Method:
+        if self.column is None:
+            options = {"wordlist": self.wordlist, "tokeniser": self.tokeniser, "contrast": self.contrast}
+            psi = lean_of_texts(self._texts(groups), method=self.method, **options)
+        else:
+            psi = _numbers(groups, self.column, "BiasAwareReranker")
+        psi = self.strength * (psi if self.signed else np.abs(psi))
+        from functools import partial
+
+        from pyterrier_debias.gender.training.fair_methods import BiasAware
+        from pyterrier_debias.training.method import ranking_of
+
+        loss = partial(bias_aware_hinge, **dict(training.loss_options))
+        about = {"bias": {"strength": self.strength, "signed": self.signed}}
+        return BiasAware(ranking_of(ranker, training, "BiasAwareReranker"), psi, about, loss)
+
+    def saved_options(self) -> dict[str, Any]:
+        """The words and how they are read, beside the options of the loss."""
+        own = {"strength": self.strength, "signed": self.signed, "method": self.method, "column": self.column}
+        return {**super().saved_options(), **own, "contrast": self.contrast}
+
+
+class AdversarialReranker(_FairReranker):
+    r"""Trains a cross-encoder so that a small network cannot tell gendered pairs from what its head reads (AdvBERT).
+
+    .. math:: L = L_{\mathrm{rank}} + L_{\mathrm{adv}}\big(\mathrm{adv}(\mathrm{grl}_\lambda(h))\big)
+
+    h is the vector that the ranking head reads, adv two layers with a tanh between them, and grl passes h on as it is and
+    multiplies the gradient on its way back by :math:`-\lambda`: the adversary learns the attribute, the encoder unlearns it. A
+    pair has the attribute where the neutrality of its query or of its document is below 1. The ranker alone scores afterwards.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
+    ===============  ==========================================================================
+
+    The log holds ``adversary_accuracy`` beside ``attribute``, the share of pairs that have it: where the first stays above what
+    guessing gives, the attribute is still there.
+
+    Args:
+        ranker: A ``CrossEncoder``, best one that was trained to rank already; a name or folder stands for one. It is copied.
+        reversal: lambda, 1 in the paper; 0 trains the ranker as without an adversary.
+        attribute: A column of the candidates with 0 and 1; None: gendered or not, as above.
+        threshold: How many gendered words still count as none.
+        wordlist: What :meth:`~pyterrier_debias.gender.data.words.WordList.of` takes.
+        tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+        training: How ``fit`` trains, with any loss (the paper's is ``'bce'``, 2 epochs at a learning rate of 3e-5); None for the
+            ranker's own. ``learning_rate={'ranker': 3e-5, 'adversary': 1e-3}`` trains the adversary faster.
+
+    Raises:
+        InputError: For options that are not known or out of range, or a ranker of another kind; from scoring: before ``fit``.
+
+    When not to use it: to lower a measure of bias in rankings, without looking at it: what is unlearned is the *presence* of
+    gendered words, not a preference for one gender, and what a linear probe finds after training says whether it worked.
+
+    Example:
+        >>> AdversarialReranker("distilbert-base-uncased", reversal=0.5)
+        AdversarialReranker('distilbert-base-uncased', reversal=0.5)
+
+        In a pipeline: ``(bm25 >> AddJudged(qrels) >> texts >> AdversarialReranker(ranker)).fit(topics, qrels)``.
+
+    References:
+        Rekabsaz, Kopeinik and Schedl, "Societal Biases in Retrieved Contents: Measurement Framework and Adversarial Mitigation of
+        BERT Rankers", SIGIR 2021.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "Adversarial", "help_url": None}
+
+    def __init__(
+        self,
+        ranker: Any,
+        *,
+        reversal: float = 1.0,
+        attribute: str | None = None,
+        threshold: int = 1,
+        wordlist: Any = "debias",
+        tokeniser: str | Tokeniser = "regex_word",
+        training: Training | None = None,
+    ):
+        super().__init__()
+        self.ranker = ranker
+        self.reversal = reversal
+        self.attribute = attribute
+        self.threshold = threshold
+        self.wordlist = wordlist
+        self.tokeniser = tokeniser
+        self.training = training
+
+    def check_options(self) -> None:
+        """Refuse options that cannot be used; see :class:`~pyterrier_debias.rankers.trained_reranker.TrainedRanker`.
+
+        Raises:
+            InputError: Naming the option and the remedy.
+        """
+        base = self.checked_base()
+        if not isinstance(base, CrossEncoder):
+            raise InputError(
+                f"AdversarialReranker: ranker is a {type(base).__name__}; the adversary reads what a CrossEncoder's head reads"
+            )
+        if not isinstance(self.reversal, (int, float)) or not self.reversal >= 0:
+            raise InputError(f"AdversarialReranker: reversal={self.reversal!r} must be a number of at least 0")
+        names = WordList.of(self.wordlist).names
+        if len(names) < 2:
+            raise InputError(f"AdversarialReranker: neutrality compares groups; the word list has only {names[0]}")
+        gendered([""], wordlist=self.wordlist, tokeniser=self.tokeniser, threshold=self.threshold)
+
+    def _method(self, ranker: Ranker, training: Training, groups: Groups) -> Method:
+        if self.attribute is None:
+            options = {"wordlist": self.wordlist, "tokeniser": self.tokeniser, "threshold": self.threshold}
+            values = gendered(self._texts(groups), **options) | gendered(groups.column("query"), **options)
+        else:
+            values = _numbers(groups, self.attribute, "AdversarialReranker")
+            if not np.isin(values, (0, 1)).all():
+                raise InputError(f"AdversarialReranker: column '{self.attribute}' must hold 0 and 1 alone")
+        if len(np.unique(values)) < 2:
+            raise InputError(
+                "AdversarialReranker: all candidates have the same attribute, so there is nothing to unlearn; look at the word "
+                "list, or train the ranker itself"
+            )
+        from pyterrier_debias.gender.training.fair_methods import Adversarial
+        from pyterrier_debias.training.method import ranking_of
+
+        return Adversarial(
+            ranking_of(ranker, training, "AdversarialReranker"),
+            values,
+            {"reversal": self.reversal},
+            reversal=self.reversal,
+            seed=training.seed,
+            stage="AdversarialReranker",
+        )
+
+    def saved_options(self) -> dict[str, Any]:
+        """The words and how they are read, beside the options of the adversary."""
+        own = {"reversal": self.reversal, "attribute": self.attribute, "threshold": self.threshold}
+        return {**super().saved_options(), **own}

@@ -1,0 +1,391 @@
+"""Words, tags, base noun phrases, lemmas: one small interface over the tools that find them.
+
+A tagger is any function from a sequence of texts to one list of ``(token, Penn Treebank tag)`` pairs for each. The ones here
+all cut a text with :func:`words_of`, so that they differ in their tags only and can be compared token by token. A parser is any
+function from a sequence of texts to one list of bracketed trees (or ``nltk.Tree``) for each; none comes with the package.
+
+None of the tools is imported before it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from pyterrier_debias.core.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+Tagged = list[tuple[str, str]]
+Tagger = Callable[[Sequence[str]], list[Tagged]]
+Lemmatiser = Callable[[str, str], str]
+
+_TOKEN = re.compile(
+    r"""
+      (?:[^\W\d_]\.){2,}                                # U.S.
+    | \w+?(?=n['’]t(?!\w)) | n['’]t(?!\w)               # do + n't
+    | ['’](?:s|m|d|re|ve|ll)(?!\w)                      # it + 's
+    | \d+(?:[.,:]\d+)+                                  # 3.5  1,000  12:30
+    | \w+(?:[-&]\w+)*                                   # words; well-known, R&D
+    | \.{2,} | --+                                      # ellipsis, dash
+    | \S                                                # any other sign on its own
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+#: Texts that blanks cut as well as the pattern does, ten times as fast.
+_PLAIN = re.compile(r"[A-Za-z0-9\s]*")
+
+#: Penn Treebank tags of signs; any other sign without a letter or digit is ``:``.
+_SIGNS = dict.fromkeys(".?!", ".") | dict.fromkeys("([{", "-LRB-") | dict.fromkeys(")]}", "-RRB-")
+_SIGNS |= {",": ",", "$": "$", "#": "#", "&": "CC", "%": "NN", '"': "''", "'": "''", "’": "''", "”": "''"}
+_SIGNS |= dict.fromkeys("`“‘", "``")
+
+
+def words_of(text: str) -> list[str]:
+    """Cut a text into tokens as the Penn Treebank does: clitics and signs stand on their own, hyphens stay inside words.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The tokens in their order, with the case that they have.
+
+    Example:
+        >>> words_of("Don't U.S. patients' well-known drugs cost $3.50?")
+        ['Do', "n't", 'U.S.', 'patients', "'", 'well-known', 'drugs', 'cost', '$', '3.50', '?']
+    """
+    return text.split() if _PLAIN.fullmatch(text) else _TOKEN.findall(text)
+
+
+def bare_words(text: str) -> list[str]:
+    """The lower-cased words of a text, without signs: what :func:`words_of` finds but for case and signs, and faster.
+
+    Example:
+        >>> bare_words("What's green tea?")
+        ['what', "'s", 'green', 'tea']
+    """
+    text = text.lower().rstrip("?! ")
+    return text.split() if _PLAIN.fullmatch(text) else [token for token in _TOKEN.findall(text) if not is_sign(token)]
+
+
+def is_sign(token: str) -> bool:
+    """Whether a token holds no letter and no digit, and so is no word."""
+    return not any(map(str.isalnum, token))
+
+
+def _sign_tag(token: str) -> str:
+    return _SIGNS.get(token, ":")
+
+
+@dataclass(frozen=True)
+class LexiconTagger:
+    """The lexicon that textblob brings along: each word has its most frequent tag, unknown words one by their suffix.
+
+    It needs no download and is the fastest and coarsest of the three: it looks at no neighbouring word, so that ``cause`` is a
+    noun wherever it stands.
+
+    When not to use it: where verbs matter and spaCy or NLTK's data can be installed.
+
+    Example:
+        >>> LexiconTagger()(["new statin drugs"])
+        [[('new', 'JJ'), ('statin', 'NN'), ('drugs', 'NNS')]]
+    """
+
+    name = "textblob"
+
+    def __call__(self, texts: Sequence[str]) -> list[Tagged]:
+        """Tag texts; see :data:`Tagger`."""
+        find_tags = _textblob_parser().find_tags
+        return [
+            [(token, _sign_tag(token) if is_sign(token) else tag) for token, tag in find_tags(words_of(text))]
+            for text in texts
+        ]
+
+
+@functools.cache
+def _textblob_parser() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # textblob leaves the files of its lexicon to the garbage collector
+        from textblob.en import parser
+
+        parser.find_tags(["load"])
+    return parser
+
+
+@dataclass(frozen=True)
+class PerceptronTagger:
+    """NLTK's averaged perceptron, which looks at neighbouring words and tags.
+
+    It needs the package ``nltk`` and its data set ``averaged_perceptron_tagger_eng`` (a folder of NLTK's search path, which
+    the environment variable ``NLTK_DATA`` extends).
+
+    When not to use it: on millions of queries, for which it is slow (some 3,000 queries a second).
+    """
+
+    name = "nltk"
+
+    def __call__(self, texts: Sequence[str]) -> list[Tagged]:
+        """Tag texts; see :data:`Tagger`.
+
+        Raises:
+            InputError: Where NLTK or its data is missing.
+        """
+        tag = _perceptron().tag
+        return [tag(words_of(text)) for text in texts]
+
+
+@functools.cache
+def _perceptron() -> Any:
+    try:
+        from nltk.tag.perceptron import PerceptronTagger as Perceptron
+
+        return Perceptron()
+    except (ImportError, LookupError) as error:
+        raise InputError(
+            "tagger 'nltk' needs the package nltk and its data: pip install 'pyterrier-debias[linguistic]', then "
+            "python -m nltk.downloader averaged_perceptron_tagger_eng (or set NLTK_DATA to a folder that has it)"
+        ) from error
+
+
+@dataclass(frozen=True)
+class SpacyTagger:
+    """A spaCy pipeline that has a tagger; only what the tagger needs is run.
+
+    When not to use it: with a pipeline whose tags are not the Penn Treebank's (all English ones of spaCy are).
+
+    Args:
+        pipeline: The name of an installed pipeline (``'en_core_web_sm'``) or a folder that holds one.
+    """
+
+    pipeline: str
+    name = "spacy"
+
+    def __call__(self, texts: Sequence[str]) -> list[Tagged]:
+        """Tag texts; see :data:`Tagger`.
+
+        Raises:
+            InputError: Where spaCy or the pipeline is not installed, or the pipeline has no tagger.
+        """
+        nlp = _spacy_pipeline(self.pipeline)
+        from spacy.tokens import Doc
+
+        docs = (Doc(nlp.vocab, words=words_of(text)) for text in texts)
+        return [[(token.text, token.tag_) for token in doc] for doc in nlp.pipe(docs)]
+
+
+@functools.cache
+def _spacy_pipeline(name: str) -> Any:
+    try:
+        import spacy
+
+        nlp = spacy.load(name, exclude=["parser", "ner", "lemmatizer", "senter", "attribute_ruler", "textcat"])
+    except (ImportError, OSError) as error:
+        raise InputError(
+            f"tagger 'spacy': pipeline {name!r} cannot be loaded ({error}); pip install spacy and "
+            f"python -m spacy download en_core_web_sm, or pass another tagger"
+        ) from error
+    if "tagger" not in nlp.pipe_names:
+        raise InputError(f"tagger 'spacy': pipeline {name!r} has no tagger (only {', '.join(nlp.pipe_names) or 'nothing'})")
+    return nlp
+
+
+def _installed_spacy() -> str | None:
+    """The English spaCy pipeline that is installed, the smallest first; None where there is none."""
+    names = sorted(point.name for point in metadata.entry_points(group="spacy_models") if point.name.startswith("en_"))
+    sizes = ("_sm", "_md", "_lg")
+    return min(names, key=lambda name: (sizes.index(name[-3:]) if name[-3:] in sizes else 9, name), default=None)
+
+
+def _nltk_data() -> bool:
+    """Whether NLTK and the data of its perceptron are there."""
+    try:
+        import nltk
+
+        nltk.data.find("taggers/averaged_perceptron_tagger_eng/")
+    except (ImportError, LookupError):
+        return False
+    return True
+
+
+@functools.cache
+def _notice(message: str) -> None:
+    """Say once what stands in for a tool that is missing."""
+    logger.warning(message)
+
+
+def default_tagger() -> Tagger:
+    """The best tagger that is there: a spaCy pipeline, else NLTK's perceptron, else textblob's lexicon (said once in the log).
+
+    Returns:
+        A function from texts to one list of ``(token, Penn Treebank tag)`` pairs for each. Two calls return equal taggers as
+        long as nothing is installed in between.
+
+    Example:
+        >>> default_tagger()(["cheap flights to paris"])[0][1]
+        ('flights', 'NNS')
+    """
+    name = _installed_spacy()
+    if name is not None:
+        return SpacyTagger(name)
+    if _nltk_data():
+        return PerceptronTagger()
+    _notice(
+        "no spaCy pipeline and no data of NLTK's tagger were found: words are tagged by textblob's lexicon, which looks at no "
+        "neighbouring word; pip install spacy and python -m spacy download en_core_web_sm for better tags"
+    )
+    return LexiconTagger()
+
+
+def get_tagger(tagger: str | Tagger) -> Tagger:
+    """Look a tagger up by name; a callable is returned as it is.
+
+    Args:
+        tagger: ``'auto'`` (:func:`default_tagger`), ``'spacy'`` (the installed English pipeline), ``'nltk'``, ``'textblob'``,
+            or a function from texts to one list of ``(token, tag)`` pairs for each.
+
+    Returns:
+        The function.
+
+    Raises:
+        InputError: For a name that is not known, or ``'spacy'`` where no English pipeline is installed.
+    """
+    if callable(tagger):
+        return tagger
+    if tagger == "auto":
+        return default_tagger()
+    if tagger == "spacy":
+        name = _installed_spacy()
+        if name is None:
+            raise InputError(
+                "tagger 'spacy': no English pipeline is installed; python -m spacy download en_core_web_sm, or use "
+                "tagger='auto'"
+            )
+        return SpacyTagger(name)
+    if tagger in ("nltk", "textblob"):
+        return PerceptronTagger() if tagger == "nltk" else LexiconTagger()
+    raise InputError(f"tagger {tagger!r} is not known; use 'auto', 'spacy', 'nltk', 'textblob' or a function")
+
+
+def noun_phrases(tagged: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
+    """Base noun phrases: the longest runs of adjectives (JJ*) followed by at least one noun (NN*).
+
+    Args:
+        tagged: The ``(token, Penn Treebank tag)`` pairs of one text.
+
+    Returns:
+        ``(start, end)`` of each phrase in tokens, the end excluded; they are in order and do not overlap.
+
+    Example:
+        >>> noun_phrases([("cheap", "JJ"), ("flights", "NNS"), ("to", "TO"), ("paris", "NN")])
+        [(0, 2), (3, 4)]
+    """
+    spans, start, nouns = [], 0, False
+    for position, (_, tag) in enumerate([*tagged, ("", "")]):
+        if tag.startswith("NN"):
+            nouns = True
+            continue
+        if nouns:
+            spans.append((start, position))
+        if nouns or not tag.startswith("JJ"):
+            start = position if tag.startswith("JJ") else position + 1
+        nouns = False
+    return spans
+
+
+# ------------------------------------------------------------------------------------------------ lemmas
+
+#: What cut-off words stand for, by the first letter of their tag.
+_CLITICS = {("'s", "V"): "be", ("'m", "V"): "be", ("'re", "V"): "be", ("'ve", "V"): "have", ("'d", "V"): "have"}
+_CLITICS |= {("'d", "M"): "would", ("'ll", "M"): "will", ("ca", "M"): "can", ("wo", "M"): "will", ("n't", "R"): "not"}
+_UNIVERSAL = {"N": "NOUN", "V": "VERB", "J": "ADJ", "R": "ADV"}
+
+
+def word_form(word: str, tag: str) -> str:
+    """No lemma: the lower-cased word as it stands."""
+    return word.lower()
+
+
+def lemminflect_lemma(word: str, tag: str) -> str:
+    """The lemma by the package ``lemminflect``, which knows words by dictionary and the others by rules.
+
+    Args:
+        word: A word.
+        tag: Its Penn Treebank tag; nouns, verbs, adjectives and adverbs are looked up, anything else is lower-cased.
+
+    Returns:
+        The lower-cased lemma; of a verb that is cut off (``'s``), that of what it stands for.
+
+    Raises:
+        InputError: Where the package is missing.
+
+    Example:
+        >>> lemminflect_lemma("studies", "VBZ"), lemminflect_lemma("'re", "VBP"), lemminflect_lemma("Paris", "NNP")
+        ('study', 'be', 'paris')
+    """
+    return _lemma(word.lower(), tag)
+
+
+@functools.lru_cache(maxsize=200_000)
+def _lemma(word: str, tag: str) -> str:
+    stands_for = _CLITICS.get((word.replace("’", "'"), tag[:1]))
+    if stands_for is not None:
+        return stands_for
+    universal = _UNIVERSAL.get(tag[:1])
+    if universal is None or tag.startswith("NNP") or tag == "RP":
+        return word
+    found = _lemminflect().getLemma(word, universal)
+    return found[0].lower() if found else word
+
+
+@functools.cache
+def _lemminflect() -> Any:
+    try:
+        import lemminflect
+    except ImportError as error:
+        raise InputError(
+            "lemmatiser 'lemminflect' needs the package: pip install 'pyterrier-debias[linguistic]', or use lemmatiser='form'"
+        ) from error
+    return lemminflect
+
+
+def get_lemmatiser(lemmatiser: str | Lemmatiser) -> Lemmatiser:
+    """Look a lemmatiser up by name; a callable is returned as it is.
+
+    Args:
+        lemmatiser: ``'auto'`` (lemminflect where it is installed, else the words as they stand, which is said once in the log),
+            ``'lemminflect'``, ``'form'`` (the words as they stand), or a function from a word and its tag to the lemma.
+
+    Returns:
+        The function.
+
+    Raises:
+        InputError: For a name that is not known, or ``'lemminflect'`` where it is not installed.
+    """
+    if callable(lemmatiser):
+        return lemmatiser
+    if lemmatiser == "form":
+        return word_form
+    if lemmatiser == "auto":
+        if importlib.util.find_spec("lemminflect") is None:
+            _notice("lemminflect is not installed: types are counted by the words as they stand, not by lemmas")
+            return word_form
+        return lemminflect_lemma
+    if lemmatiser == "lemminflect":
+        _lemminflect()
+        return lemminflect_lemma
+    raise InputError(f"lemmatiser {lemmatiser!r} is not known; use 'auto', 'lemminflect', 'form' or a function")
+
+
+@functools.cache
+def lexicon_adjectives() -> frozenset[str]:
+    """The lower-cased words that textblob's lexicon gives as adjectives in the first place."""
+    lexicon = _textblob_parser().lexicon
+    return frozenset(word.lower() for word, tag in dict.items(lexicon) if tag.startswith("JJ"))

@@ -1,0 +1,173 @@
+"""RepeatNounPhrases: queries that say their noun phrases twice, the biased data of Cheng and Amiri."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import check_text, reworded
+from pyterrier_debias.core.stage import RowWise
+from pyterrier_debias.core.terrier import warn_of_expressions
+from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, get_tagger, noun_phrases
+
+#: Where the copies of a phrase go.
+POSITIONS = ("inplace", "append")
+
+
+def repeat_noun_phrases(
+    text: str, tagged: Tagged, *, times: int = 1, max_phrases: int | None = None, position: str = "inplace"
+) -> str:
+    """Repeat the base noun phrases of a text.
+
+    The wording stays as it is; only where a tagger's tokens are no pieces of the text are tokens joined with blanks instead. A
+    text without a noun phrase is repeated as a whole, an empty one stays empty.
+
+    Args:
+        text: The text.
+        tagged: Its ``(token, Penn Treebank tag)`` pairs.
+        times: How many copies of a phrase are added.
+        max_phrases: How many phrases are repeated, the first ones; None for all.
+        position: ``'inplace'``: right behind the phrase. ``'append'``: at the end of the text, in the order of the text.
+
+    Returns:
+        The longer text.
+
+    Example:
+        >>> tagged = [("cheap", "JJ"), ("flights", "NNS"), ("to", "TO"), ("paris", "NN")]
+        >>> repeat_noun_phrases("cheap flights to paris", tagged)
+        'cheap flights cheap flights to paris paris'
+        >>> repeat_noun_phrases("cheap flights to paris", tagged, position="append", max_phrases=1)
+        'cheap flights to paris cheap flights'
+    """
+    found = noun_phrases(tagged)[:max_phrases]
+    if not found:
+        return " ".join([text] * (times + 1)) if text.strip() else text
+    tokens = [token for token, _ in tagged]
+    places = _places(text, tokens)
+    if places is None:
+        text = " ".join(tokens)
+        places = _places(text, tokens)
+    spans = [(places[first][0], places[end - 1][1]) for first, end in found]
+    if position == "append":
+        phrases = [text[first:end] for first, end in spans]
+        return " ".join([text, *(phrases * times)])
+    parts, done = [], 0
+    for first, end in spans:
+        parts += [text[done:end], f" {text[first:end]}" * times]
+        done = end
+    return "".join([*parts, text[done:]])
+
+
+def _places(text: str, tokens: Sequence[str]) -> list[tuple[int, int]] | None:
+    """Where tokens stand in a text, as (start, end) in characters; None where one is no piece of it."""
+    places, end = [], 0
+    for token in tokens:
+        start = text.find(token, end)
+        if start < 0:
+            return None
+        end = start + len(token)
+        places.append((start, end))
+    return places
+
+
+class RepeatNounPhrases(RowWise):
+    """Rewrite queries so that each says its noun phrases twice: longer and lexically poorer, with the same need.
+
+    A base noun phrase is a run of adjectives with at least one noun behind it. A query without one is repeated as a whole. The
+    rewriting is deterministic.
+
+    ===============  ==========================================================================
+    columns in       ``query``, and any others
+    columns out      the same, with the new ``query``; the old one in ``query_0``, as PyTerrier's own rewriters keep it
+    ===============  ==========================================================================
+
+    Source: Cheng and Amiri, "EqualizeIR: Mitigating Linguistic Biases in Retrieval Models", NAACL 2025, who train a biased
+    learner on queries with "repeated" noun phrases and do not say which, how often and where. The defaults are our reading.
+
+    When not to use it: to make queries linguistically *complex* (repetition makes them long, not hard to parse); in a pipeline
+    that serves users; behind a first stage whose scores are kept, which belong to the query as it was.
+
+    Example:
+        >>> import pandas as pd
+        >>> RepeatNounPhrases(tagger="textblob")(pd.DataFrame({"qid": ["1"], "query": ["cheap flights to paris"]}))["query"][0]
+        'cheap flights cheap flights to paris paris'
+
+        In a pipeline: ``RepeatNounPhrases() >> bm25``; as training data: ``EqualizeReranker(ranker, biased='biased_data')``.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "RepeatNounPhrases", "help_url": None}
+
+    def __init__(
+        self,
+        *,
+        times: int = 1,
+        max_phrases: int | None = None,
+        position: str = "inplace",
+        tagger: str | Tagger = "auto",
+    ):
+        """
+        Args:
+            times: How many copies of a phrase are added.
+            max_phrases: How many phrases of a query are repeated, the first ones; None for all.
+            position: ``'inplace'``: copies stand right behind their phrase. ``'append'``: at the end of the query.
+            tagger: ``'auto'`` (the best that is installed), ``'spacy'``, ``'nltk'``, ``'textblob'``, or a function from texts to
+                one list of ``(token, Penn Treebank tag)`` pairs for each; see
+                :func:`~pyterrier_debias.linguistic.data.analysers.get_tagger`.
+        """
+        self.times = times
+        self.max_phrases = max_phrases
+        self.position = position
+        self.tagger = tagger
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Rewrite the queries; see the class.
+
+        Args:
+            inp: A frame with ``query``.
+
+        Returns:
+            A new frame with ``query`` rewritten and ``query_0``.
+
+        Raises:
+            InputError: For a missing query, or an option that cannot be used.
+        """
+        pt.validate.columns(inp, includes=["query"], context=self)
+        self.check_options()
+        check_text(inp, "query", self)
+        warn_of_expressions(inp["query"], self)
+        return reworded(inp, self.rewritten(inp["query"].tolist()))
+
+    def rewritten(self, queries: Sequence[str]) -> list[str]:
+        """Rewrite queries, each distinct one once.
+
+        Args:
+            queries: n queries.
+
+        Returns:
+            n queries.
+        """
+        distinct = list(dict.fromkeys(queries))
+        options = {"times": self.times, "max_phrases": self.max_phrases, "position": self.position}
+        tagged = get_tagger(self.tagger)(distinct) if distinct else []
+        new = {text: repeat_noun_phrases(text, tags, **options) for text, tags in zip(distinct, tagged)}
+        return [new[query] for query in queries]
+
+    def check_options(self) -> None:
+        """Refuse options that cannot be used, before a tagger is loaded.
+
+        Raises:
+            InputError: Naming the option and what it may be.
+        """
+        if self.position not in POSITIONS:
+            known = ", ".join(map(repr, POSITIONS))
+            raise InputError(f"RepeatNounPhrases: position={self.position!r} is not known; use one of {known}")
+        for option in ("times", "max_phrases"):
+            value = getattr(self, option)
+            if value is None and option == "max_phrases":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InputError(f"RepeatNounPhrases: {option}={value!r} must be a whole number of at least 1")

@@ -1,0 +1,243 @@
+"""The same need in other words: rules that rewrite queries, and a stage that applies them.
+
+What effectiveness does along complexity is a correlation: needs that are asked in complex words may be the difficult ones.
+Rewriting the *same* needs is an intervention. The rules are crude on purpose: they add and drop hardly any word that a relevant
+document could hold, and whoever has better paraphrases passes a function in their place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import check_text, reworded
+from pyterrier_debias.core.stage import RowWise
+from pyterrier_debias.core.terrier import warn_of_expressions
+from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, get_tagger, is_sign, noun_phrases, words_of
+from pyterrier_debias.linguistic.data.noun_phrases import repeat_noun_phrases
+
+#: From a query and its tagged words to the same need in other words.
+Rule = Callable[[str, Tagged], str]
+
+_QUESTION_WORDS = frozenset("who whom whose which what when where why how".split())
+_AUXILIARIES = frozenset(
+    """am is are was were be been being do does did done have has had having can could may might must shall should will would
+    isn't aren't wasn't weren't don't doesn't didn't hasn't haven't hadn't can't couldn't won't wouldn't shouldn't""".split()
+)
+#: Words of closed classes that carry a need's form rather than its content. Negations stay: without them it is another need.
+FUNCTION_WORDS = (
+    _QUESTION_WORDS
+    | _AUXILIARIES
+    | frozenset(
+        """a an the this that these those i me my mine we us our ours you your yours he him his she her hers it its they them
+        their theirs one oneself myself yourself himself herself itself ourselves themselves somebody someone something
+        anybody anyone anything there here of in on at by for from to into onto upon with within about above across after
+        against along among around as before behind below beneath beside between beyond during over past since through
+        throughout toward towards under until up via and or but nor so yet if unless whether because although though while
+        than then such some any each every either neither both all also just only very too quite please
+        's 're 'm 've 'd 'll""".split()
+    )
+)
+_FRAME_OF_QUESTION, _FRAME_OF_WORDS, _CLAUSE = "can you tell me {}?", "what is there on {}?", "that i would ask about"
+_END = re.compile(r"[\s?.!]+$")
+
+
+def keywords(query: str, tagged: Tagged | None = None) -> str:
+    """The keyword form of a query: its words without function words and signs, in their order.
+
+    Args:
+        query: The query.
+        tagged: Not needed.
+
+    Returns:
+        The keywords; the query as it is where nothing would be left.
+
+    Example:
+        >>> keywords("Where can I find cheap flights to Paris that don't stop?")
+        'find cheap flights Paris not stop'
+    """
+    words = ["not" if word.lower() in ("n't", "n\u2019t") else word for word in words_of(query)]
+    kept = [word for word in words if not is_sign(word) and word.lower().replace("\u2019", "'") not in FUNCTION_WORDS]
+    return " ".join(kept) or query
+
+
+def question_frame(query: str, tagged: Tagged | None = None) -> str:
+    """A query inside a polite question: an indirect one where it is a question, else one about its words.
+
+    Args:
+        query: The query.
+        tagged: Not needed.
+
+    Returns:
+        The question; an empty query stays empty.
+
+    Example:
+        >>> question_frame("Who built the ship?"), question_frame("cheap flights to paris")
+        ('can you tell me who built the ship?', 'what is there on cheap flights to paris?')
+    """
+    words = words_of(query)
+    if not words:
+        return query
+    bare = _END.sub("", query.strip())
+    if words[0].lower() not in _QUESTION_WORDS | _AUXILIARIES:
+        return _FRAME_OF_WORDS.format(bare)
+    return _FRAME_OF_QUESTION.format(bare[:1].lower() + bare[1:])
+
+
+def relative_clause(query: str, tagged: Tagged) -> str:
+    """A query whose first base noun phrase is followed by a relative clause that says nothing.
+
+    Args:
+        query: The query.
+        tagged: Its ``(token, Penn Treebank tag)`` pairs.
+
+    Returns:
+        The longer query; the clause stands at the end where there is no noun phrase. An empty query stays empty.
+
+    Example:
+        >>> tagged = [("cheap", "JJ"), ("flights", "NNS"), ("to", "TO"), ("paris", "NN")]
+        >>> relative_clause("cheap flights to paris", tagged)
+        'cheap flights that i would ask about to paris'
+    """
+    if not query.strip():
+        return query
+    place = len(_END.sub("", query))
+    for _, last in noun_phrases(tagged)[:1]:
+        end = 0
+        for token, _ in tagged[:last]:
+            found = query.find(token, end)
+            if found < 0:
+                break
+            end = found + len(token)
+        else:
+            place = end
+    return f"{query[:place]} {_CLAUSE}{query[place:]}"
+
+
+#: Rules by name. All but the last make a query longer.
+REWRITES: dict[str, Rule] = {
+    "noun_phrases": repeat_noun_phrases,
+    "question_frame": question_frame,
+    "relative_clause": relative_clause,
+    "keywords": keywords,
+}
+
+
+def check_rewrite(rewrite: Any, stage: str) -> None:
+    """Refuse what is no rewrite.
+
+    Args:
+        rewrite: A name of :data:`REWRITES`, a function, or anything else.
+        stage: Who asks; named in the message.
+
+    Raises:
+        InputError: For anything else.
+    """
+    if not callable(rewrite) and rewrite not in REWRITES:
+        known = ", ".join(REWRITES)
+        raise InputError(f"{stage}: rewrite {rewrite!r} is not known; use one of {known}, or a function from a query to a query")
+
+
+def rewrite_name(rewrite: str | Callable[[str], str]) -> str:
+    """What tables call a rewrite: its name, or that of the function."""
+    return rewrite if isinstance(rewrite, str) else getattr(rewrite, "__name__", repr(rewrite))
+
+
+def rewritten(queries: Sequence[str], rewrite: str | Callable[[str], str], *, tagger: str | Tagger = "auto") -> list[str]:
+    """Rewrite queries, each distinct one once.
+
+    Args:
+        queries: n queries.
+        rewrite: A name of :data:`REWRITES`, or a function from a query to a query.
+        tagger: See :func:`~pyterrier_debias.linguistic.data.analysers.get_tagger`; used by ``'noun_phrases'`` and
+            ``'relative_clause'``.
+
+    Returns:
+        n queries.
+
+    Raises:
+        InputError: For a rewrite that is not known, or that returns something other than text.
+
+    Example:
+        >>> rewritten(["who built the ship", "tea"], "question_frame")
+        ['can you tell me who built the ship?', 'what is there on tea?']
+        >>> rewritten(["tea"], str.upper)
+        ['TEA']
+    """
+    check_rewrite(rewrite, "rewritten")
+    distinct = list(dict.fromkeys(queries))
+    if callable(rewrite):
+        new = {query: rewrite(query) for query in distinct}
+    else:
+        needs_tags = rewrite in ("noun_phrases", "relative_clause") and distinct
+        tagged = get_tagger(tagger)(distinct) if needs_tags else [[]] * len(distinct)
+        new = {query: REWRITES[rewrite](query, tags) for query, tags in zip(distinct, tagged)}
+    bad = next((query for query, text in new.items() if not isinstance(text, str)), None)
+    if bad is not None:
+        made = type(new[bad]).__name__
+        raise InputError(f"rewrite {rewrite_name(rewrite)!r} made a {made} of query {bad!r}; it must return text")
+    return [new[query] for query in queries]
+
+
+class RewriteQueries(RowWise):
+    """Asks the same need in other words.
+
+    ===============  ==========================================================================
+    columns in       ``query``, and any others
+    columns out      the same, with the new ``query``; the old one in ``query_0``, as PyTerrier's own rewriters keep it
+    ===============  ==========================================================================
+
+    - ``'noun_phrases'``: each base noun phrase is said twice (see ``RepeatNounPhrases``, which has more options);
+    - ``'question_frame'``: ``can you tell me ...?``, ``what is there on ...?``;
+    - ``'relative_clause'``: ``that i would ask about`` behind the first noun phrase;
+    - ``'keywords'``: without function words and signs; negations stay.
+
+    The rules know no grammar: an indirect question keeps the order of a direct one, and "to" and "from" are no keywords.
+
+    Example:
+        >>> import pandas as pd
+        >>> topics = pd.DataFrame({"qid": ["1"], "query": ["cheap flights to paris"]})
+        >>> for rewrite in REWRITES:
+        ...     print(RewriteQueries(rewrite, tagger="textblob")(topics)["query"][0])
+        cheap flights cheap flights to paris paris
+        what is there on cheap flights to paris?
+        cheap flights that i would ask about to paris
+        cheap flights paris
+
+        Before a retriever: ``RewriteQueries('keywords') >> bm25``. Before a ranker alone, so that candidates stay:
+        ``bm25 >> texts >> RewriteQueries('keywords') >> ranker``.
+
+    When not to use it: in a pipeline that serves users; where prepositions or order make the need (``'keywords'``); for other
+    languages than English.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "RewriteQueries", "help_url": None}
+
+    def __init__(self, rewrite: str | Callable[[str], str] = "question_frame", *, tagger: str | Tagger = "auto"):
+        """
+        Args:
+            rewrite: ``'noun_phrases'``, ``'question_frame'``, ``'relative_clause'``, ``'keywords'``, or a function from a query
+                to a query.
+            tagger: ``'auto'`` (the best that is installed), ``'spacy'``, ``'nltk'``, ``'textblob'``, or a function; see
+                :func:`~pyterrier_debias.linguistic.data.analysers.get_tagger`.
+        """
+        self.rewrite = rewrite
+        self.tagger = tagger
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Rewrite the queries; see the class.
+
+        Raises:
+            InputError: For a missing query, or a rewrite that is not known or does not return text.
+        """
+        pt.validate.columns(inp, includes=["query"], context=self)
+        check_rewrite(self.rewrite, "RewriteQueries")
+        check_text(inp, "query", self)
+        warn_of_expressions(inp["query"], self)
+        new = rewritten(inp["query"].tolist(), self.rewrite, tagger=self.tagger)
+        return reworded(inp, new)

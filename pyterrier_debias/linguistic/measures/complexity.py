@@ -1,0 +1,561 @@
+"""LinguisticComplexity: how complex the wording of queries (or documents) is, by the indices of Lu and their mean."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import check_text
+from pyterrier_debias.core.stage import Stage, same_value
+from pyterrier_debias.core.terrier import warn_of_expressions
+from pyterrier_debias.core.text import keyed_generator
+from pyterrier_debias.linguistic.data.analysers import (
+    Lemmatiser,
+    Tagger,
+    bare_words,
+    get_lemmatiser,
+    get_tagger,
+    is_sign,
+    lexicon_adjectives,
+    word_form,
+)
+from pyterrier_debias.linguistic.formulas import lexical, trees
+
+logger = logging.getLogger(__name__)
+
+Parser = Callable[[Sequence[str]], Sequence[Any]]
+
+#: Every index that can be asked for, under the names of the literature.
+INDICES = (*trees.LU, *lexical.LU, "D", "HD-D")
+#: The index sets that have names.
+INDEX_SETS = {
+    # What needs words alone, of Lu's 25.
+    "words": tuple(name for name in lexical.LU if name in lexical.WORDS_ONLY),
+    # Cheng and Amiri, Table 4: the fourteen syntactic indices and Lu's measures of variation.
+    "table4": (
+        *trees.LU, "TTR", "MSTTR-50", "CTTR", "RTTR", "LogTTR", "Uber", "D",
+        "LV", "VV1", "SVV1", "CVV1", "VV2", "NV", "AdjV", "AdvV", "ModV",
+    ),
+    "lu": (*trees.LU, *lexical.LU),
+}  # fmt: skip
+#: What ``preset='paper'`` fixes: Table 4 as the tools behind it compute it.
+PAPER = {"index_set": "table4", "undefined": "zero", "segment": "p20", "nv": "nlex", "uber": "log10N2", "normalise": "zscore"}
+
+#: Texts that go to a tagger or parser at a time, and how many words of analysed texts are kept.
+_CHUNK, _KEPT_WORDS = 1_000, 3_000_000
+
+
+class _Analysed(NamedTuple):
+    """What one text holds: its words (lemmas, or as they stand), their counts, and those of its trees."""
+
+    words: tuple[str, ...]
+    counts: lexical.LexicalCounts
+    trees: trees.TreeCounts | None
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """What makes indices comparable: learnt from a set of texts.
+
+    Attributes:
+        indices: Names of the indices.
+        options: The options that they were computed under, by name.
+        segment: How many words a segment of the segmented indices has.
+        centre: What is taken from each index: its mean, or its least value.
+        scale: What it is divided by: its standard deviation (ddof 0), or its range. 0 for an index that is constant.
+        defined: The share of the texts that define each index.
+        live: Whether each index is in the mean.
+        texts: How many different texts there were.
+    """
+
+    indices: tuple[str, ...]
+    options: tuple[tuple[str, Any], ...] = field(repr=False)
+    segment: int
+    centre: tuple[float, ...] = field(repr=False)
+    scale: tuple[float, ...] = field(repr=False)
+    defined: tuple[float, ...] = field(repr=False)
+    live: tuple[bool, ...] = field(repr=False)
+    texts: int
+
+    def apply(self, values: np.ndarray) -> np.ndarray:
+        """Normalise and average.
+
+        Args:
+            values: Shape [texts, indices].
+
+        Returns:
+            Shape [texts]: the mean over the live indices that the text defines, NaN where it defines none. An index that was
+            constant counts 0.
+        """
+        live = np.array(self.live, dtype=bool)
+        centre, scale = np.array(self.centre)[live], np.array(self.scale)[live]
+        moved = values[:, live] - centre
+        moved = np.where(np.isnan(moved), np.nan, np.where(scale > 0, moved, 0.0) / np.where(scale > 0, scale, 1.0))
+        known = ~np.isnan(moved)
+        count = known.sum(axis=1)
+        return np.where(count > 0, np.where(known, moved, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
+
+
+class LinguisticComplexity(Stage):
+    """Adds how complex the wording of a text is: the mean of normalised indices of lexical and syntactic complexity.
+
+    Cheng and Amiri, "EqualizeIR: Mitigating Linguistic Biases in Retrieval Models", NAACL 2025: each index is normalised over the
+    set of queries, and a query's complexity is the mean over indices. The indices are Lu's (2010, 2012), computed by our own
+    code from words, part-of-speech tags and constituency trees; see :mod:`pyterrier_debias.linguistic.formulas.lexical` and
+    :mod:`pyterrier_debias.linguistic.formulas.trees` for their definitions.
+
+    Input: a frame with ``column`` (topics, results, documents). Output: the same rows and columns and ``out`` (float64); with
+    ``keep_indices`` one more column an index, under its name in the literature (``TTR``, ``C/T``, ``MSTTR-50``; the 50 becomes
+    the segment's length where it is another).
+
+    *What is normalised over.* After :meth:`fit`, the texts that it was given; otherwise the texts of the frame, each different
+    text once, so that the values are comparable within one call only.
+
+    *What is in the mean.* An index is live if at least ``min_defined`` of those texts define it; the same indices for all
+    texts, so that complexity does not become definedness. What a text leaves undefined is left out of its own mean. Of short
+    queries, most indices are undefined or constant: :meth:`report` says which were live, and so does the log (level INFO).
+
+    *What computes what.* Tags by ``tagger``, lemmas by ``lemmatiser``, trees by ``parser``; none of them is used where no index
+    needs it. Without a parser the fourteen syntactic indices are NaN and outside of the mean. Signs are no words. Tagged and
+    parsed texts are kept, so that a text is analysed once however often it comes back.
+
+    When not to use it: as a difficulty of queries (it does not know the collection); on one query, without ``fit``; between
+    collections that were not normalised together; on languages other than English, except for the indices of words. On short
+    queries the set ``'words'`` is little more than their length: put the number of words beside it as a control.
+
+    Example:
+        >>> import pandas as pd
+        >>> topics = pd.DataFrame({"qid": ["1", "2"], "query": ["tea and more tea", "how long does green tea keep"]})
+        >>> scored = LinguisticComplexity(["NDW", "CTTR"], keep_indices=True)(topics)
+        >>> scored[["NDW", "CTTR", "complexity"]].round(3).values.tolist()
+        [[3.0, 1.061, -1.0], [6.0, 1.732, 1.0]]
+    """
+
+    schematic = {"label": "LinguisticComplexity", "help_url": None}  # noqa: RUF012
+
+    #: What :meth:`fit` learnt; None before.
+    normalisation: Normalisation | None = None
+    _report: pd.DataFrame | None = None
+    _kept: tuple[Any, dict[str, _Analysed]] | None = None
+
+    def __init__(
+        self,
+        index_set: str | Sequence[str] = "words",
+        *,
+        column: str = "query",
+        out: str = "complexity",
+        keep_indices: bool = False,
+        preset: str | None = None,
+        undefined: str = "nan",
+        min_defined: float = 0.5,
+        normalise: str = "zscore",
+        segment: int | str = 50,
+        nv: str = "nlex",
+        uber: str = "log10N2",
+        tagger: str | Tagger = "auto",
+        lemmatiser: str | Lemmatiser = "auto",
+        parser: Parser | None = None,
+        common_words: str | Path | Collection[str] | lexical.FrequencyList = "wordfreq",
+        seed: int = 0,
+        verbose: bool = False,
+    ):
+        """
+        Args:
+            index_set: ``'words'`` (ten of Lu's lexical indices, which need no tool), ``'table4'`` (the thirty of Cheng and
+                Amiri's Table 4: the fourteen syntactic ones, and Lu's measures of lexical variation with D), ``'lu'`` (Lu's
+                14 + 25), or a list of names (see ``INDICES``; also ``D``, ``HD-D``).
+            column: The column with the texts.
+            out: The column that gets their complexity.
+            keep_indices: Whether each index becomes a column too.
+            preset: ``'paper'`` fixes ``index_set='table4'``, ``undefined='zero'``, ``segment='p20'``, ``nv='nlex'``,
+                ``uber='log10N2'`` and ``normalise='zscore'``, as the tools behind the paper compute them; None: as given.
+            undefined: What an index is for a text that does not define it: ``'nan'``, or ``'zero'``: 0, as guarded versions of
+                Lu's tools have it; the indices over segments then fall back to NDW and TTR for texts shorter than a segment, as
+                in his script. Without a parser the syntactic indices are NaN all the same.
+            min_defined: The share of the texts that must define an index for it to be in the mean, in [0, 1].
+            normalise: ``'zscore'`` (standard deviation with ddof 0) or ``'minmax'`` (to [0, 1]). A constant index counts 0.
+            segment: How many words a segment of NDW-50, NDW-ER50, NDW-ES50 and MSTTR-50 has; ``'p20'``: the 20th percentile of
+                the numbers of words in the texts that are normalised over, at least 1.
+            nv: NV = Tnoun/Nlex (``'nlex'``) or Tnoun/Nnoun (``'nnoun'``).
+            uber: ``'log10N2'`` or ``'lnT2'``; see :func:`pyterrier_debias.linguistic.formulas.lexical.lexical_indices`.
+            tagger: ``'auto'``, ``'spacy'``, ``'nltk'``, ``'textblob'``, or a function from texts to lists of (word, Penn Treebank
+                tag); see :mod:`pyterrier_debias.linguistic.data.analysers`.
+            lemmatiser: ``'auto'``, ``'lemminflect'``, ``'form'``, or a function from word and tag to the lemma. Types are lemmas.
+                With ``'auto'`` they are lower-cased words where no index needs tags, and where lemminflect is missing.
+            parser: A function from texts to the trees of each, in brackets or as ``nltk.Tree``; None: no trees.
+            common_words: What is *not* sophisticated: ``'wordfreq'`` (the 2,000 most frequent words of that package), a path to a
+                list laid out as Lu's (BNC, ANC), the words themselves, or a
+                :class:`~pyterrier_debias.linguistic.formulas.lexical.FrequencyList`. Except for the last and the path, adjectives
+                (which decide which adverbs are lexical) come from textblob's lexicon.
+            seed: Seed of the samples of NDW-ER50, NDW-ES50 and D; drawn by the words of a text, not by its row.
+            verbose: Whether to show progress.
+        """
+        self.index_set = index_set
+        self.column = column
+        self.out = out
+        self.keep_indices = keep_indices
+        self.preset = preset
+        self.undefined = undefined
+        self.min_defined = min_defined
+        self.normalise = normalise
+        self.segment = segment
+        self.nv = nv
+        self.uber = uber
+        self.tagger = tagger
+        self.lemmatiser = lemmatiser
+        self.parser = parser
+        self.common_words = common_words
+        self.seed = seed
+        self.verbose = verbose
+
+    # ------------------------------------------------------------------------------------------------ the stage
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Add complexity; see the class.
+
+        Raises:
+            InputError: For an option that is not known, a text that is missing, a tool that is asked for and not installed, a
+                tagger or parser that does not return one result a text, a normalisation that was learnt for other indices.
+        """
+        pt.validate.columns(inp, includes=[self.column], context=self)
+        chosen = self._chosen()
+        names = chosen["names"]
+        fitted = self.normalisation
+        if fitted is not None and fitted.options != _options(chosen):
+            raise InputError("LinguisticComplexity: the normalisation was learnt under other options; call fit() again")
+        if len(inp) == 0:
+            added = [*chosen_columns(names, chosen["segment"]), self.out] if self.keep_indices else [self.out]
+            return inp.assign(**{name: pd.Series(dtype=np.float64) for name in added})
+        texts, row_of = self._texts(inp)
+        analysed = self._analysed(texts, names)
+        segment = self._segment(analysed, chosen) if fitted is None else fitted.segment
+        values = self._values(analysed, names, segment, chosen)
+        if fitted is None:
+            fitted = self._learnt(values, names, segment, chosen)
+        self._report = self._reported(fitted)
+        added = {}
+        if self.keep_indices:
+            added = dict(zip(chosen_columns(names, chosen["segment"]), values[row_of].T))
+        return inp.assign(**added, **{self.out: fitted.apply(values)[row_of]})
+
+    def fit(self, inp: pd.DataFrame) -> Self:
+        """Learn the normalisation from a set of texts, such as the training queries; each different text counts once.
+
+        Args:
+            inp: A frame with ``column``.
+
+        Returns:
+            The stage itself.
+
+        Raises:
+            InputError: As :meth:`transform`; and for a frame without rows.
+        """
+        pt.validate.columns(inp, includes=[self.column], context=self)
+        chosen = self._chosen()
+        names = chosen["names"]
+        if len(inp) == 0:
+            raise InputError("LinguisticComplexity: fit() got no rows; give it the texts to normalise over")
+        texts, _ = self._texts(inp)
+        analysed = self._analysed(texts, names)
+        segment = self._segment(analysed, chosen)
+        self.normalisation = self._learnt(self._values(analysed, names, segment, chosen), names, segment, chosen)
+        self._report = self._reported(self.normalisation)
+        return self
+
+    def report(self, inp: pd.DataFrame | None = None) -> pd.DataFrame:
+        """What became of each index.
+
+        Args:
+            inp: A frame with ``column``; None: the last one that was scored or fitted.
+
+        Returns:
+            One row an index: ``index``; ``needs`` (``words``, ``tags``, ``list`` or ``trees``); ``defined``: the share of the
+            normalised texts that define it; ``live``: whether it is in the mean; ``constant``; ``centre`` and ``scale`` of the
+            normalisation; ``by``: what computed it.
+
+        Raises:
+            InputError: As :meth:`transform`; and where nothing was scored yet and no frame is given.
+        """
+        if inp is not None:
+            self.transform(inp)
+        if self._report is None:
+            raise InputError("LinguisticComplexity: nothing was scored yet; give report() a frame")
+        return self._report.copy()
+
+    def identity(self) -> dict[str, Any]:
+        """The options, and what was learnt."""
+        return {**super().identity(), "normalisation": self.normalisation}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Analysed texts stay behind."""
+        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
+
+    # ------------------------------------------------------------------------------------------------ options
+
+    def _chosen(self) -> dict[str, Any]:
+        """The options that choose between readings, checked, with those of the preset in place; ``names`` are the indices."""
+        defaults = LinguisticComplexity.__init__.__kwdefaults__ | {"index_set": "words"}
+        chosen = {name: getattr(self, name) for name in PAPER}
+        if self.preset is not None:
+            if self.preset != "paper":
+                raise InputError(f"LinguisticComplexity: preset={self.preset!r} is not known; use 'paper' or None")
+            for name, value in PAPER.items():
+                if not same_value(chosen[name], defaults[name]) and not same_value(chosen[name], value):
+                    raise InputError(
+                        f"LinguisticComplexity: preset='paper' fixes {name}={value!r}, but {name}={chosen[name]!r} was given; "
+                        f"leave one of them out"
+                    )
+            chosen = dict(PAPER)
+        for name, known in (("undefined", ("nan", "zero")), ("normalise", ("zscore", "minmax"))):
+            if chosen[name] not in known:
+                raise InputError(
+                    f"LinguisticComplexity: {name}={chosen[name]!r} is not known; use {' or '.join(map(repr, known))}"
+                )
+        segment = chosen["segment"]
+        if segment != "p20" and (isinstance(segment, (str, bool)) or segment != int(segment) or segment < 1):
+            raise InputError(f"LinguisticComplexity: segment={segment!r} must be a number of words, at least 1, or 'p20'")
+        if not 0 <= self.min_defined <= 1:
+            raise InputError(f"LinguisticComplexity: min_defined={self.min_defined} must be a share between 0 and 1")
+        chosen["names"] = _index_names(chosen.pop("index_set"))
+        return chosen
+
+    # ------------------------------------------------------------------------------------------------ analysis
+
+    def _texts(self, inp: pd.DataFrame) -> tuple[list[str], np.ndarray]:
+        """The different texts of a frame, and which of them each row has."""
+        check_text(inp, self.column, self)
+        warn_of_expressions(inp[self.column] if self.column == "query" else (), self)
+        row_of, texts = pd.factorize(inp[self.column].to_numpy(dtype=object))
+        return list(texts), row_of
+
+    def _needs(self, names: Iterable[str]) -> dict[str, bool]:
+        names = set(names)
+        tags = bool(names - {*lexical.WORDS_ONLY, *trees.LU}) or self.lemmatiser not in ("auto", "form")
+        return {"tags": tags, "list": bool(names & {*lexical.NEED_LIST}), "trees": bool(names & {*trees.LU})}
+
+    def _analysed(self, texts: list[str], names: tuple[str, ...]) -> list[_Analysed]:
+        needs = self._needs(names)
+        use_trees = needs["trees"] and self.parser is not None
+        if not needs["tags"] and not use_trees:
+            return [_of_words(text) for text in texts]
+        key = (needs["tags"], needs["list"], use_trees, self.tagger, self.lemmatiser, self.parser, self.common_words)
+        if self._kept is None or not same_value(self._kept[0], key):
+            self._kept = (key, {})
+        kept = self._kept[1]
+        found = {text: kept[text] for text in texts if text in kept}
+        missing = [text for text in texts if text not in found]
+        if missing:
+            analyse = self._analyser(needs, use_trees)
+            chunks = range(0, len(missing), _CHUNK)
+            for begin in pt.tqdm(chunks, desc="LinguisticComplexity", unit="thousand", disable=not self.verbose):
+                chunk = missing[begin : begin + _CHUNK]
+                found.update(zip(chunk, analyse(chunk)))
+            if sum(len(one.words) for one in kept.values()) > _KEPT_WORDS:
+                kept.clear()
+            kept.update((text, found[text]) for text in missing)
+        return [found[text] for text in texts]
+
+    def _analyser(self, needs: dict[str, bool], use_trees: bool) -> Callable[[list[str]], list[_Analysed]]:
+        """A function that tags and parses some texts; tools are looked up here, once."""
+        tag = get_tagger(self.tagger) if needs["tags"] else None
+        lemma = get_lemmatiser(self.lemmatiser) if needs["tags"] else word_form
+        frequency = self._frequency(needs["list"]) if needs["tags"] else None
+
+        def analyse(texts: list[str]) -> list[_Analysed]:
+            if tag is None:
+                token_counts = [_of_words(text)[:2] for text in texts]
+            else:
+                token_counts = []
+                for tagged in self._one_each(tag(texts), texts, "tagger"):
+                    kept = [(word, t) for word, t in tagged if t not in ("SYM", "SENT") and not is_sign(word)]
+                    lemmas = tuple(lemma(word, t) for word, t in kept)
+                    token_counts.append((lemmas, lexical.lexical_counts(lemmas, [t for _, t in kept], frequency)))
+            found = [None] * len(texts)
+            if use_trees:
+                parsed = self._one_each(self.parser(texts), texts, "parser")
+                found = [trees.tree_counts(trees.read_trees(one)) for one in parsed]
+            return [_Analysed(*two, three) for two, three in zip(token_counts, found)]
+
+        return analyse
+
+    def _one_each(self, results: Any, texts: list[str], what: str) -> list[Any]:
+        results = list(results)
+        if len(results) != len(texts):
+            raise InputError(
+                f"LinguisticComplexity: the {what} returned {len(results)} results for {len(texts)} texts; it must return one "
+                f"for each, in their order"
+            )
+        return results
+
+    def _frequency(self, needed: bool) -> lexical.FrequencyList:
+        given = self.common_words
+        if isinstance(given, lexical.FrequencyList):
+            return given
+        if not needed:
+            return lexical.FrequencyList(None, lexicon_adjectives(), "not needed")
+        if isinstance(given, str) and given == "wordfreq":
+            return lexical.FrequencyList(lexical.wordfreq_list(), lexicon_adjectives(), "wordfreq")
+        if isinstance(given, (str, Path)):
+            return lexical.FrequencyList.read(given)
+        return lexical.FrequencyList(frozenset(word.lower() for word in given), lexicon_adjectives())
+
+    def _segment(self, analysed: list[_Analysed], chosen: dict[str, Any]) -> int:
+        if chosen["segment"] != "p20":
+            return int(chosen["segment"])
+        return max(1, int(np.percentile([one.counts.N for one in analysed], 20)))
+
+    def _values(self, analysed: list[_Analysed], names: tuple[str, ...], segment: int, chosen: dict[str, Any]) -> np.ndarray:
+        """The indices, shape [texts, indices]."""
+        counts = lexical.stacked((one.counts for one in analysed), lexical.LexicalCounts._fields)
+        found = lexical.lexical_indices(counts, nv=chosen["nv"], uber=chosen["uber"])
+        if any(name in lexical.SEGMENTED for name in names):
+            rows = [lexical.NO_SEGMENT] * len(analysed)
+            for i in np.flatnonzero(counts["N"] >= segment):
+                rows[i] = lexical.segment_indices(analysed[i].words, segment, self._generator("segment", analysed[i].words))
+            for name in lexical.SEGMENTED:
+                found[name] = np.array([row[name] for row in rows])
+                if chosen["undefined"] == "zero":
+                    short = found["TTR"] if name == "MSTTR-50" else found["NDW"]
+                    found[name] = np.where(np.isnan(found[name]), short, found[name])
+        if "D" in names:
+            found["D"] = np.array([lexical.vocd(one.words, self._generator("D", one.words)) for one in analysed])
+        if "HD-D" in names:
+            found["HD-D"] = np.array([lexical.hdd(one.words) for one in analysed])
+        if chosen["undefined"] == "zero":
+            found = {name: np.nan_to_num(values, nan=0.0) for name, values in found.items()}
+        if any(one.trees is not None for one in analysed):
+            syntactic = trees.syntactic_indices(lexical.stacked((one.trees for one in analysed), trees.TreeCounts._fields))
+            if chosen["undefined"] == "zero":
+                syntactic = {name: np.nan_to_num(values, nan=0.0) for name, values in syntactic.items()}
+            found |= syntactic
+        nothing = np.full(len(analysed), np.nan)
+        return np.stack([found.get(name, nothing) for name in names], axis=1)
+
+    def _generator(self, what: str, of: Sequence[str]) -> np.random.Generator:
+        return keyed_generator(self.seed, what, *of)
+
+    # ------------------------------------------------------------------------------------------------ normalisation
+
+    def _learnt(self, values: np.ndarray, names: tuple[str, ...], segment: int, chosen: dict[str, Any]) -> Normalisation:
+        known = ~np.isnan(values)
+        defined = known.mean(axis=0)
+        filled = np.where(known, values, 0.0)
+        count = np.maximum(known.sum(axis=0), 1)
+        if chosen["normalise"] == "zscore":
+            centre = filled.sum(axis=0) / count
+            scale = np.sqrt((np.where(known, values - centre, 0.0) ** 2).sum(axis=0) / count)
+        else:
+            centre = np.where(known, values, np.inf).min(axis=0)
+            scale = np.where(known, values, -np.inf).max(axis=0) - centre
+            centre, scale = np.where(known.any(axis=0), centre, 0.0), np.where(known.any(axis=0), scale, 0.0)
+        # The spread that rounding leaves of a constant is none.
+        scale = np.where(scale > 1e-12 * np.maximum(np.abs(centre), 1e-300), scale, 0.0)
+        live = (defined >= self.min_defined) & known.any(axis=0)
+        per_index = [tuple(each.tolist()) for each in (centre, scale, defined, live)]
+        learnt = Normalisation(names, _options(chosen), segment, *per_index, len(values))
+        self._log(learnt)
+        return learnt
+
+    def _log(self, learnt: Normalisation) -> None:
+        live = [name for name, is_live in zip(learnt.indices, learnt.live) if is_live]
+        left = [f"{n} {d:.0%}" for n, d, is_live in zip(learnt.indices, learnt.defined, learnt.live) if not is_live]
+        if not live:
+            logger.warning(
+                "LinguisticComplexity: none of the %d indices is defined for %.0f %% of the texts, so complexity is NaN; choose "
+                "other indices, give a parser, or lower min_defined", len(learnt.indices), 100 * self.min_defined,
+            )  # fmt: skip
+            return
+        logger.info(
+            "LinguisticComplexity: mean of %d of %d indices over %d texts (%s); not in it, with the share of texts that define "
+            "them: %s", len(live), len(learnt.indices), learnt.texts, ", ".join(live), ", ".join(left) or "none",
+        )  # fmt: skip
+
+    def _reported(self, fitted: Normalisation) -> pd.DataFrame:
+        by = self._sources(fitted.indices)
+        return pd.DataFrame({
+            "index": chosen_columns(fitted.indices, dict(fitted.options)["segment"]),
+            "needs": [_need(name) for name in fitted.indices],
+            "defined": fitted.defined,
+            "live": fitted.live,
+            "constant": [scale == 0 and share > 0 for scale, share in zip(fitted.scale, fitted.defined)],
+            "centre": [c if share > 0 else np.nan for c, share in zip(fitted.centre, fitted.defined)],
+            "scale": [s if share > 0 else np.nan for s, share in zip(fitted.scale, fitted.defined)],
+            "by": [
+                by[_need(name)] + (f", segments of {fitted.segment} words" if name in lexical.SEGMENTED else "")
+                for name in fitted.indices
+            ],
+        })
+
+    def _sources(self, names: tuple[str, ...]) -> dict[str, str]:
+        """What computes the indices of each kind, in words."""
+        types = "words as they stand"
+        tagged = ""
+        if self._needs(names)["tags"]:
+            tagged = f"tagger {_name_of(get_tagger(self.tagger))}"
+            lemma = get_lemmatiser(self.lemmatiser)
+            types = types if lemma is word_form else f"{tagged}, lemmas by {_name_of(lemma)}"
+        common = self.common_words
+        listed = getattr(common, "name", "given") if not isinstance(common, str) else common
+        return {
+            "words": types,
+            "tags": f"{tagged}, {types}" if types == "words as they stand" else types,
+            "list": f"{tagged}, list {listed}",
+            "trees": "no parser" if self.parser is None else f"parser {_name_of(self.parser)}",
+        }
+
+
+def chosen_columns(names: Sequence[str], segment: int | str) -> list[str]:
+    """The columns of indices: under their own names, with the length of a segment in place of 50.
+
+    Args:
+        names: Indices.
+        segment: The option ``segment``.
+
+    Example:
+        >>> chosen_columns(["TTR", "NDW-ER50"], "p20")
+        ['TTR', 'NDW-ERp20']
+    """
+    return [name.replace("50", str(segment)) if name in lexical.SEGMENTED else name for name in names]
+
+
+def _options(chosen: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted(chosen.items()))
+
+
+def _index_names(index_set: str | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(index_set, str):
+        if index_set not in INDEX_SETS:
+            known = ", ".join(map(repr, INDEX_SETS))
+            raise InputError(f"LinguisticComplexity: index_set={index_set!r} is not known; use {known} or a list of indices")
+        return INDEX_SETS[index_set]
+    names = tuple(index_set)
+    unknown = [name for name in names if name not in INDICES]
+    if unknown or not names or len(set(names)) < len(names):
+        what = f"{unknown[0]!r} is no index" if unknown else "no index is named" if not names else "an index is named twice"
+        raise InputError(f"LinguisticComplexity: {what}; index_set is a list of some of {', '.join(INDICES)}")
+    return names
+
+
+def _of_words(text: str) -> _Analysed:
+    found = tuple(bare_words(text))
+    return _Analysed(found, lexical.LexicalCounts(len(found), len(set(found))), None)
+
+
+def _need(name: str) -> str:
+    if name in trees.LU:
+        return "trees"
+    if name in lexical.NEED_LIST:
+        return "list"
+    return "words" if name in lexical.WORDS_ONLY else "tags"
+
+
+def _name_of(tool: Any) -> str:
+    return getattr(tool, "name", None) or getattr(tool, "__name__", None) or type(tool).__name__

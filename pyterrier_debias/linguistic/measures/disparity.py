@@ -1,0 +1,630 @@
+"""Disparity: how effectiveness is spread over queries, and how it goes with the complexity of their wording.
+
+Reads what ``pt.Experiment(perquery=True)`` returns, and gives the figures of Cheng and Amiri (2025), Tables 1 and 2 and Figures
+1 and 3, with intervals; beside them the slope of effectiveness on complexity with controls, because standard deviation and
+coefficient of variation measure every spread between queries, not bias. The mathematics is in
+:mod:`pyterrier_debias.linguistic.formulas.spread` and :mod:`pyterrier_debias.linguistic.formulas.slope`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.evaluation import parse_measures
+from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.statistics import Interval, correct
+from pyterrier_debias.core.text import regex_word
+from pyterrier_debias.linguistic.formulas.slope import Slope, design, partial_slope
+from pyterrier_debias.linguistic.formulas.spread import (
+    AVERAGES,
+    Tests,
+    bin_names,
+    bin_numbers,
+    inner_edges,
+    over_collections,
+    permutation_tests,
+    smooth,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+logger = logging.getLogger(__name__)
+
+#: Controls that are computed where no column of their name is there.
+LENGTH, RELEVANT = "length", "relevant"
+#: The group of all queries, and the collection that stands for all of them.
+EVERYONE, TOGETHER = "all", "all datasets"
+
+_SPREAD = [f"{statistic}{end}" for statistic in ("mean", "sd", "cv") for end in ("", "_low", "_high")]
+TABLE_COLUMNS = ["name", "measure", "dataset", "group", "n", "complexity", *_SPREAD]
+TEST_COLUMNS = ["name", "measure", "test", "value", "low", "high", "p", "noise_floor", "n", "group", "convention"]
+INDEX_COLUMNS = ["name", "measure", "index", "rho", "rho_p", "slope", "low", "high", "p", "p_corrected", "n"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DisparityResult:
+    """What :meth:`Disparity.evaluate` returns.
+
+    Attributes:
+        table: As :meth:`Disparity.transform` returns it: one row a system (``name``), ``measure``, ``dataset`` and ``group``
+            (``all``, and the bins of complexity), with ``n``, the mean ``complexity``, and ``mean``, ``sd``, ``cv``, each with
+            its interval.
+        tests: One row a system, measure and ``test``, over all datasets together: ``slope`` (for one standard deviation of
+            complexity, given the controls; the primary test), ``share`` (of the variance that complexity explains beyond the
+            controls), ``rank correlation``, ``Kruskal-Wallis``, ``worst group`` (its name is in ``group``) and ``gap`` (best
+            less worst group); with ``low``, ``high``, ``p`` and ``noise_floor`` (what chance alone gives) where they are
+            defined.
+        per_query: What was analysed: ``name``, ``measure``, ``dataset``, ``qid``, ``value``, ``complexity``, ``group``, the
+            controls and indices; and ``influence``, whose mean is the slope for one standard deviation and whose paired
+            differences compare the slopes of two systems.
+        indices: One row a system, measure and index of complexity: rank correlation, slope for one standard deviation given the
+            controls, p values, corrected over the indices of one system and measure (Holm). Empty where no indices were asked
+            for.
+        notes: What a reader should know, such as how many queries were left out.
+        convention: The choices under which all this was computed.
+        options: The options of the :class:`Disparity`.
+    """
+
+    table: pd.DataFrame
+    tests: pd.DataFrame
+    per_query: pd.DataFrame
+    indices: pd.DataFrame
+    notes: tuple[str, ...]
+    convention: str
+    options: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        """The primary tests in one line."""
+        rows = self.tests[self.tests["test"] == "slope"].to_dict("records")
+        found = "; ".join(f"{r['name']}: {r['value']:+.4f} {r['measure']} per sd, p = {r['p']:.2g}" for r in rows[:4])
+        return f"<DisparityResult: {found}{'; ...' if len(rows) > 4 else ''}>"
+
+    def test(self, test: str, name: str | None = None, measure: str | None = None) -> dict[str, Any]:
+        """One row of :attr:`tests`.
+
+        Args:
+            test: Such as ``'slope'``.
+            name: The system; None for the first.
+            measure: The measure; None for the first.
+
+        Returns:
+            The row as a dictionary.
+
+        Raises:
+            InputError: Where there is no such row.
+        """
+        rows = self.tests[self.tests["test"] == test]
+        for column, wanted in (("name", name), ("measure", measure)):
+            rows = rows if wanted is None else rows[rows[column] == wanted]
+        if rows.empty:
+            raise InputError(f"DisparityResult: there is no test {test!r} of {name or 'any system'}, {measure or 'any measure'}")
+        return rows.iloc[0].to_dict()
+
+    def curve(self, measure: str | None = None, *, points: int = 40, span: float = 2 / 3, draws: int = 999) -> pd.DataFrame:
+        """Effectiveness as a smooth function of complexity, with a bootstrap band (Figures 1 and 3 of the paper).
+
+        Args:
+            measure: Which measure; None for the first.
+            points: How many points, evenly spaced from the 1st to the 99th percentile of complexity.
+            span: Share of the queries in the neighbourhood of a point.
+            draws: Bootstrap resamples.
+
+        Returns:
+            Frame ``name``, ``complexity``, ``value``, ``low``, ``high``; systems with fewer than three queries are left out.
+        """
+        values = self._of(measure)
+        at = np.linspace(*np.quantile(values["complexity"], [0.01, 0.99]), points) if len(values) else np.empty(0)
+        frames = []
+        for name, own in values.groupby("name", sort=False):
+            if len(own) < 3:
+                continue
+            level, seed = self.options["level"], self.options["seed"]
+            y, x = own["value"].to_numpy(), own["complexity"].to_numpy()
+            value, low, high = smooth(y, x, at, span=span, level=level, draws=draws, seed=seed)
+            frames.append(pd.DataFrame({"name": name, "complexity": at, "value": value, "low": low, "high": high}))
+        columns = ["name", "complexity", "value", "low", "high"]
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
+
+    def plot_curve(self, axes: Axes, measure: str | None = None, **options: Any) -> None:
+        """Draw :meth:`curve` onto matplotlib axes.
+
+        Args:
+            axes: Where to.
+            measure: Which measure; None for the first.
+            options: Options of :meth:`curve`.
+        """
+        from pyterrier_debias.core import plots
+
+        values = self._of(measure)
+        with plots.house_style():
+            for number, (name, rows) in enumerate(self.curve(measure, **options).groupby("name", sort=False)):
+                axes.plot(rows["complexity"], rows["value"], color=plots.colour(number), label=name)
+                band = {"color": plots.colour(number), "alpha": 0.15, "linewidth": 0}
+                axes.fill_between(rows["complexity"], rows["low"], rows["high"], **band)
+            if axes.lines:
+                axes.legend()
+            n = values[["dataset", "qid"]].drop_duplicates().shape[0]
+            plots.label_axes(axes, x="complexity of the query", y=f"mean {self._name(measure)}", n=n)
+
+    def plot_groups(self, axes: Axes, measure: str | None = None) -> None:
+        """Draw the mean of each bin of complexity with its interval onto matplotlib axes.
+
+        Args:
+            axes: Where to.
+            measure: Which measure; None for the first.
+        """
+        from pyterrier_debias.core import plots
+
+        rows = overall(self.table)
+        rows = rows[(rows["measure"] == self._name(measure)) & (rows["group"] != EVERYONE)]
+        groups = list(dict.fromkeys(rows["group"]))
+        with plots.house_style():
+            names = list(dict.fromkeys(rows["name"]))
+            for number, name in enumerate(names):
+                own = rows[rows["name"] == name]
+                place = np.array([groups.index(g) for g in own["group"]]) + 0.4 * (number + 0.5 - len(names) / 2) / len(names)
+                ends = np.nan_to_num(np.clip([own["mean"] - own["mean_low"], own["mean_high"] - own["mean"]], 0, None))
+                axes.errorbar(place, own["mean"], yerr=ends, fmt="o-", color=plots.colour(number), label=name)
+            axes.set_xticks(range(len(groups)), groups)
+            axes.legend()
+            n = int(rows.loc[rows["name"] == rows["name"].iloc[0], "n"].sum()) if len(rows) else 0
+            plots.label_axes(axes, x="complexity of the query", y=f"mean {self._name(measure)}", n=n)
+
+    def _name(self, measure: str | None) -> str:
+        measures = list(dict.fromkeys(self.per_query["measure"]))
+        if measure is not None and str(measure) not in measures:
+            raise InputError(f"DisparityResult: measure {str(measure)!r} was not analysed; there are {', '.join(measures)}")
+        return str(measure) if measure is not None else measures[0] if measures else ""
+
+    def _of(self, measure: str | None) -> pd.DataFrame:
+        return self.per_query[self.per_query["measure"] == self._name(measure)]
+
+
+def overall(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a disparity table that speak of all datasets: those of the only one, or of all of them together."""
+    several = table["dataset"].nunique() > 1
+    return table[table["dataset"] == TOGETHER] if several else table
+
+
+class Disparity(Stage):
+    """Spread of effectiveness over queries, by complexity of their wording, with tests.
+
+    Input: effectiveness by query, as ``pt.Experiment(..., perquery=True)`` returns it (long form: ``name``, ``qid``,
+    ``measure``, ``value``), or one column a measure (wide form: ``qid``, ``name``, ``nDCG@10``, ...); ``name`` and ``dataset``
+    may be missing where there is one. The complexity of each query is a column of that frame, or of the topics that
+    :meth:`evaluate` is given.
+
+    Output: one row a system (``name``), ``measure``, ``dataset`` and ``group``: ``n``, mean ``complexity``, and ``mean``,
+    ``sd`` and ``cv`` (sd / mean) with intervals (``mean_low``, ``mean_high``, ...). Groups are ``all`` and bins of complexity,
+    made inside each dataset: ``easy``, ``medium`` and ``hard`` by default. With several datasets, rows of ``all datasets`` put
+    them together by ``cv_average``. :meth:`evaluate` adds tests, curves and a view of single indices.
+
+    **sd and cv measure every spread between queries, not bias.** A ranker that is equally bad everywhere has little of both, one
+    that fails on the same share of simple and of complex queries has much; and cv rises when the mean falls, whatever the
+    wording. What goes with complexity is the slope, and what complexity explains is its share of the variance (``tests``).
+
+    Example:
+        >>> import pandas as pd
+        >>> found = pd.DataFrame({
+        ...     "name": "mine", "qid": list("abcdef"), "measure": "nDCG@10",
+        ...     "value": [0.9, 0.8, 0.7, 0.6, 0.3, 0.3], "complexity": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+        ... })
+        >>> Disparity()(found)[["group", "n", "mean", "cv"]].round(3).values.tolist()
+        [['all', 6, 0.6, 0.385], ['easy', 2, 0.85, 0.059], ['medium', 2, 0.65, 0.077], ['hard', 2, 0.3, 0.0]]
+        >>> round(Disparity(draws=999).evaluate(found).test("slope")["value"], 3)
+        -0.224
+
+    When not to use it: over few queries (the standard deviation of 43 queries is known to within a fifth at best), to choose
+    between rankers of different means by their cv, or to show that wording is the *cause*: the needs behind complex queries may
+    be the difficult ones. For that, ask the same need in several wordings: ``WordingSensitivity``.
+    """
+
+    schematic = {"label": "Disparity", "help_url": None, "inner_pipelines_mode": "linked"}  # noqa: RUF012
+
+    def __init__(
+        self,
+        complexity: str | pt.Transformer | None = "complexity",
+        *,
+        measures: Sequence[Any] | None = None,
+        bins: str | int | Sequence[float] = "tertile",
+        cv_average: str = "macro",
+        controls: Sequence[str] = (),
+        indices: Sequence[str] = (),
+        ddof: int = 0,
+        level: float = 0.95,
+        draws: int = 9_999,
+        seed: int = 0,
+        verbose: bool = False,
+    ):
+        """
+        Args:
+            complexity: The column that holds the complexity of each query; or a stage that adds such a column to the topics of
+                a dataset (``qid``, ``query``), such as ``LinguisticComplexity()``; None means ``LinguisticComplexity()``.
+            measures: Which measures, ir_measures objects or names; None means all that the frame has.
+            bins: ``'tertile'``; a number of bins of equal size; ``'equal_width'`` (ten); or the edges between bins.
+            cv_average: How datasets are put together: ``'macro'`` (the mean of their statistics), ``'pooled'`` (all queries as
+                one dataset) or ``'ratio_of_means'`` (mean sd / mean of means).
+            controls: What else may explain effectiveness: columns of the frame or of the topics, numbers or names (``type``).
+                Where there are no such columns, ``'length'`` is the number of words of the query, and ``'relevant'`` the
+                natural logarithm of the number of relevant documents. Length is itself a part of most indices of complexity:
+                with it as a control the slope speaks of complexity beyond length.
+            indices: Columns with single indices of complexity, each to be looked at alone.
+            ddof: The standard deviation divides by n - ddof.
+            level: Coverage of the intervals.
+            draws: Permutations of each test.
+            seed: Their seed.
+            verbose: Whether to show progress.
+        """
+        self.complexity = complexity
+        self.measures = measures
+        self.bins = bins
+        self.cv_average = cv_average
+        self.controls = controls
+        self.indices = indices
+        self.ddof = ddof
+        self.level = level
+        self.draws = draws
+        self.seed = seed
+        self.verbose = verbose
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """The disparity table; see the class.
+
+        Raises:
+            InputError: For an option that is not known, a query that has two complexities, a measure that is not there.
+        """
+        form = self._mode(inp)
+        self._check_options()
+        if len(inp) == 0:
+            return _frame([], TABLE_COLUMNS)
+        return self._table(self._values(inp, form, None, None)[0])
+
+    def evaluate(
+        self, inp: pd.DataFrame, topics: pd.DataFrame | None = None, qrels: pd.DataFrame | None = None
+    ) -> DisparityResult:
+        """The disparity table, the tests, and the view of single indices.
+
+        Args:
+            inp: Effectiveness by query, see the class.
+            topics: ``qid``, and what the values' frame lacks of complexity, indices, controls and ``query``; with a column
+                ``dataset`` where the values have one.
+            qrels: ``qid``, ``docno``, ``label``; needed for the control ``'relevant'`` only.
+
+        Returns:
+            The result. Queries whose value, complexity or control is missing are left out, and counted in the notes.
+
+        Raises:
+            InputError: As :meth:`transform`; and where complexity, a control or an index is nowhere.
+        """
+        form = self._mode(inp, complexity=topics is None)
+        self._check_options()
+        values, notes = self._values(inp, form, topics, qrels)
+        if values.empty:
+            raise InputError("Disparity: no query has both a value and a complexity; check that the qids of both are the same")
+        tests, indices, frames = [], [], []
+        groups = values.groupby(["name", "measure"], sort=False)
+        for (name, measure), own in pt.tqdm(groups, desc="Disparity", unit="system", disable=not self.verbose):
+            strata = own["dataset"] if own["dataset"].nunique() > 1 else None
+            found = self._slope(own, own["complexity"], strata)
+            about = {"name": name, "measure": measure, "n": len(own)}
+            tests.extend(about | row for row in self._tests(own, found, strata))
+            indices.extend(about | row for row in self._indices(own, strata))
+            frames.append(own.assign(influence=found.influence * found.sd))
+        result = pd.concat(frames, ignore_index=True)
+        indices = _frame(indices, INDEX_COLUMNS)
+        if len(indices):
+            tested = indices.groupby(["name", "measure"], sort=False)["p"]
+            indices = indices.assign(p_corrected=tested.transform(lambda p: correct(p.to_numpy(dtype=float))))
+        table = self._table(values)
+        return DisparityResult(
+            table, _frame(tests, TEST_COLUMNS), result, indices, tuple(notes), self.convention, self.options()
+        )
+
+    @property
+    def convention(self) -> str:
+        """The choices under which figures are computed, in words."""
+        parts = [
+            f"bins {self.bins if isinstance(self.bins, (str, int)) else list(self.bins)}",
+            f"ddof {self.ddof}",
+            f"datasets by {self.cv_average}",
+            f"given {', '.join(self.controls)}" if self.controls else "no controls",
+        ]
+        return "; ".join(parts)
+
+    # ------------------------------------------------------------------------------------------------ options
+
+    def _mode(self, inp: pd.DataFrame, complexity: bool = True) -> str:
+        also = [self.complexity] if isinstance(self.complexity, str) and complexity else []
+        also += ["query"] if not isinstance(self.complexity, str) and complexity else []
+        with pt.validate.any(inp, context=self) as v:
+            v.columns(includes=["qid", "measure", "value", *also], mode="long")
+            v.columns(includes=["qid", *also], excludes=["measure", "value"], mode="wide")
+        return v.mode
+
+    def _check_options(self) -> None:
+        inner_edges(np.arange(2.0), self.bins)
+        if self.cv_average not in AVERAGES:
+            raise InputError(f"Disparity: cv_average={self.cv_average!r} is not known; use one of {', '.join(AVERAGES)}")
+        for option, columns in (("controls", self.controls), ("indices", self.indices), ("measures", self.measures)):
+            if isinstance(columns, str):
+                raise InputError(f"Disparity: {option}={columns!r} must be a list, such as [{columns!r}]")
+        if self.ddof not in (0, 1):
+            raise InputError(f"Disparity: ddof={self.ddof!r} must be 0 or 1")
+        if self.draws < 1 or not 0 < self.level < 1:
+            raise InputError(f"Disparity: draws={self.draws} must be at least 1, and level={self.level} between 0 and 1")
+
+    # ------------------------------------------------------------------------------------------------ input
+
+    def _values(
+        self, inp: pd.DataFrame, form: str, topics: pd.DataFrame | None, qrels: pd.DataFrame | None
+    ) -> tuple[pd.DataFrame, list[str]]:
+        """One row a system, measure and query, sorted, with complexity, group, controls and indices; and notes."""
+        frame = with_string_ids(inp)
+        frame = frame.assign(**{column: alone for column, alone in (("name", "system"), ("dataset", "")) if column not in frame})
+        values = self._long(frame, form)
+        twice = values.duplicated(["name", "measure", "dataset", "qid"])
+        if twice.any():
+            row = values[twice].iloc[0]
+            raise InputError(
+                f"Disparity: query {row['qid']!r} has several values of {row['measure']} for {row['name']!r}; name systems and "
+                f"datasets in the columns 'name' and 'dataset'"
+            )
+        known = self._known(frame, topics, qrels)
+        merged = values.merge(known, on=["dataset", "qid"], how="left", validate="many_to_one")
+        numbers = [c for c in [*self.controls, *self.indices] if pd.api.types.is_numeric_dtype(merged[c].dtype)]
+        reasons = [("value", "value"), ("complexity", "complexity")]
+        reasons += [(c, f"control {c!r}") for c in numbers if c in self.controls]
+        notes, keep = [], np.ones(len(merged), dtype=bool)
+        for column, words in reasons:
+            lacking = keep & merged[column].isna().to_numpy()
+            if lacking.any():
+                n = merged.loc[lacking, ["dataset", "qid"]].drop_duplicates().shape[0]
+                notes.append(f"{n} queries without a {words} are left out.")
+                logger.info("Disparity: %s", notes[-1])
+            keep &= ~lacking
+        merged = merged[keep]
+        grouped = [self._grouped(own) for _, own in merged.groupby("dataset", sort=False)]
+        merged = pd.concat(grouped) if grouped else merged.assign(group=pd.Series(dtype="str"))
+        # Systems, measures and datasets keep the frame's order, or that of the options; queries have their own, because
+        # permutations depend on it.
+        order = {c: {v: i for i, v in enumerate(dict.fromkeys(values[c]))} for c in ("name", "measure", "dataset")}
+        if self.measures is not None:
+            order["measure"] = {str(measure): i for i, measure in enumerate(self.measures)}
+        keys = [merged[c].map(order[c]) for c in ("dataset", "measure", "name")]
+        return merged.iloc[np.lexsort([merged["qid"].to_numpy(dtype=object), *keys])].reset_index(drop=True), notes
+
+    def _long(self, frame: pd.DataFrame, form: str) -> pd.DataFrame:
+        wanted = None if self.measures is None else [str(m) for m in self.measures]
+        if form == "long":
+            values = frame.assign(measure=frame["measure"].astype(str))[["name", "measure", "dataset", "qid", "value"]]
+        else:
+            columns = wanted if wanted is not None else [c for c in frame.columns if _is_measure(frame, c)]
+            absent = [c for c in columns if c not in frame.columns]
+            if absent or not columns:
+                what = f"there is no column {absent[0]!r}" if absent else "no column is named like a measure of ir_measures"
+                there = ", ".join(map(str, frame.columns))
+                raise InputError(f"Disparity: {what}; there are {there}: name them by measures=[...]")
+            values = frame.melt(["name", "dataset", "qid"], columns, var_name="measure", value_name="value")
+        if wanted is not None:
+            absent = [m for m in wanted if m not in set(values["measure"])]
+            if absent:
+                there = ", ".join(dict.fromkeys(values["measure"]))
+                raise InputError(f"Disparity: there are no values of {absent[0]!r}, only of {there}")
+            values = values[values["measure"].isin(wanted)]
+        return values.assign(value=pd.to_numeric(values["value"]).astype("float64"))
+
+    def _known(self, frame: pd.DataFrame, topics: pd.DataFrame | None, qrels: pd.DataFrame | None) -> pd.DataFrame:
+        """What is known of each query: ``dataset``, ``qid``, ``complexity``, controls, indices."""
+        own = [c for c in dict.fromkeys([self._column, *self.controls, *self.indices, "query"]) if c in frame.columns]
+        known = frame[["dataset", "qid", *own]].drop_duplicates()
+        if topics is not None:
+            topics = with_string_ids(topics)
+            keys = ["dataset", "qid"] if "dataset" in topics.columns else ["qid"]
+            more = [c for c in topics.columns if c not in known.columns]
+            known = known.merge(topics[[*keys, *more]].drop_duplicates(keys), on=keys, how="left")
+        if not isinstance(self.complexity, str):
+            known = self._computed(known)
+        twice = known.duplicated(["dataset", "qid"])
+        if twice.any():
+            row = known[twice].iloc[0]
+            raise InputError(
+                f"Disparity: query {row['qid']!r} stands in several rows that disagree on {', '.join(own)}; a query has one "
+                f"complexity and one value of each control, whatever the system"
+            )
+        known = known.assign(**{name: self._control(name, known, qrels) for name in self.controls if name not in known.columns})
+        for kind, columns in (("complexity", [self._column]), ("control", self.controls), ("index", self.indices)):
+            for column in columns:
+                if column not in known.columns:
+                    raise InputError(
+                        f"Disparity: {kind} {column!r} is a column neither of the values nor of the topics; give "
+                        f"evaluate(values, topics) topics that have it"
+                    )
+        known = known.assign(complexity=pd.to_numeric(known[self._column]).astype("float64"))
+        return known[list(dict.fromkeys(["dataset", "qid", "complexity", *self.controls, *self.indices]))]
+
+    @property
+    def _column(self) -> str:
+        return self.complexity if isinstance(self.complexity, str) else "complexity"
+
+    def _computed(self, known: pd.DataFrame) -> pd.DataFrame:
+        if "query" not in known.columns:
+            raise InputError("Disparity: complexity is computed from queries; give evaluate(values, topics) topics with 'query'")
+        topics = known.drop(columns=["complexity", *self.indices], errors="ignore")
+        # Each dataset by itself: a stage that was not fitted normalises over what it is given.
+        parts = [with_complexity(own, self.complexity) for _, own in topics.groupby("dataset", sort=False)]
+        return pd.concat(parts, ignore_index=True)
+
+    def _control(self, name: str, known: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.Series:
+        if name == LENGTH and "query" in known.columns:
+            return query_length(known["query"])
+        if name == RELEVANT and qrels is not None:
+            return log_relevant(known, with_string_ids(qrels))
+        hint = {LENGTH: "topics with 'query'", RELEVANT: "qrels"}.get(name, "topics that have it")
+        raise InputError(f"Disparity: control {name!r} is no column of the values or the topics; give evaluate() {hint}")
+
+    def _grouped(self, values: pd.DataFrame) -> pd.DataFrame:
+        """Bins of the queries of one dataset."""
+        queries = values.drop_duplicates("qid")["complexity"].to_numpy()
+        edges = inner_edges(queries, self.bins)
+        names = np.array(bin_names(edges), dtype=object)
+        return values.assign(group=names[bin_numbers(values["complexity"].to_numpy(), edges)])
+
+    # ------------------------------------------------------------------------------------------------ output
+
+    def _table(self, values: pd.DataFrame) -> pd.DataFrame:
+        rows: list[dict[str, Any]] = []
+        for (name, measure), own in values.groupby(["name", "measure"], sort=False):
+            datasets = list(own.groupby("dataset", sort=False))
+            together = [(TOGETHER, own)] if len(datasets) > 1 else []
+            for dataset, part in [*datasets, *together]:
+                groups = [EVERYONE, *part[["group", "complexity"]].sort_values("complexity")["group"].drop_duplicates()]
+                for group in groups:
+                    chosen = part if group == EVERYONE else part[part["group"] == group]
+                    about = {"name": name, "measure": measure, "dataset": dataset, "group": group}
+                    rows.append(about | self._row(chosen))
+        return _frame(rows, TABLE_COLUMNS)
+
+    def _row(self, part: pd.DataFrame) -> dict[str, Any]:
+        values = [own["value"].to_numpy() for _, own in part.groupby("dataset", sort=False)]
+        found = over_collections(values, average=self.cv_average, ddof=self.ddof, level=self.level)
+        ends = {
+            f"{statistic}{end}": getattr(interval, name)
+            for statistic, interval in found.items()
+            for end, name in (("", "estimate"), ("_low", "low"), ("_high", "high"))
+        }
+        return {"n": len(part), "complexity": part["complexity"].mean(), **ends}
+
+    def _slope(self, own: pd.DataFrame, complexity: pd.Series, strata: pd.Series | None) -> Slope:
+        return partial_slope(
+            own["value"].to_numpy(), complexity.to_numpy(dtype=float), design(own, self.controls),
+            strata=None if strata is None else strata.to_numpy(), level=self.level, draws=self.draws, seed=self.seed,
+        )  # fmt: skip
+
+    def _tests(self, own: pd.DataFrame, found: Slope, strata: pd.Series | None) -> Iterator[dict[str, Any]]:
+        given = f"given {', '.join(self.controls)}" if self.controls else "no controls"
+        if strata is not None:
+            given += ", each dataset with a level of its own"
+        slope = found.per_sd
+        how = f"for one standard deviation of complexity, {given}; HC3 interval, p by studentised permutation (Freedman-Lane)"
+        yield _test("slope", slope, p=found.p, convention=how)
+        share = Interval(found.share, found.share_low, found.share_high, self.level, found.n)
+        how = f"gain of R squared by complexity, {given}; p of the slope"
+        yield _test("share", share, p=found.p, noise_floor=found.share_floor, convention=how)
+
+        names = list(own.sort_values("complexity")["group"].drop_duplicates())
+        numbers = own["group"].map({name: i for i, name in enumerate(names)}).to_numpy()
+        tests: Tests = permutation_tests(
+            own["value"].to_numpy(), own["complexity"].to_numpy(), numbers, strata=None if strata is None else strata.to_numpy(),
+            level=self.level, draws=self.draws, seed=self.seed,
+        )  # fmt: skip
+        rho = Interval(tests.rho, tests.rho_low, tests.rho_high, self.level, tests.n)
+        yield _test("rank correlation", rho, p=tests.rho_p, convention="Spearman's; p by permutation")
+        if tests.worst < 0:
+            return
+        none = Interval(tests.kruskal, float("nan"), float("nan"), self.level, tests.n)
+        yield _test("Kruskal-Wallis", none, p=tests.kruskal_p, convention=f"H over bins {self.bins}; p by permutation")
+        worst = own.loc[numbers == tests.worst, "value"].to_numpy()
+        found_worst = over_collections([worst], level=self.level)["mean"]
+        how = "mean of the group with the lowest one; the interval does not allow for having picked it"
+        yield _test("worst group", found_worst, group=names[tests.worst], convention=how)
+        gap = Interval(tests.gap, float("nan"), float("nan"), self.level, tests.n)
+        how = "mean of the best group less that of the worst; p by permutation"
+        yield _test("gap", gap, p=tests.gap_p, noise_floor=tests.gap_floor, convention=how)
+
+    def _indices(self, own: pd.DataFrame, strata: pd.Series | None) -> Iterator[dict[str, Any]]:
+        for index in self.indices:
+            there = own[own[index].notna().to_numpy()]
+            if there.empty:
+                continue
+            part = None if strata is None else strata[there.index]
+            found = self._slope(there, there[index], part)
+            numbers = np.zeros(len(there), dtype=int)
+            tests = permutation_tests(
+                there["value"].to_numpy(), there[index].to_numpy(dtype=float), numbers, draws=self.draws, seed=self.seed,
+                strata=None if part is None else part.to_numpy(),
+            )  # fmt: skip
+            slope = found.per_sd
+            yield {
+                "index": index, "rho": tests.rho, "rho_p": tests.rho_p, "slope": slope.estimate, "low": slope.low,
+                "high": slope.high, "p": found.p, "n": len(there),
+            }  # fmt: skip
+
+
+def with_complexity(topics: pd.DataFrame, complexity: pt.Transformer | None = None) -> pd.DataFrame:
+    """Topics with the column ``complexity``.
+
+    Args:
+        topics: ``qid``, ``query``, and anything else.
+        complexity: A stage that adds the column ``complexity`` (or the one that its attribute ``out`` names); None means
+            ``LinguisticComplexity()``.
+
+    Returns:
+        The topics with what the stage added.
+
+    Raises:
+        InputError: Where the stage adds no such column.
+    """
+    if complexity is None:
+        from pyterrier_debias.linguistic.measures.complexity import LinguisticComplexity
+
+        complexity = LinguisticComplexity()
+    found = complexity(topics)
+    out = getattr(complexity, "out", "complexity")
+    if out not in found.columns:
+        raise InputError(f"{complexity!r} added no column {out!r} to the topics; name the column as complexity=... instead")
+    return found if out == "complexity" else found.assign(complexity=found[out])
+
+
+def query_length(queries: pd.Series) -> pd.Series:
+    """Number of words (runs of letters and digits) of each query."""
+    return queries.map(lambda query: float(len(regex_word(query))) if isinstance(query, str) else float("nan"))
+
+
+def log_relevant(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.Series:
+    """Natural logarithm of the number of documents with a label above 0 of each topic, at least 0; 0 where there are none.
+
+    Args:
+        topics: ``qid``, and ``dataset`` where the judgements have one too.
+        qrels: ``qid``, ``docno``, ``label``.
+
+    Returns:
+        One value a topic, with the topics' index.
+    """
+    keys = ["dataset", "qid"] if "dataset" in qrels.columns and "dataset" in topics.columns else ["qid"]
+    counts = qrels[qrels["label"] > 0].groupby(keys).size().rename("count").reset_index()
+    found = topics[keys].merge(counts, on=keys, how="left")["count"].fillna(0).to_numpy(dtype=float)
+    return pd.Series(np.log(np.maximum(found, 1.0)), index=topics.index)
+
+
+def _is_measure(frame: pd.DataFrame, column: Any) -> bool:
+    """Whether a column holds numbers under the name of a measure."""
+    if not isinstance(column, str) or not pd.api.types.is_numeric_dtype(frame[column].dtype):
+        return False
+    if column.startswith(("ndcg_cut_", "P_", "recall_", "map", "recip_rank", "ndcg")):  # trec_eval's names, as PyTerrier has them
+        return True
+    try:
+        parse_measures([column])
+    except InputError:
+        return False
+    return True
+
+
+def _test(test: str, found: Interval, **more: Any) -> dict[str, Any]:
+    return {"test": test, "value": found.estimate, "low": found.low, "high": found.high, **more}
+
+
+def _frame(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+    """Rows as a frame whose columns have one type, whether there are rows or not."""
+    words = {"name", "measure", "dataset", "group", "test", "index", "convention"}
+    frame = pd.DataFrame([{**dict.fromkeys(words & set(columns), ""), **row} for row in rows], columns=list(columns))
+    return frame.astype({c: "str" if c in words else "int64" if c == "n" else "float64" for c in columns})

@@ -1,0 +1,162 @@
+"""Disparity as measures for ``pt.Experiment`` and ir_measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from ir_measures import Metric
+from ir_measures.measures import Measure, ParamInfo
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.evaluation import parse_measures, per_query
+from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.text import content_mark
+from pyterrier_debias.linguistic.formulas.slope import partial_slope
+from pyterrier_debias.linguistic.formulas.spread import bin_numbers, influence, inner_edges
+
+#: Statistics that need the complexity of queries.
+_BY_COMPLEXITY = ("slope", "worst", "gap")
+
+
+class OverQueries(Measure):
+    """A statistic over queries of another measure: a measure for ``pt.Experiment`` and ir_measures.
+
+    - ``'sd'`` and ``'cv'``: standard deviation (ddof 0), and standard deviation by mean;
+    - ``'slope'``: the slope on complexity, for one standard deviation of complexity, without controls;
+    - ``'worst'``: the mean of the third of the queries, by complexity, with the lowest mean;
+    - ``'gap'``: the mean of the best third less that of the worst.
+
+    Evaluation averages the values of queries. So each query's value is its *influence value*: the statistic plus what the query
+    adds to it, whose mean is the statistic exactly. That makes columns of ``pt.Experiment`` right, and tests against its
+    ``baseline`` too: the paired t-test of influence values is the delta method's test of a difference between the statistics. A
+    single query's value has no meaning of its own.
+
+    Measures are equal where their names are, and experiments have one column a name. So the name of the last three statistics
+    tells which complexity they are by, as its number of queries and a hash: ``slope(nDCG@10,complexity=43:9f2c81d0)``. ``name=``
+    gives another one.
+
+    Raises:
+        InputError: While evaluating, where a judged query has no complexity.
+
+    Example:
+        >>> import pandas as pd
+        >>> import pyterrier as pt
+        >>> from ir_measures import RR
+        >>> run = pd.DataFrame({"qid": ["1", "1", "2"], "docno": ["a", "b", "a"], "score": [2.0, 1.0, 1.0]})
+        >>> qrels = pd.DataFrame({"qid": ["1", "2"], "docno": ["b", "a"], "label": 1})
+        >>> pt.Evaluate(run, qrels, [RR @ 10, OverQueries(RR @ 10, "sd"), OverQueries(RR @ 10, "cv")])
+        {'RR@10': 0.75, 'sd(RR@10)': 0.25, 'cv(RR@10)': 0.3333333333333333}
+
+    When not to use it: with ``batch_size`` (each batch would have a statistic of its own), in a search for the best parameters (a
+    small spread is easily had by being equally bad everywhere), or where several datasets or controls matter: that is
+    :class:`~pyterrier_debias.linguistic.measures.disparity.Disparity`.
+    """
+
+    __name__ = "OverQueries"
+    NAME = __name__
+    PRETTY_NAME = "A statistic over queries of another measure"
+    SHORT_DESC = "Standard deviation, coefficient of variation, slope on complexity, worst third or gap of another measure."
+    SUPPORTED_PARAMS = {  # noqa: RUF012
+        "of": ParamInfo(required=True, desc="the other measure"),
+        "statistic": ParamInfo(dtype=str, required=True, desc="sd, cv, slope, worst or gap"),
+        "complexity": ParamInfo(required=False, desc="frame qid, complexity"),
+        "name": ParamInfo(required=False, desc="what tables call the measure"),
+    }
+
+    def __init__(self, of: Any, statistic: str, complexity: pd.DataFrame | None = None, *, name: str | None = None):
+        """
+        Args:
+            of: The other measure, an ir_measures object or its name.
+            statistic: ``'sd'``, ``'cv'``, ``'slope'``, ``'worst'`` or ``'gap'``.
+            complexity: Frame ``qid``, ``complexity``: topics that went through ``LinguisticComplexity()``. Needed for the last
+                three statistics.
+            name: What tables call the measure.
+
+        Raises:
+            InputError: For an unknown measure or statistic, or where complexity is needed and not given.
+        """
+        if statistic not in ("sd", "cv", *_BY_COMPLEXITY):
+            raise InputError(f"OverQueries: statistic {statistic!r} is not known; use sd, cv, {', '.join(_BY_COMPLEXITY)}")
+        if statistic in _BY_COMPLEXITY and (complexity is None or not {"qid", "complexity"} <= set(complexity.columns)):
+            raise InputError(f"OverQueries: {statistic!r} needs complexity, a frame with the columns qid and complexity")
+        super().__init__(of=parse_measures([of])[0], statistic=statistic, complexity=complexity, name=name)
+        by = f",complexity={_mark(complexity)}" if statistic in _BY_COMPLEXITY else ""
+        self._name = name or f"{statistic}({self.params['of']}{by})"
+
+    def __repr__(self) -> str:
+        """The name; without one the statistic, the measure, and by which complexity."""
+        return self._name
+
+    def runtime_impl(self, qrels: pd.DataFrame, run: pd.DataFrame) -> Iterator[Metric]:
+        """What ir_measures calls.
+
+        Args:
+            qrels: ``query_id``, ``doc_id``, ``relevance``.
+            run: ``query_id``, ``doc_id``, ``score``.
+
+        Yields:
+            The influence value of each judged query; without results its measure counts 0.
+        """
+        qrels = with_string_ids(qrels.rename(columns={"query_id": "qid", "doc_id": "docno", "relevance": "label"}))
+        run = with_string_ids(run.rename(columns={"query_id": "qid", "doc_id": "docno"}))
+        qids = sorted(qrels["qid"].unique())
+        of, statistic = self.params["of"], self.params["statistic"]
+        values = per_query(run, qrels, [of], qids)[str(of)].to_numpy()
+        complexity = self._complexity(qids) if statistic in _BY_COMPLEXITY else None
+        for qid, value in zip(qids, influence_values(values, statistic, complexity)):
+            yield Metric(qid, self, float(value))
+
+    def _complexity(self, qids: list[str]) -> np.ndarray:
+        given = with_string_ids(self.params["complexity"])
+        known = dict(zip(given["qid"], given["complexity"].astype(float)))
+        lacking = [qid for qid in qids if np.isnan(known.get(qid, np.nan))]
+        if lacking:
+            raise InputError(
+                f"{self!r}: {len(lacking)} judged queries have no complexity, e.g. {lacking[0]!r}; give all of them one, or "
+                f"leave them out of topics and judgements"
+            )
+        return np.array([known[qid] for qid in qids])
+
+
+def _mark(complexity: pd.DataFrame) -> str:
+    values = pd.to_numeric(complexity["complexity"], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    return content_mark(pd.DataFrame({"qid": complexity["qid"].astype(str).to_numpy(dtype=object), "complexity": values}))
+
+
+def _mark(complexity: pd.DataFrame) -> str:
+    values = pd.to_numeric(complexity["complexity"], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    return content_mark(pd.DataFrame({"qid": complexity["qid"].astype(str).to_numpy(dtype=object), "complexity": values}))
+
+
+def influence_values(values: np.ndarray, statistic: str, complexity: np.ndarray | None = None) -> np.ndarray:
+    """A value for each query whose mean is the statistic; see :class:`OverQueries`.
+
+    Args:
+        values: Shape [n].
+        statistic: ``'sd'``, ``'cv'``, ``'slope'``, ``'worst'`` or ``'gap'``.
+        complexity: Shape [n], for the last three.
+
+    Returns:
+        Shape [n].
+
+    Example:
+        >>> values, complexity = np.array([0.9, 0.5, 0.4, 0.0]), np.array([1.0, 2.0, 2.0, 3.0])
+        >>> [round(float(influence_values(values, s, complexity).mean()), 3) for s in ("slope", "worst", "gap")]
+        [-0.318, 0.3, 0.6]
+    """
+    if statistic in ("sd", "cv"):
+        return influence(values, statistic)
+    if statistic == "slope":
+        found = partial_slope(values, complexity, draws=1)
+        return found.influence * found.sd
+    bins = bin_numbers(complexity, inner_edges(complexity, "tertile"))
+    member = bins[:, None] == np.unique(bins)
+    shares = member.mean(axis=0)
+    means = values @ member / member.sum(axis=0)
+    # Of bin b: m_b + 1[query in b] (y - m_b) / share_b, whose mean is m_b.
+    own = means + member * (values[:, None] - means) / shares
+    worst = own[:, np.argmin(means)]
+    return worst if statistic == "worst" else own[:, np.argmax(means)] - worst

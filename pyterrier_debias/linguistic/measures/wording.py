@@ -1,0 +1,383 @@
+"""WordingSensitivity: is the same need answered as well when it is asked in more complex words?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.errors import InputError, one_line
+from pyterrier_debias.core.evaluation import judged_qids, parse_measures, per_query
+from pyterrier_debias.core.frames import (
+    check_overlap,
+    check_pairs,
+    check_text,
+    first_candidates,
+    ranked,
+    reworded,
+    with_string_ids,
+)
+from pyterrier_debias.core.retrieval import answered, unanswered_queries
+from pyterrier_debias.core.stage import Stage, flatten
+from pyterrier_debias.core.statistics import bootstrap_interval, randomisation_test
+from pyterrier_debias.core.systems import System, check_run, probed_system, takes_topics
+from pyterrier_debias.core.terrier import as_asked, tokenising
+from pyterrier_debias.linguistic.data.analysers import Tagger
+from pyterrier_debias.linguistic.data.rewrites import REWRITES, check_rewrite, rewrite_name, rewritten
+from pyterrier_debias.linguistic.formulas.slope import Slope, within_slope
+from pyterrier_debias.linguistic.measures.disparity import query_length, with_complexity
+
+ORIGINAL = "original"
+#: The original queries exactly as they come, where the wordings are asked otherwise.
+AS_IT_COMES = "original, as it comes"
+#: The columns of rankings under each wording.
+COLUMNS = ["qid", "docno", "score", "rank", "arm"]
+_UNANSWERED = ["qid", "arm", "query", "reason"]
+_TABLE = ["comparison", "measure", "before", "after", "difference", "low", "high", "p", "n", "changed", "words", "complexity"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WordingResult:
+    """What :meth:`WordingSensitivity.evaluate` returns.
+
+    Attributes:
+        table: One row a rewrite and measure: ``comparison`` (such as ``keywords - original``), ``measure``, ``before`` and
+            ``after`` (means over queries), ``difference`` with its bootstrap interval ``low`` and ``high``, ``p`` (paired
+            randomisation), ``n`` queries, ``changed`` (queries whose wording the rewrite changed), ``words`` (the mean change of
+            the number of words), and ``complexity``: the mean change of complexity, in standard deviations of the original
+            queries' complexity.
+        slopes: Measure to the :class:`~pyterrier_debias.linguistic.formulas.slope.Slope` of effectiveness on complexity *within*
+            needs, over all wordings.
+        per_query: One row a query and measure: ``qid``, ``measure``, and one column a wording, the original first.
+        wordings: One row a query and wording: ``qid``, ``arm``, ``query``, ``complexity``.
+        rankings: The rankings, as :meth:`WordingSensitivity.transform` returns them.
+        convention: The choices under which all this was computed.
+        as_it_comes: What the system is worth on the original queries exactly as they come, where that is not what wordings are
+            compared with: ``qid``, ``measure``, ``value``. Over Terrier every wording is asked in its words alone, so that one
+            parser reads all of them; and a query that was written for Terrier gives way to the topic's. Else empty.
+        unanswered: One row a query and wording that has no results, and counts 0 there: ``qid``, ``arm`` (also
+            :data:`AS_IT_COMES`), ``query``, ``reason`` (what was raised; empty where nothing was found).
+    """
+
+    table: pd.DataFrame
+    slopes: dict[str, Slope]
+    per_query: pd.DataFrame
+    wordings: pd.DataFrame
+    rankings: pd.DataFrame
+    convention: str
+    as_it_comes: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["qid", "measure", "value"]))
+    unanswered: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_UNANSWERED))
+
+    def __repr__(self) -> str:
+        """The slope of the first measure in one line."""
+        measure, slope = next(iter(self.slopes.items()))
+        return f"<WordingResult: {slope.per_sd.estimate:+.4f} {measure} per sd of complexity, {slope.n} needs, p = {slope.p:.2g}>"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a system made of the wordings.
+
+    Attributes:
+        rankings: As :meth:`WordingSensitivity.transform` returns them.
+        as_it_comes: Its ranking of the original queries as they came, where they were asked otherwise; None where they were not.
+        unanswered: As in :class:`WordingResult`.
+        tokenised: Whether Terrier got the words of queries alone.
+    """
+
+    rankings: pd.DataFrame
+    as_it_comes: pd.DataFrame | None
+    unanswered: pd.DataFrame
+    tokenised: bool
+
+
+class WordingSensitivity(Stage):
+    """Asks the same needs in several wordings, and compares what a system makes of them.
+
+    Input: candidates (``qid``, ``query``, ``docno`` and what the ranker reads), which the ranker orders under each wording; or,
+    for a pipeline that begins with a retriever, topics (``qid``, ``query``). Where a stage adds ``text``, what follows it is
+    the ranker and gets the same candidates under each wording, so that nothing but the ranker is examined.
+
+    Output: the rankings under each wording: ``qid``, ``docno``, ``score``, ``rank``, ``arm`` (``original``, and the names of the
+    rewrites). :meth:`evaluate` compares.
+
+    Over Terrier every wording is asked in its words alone, the original too: whether a question mark or a colon stands in a
+    query decides how Terrier reads it, which is no property of the wording. ``evaluate(...).as_it_comes`` has the original
+    without that, ``evaluate(...).unanswered`` names the queries that have no results.
+
+    A need is compared with itself, so that what makes it difficult plays no part; that is what a slope over different queries
+    (:class:`~pyterrier_debias.linguistic.measures.disparity.Disparity`) cannot promise. What remains open is whether the
+    rewritten queries are such as users ask.
+
+    Example:
+        >>> import pandas as pd
+        >>> import pyterrier as pt
+        >>> candidates = pd.DataFrame({
+        ...     "qid": ["1", "1", "2", "2", "3", "3"], "query": ["tea"] * 2 + ["rain in may"] * 2 + ["old boats"] * 2,
+        ...     "docno": ["d1", "d2"] * 3, "text": ["tea and rain in old boats", "may I ask"] * 3,
+        ... })
+        >>> overlap = pt.apply.doc_score(lambda row: float(len(set(row["query"].split()) & set(row["text"].split()))))
+        >>> qrels = pd.DataFrame({"qid": ["1", "2", "3"], "docno": "d1", "label": 1})
+        >>> length = pt.apply.generic(lambda topics: topics.assign(complexity=topics["query"].str.len().astype(float)))
+        >>> probe = WordingSensitivity(overlap, rewrites=[lambda query: f"may I ask about {query}"], complexity=length)
+        >>> probe.evaluate(candidates, qrels).table[["before", "after", "changed"]].round(2).values.tolist()[0]
+        [1.0, 0.63, 3.0]
+
+    When not to use it: for systems whose answers are run files (they cannot be asked again), or to rank systems: a system that
+    ignores the query is perfectly insensitive to its wording.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {
+        "label": "WordingSensitivity", "help_url": None, "inner_pipelines_mode": "linked",
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        pipeline: pt.Transformer | System,
+        *,
+        rewrites: Sequence[str | Callable[[str], str]] = tuple(REWRITES),
+        complexity: pt.Transformer | None = None,
+        dataset: Any = None,
+        measures: Sequence[Any] = ("nDCG@10", "RR@10", "R@10"),
+        tagger: str | Tagger = "auto",
+        depth: int | None = 100,
+        level: float = 0.95,
+        draws: int = 9_999,
+        seed: int = 0,
+        verbose: bool = False,
+    ):
+        """
+        Args:
+            pipeline: A ranker, a pipeline that begins with a retriever, or a :class:`pyterrier_debias.System`.
+            rewrites: Names of :data:`~pyterrier_debias.linguistic.data.rewrites.REWRITES`, or functions from a query to a query.
+            complexity: A stage that adds ``complexity`` to topics; None means ``LinguisticComplexity()``, of words alone. All
+                wordings are given to it together, so that they share one scale. Look at what it makes of the rewrites before you
+                read a slope: the mean of all of Lu's indices takes keywords for *more* complex, since each of them has content.
+            dataset: Where judgements come from, if they are not given, and candidates for a ranker that stands alone.
+            measures: ir_measures objects or names.
+            tagger: What finds noun phrases; see :class:`~pyterrier_debias.linguistic.data.rewrites.RewriteQueries`.
+            depth: How many candidates of a query the ranker gets, by rank; None for all.
+            level: Coverage of intervals.
+            draws: Bootstrap resamples, and permutations of each test.
+            seed: Seed of both.
+            verbose: Whether to show progress.
+        """
+        self.pipeline = pipeline
+        self.rewrites = rewrites
+        self.complexity = complexity
+        self.dataset = dataset
+        self.measures = measures
+        self.tagger = tagger
+        self.depth = depth
+        self.level = level
+        self.draws = draws
+        self.seed = seed
+        self.verbose = verbose
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Rank under each wording; see the class.
+
+        Raises:
+            InputError: For an option that is not known, a query that is missing, a system that cannot be asked again, a ranker
+                that returns scores that are no numbers.
+        """
+        given = self._mode(inp)
+        self._check_options()
+        check_text(inp, "query", self)
+        if len(inp) == 0:
+            return _typed(pd.DataFrame(columns=COLUMNS))
+        return self._ask(with_string_ids(inp), given, self._wordings(with_string_ids(inp))).rankings
+
+    def evaluate(
+        self, inp: pd.DataFrame, qrels: pd.DataFrame | None = None, *, topics: pd.DataFrame | None = None
+    ) -> WordingResult:
+        """Rank under each wording, and compare.
+
+        Args:
+            inp: Candidates or topics, as :meth:`transform` takes them.
+            qrels: Judgements ``qid``, ``docno``, ``label``; default the dataset's.
+            topics: The topics, where ``inp`` are candidates and some topic has none: it counts 0 if it is judged.
+
+        Returns:
+            The result.
+
+        Raises:
+            InputError: As :meth:`transform`; and where no query is judged, or there are no judgements.
+        """
+        given = self._mode(inp)
+        self._check_options()
+        check_text(inp, "query", self)
+        qrels = provided(self.dataset, "get_qrels") if qrels is None else qrels
+        if qrels is None:
+            raise InputError("WordingSensitivity: there are no judgements; give evaluate(..., qrels) or a dataset that has them")
+        pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=self)
+        inp, qrels = with_string_ids(inp), with_string_ids(qrels)
+        topics = inp if topics is None else with_string_ids(topics)
+        pt.validate.columns(topics, includes=["qid", "query"], context=self)
+        check_text(topics, "query", self)
+        check_overlap(topics, qrels, self)
+        # By their names, so that permutations do not depend on the order of rows.
+        qids = sorted(judged_qids(topics, qrels))
+        inp = inp[inp["qid"].isin(qids)]
+        if inp.empty:
+            raise InputError("WordingSensitivity: none of the judged queries has candidates; check that the qids are the same")
+        wordings = self._with_complexity(self._wordings(pd.concat([topics[topics["qid"].isin(qids)], inp])))
+        asked = self._ask(inp, given, wordings)
+        values = pd.concat(
+            [per_query(run, qrels, self.measures, qids).assign(arm=arm) for arm, run in asked.rankings.groupby("arm", sort=False)]
+        ).reset_index()
+        values = values.melt(["qid", "arm"], var_name="measure").pivot(index=["measure", "qid"], columns="arm", values="value")
+        values = values[self._arms].loc[[str(m) for m in parse_measures(self.measures)]]
+        complexity = wordings.pivot(index="qid", columns="arm", values="complexity").loc[qids, self._arms]
+        slopes, rows = {}, []
+        for measure, own in values.groupby(level="measure", sort=False):
+            own = own.droplevel("measure").loc[qids]
+            defined = complexity.notna().all(axis=1)
+            tables = own[defined].to_numpy(), complexity[defined].to_numpy(dtype=float)
+            slopes[measure] = within_slope(*tables, level=self.level, draws=self.draws, seed=self.seed)
+            rows.extend(self._row(measure, arm, own, complexity, wordings) for arm in self._arms[1:])
+        table = pd.DataFrame(rows, columns=_TABLE)
+        flat = values.reset_index().rename_axis(columns=None)[["qid", "measure", *self._arms]]
+        own = pd.DataFrame() if asked.as_it_comes is None else per_query(asked.as_it_comes, qrels, self.measures, qids)
+        own = own.reset_index().melt("qid", var_name="measure") if len(own) else pd.DataFrame(columns=["qid", "measure", "value"])
+        convention = self.convention + ("; queries in words for Terrier" if asked.tokenised else "")
+        return WordingResult(table, slopes, flat, wordings, asked.rankings, convention, own, asked.unanswered)
+
+    @property
+    def convention(self) -> str:
+        """The choices under which figures are computed, in words."""
+        return f"rewrites {', '.join(self._arms[1:])}; depth {'all' if self.depth is None else self.depth}"
+
+    # ------------------------------------------------------------------------------------------------ what follows
+
+    @property
+    def _arms(self) -> list[str]:
+        return [ORIGINAL, *map(rewrite_name, self.rewrites)]
+
+    def _mode(self, inp: pd.DataFrame) -> str:
+        with pt.validate.any(inp, context=self) as v:
+            v.result_frame(extra_columns=["query"], mode="candidates")
+            if takes_topics(self.pipeline, self.dataset, self):
+                v.query_frame(extra_columns=["query"], mode="topics")
+        return v.mode
+
+    def _check_options(self) -> None:
+        if isinstance(self.rewrites, str) or not self.rewrites:
+            known = ", ".join(REWRITES)
+            raise InputError(f"WordingSensitivity: rewrites={self.rewrites!r} must be a list of at least one of {known}")
+        for rewrite in self.rewrites:
+            check_rewrite(rewrite, "WordingSensitivity")
+        if len(set(self._arms)) < len(self._arms):
+            arms = ", ".join(self._arms)
+            raise InputError(f"WordingSensitivity: two wordings have one name ({arms}); name functions differently")
+        if self.depth is not None and self.depth < 1:
+            raise InputError(f"WordingSensitivity: depth={self.depth} must be at least 1")
+        parse_measures(self.measures)
+
+    def _wordings(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Every query in every wording: ``qid``, ``arm``, ``query``."""
+        queries = as_asked(inp)[["qid", "query"]].drop_duplicates("qid").reset_index(drop=True)
+        own = queries["query"].tolist()
+        frames = [queries.assign(arm=ORIGINAL)]
+        for rewrite in self.rewrites:
+            frames.append(queries.assign(query=rewritten(own, rewrite, tagger=self.tagger), arm=rewrite_name(rewrite)))
+        return pd.concat(frames, ignore_index=True)
+
+    def _with_complexity(self, wordings: pd.DataFrame) -> pd.DataFrame:
+        own = wordings.assign(qid=wordings["qid"] + "%" + wordings["arm"], needed=wordings["qid"])
+        own = with_complexity(own, self.complexity)
+        return own.assign(qid=own["needed"])[["qid", "arm", "query", "complexity"]]
+
+    def _ask(self, inp: pd.DataFrame, given: str, wordings: pd.DataFrame) -> _Asked:
+        system = probed_system(self.pipeline, self.dataset, self)
+        ranker = system.ranker if system.ranker is not None or isinstance(self.pipeline, System) else self.pipeline
+        reason = None if given == "candidates" and ranker is not None else asking_again_reason(system)
+        if reason is None and given == "candidates" and ranker is None:
+            reason = "it has no ranker for candidates; give topics instead"
+        if reason is not None:
+            raise InputError(f"WordingSensitivity: system {system.name!r} cannot be examined: {reason}")
+        asks, stage = inp, ranker
+        if given == "topics" and system.ranker is None:
+            stage = system.candidates
+        elif given == "topics":
+            asks = ranked(check_run(answered(system.candidates, inp)[0], system.name), system.name)
+        if "docno" in asks.columns:
+            check_pairs(asks, self)
+            asks = first_candidates(asks, self.depth, self)
+        in_words = tokenising(stage)
+        frames, unanswered, as_it_comes = [], [], None
+        for arm, own in pt.tqdm(list(wordings.groupby("arm", sort=False)), desc="wordings", disable=not self.verbose):
+            worded = reworded(asks, asks["qid"].map(dict(zip(own["qid"], own["query"]))), keep=False)
+            run, failed = self._run(in_words, worded, system)
+            frames.append(run.assign(arm=arm)[COLUMNS])
+            unanswered.append(_unanswered(worded, run, failed, arm))
+            if arm == ORIGINAL and (in_words is not stage or worded["query"].tolist() != asks["query"].tolist()):
+                as_it_comes, failed = self._as_it_comes(stage, asks, system)
+                unanswered.append(_unanswered(asks, as_it_comes, failed, AS_IT_COMES))
+        rankings = _typed(pd.concat(frames, ignore_index=True))
+        return _Asked(rankings, as_it_comes, pd.concat(unanswered, ignore_index=True), in_words is not stage)
+
+    def _run(self, stage: pt.Transformer, asks: pd.DataFrame, system: System) -> tuple[pd.DataFrame, dict[str, str]]:
+        """What a retriever makes of topics, without those that it raises for, or a ranker of candidates."""
+        found, failed = (stage(asks), {}) if "docno" in asks.columns else answered(stage, asks)
+        return ranked(check_run(found, system.name), system.name), failed
+
+    def _as_it_comes(self, stage: pt.Transformer, asks: pd.DataFrame, system: System) -> tuple[pd.DataFrame, dict[str, str]]:
+        """The same where the queries were answered in words: whatever happens to them as they come, the system is not broken."""
+        nothing = pd.DataFrame(columns=COLUMNS[:-1])
+        try:
+            found, failed = (stage(asks), {}) if "docno" in asks.columns else answered(stage, asks)
+        except Exception as error:
+            return nothing, dict.fromkeys(asks["qid"], one_line(error))
+        return (ranked(check_run(found, system.name), system.name) if len(found) else nothing), failed
+
+    def _row(
+        self, measure: str, arm: str, own: pd.DataFrame, complexity: pd.DataFrame, wordings: pd.DataFrame
+    ) -> dict[str, Any]:
+        before, after = own[ORIGINAL].to_numpy(), own[arm].to_numpy()
+        found = bootstrap_interval(after - before, level=self.level, draws=self.draws, seed=self.seed)
+        texts = wordings.pivot(index="qid", columns="arm", values="query").loc[own.index]
+        sd = complexity[ORIGINAL].std(ddof=0)
+        moved = (complexity[arm] - complexity[ORIGINAL]).mean() / sd if sd else float("nan")
+        return {
+            "comparison": f"{arm} - {ORIGINAL}",
+            "measure": measure,
+            "before": before.mean(),
+            "after": after.mean(),
+            "difference": found.estimate,
+            "low": found.low,
+            "high": found.high,
+            "p": randomisation_test(before, after, draws=self.draws, seed=self.seed).p,
+            "n": len(own),
+            "changed": int((texts[arm] != texts[ORIGINAL]).sum()),
+            "words": float((query_length(texts[arm]) - query_length(texts[ORIGINAL])).mean()),
+            "complexity": float(moved),
+        }
+
+
+def asking_again_reason(system: System) -> str | None:
+    """Why a system cannot be asked its queries in other words, in one sentence; None where it can.
+
+    Args:
+        system: The system.
+
+    Returns:
+        One sentence, or None.
+    """
+    if system.ranker is None and isinstance(flatten(system.candidates)[0], pt.transformer.SourceTransformer):
+        return "its results are a run, which cannot be asked again in other words; give the pipeline that made it"
+    return None
+
+
+def _unanswered(asks: pd.DataFrame, run: pd.DataFrame, failed: dict[str, str], arm: str) -> pd.DataFrame:
+    """The queries of a wording that have no results, as :class:`WordingResult` lists them."""
+    queries, without = dict(zip(asks["qid"], asks["query"])), unanswered_queries(asks, run, failed)
+    return pd.DataFrame([(qid, arm, queries[qid], reason) for qid, reason in without.items()], columns=_UNANSWERED, dtype=object)
+
+
+def _typed(rankings: pd.DataFrame) -> pd.DataFrame:
+    return rankings.astype({"qid": "str", "docno": "str", "score": "float64", "rank": "int64", "arm": "str"})

@@ -1,0 +1,350 @@
+"""What one would try before a biased learner: weights by complexity, worst groups first, weights by confidence."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.linguistic.formulas.product_of_experts import focal_by_confidence
+from pyterrier_debias.linguistic.training.biased import check_number
+from pyterrier_debias.linguistic.training.equalize import TrainedAgainstBiased
+from pyterrier_debias.rankers.trained_reranker import TrainedRanker
+from pyterrier_debias.training.losses import info_nce, mean_over, prepared
+from pyterrier_debias.training.options import Training
+
+if TYPE_CHECKING:
+    import torch
+
+    from pyterrier_debias.training.groups import Group, Groups
+    from pyterrier_debias.training.method import Method
+
+# Reverse weighting by complexity
+
+
+def query_values(groups: Groups, column: str) -> list[Any]:
+    """The value of each training query in a column of the candidates: the first that is there among its documents.
+
+    Args:
+        groups: The training queries.
+        column: The column; rows that were added behind the stage that made it may lack it.
+
+    Returns:
+        One value a query; what is missing stays missing.
+
+    Raises:
+        InputError: Where the candidates lack the column.
+    """
+    values, found = groups.column(column), []
+    for group in groups.groups:
+        own = [values[row] for row in (*group.positives, *group.pool)]
+        found.append(next((value for value in own if pd.isna(value) is not True), own[0]))
+    return found
+
+
+def reverse_weights(complexity: np.ndarray) -> np.ndarray:
+    """Weights that fall with complexity: 1 - minmax(complexity), divided by their mean.
+
+    Args:
+        complexity: Shape [n], of queries.
+
+    Returns:
+        Shape [n], from 0 for the most complex query, with mean 1; 1 for all where all are alike.
+
+    Raises:
+        InputError: Where a value is missing or infinite.
+
+    Example:
+        >>> reverse_weights(np.array([0.0, 1.0, 4.0])).round(3).tolist()
+        [1.714, 1.286, 0.0]
+    """
+    complexity = np.asarray(complexity, dtype=np.float64)
+    if not np.isfinite(complexity).all():
+        raise InputError(
+            f"reverse weights: {int((~np.isfinite(complexity)).sum())} of {len(complexity)} queries have no finite complexity; "
+            f"drop or fill them"
+        )
+    spread = np.ptp(complexity)
+    if spread == 0:
+        return np.ones(len(complexity))
+    weights = (complexity.max() - complexity) / spread
+    return weights / weights.mean()
+
+
+@dataclass(frozen=True)
+class ReverseComplexity:
+    """Example weights: the more complex a query, the less it counts ("LC as Rev Weight" of Cheng and Amiri).
+
+    The weights are those of :func:`reverse_weights` over the training queries; each is a factor of its query's loss.
+
+    Args:
+        column: The column of the candidates that holds the complexity of the query.
+
+    When not to use it: as a cure. It takes from complex queries what they could teach; the paper has it as a rival.
+
+    Example:
+        ``Training(loss='infonce', weights=ReverseComplexity())``, behind ``LinguisticComplexity()``.
+    """
+
+    column: str = "complexity"
+    _known: list[Any] = field(default_factory=list, repr=False, compare=False)
+
+    def weigh(self, groups: Groups, group: Group, rows: np.ndarray) -> float:
+        """Look the query's weight up; see :class:`~pyterrier_debias.training.weights.ExampleWeights`."""
+        if not self._known or self._known[0]() is not groups:
+            try:
+                complexity = np.array(query_values(groups, self.column), dtype=np.float64)
+            except (TypeError, ValueError) as error:
+                raise InputError(f"ReverseComplexity: column '{self.column}' holds no numbers ({error})") from error
+            weights = reverse_weights(complexity)
+            self._known[:] = [weakref.ref(groups), {one.qid: float(weight) for one, weight in zip(groups.groups, weights)}]
+        return self._known[1][group.qid]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The option alone; weights are worked out again."""
+        return {"column": self.column, "_known": []}
+
+
+def weighted_probability(
+    scores: torch.Tensor,
+    *,
+    labels: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    r"""The mean of :math:`-\log\,(w\, p(d^+))`: the weight on the probability, as the paper words its rival.
+
+    **It trains as without weights:** :math:`-\log (w p) = -\log w - \log p`, and the first term has no gradient. It is here so
+    that this can be looked at; a weight that does something is one of the loss, as every other loss has it.
+
+    Args:
+        scores: Shape [B, n], positive first.
+        labels: Not read.
+        mask: Shape [B, n], False where there is no document.
+        weights: Shape [B]; raised to 1e-6, as the most complex query has 0.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> import torch
+        >>> round(float(weighted_probability(torch.zeros(1, 2), weights=torch.full((1,), 2.0))), 4)
+        0.0
+    """
+    plain = info_nce(scores, mask=mask)
+    if weights is None:
+        return plain
+    scores, mask, weights = prepared(scores, mask, weights)
+    return plain - mean_over(weights.clamp(min=1e-6).log(), mask[:, :1], weights.new_ones(()))
+
+
+# The worst group first
+
+
+def group_codes(values: list[Any], bins: int | None) -> tuple[np.ndarray, list[str]]:
+    """Which group each query belongs to.
+
+    Args:
+        values: One a query: names of groups, or numbers to be cut.
+        bins: Into how many groups of like size numbers are cut, at their quantiles; None: each distinct value is a group.
+
+    Returns:
+        Codes from 0, shape [n], and the groups' names.
+
+    Raises:
+        InputError: For values that are missing or, with ``bins``, no numbers, or fewer than two groups.
+
+    Example:
+        >>> group_codes([0.1, 0.9, 0.5, 0.4], 2)
+        (array([0, 1, 1, 0]), ['bin 1 of 2', 'bin 2 of 2'])
+    """
+    if bins is None:
+        if any(pd.isna(value) is True for value in values):
+            raise InputError("group DRO: a query has no group; drop or fill it")
+        names = sorted(set(map(str, values)))
+        codes = np.array([names.index(str(value)) for value in values])
+    else:
+        try:
+            numbers = np.array(values, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"group DRO: groups are no numbers ({error}); use bins=None where they are names") from error
+        if not np.isfinite(numbers).all():
+            raise InputError(f"group DRO: {int((~np.isfinite(numbers)).sum())} queries have no finite value; drop or fill them")
+        edges = np.quantile(numbers, np.arange(1, bins) / bins)
+        codes = np.searchsorted(edges, numbers, side="right")
+        names = [f"bin {i + 1} of {bins}" for i in range(bins)]
+    found = np.unique(codes)
+    if len(found) < 2:
+        raise InputError("group DRO: all training queries are in one group; use other groups, or the ranker itself")
+    return np.searchsorted(found, codes), [names[code] for code in found]
+
+
+class GroupDROReranker(TrainedRanker):
+    r"""Trains a ranker for its worst group of queries (group DRO).
+
+    Each group g has a share :math:`q_g`, equal at first. In each step the shares of the groups in the batch grow with their
+    losses, :math:`q_g \leftarrow q_g e^{\eta L_g}`, are divided by their sum, and :math:`\sum_g q_g L_g` is descended. Groups
+    that stay hard come to count most. Under several processes the shares are those of the first one.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, ``query``, the ranker's text columns; for ``fit`` also ``group``
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
+    ===============  ==========================================================================
+
+    Source: Sagawa, Koh, Hashimoto and Liang, "Distributionally Robust Neural Networks for Group Shifts", ICLR 2020, Algorithm 1.
+
+    Args:
+        ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it. It is copied.
+        group: The column that tells the group of a query.
+        bins: Into how many groups of like size its numbers are cut; None: its values are the groups.
+        step: eta. Large steps follow the worst batch, small ones leave the groups alike.
+        training: How ``fit`` trains, with any loss; None for the ranker's own ``training``.
+
+    Raises:
+        InputError: For options that are not known or out of range, or groups that cannot be used; from scoring: before ``fit``.
+
+    When not to use it: with groups of a handful of queries; where the worst group is worst because its judgements are; where a
+    strongly fitted model has no loss left in any group (the source needs strong regularisation there).
+
+    Example:
+        >>> GroupDROReranker("distilbert-base-uncased", bins=4)
+        GroupDROReranker('distilbert-base-uncased', bins=4)
+
+        In a pipeline: ``(bm25 >> LinguisticComplexity() >> texts >> GroupDROReranker(ranker)).fit(topics, qrels)``.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "GroupDRO", "help_url": None}
+
+    def __init__(
+        self,
+        ranker: Any,
+        *,
+        group: str = "complexity",
+        bins: int | None = 3,
+        step: float = 0.01,
+        training: Training | None = None,
+    ):
+        super().__init__()
+        self.ranker = ranker
+        self.group = group
+        self.bins = bins
+        self.step = step
+        self.training = training
+
+    def fit(
+        self,
+        res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Train a copy of the ranker; the log holds ``share of`` and ``loss of`` each group.
+
+        Args:
+            res_tr: Candidates ``qid``, ``docno``, ``query``, the text and the groups.
+            qrels_tr: Judgements ``qid``, ``docno``, ``label``.
+            res_va: Candidates of validation topics, which need no groups.
+            qrels_va: Their judgements.
+
+        Returns:
+            The stage itself.
+
+        Raises:
+            InputError: For frames or options that cannot be used, before a model is loaded.
+        """
+        self.check_options()
+        ranker = self.start()
+
+        def method(training: Training, groups: Groups) -> Method:
+            codes, names = group_codes(query_values(groups, self.group), self.bins)
+            from pyterrier_debias.linguistic.training.dro_method import GroupDRO
+            from pyterrier_debias.training.method import ranking_of
+
+            group_of = {one.qid: int(code) for one, code in zip(groups.groups, codes)}
+            return GroupDRO(ranking_of(ranker, training, "GroupDROReranker"), group_of, names, step=self.step)
+
+        self.train_and_keep(ranker, method, self.training_options(), (res_tr, qrels_tr), (res_va, qrels_va))
+        return self
+
+    def check_options(self) -> None:
+        """Refuse options that cannot be used, before anything is loaded.
+
+        Raises:
+            InputError: Naming the option and the remedy.
+        """
+        self.checked_base()
+        check_number("GroupDROReranker", "step", self.step, low=0)
+        if self.bins is not None and (not isinstance(self.bins, int) or isinstance(self.bins, bool) or self.bins < 2):
+            raise InputError(f"GroupDROReranker: bins={self.bins!r} must be a whole number of at least 2, or None")
+
+    def saved_options(self) -> dict[str, Any]:
+        """All options but ranker and training."""
+        return {"group": self.group, "bins": self.bins, "step": self.step}
+
+
+# Confidence of a biased model
+
+
+class FocalReranker(TrainedAgainstBiased):
+    r"""Trains a ranker on what a biased model gets wrong: a query counts :math:`(1 - z_B(d^+))^\gamma` (debiased focal loss).
+
+    Beside :class:`~pyterrier_debias.linguistic.training.equalize.EqualizeReranker`, with the same biased learners: weights in
+    place of the product of experts.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
+    ===============  ==========================================================================
+
+    Source: Mahabadi, Belinkov and Henderson, "End-to-End Bias Mitigation by Modelling Biases in Corpora", ACL 2020.
+
+    Args:
+        ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it.
+        biased: See :class:`~pyterrier_debias.linguistic.training.equalize.EqualizeReranker`.
+        gamma: Steepness; 0 is plain training with ``loss='infonce'``.
+        biased_temperature: What biased scores are divided by before the softmax that tells how sure they are.
+        negatives: See there.
+        training: See there.
+
+    Raises:
+        InputError: For options that are not known, do not go together or are out of range; from scoring: before ``fit``.
+
+    When not to use it: with a biased model that is right nearly everywhere, which leaves no weight to learn from.
+
+    Example:
+        >>> FocalReranker("distilbert-base-uncased", gamma=1.0)
+        FocalReranker('distilbert-base-uncased', gamma=1.0)
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "Focal", "help_url": None}
+
+    _LOSSES: ClassVar[dict[str, str]] = {"pairwise": "infonce", "infonce": "infonce"}
+
+    def __init__(
+        self,
+        ranker: Any,
+        *,
+        biased: Any = "weaker_model",
+        gamma: float = 2.0,
+        biased_temperature: float = 1.0,
+        negatives: str = "explicit",
+        training: Training | None = None,
+    ):
+        super().__init__()
+        self.ranker = ranker
+        self.biased = biased
+        self.gamma = gamma
+        self.biased_temperature = biased_temperature
+        self.negatives = negatives
+        self.training = training
+
+    def combination(self) -> tuple[Callable[..., Any], dict[str, Any]]:
+        """The focal loss; see :meth:`TrainedAgainstBiased.combination`."""
+        check_number("FocalReranker", "gamma", self.gamma, low=0)
+        check_number("FocalReranker", "biased_temperature", self.biased_temperature, low=0, above=True)
+        return focal_by_confidence, {"gamma": self.gamma, "biased_temperature": self.biased_temperature}

@@ -1,0 +1,319 @@
+"""The four biased learners of Cheng and Amiri: models that are made to be weak, so that another one need not be."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.linguistic.data.noun_phrases import RepeatNounPhrases
+from pyterrier_debias.rankers.base import InMemory, Ranker
+from pyterrier_debias.training.options import Training
+
+if TYPE_CHECKING:
+    import torch
+
+    from pyterrier_debias.training.groups import Groups
+
+#: Layers of a weaker model, as many as BERT-Tiny has.
+LAYERS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasedLearner:
+    """How a biased learner comes about; its subclasses change one of three things each: the model, the data, or the training.
+
+    Args:
+        training: How it is trained; None for what the robust ranker is trained with. Checkpoints, resumption and validation are
+            not read: it has the folder ``biased`` among the robust ranker's checkpoints, and no validation.
+    """
+
+    training: Training | None = None
+
+    def check(self, stage: str) -> None:
+        """Refuse options that cannot be used, before anything is loaded.
+
+        Args:
+            stage: Whom messages name.
+
+        Raises:
+            InputError: Naming the option and the remedy.
+        """
+        if self.training is not None and not isinstance(self.training, Training):
+            raise InputError(f"{stage}: {type(self).__name__}(training=...) is a {type(self.training).__name__}, not a Training")
+
+    def start(self, ranker: Ranker) -> Ranker:
+        """The model before its training.
+
+        Args:
+            ranker: What the robust ranker starts from; it is left alone.
+
+        Returns:
+            A ranker of its own; by default a copy.
+        """
+        return copy.deepcopy(ranker)
+
+    def data(self, candidates: pd.DataFrame, groups: Groups, seed: int) -> pd.DataFrame:
+        """What it is trained on.
+
+        Args:
+            candidates: The training candidates.
+            groups: What they give: the queries with a positive and a negative.
+            seed: The training's seed.
+
+        Returns:
+            A frame; by default all of the candidates.
+        """
+        return candidates
+
+    def options(self, training: Training) -> Training:
+        """How it is trained; by default as ``training`` says."""
+        return training
+
+    def fit(
+        self, ranker: Ranker, training: Training, candidates: pd.DataFrame, qrels: pd.DataFrame, groups: Groups
+    ) -> Ranker:
+        """Train a biased learner.
+
+        Args:
+            ranker: What the robust ranker starts from; it is left alone.
+            training: How the robust ranker is trained.
+            candidates: The training candidates.
+            qrels: Their judgements.
+            groups: What both give.
+
+        Returns:
+            The learner, fitted.
+
+        Raises:
+            InputError: See ``fit`` of the ranker.
+        """
+        own = self.training if self.training is not None else training
+        folder = None if training.checkpoints is None else Path(training.checkpoints) / "biased"
+        own = replace(self.options(own), checkpoints=folder, resume=training.resume, log_to=training.log_to, patience=None)
+        learner = self.start(ranker)
+        learner.training = own
+        return learner.fit(self.data(candidates, groups, own.seed), qrels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeakerModel(BiasedLearner):
+    """A smaller model: the first layers of the ranker, or another ranker that is trained beside it. The paper's best.
+
+    Args:
+        layers: How many layers are kept, from the input on; None for 2, the depth of BERT-Tiny, or fewer where that is not at
+            most half of the model.
+        model: A ranker to be trained in place of the ranker's own layers, e.g. ``BiEncoder('prajjwal1/bert-tiny')``; it must
+            read the same text columns. It is copied.
+        training: See :class:`BiasedLearner`.
+
+    When not to use it: ``layers`` with models of one layer, or whose layers share their weights (ALBERT).
+
+    Example:
+        ``EqualizeReranker(ranker, biased=WeakerModel(layers=1))``
+    """
+
+    layers: int | None = None
+    model: Any = None
+
+    def check(self, stage: str) -> None:
+        """Refuse options that cannot be used; see :meth:`BiasedLearner.check`."""
+        super().check(stage)
+        if self.layers is not None and (not isinstance(self.layers, int) or isinstance(self.layers, bool) or self.layers < 1):
+            raise InputError(f"{stage}: WeakerModel(layers={self.layers!r}) must be a whole number of at least 1")
+        if self.model is not None:
+            if not isinstance(self.model, Ranker):
+                kind = type(self.model).__name__
+                raise InputError(f"{stage}: WeakerModel(model=...) is a {kind}; give a ranker of this package")
+            if self.layers is not None:
+                raise InputError(f"{stage}: WeakerModel takes layers or a model, not both")
+            self.model.check_options()
+
+    def start(self, ranker: Ranker) -> Ranker:
+        """The other ranker, or the first layers of this one."""
+        return copy.deepcopy(self.model) if self.model is not None else first_layers(ranker, self.layers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LessData(BiasedLearner):
+    """The same model on a random share of the training queries.
+
+    With ``Training(epochs=...)`` it also takes fewer steps; with ``max_steps`` it sees its few queries more often.
+
+    Args:
+        share: Of the queries that can be trained on, above 0 and below 1; at least one is kept. Which ones depends on the seed
+            of the training and their qids alone.
+        training: See :class:`BiasedLearner`.
+
+    When not to use it: where a fifth of the queries is a handful.
+
+    Example:
+        ``EqualizeReranker(ranker, biased=LessData(share=0.1))``
+    """
+
+    share: float = 0.2
+
+    def check(self, stage: str) -> None:
+        """Refuse options that cannot be used; see :meth:`BiasedLearner.check`."""
+        super().check(stage)
+        _check_share(stage, self)
+
+    def data(self, candidates: pd.DataFrame, groups: Groups, seed: int) -> pd.DataFrame:
+        """The candidates of the queries that were drawn."""
+        qids = sorted((group.qid for group in groups.groups), key=lambda qid: keyed_hash(seed, "less data", qid))
+        kept = set(qids[: math.ceil(self.share * len(qids))])
+        return candidates[frames.with_string_ids(candidates)["qid"].isin(kept)].reset_index(drop=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewerSteps(BiasedLearner):
+    """The same model on the same data, for a share of the training time.
+
+    Its schedule is of its own: the learning rate falls to 0 at its own end.
+
+    Args:
+        share: Of ``epochs``, or of ``max_steps`` where these are given, above 0 and below 1; at least one step.
+        training: See :class:`BiasedLearner`; the share is of its length.
+
+    When not to use it: where the robust ranker itself trains for a few steps only.
+
+    Example:
+        ``EqualizeReranker(ranker, biased=FewerSteps(share=0.1))``
+    """
+
+    share: float = 0.2
+
+    def check(self, stage: str) -> None:
+        """Refuse options that cannot be used; see :meth:`BiasedLearner.check`."""
+        super().check(stage)
+        _check_share(stage, self)
+
+    def options(self, training: Training) -> Training:
+        """The same options, but for the length."""
+        if training.max_steps is not None:
+            return replace(training, max_steps=max(1, round(self.share * training.max_steps)))
+        return replace(training, epochs=self.share * training.epochs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasedData(BiasedLearner):
+    """The same model on queries that are rewritten, by default with their noun phrases repeated.
+
+    Args:
+        rewrite: A stage that rewrites ``query``; it must give a text the same new one wherever it stands.
+        training: See :class:`BiasedLearner`.
+
+    When not to use it: on keyword queries, most of which are one noun phrase, so that the rewriting merely doubles them.
+
+    Example:
+        ``EqualizeReranker(ranker, biased=BiasedData(rewrite=RepeatNounPhrases(times=2)))``
+    """
+
+    rewrite: Any = field(default_factory=RepeatNounPhrases)
+
+    def check(self, stage: str) -> None:
+        """Refuse options that cannot be used; see :meth:`BiasedLearner.check`."""
+        super().check(stage)
+        if not callable(self.rewrite):
+            kind = type(self.rewrite).__name__
+            raise InputError(f"{stage}: BiasedData(rewrite=...) is a {kind}; give a stage such as RepeatNounPhrases()")
+        getattr(self.rewrite, "check_options", lambda: None)()
+
+    def data(self, candidates: pd.DataFrame, groups: Groups, seed: int) -> pd.DataFrame:
+        """The candidates with rewritten queries."""
+        frame = frames.with_string_ids(candidates)
+        topics = frame[["qid", "query"]].drop_duplicates("qid")
+        new = self.rewrite(topics)
+        changed = frame["qid"].map(dict(zip(new["qid"], new["query"])))
+        return frames.reworded(candidates, changed.to_numpy(), keep=False)
+
+
+#: The learners that have a name.
+LEARNERS: dict[str, BiasedLearner] = {
+    "weaker_model": WeakerModel(),
+    "less_data": LessData(),
+    "fewer_steps": FewerSteps(),
+    "biased_data": BiasedData(),
+}
+
+
+def first_layers(ranker: Ranker, layers: int | None = None) -> Ranker:
+    """A ranker of the same class that keeps the first layers of a model, with its embeddings and its head.
+
+    A stack of layers is any ``torch.nn.ModuleList`` of two or more modules of one class, which is how BERT and its kin, T5
+    (encoder and decoder alike) and TK hold theirs. Layers within layers stay whole.
+
+    Args:
+        ranker: The ranker; left alone.
+        layers: How many layers to keep of each stack; None for 2, or fewer where that is not at most half of it.
+
+    Returns:
+        A ranker with the same options.
+
+    Raises:
+        InputError: For a model without a stack of layers, or with no more than are to be kept.
+    """
+    module = copy.deepcopy(ranker.module)
+    found = _stacks(module)
+    depth = min((len(stack) for stack in found), default=1)
+    name = f"the weaker model of {type(ranker).__name__}"
+    if depth < 2:
+        raise InputError(f"{name}: the model has no stack of two or more layers to keep some of; use WeakerModel(model=...)")
+    keep = max(1, min(LAYERS, depth // 2)) if layers is None else layers
+    if keep >= depth:
+        raise InputError(f"{name}: layers={keep}, but the model has {depth}; keep fewer, or use another learner")
+    for stack in found:
+        del stack[keep:]
+    for config in {id(c): c for part in module.modules() if (c := getattr(part, "config", None)) is not None}.values():
+        for option in ("num_hidden_layers", "num_decoder_layers"):
+            if isinstance(getattr(config, option, None), int):
+                setattr(config, option, keep)
+        if isinstance(getattr(config, "layer_types", None), list):
+            config.layer_types = config.layer_types[:keep]
+    options = {**ranker.options(), "model": InMemory(module, ranker.tokenizer), "training": None}
+    return type(ranker)(**options)
+
+
+def _stacks(module: torch.nn.Module) -> list[torch.nn.ModuleList]:
+    """The outermost lists of like modules."""
+    import torch
+
+    found: list[torch.nn.ModuleList] = []
+    for part in module.children():
+        if isinstance(part, torch.nn.ModuleList) and len(part) > 1 and len({type(layer) for layer in part}) == 1:
+            found.append(part)
+        else:
+            found += _stacks(part)
+    return found
+
+
+def check_number(name: str, option: str, value: Any, *, low: float, high: float = math.inf, above: bool = False) -> None:
+    """Refuse an option that is no number in its range.
+
+    Args:
+        name: The stage, for the message.
+        option: The option.
+        value: What was given.
+        low: The least that it may be.
+        high: The most that it may be.
+        above: Whether it must be above ``low``.
+
+    Raises:
+        InputError: Naming the option and its range.
+    """
+    ok = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not ok or value > high or value < low or (above and value == low):
+        least = f"above {low:g}" if above else f"of at least {low:g}"
+        most = "" if high == math.inf else f" and at most {high:g}"
+        raise InputError(f"{name}: {option}={value!r} must be a number {least}{most}")
+
+
+def _check_share(stage: str, learner: LessData | FewerSteps) -> None:
+    check_number(f"{stage}, {type(learner).__name__}", "share", learner.share, low=0, high=1, above=True)

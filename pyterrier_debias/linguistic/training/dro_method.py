@@ -1,0 +1,75 @@
+"""Group DRO as a method of training. Imported only where training begins: it needs torch at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.training.examples import Example
+from pyterrier_debias.training.method import Method, Ranking
+
+
+class GroupDRO(Method):
+    """One ranker, its loss weighed by shares of groups that grow where the loss is high.
+
+    Args:
+        ranking: What the ranker's own ``method`` gives; its loss may be any.
+        group_of: Group of each query, by qid, from 0.
+        names: The groups' names.
+        step: How fast shares grow.
+    """
+
+    def __init__(self, ranking: Ranking, group_of: Mapping[str, int], names: Sequence[str], *, step: float):
+        super().__init__()
+        self.ranking = ranking
+        self.group_of = dict(group_of)
+        self.names = list(names)
+        self.step = step
+        # In the state, so that a resumed run goes on with them.
+        self.register_buffer("shares", torch.full((len(names),), 1 / len(names)))
+
+    def networks(self) -> dict[str, torch.nn.Module]:
+        """The ranker's networks."""
+        return self.ranking.networks()
+
+    def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
+        """Those of the ranker's method."""
+        return self.ranking.rates(asked)
+
+    def record(self) -> dict[str, Any]:
+        """A hash of the groups, and the step."""
+        parts = [f"{qid} {self.names[code]}" for qid, code in sorted(self.group_of.items())]
+        return {**super().record(), "groups": f"{keyed_hash(0, *parts):016x}", "step": self.step}
+
+    def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        """The ranker's batch, and ``group`` of shape [B]."""
+        groups = torch.tensor([self.group_of[example.qid] for example in examples])
+        return {**self.ranking.collate(examples), "group": groups}
+
+    def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The groups' losses, weighed.
+
+        Returns:
+            ``loss``, ``scores``; for the log ``mean_loss`` (the plain one), and of each group that is there ``loss of ...`` and
+            ``share of ...``.
+        """
+        scores = self.ranking.scores(batch)
+        given = {"labels": batch["grades"], "mask": batch["mask"], "weights": batch["weights"]}
+        losses = {}
+        for code in batch["group"].unique().tolist():
+            rows = batch["group"] == code
+            losses[code] = self.ranking.loss(scores[rows], **{name: value[rows] for name, value in given.items()})
+        if self.training:
+            with torch.no_grad():
+                for code, loss in losses.items():
+                    self.shares[code] *= torch.exp(self.step * loss.detach().float())
+                self.shares /= self.shares.sum()
+        loss = sum(self.shares[code].clone() * one for code, one in losses.items())
+        with torch.no_grad():
+            out = {"loss": loss, "scores": scores, "mean_loss": self.ranking.loss(scores.detach(), **given)}
+            for code, one in losses.items():
+                out |= {f"loss of {self.names[code]}": one.detach(), f"share of {self.names[code]}": self.shares[code].clone()}
+        return out

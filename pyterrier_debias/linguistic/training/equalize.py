@@ -1,0 +1,283 @@
+"""EqualizeReranker: a ranker that leaves to a biased model what needs no understanding."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import pandas as pd
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.linguistic.formulas.product_of_experts import product_of_experts
+from pyterrier_debias.linguistic.training.biased import LEARNERS, BiasedLearner, check_number
+from pyterrier_debias.rankers.base import Ranker, weights_fingerprint
+from pyterrier_debias.rankers.trained_reranker import TrainedRanker
+from pyterrier_debias.training.options import Training
+
+if TYPE_CHECKING:
+    from pyterrier_debias.training.groups import Groups
+    from pyterrier_debias.training.method import Method
+
+logger = logging.getLogger(__name__)
+
+#: Where negatives come from.
+NEGATIVES = ("explicit", "in_batch")
+
+
+class TrainedAgainstBiased(TrainedRanker):
+    """What stages share that train a ranker against a frozen biased one.
+
+    A subclass has the options ``ranker``, ``biased``, ``biased_temperature``, ``negatives`` and ``training``, and writes
+    :meth:`combination`.
+    """
+
+    biased: Any
+    biased_temperature: float
+    negatives: str
+
+    #: Which loss stands for which: the default of ``Training`` is that of pairs, the paper's is the softmax over candidates.
+    _LOSSES: ClassVar[dict[str, str]] = {"pairwise": "infonce", "infonce": "infonce", "bce": "bce"}
+
+    _fitted_biased: Ranker | None = None
+
+    @abstractmethod
+    def combination(self) -> tuple[Callable[..., Any], dict[str, Any]]:
+        """The loss and its options, checked.
+
+        Returns:
+            ``loss(scores, biased, labels=..., mask=..., weights=..., loss=..., **options)``, and the options.
+
+        Raises:
+            InputError: Naming the option and the remedy.
+        """
+
+    @property
+    def biased_model(self) -> Ranker:
+        """The biased learner, fitted: a ranker of its own.
+
+        Raises:
+            InputError: Before ``fit``.
+        """
+        _ = self.relevance  # which asks for fit() first
+        return self._fitted_biased
+
+    def fit(
+        self,
+        res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Train the biased learner, freeze it, and train the robust ranker against it.
+
+        How it went is in ``training_report``; the log holds ``plain_loss`` (that of the robust ranker alone), ``accuracy`` and
+        ``biased_accuracy``. The biased learner's own report is ``biased_model.training_report``.
+
+        Args:
+            res_tr: Candidates ``qid``, ``docno``, ``query`` and the text. Those judged relevant are the positives, the others the
+                pool of negatives.
+            qrels_tr: Judgements ``qid``, ``docno``, ``label``.
+            res_va: Candidates of validation topics, for the robust ranker.
+            qrels_va: Their judgements.
+
+        Returns:
+            The stage itself.
+
+        Raises:
+            InputError: For frames or options that cannot be used, before a model is loaded; from training: see ``fit`` of the
+                ranker. A resumed run must meet the same biased learner.
+        """
+        self.check_options()
+        training = self._own_training()
+        robust = self.start()
+        made: list[Ranker] = []
+
+        def method(training: Training, groups: Groups) -> Method:
+            made.append(self._learn_biased(robust, training, res_tr, qrels_tr, groups))
+            return self._join(robust, made[0], training, groups)
+
+        self.train_and_keep(robust, method, training, (res_tr, qrels_tr), (res_va, qrels_va))
+        self._fitted_biased = made[0]
+        return self
+
+    def _learn_biased(
+        self, robust: Ranker, training: Training, candidates: pd.DataFrame, qrels: pd.DataFrame, groups: Groups
+    ) -> Ranker:
+        """The biased ranker, ready."""
+        learner = self._learner()
+        if not isinstance(learner, BiasedLearner):
+            return learner
+        logger.info("%s: the biased learner is trained first (%r)", type(self).__name__, learner)
+        return learner.fit(robust, training, candidates, qrels, groups)
+
+    def _join(self, robust: Ranker, biased: Ranker, training: Training, groups: Groups) -> Method:
+        """The method of training."""
+        from pyterrier_debias.linguistic.training.equalize_method import AgainstBiased, LiveScores, cached_scores
+        from pyterrier_debias.training.method import ranking_of
+
+        name = type(self).__name__
+        loss, options = self.combination()
+        about = {"loss": {**options, "negatives": self.negatives}, "biased": weights_fingerprint(biased.module)}
+        if self.negatives == "explicit" and training.augment is None:
+            scores = cached_scores(biased, groups, training, name)
+        else:
+            # Other queries' documents, or passages that change in each epoch.
+            if biased.torch_device != robust.torch_device:
+                raise InputError(
+                    f"{name}: the biased model computes on {biased.torch_device}, the ranker on {robust.torch_device}; give both "
+                    f"the same device, or use negatives='explicit' without augment"
+                )
+            scores = LiveScores(ranking_of(biased, training, name))
+        return AgainstBiased(ranking_of(robust, training, name), scores, partial(loss, **options), about=about)
+
+    # Options
+
+    def check_options(self) -> None:
+        """Refuse options that cannot be used, before anything is loaded.
+
+        Raises:
+            InputError: Naming the option and the remedy.
+        """
+        name = type(self).__name__
+        self.combination()
+        self.checked_base()
+        if self.negatives not in NEGATIVES:
+            known = ", ".join(map(repr, NEGATIVES))
+            raise InputError(f"{name}: negatives={self.negatives!r} is not known; use one of {known}")
+        learner = self._learner()
+        other = learner if isinstance(learner, Ranker) else getattr(learner, "model", None)
+        if isinstance(learner, BiasedLearner):
+            learner.check(name)
+        else:
+            learner.check_options()
+        if other is not None and other.text_columns() != self.text_columns():
+            raise InputError(
+                f"{name}: the biased model reads {', '.join(other.text_columns())}, the ranker {', '.join(self.text_columns())}; "
+                f"both must read the same columns"
+            )
+
+    def _learner(self) -> BiasedLearner | Ranker:
+        """How the biased learner comes about, or the learner itself."""
+        if isinstance(self.biased, (BiasedLearner, Ranker)):
+            return self.biased
+        if not isinstance(self.biased, str) or self.biased not in LEARNERS:
+            raise InputError(
+                f"{type(self).__name__}: biased={self.biased!r} is not known; use one of {', '.join(map(repr, LEARNERS))}, a "
+                f"learner such as WeakerModel(layers=1), or a fitted ranker"
+            )
+        return LEARNERS[self.biased]
+
+    def _own_training(self) -> Training:
+        """The options of training, checked."""
+        name, training = type(self).__name__, self.training_options()
+        if not isinstance(training.loss, str) or training.loss not in self._LOSSES:
+            known = " or ".join(map(repr, dict.fromkeys(self._LOSSES.values())))
+            raise InputError(f"{name}: brings its own loss; leave loss={training.loss!r} out of Training, or use loss={known}")
+        if training.in_batch_negatives and self.negatives == "explicit":
+            raise InputError(f"{name}: Training(in_batch_negatives=True) needs negatives='in_batch', so that both models know")
+        return replace(training, loss=self._LOSSES[training.loss], in_batch_negatives=self.negatives == "in_batch")
+
+    # Folders
+
+    def saved_options(self) -> dict[str, Any]:
+        """The options of the loss and of negatives, and the biased learner where it has a name."""
+        named = self.biased if isinstance(self.biased, str) else None
+        return {**self.combination()[1], "biased": named, "negatives": self.negatives}
+
+    def beside(self) -> dict[str, Any]:
+        """The biased learner."""
+        return {"biased": self._fitted_biased}
+
+    @classmethod
+    def read_beside(
+        cls, folder: Path, about: dict[str, Any], beside: dict[str, Any], options: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read the biased learner. One that has no name comes back as what it became: a fitted ranker."""
+        biased = beside["biased"]
+        return {"biased": about["options"]["biased"] or biased}, {"_fitted_biased": biased}
+
+
+class EqualizeReranker(TrainedAgainstBiased):
+    r"""Trains a ranker as one expert of two, of which the other has learned what wording alone gives away (EqualizeIR).
+
+    A weak learner B, biased by its size, its data or its training, is trained first and frozen. The robust ranker R is then
+    trained on what both say together,
+
+    .. math::
+
+        \log z_D = \log\mathrm{softmax}\big(s_R + \alpha\, s_B / T\big), \qquad L = -\log z_D(d^+),
+
+    over the candidates of a query. Where B is sure and right, little is left to learn from the query; where it is sure and wrong,
+    more. R alone scores afterwards. With :math:`|s_B| \le 10` and the default :math:`\alpha` the correction is at most one logit:
+    effects are small by design.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
+    ===============  ==========================================================================
+
+    The ranker that is passed in stays as it is: copies of it are trained. Fitting again goes on from the fitted weights, against
+    a biased learner that is trained anew from there (a biased ranker that was passed stays the same).
+
+    Args:
+        ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it.
+        biased: The weak learner. ``'weaker_model'``: the ranker's first layers, two as in BERT-Tiny. ``'less_data'``: a fifth of
+            the training queries. ``'fewer_steps'``: a fifth of the training. ``'biased_data'``: queries with repeated noun
+            phrases. A learner with options of its own: :class:`~pyterrier_debias.linguistic.training.biased.WeakerModel`,
+            ``LessData``, ``FewerSteps``, ``BiasedData``. Or a fitted ranker of any class, which is used as it is and not changed.
+        alpha: How much it counts, from 0 to 1; 0 is plain training with ``loss='infonce'``, to the last bit.
+        biased_temperature: T, for biased scores on another scale than the ranker's.
+        negatives: ``'explicit'``: those that were drawn, whose biased scores are computed once, beforehand. ``'in_batch'``: also
+            the other queries' documents, which the biased model scores in each step.
+        training: How ``fit`` trains; None for the ranker's own ``training``. Its ``loss`` stays at the default, which here means
+            the softmax over all candidates, or is ``'infonce'``, for its temperature (which divides the sum of both scores), or
+            ``'bce'``, the product over two classes. With ``augment`` the biased model scores in each step too.
+
+    Raises:
+        InputError: For options that are not known, do not go together or are out of range; from scoring: before ``fit``.
+
+    When not to use it: where hard queries are hard for another reason than their wording (few relevant documents, rare topics):
+    the weak learner fails there too, and the robust one is pushed towards noise; to make a good checkpoint better, which a few
+    steps of any training can spoil; with a biased model that is better than the ranker.
+
+    Example:
+        >>> EqualizeReranker("distilbert-base-uncased", biased="less_data", alpha=0.2)
+        EqualizeReranker('distilbert-base-uncased', biased='less_data', alpha=0.2)
+
+        In a pipeline: ``(bm25 >> AddJudged(qrels) >> texts >> EqualizeReranker(BiEncoder(model))).fit(topics, qrels)``; the
+        robust ranker by itself is ``stage.relevance``, e.g. ``stage.relevance.retriever(corpus)``.
+
+    References:
+        Cheng and Amiri, EqualizeIR: Mitigating Linguistic Biases in Retrieval Models, NAACL 2025.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "Equalize", "help_url": None}
+
+    def __init__(
+        self,
+        ranker: Any,
+        *,
+        biased: Any = "weaker_model",
+        alpha: float = 0.1,
+        biased_temperature: float = 1.0,
+        negatives: str = "explicit",
+        training: Training | None = None,
+    ):
+        super().__init__()
+        self.ranker = ranker
+        self.biased = biased
+        self.alpha = alpha
+        self.biased_temperature = biased_temperature
+        self.negatives = negatives
+        self.training = training
+
+    def combination(self) -> tuple[Callable[..., Any], dict[str, Any]]:
+        """The product of experts; see :meth:`TrainedAgainstBiased.combination`."""
+        check_number("EqualizeReranker", "alpha", self.alpha, low=0, high=1)
+        check_number("EqualizeReranker", "biased_temperature", self.biased_temperature, low=0, above=True)
+        return product_of_experts, {"alpha": self.alpha, "biased_temperature": self.biased_temperature}

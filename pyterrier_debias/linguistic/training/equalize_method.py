@@ -1,0 +1,179 @@
+"""Training against a biased model, as a method. Imported only where training begins: it needs torch at once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.training.examples import Example, Examples, run_length
+from pyterrier_debias.training.groups import Groups
+from pyterrier_debias.training.method import Method, Ranking
+from pyterrier_debias.training.options import Training
+
+logger = logging.getLogger(__name__)
+
+
+class CachedScores:
+    """A biased model whose scores were computed beforehand; the model itself is no longer needed.
+
+    Args:
+        scores: Of every row of ``Groups.rows``, shape [rows]; rows that are never drawn may hold anything.
+    """
+
+    def __init__(self, scores: np.ndarray):
+        self.by_row = scores.astype(np.float32)
+
+    def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        """``biased_scores``, shape [B, n]; 0 where there is no document."""
+        found = np.zeros((len(examples), max(len(example.rows) for example in examples)), dtype=np.float32)
+        for row, example in enumerate(examples):
+            found[row, : len(example.rows)] = self.by_row[example.rows]
+        return {"biased_scores": torch.from_numpy(found)}
+
+    def scores(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Scores of shape [B, n]."""
+        return batch["biased_scores"]
+
+
+class LiveScores:
+    """A biased model that scores every batch anew, in eval mode and without a gradient.
+
+    It is no part of the module that is trained: the optimiser, checkpoints and other processes never see it.
+
+    Args:
+        ranking: What the biased ranker's own ``method`` gives.
+    """
+
+    def __init__(self, ranking: Ranking):
+        self.ranking = ranking
+
+    def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        """Texts in its own tokens, and where their scores belong (``biased_...``)."""
+        own = self.ranking.collate(examples)
+        return {f"biased_{name}": own[name] for name in own if name not in ("mask", "grades", "weights")}
+
+    def scores(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Scores of shape [B, n]; 0 where there is no document."""
+        own = {name.removeprefix("biased_"): value for name, value in batch.items() if name.startswith("biased_")}
+        self.ranking.ranker.scoring_module()
+        with torch.no_grad():
+            return self.ranking.scores({"mask": batch["mask"], **own})
+
+
+class AgainstBiased(Method):
+    """One ranker, trained with a loss that also reads the scores of a frozen biased model.
+
+    Args:
+        robust: What the ranker's own ``method`` gives.
+        biased: The biased model's scores.
+        loss: ``loss(scores, biased, labels=..., mask=..., weights=..., loss=...)``, where ``loss`` is the ranker's own, e.g.
+            :func:`~pyterrier_debias.linguistic.formulas.product_of_experts.product_of_experts` with its options.
+        about: What a resumed run must share: the options of the loss, and which biased model it was.
+    """
+
+    def __init__(
+        self,
+        robust: Ranking,
+        biased: CachedScores | LiveScores,
+        loss: Callable[..., torch.Tensor],
+        *,
+        about: Mapping[str, Any],
+    ):
+        super().__init__()
+        self.robust = robust
+        self.biased = biased
+        self.loss = loss
+        self.about = dict(about)
+
+    def networks(self) -> dict[str, torch.nn.Module]:
+        """The robust ranker's networks."""
+        return self.robust.networks()
+
+    def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
+        """Those of the robust ranker's method."""
+        return self.robust.rates(asked)
+
+    def record(self) -> dict[str, Any]:
+        """The options of the loss, and the biased model."""
+        return {**super().record(), **self.about}
+
+    def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        """The robust ranker's batch, and what the biased model adds."""
+        return {**self.robust.collate(examples), **self.biased.collate(examples)}
+
+    def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The loss of both, and the robust ranker's scores.
+
+        Returns:
+            ``loss``, ``scores``; for the log ``plain_loss`` (that of the robust ranker alone), and ``accuracy`` and
+            ``biased_accuracy``: in which share of pairs the robust and the biased model put the positive higher.
+        """
+        scores, biased = self.robust.scores(batch), self.biased.scores(batch)
+        given = {"labels": batch["grades"], "mask": batch["mask"], "weights": batch["weights"]}
+        loss = self.loss(scores, biased, loss=self.robust.loss, **given)
+        with torch.no_grad():
+            plain = self.robust.loss(scores.detach(), **given)
+            parts = {"accuracy": _accuracy(scores, batch), "biased_accuracy": _accuracy(biased, batch)}
+        return {"loss": loss, "scores": scores, "plain_loss": plain, **parts}
+
+
+def _accuracy(scores: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    mask, grades = batch["mask"], batch["grades"]
+    pairs = mask[:, :1] & mask[:, 1:] & (grades[:, 1:] < grades[:, :1])
+    return ((scores[:, :1] > scores[:, 1:]) & pairs).sum() / pairs.sum().clamp(min=1)
+
+
+def drawn_rows(groups: Groups, training: Training) -> np.ndarray:
+    """Which candidates a run will show, by drawing all of its examples beforehand.
+
+    Args:
+        groups: What is drawn from.
+        training: How.
+
+    Returns:
+        Rows of ``Groups.rows``, ascending.
+    """
+    examples = Examples(groups, training, 0)
+    steps, effective = run_length(training, len(examples.units))
+    drawn = np.zeros(len(groups.rows), dtype=bool)
+    there = sum(len(group.positives) + len(group.pool) for group in groups.groups)
+    for position in range(steps * effective):
+        drawn[examples[position].rows] = True
+        if position % len(examples.units) == 0 and drawn.sum() == there:
+            break
+    return np.flatnonzero(drawn)
+
+
+def cached_scores(biased: Any, groups: Groups, training: Training, stage: str) -> CachedScores:
+    """Score what a run will show with the biased model, each pair once.
+
+    Args:
+        biased: The ranker.
+        groups: What is drawn from.
+        training: How.
+        stage: Whom the message names.
+
+    Returns:
+        The scores.
+
+    Raises:
+        InputError: Where a score is no number.
+    """
+    rows = drawn_rows(groups, training)
+    shown = groups.rows.iloc[rows]
+    scores = np.zeros(len(groups.rows))
+    scores[rows] = biased.score(shown["query"].tolist(), biased.documents(shown))
+    bad = np.flatnonzero(~np.isfinite(scores))
+    if len(bad):
+        about = groups.rows.iloc[bad[0]]
+        raise InputError(
+            f"{stage}: the biased model gives {len(bad)} candidates no finite score, first qid={about['qid']!r}, "
+            f"docno={about['docno']!r}; train it with a lower learning rate, or give another one"
+        )
+    logger.info("%s: the biased model scored %d of %d candidates", stage, len(rows), len(groups.rows))
+    return CachedScores(scores)

@@ -1,0 +1,494 @@
+"""What a selection model may see: the pooling system's evidence, of every candidate.
+
+:class:`PoolEvidence` says what may be seen. Learned on a frame of candidates it is an :class:`EvidenceModel`: it turns candidates
+into numbers, and scores them by a weighted sum, whose coefficients can be read.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.text import Tokeniser, get_tokeniser
+
+logger = logging.getLogger(__name__)
+
+#: Columns of a pooling system, and those that stand in for them where the first stage is the pooling system.
+POOL, FIRST_STAGE = ("pool_score", "pool_rank"), ("score", "rank")
+
+#: Names of the lexical features, in order.
+LEXICAL = ("bm25", "idf_overlap", "coverage", "log_length")
+
+
+# Lexical features
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the lexical features know of a collection.
+
+    Attributes:
+        documents: How many texts were counted.
+        mean_length: Their mean length in words.
+        frequencies: In how many of them each word occurs.
+    """
+
+    documents: int
+    mean_length: float
+    frequencies: Mapping[str, int] = field(repr=False)
+
+    def idf(self, term: str) -> float:
+        r"""How rare a term is: :math:`\ln(1 + (N - n + 0.5) / (n + 0.5))`, above 0 for every term."""
+        n = self.frequencies.get(term, 0)
+        return math.log(1 + (self.documents - n + 0.5) / (n + 0.5))
+
+
+def collection_statistics(texts: Sequence[str], tokenise: Tokeniser) -> Statistics:
+    """Count the words of texts; texts that occur several times count once.
+
+    Args:
+        texts: Any texts.
+        tokenise: From a text to its words.
+
+    Returns:
+        The statistics.
+
+    Example:
+        >>> found = collection_statistics(["a red bridge", "a river", "a river"], str.split)
+        >>> found.documents, found.mean_length, found.frequencies["a"]
+        (2, 2.5, 2)
+    """
+    frequencies: Counter[str] = Counter()
+    total, distinct = 0, dict.fromkeys(texts)
+    for text in distinct:
+        words = tokenise(text)
+        total += len(words)
+        frequencies.update(set(words))
+    return Statistics(len(distinct), total / max(len(distinct), 1), dict(frequencies))
+
+
+def lexical_features(
+    query: Sequence[str], words: Sequence[str], statistics: Statistics, *, k1: float = 1.2, b: float = 0.75
+) -> tuple[float, float, float, float]:
+    r"""What word matching sees of a pair.
+
+    Args:
+        query: The query's words.
+        words: The document's words.
+        statistics: Of the collection.
+        k1: BM25's saturation.
+        b: BM25's normalisation by length.
+
+    Returns:
+        BM25, the sum over distinct query terms of :math:`\mathrm{idf} \cdot tf (k_1 + 1) / (tf + k_1 (1 - b + b\, l / \bar{l}))`
+        (Robertson and Zaragoza 2009); the share of the query terms' idf that the document holds; the share of query terms that it
+        holds; and :math:`\ln(1 + l)`, l words. Of a query without words the first three are 0.
+
+    Example:
+        >>> statistics = Statistics(1, 3.0, {"red": 1})
+        >>> [round(x, 3) for x in lexical_features(["red", "sea"], ["a", "red", "bridge"], statistics)]
+        [0.288, 0.172, 0.5, 1.386]
+    """
+    counts, length = Counter(words), len(words)
+    terms = list(dict.fromkeys(query))
+    idf = [statistics.idf(term) for term in terms]
+    saturation = k1 * (1 - b + b * length / statistics.mean_length) if statistics.mean_length else k1
+    tf = [counts[term] for term in terms]
+    bm25 = sum(rare * n * (k1 + 1) / (n + saturation) for rare, n in zip(idf, tf) if n)
+    held = sum(rare for rare, n in zip(idf, tf) if n)
+    covered = sum(n > 0 for n in tf)
+    return bm25, held / sum(idf) if terms else 0.0, covered / len(terms) if terms else 0.0, math.log1p(length)
+
+
+# Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolEvidence:
+    """What the selection model of :class:`~pyterrier_debias.CETReranker` may see: what the pooling system saw, and no more.
+
+    Args:
+        columns: Columns of the candidates with the pooling system's numbers; those whose name ends in ``rank`` count from 0, best
+            first, and enter as :math:`\\ln(1 + r)`. None takes ``pool_score`` and ``pool_rank``, or, where the candidates have
+            neither, ``score`` and ``rank``, which is right only where the stage before is the pooling system (a warning says
+            so; ``columns=['score', 'rank']`` says that it is). ``()``: no column.
+        lexical: Whether to add BM25, the idf-weighted and the plain share of query terms covered, and the length, computed for
+            every pair from its texts, with word statistics of the candidates.
+        scorer: A transformer that computes the pooling system's score of every candidate, e.g. ``pt.terrier.TextScorer(...)``;
+            read in place of ``columns`` unless they are given too.
+        tokeniser: Words for the lexical features, see :func:`pyterrier_debias.core.text.get_tokeniser`.
+        learning_rate: Of the model's few coefficients, where ``Training.learning_rate`` does not name ``selection``: a ranker's
+            rate would leave them at 0.
+
+    Candidates without a number in one of the columns (the pooling system did not retrieve them, or ``AddJudged`` added them) are
+    not learned from. They are scored all the same, by what is known of them: no better than the query's lowest score and one
+    place behind its last rank.
+
+    Raises:
+        InputError: For options that leave nothing to see, or are out of range.
+
+    When not to use it: where nothing is known of the pooling system and words say little about it; then weights follow word
+    overlap, which punishes lexical matches whoever chose the pool.
+
+    Example:
+        >>> PoolEvidence(columns=(), lexical=True)
+        PoolEvidence(columns=())
+
+        ``CETReranker(ranker, selection=PoolEvidence(columns=['bm25', 'splade_rank'], lexical=False))``
+    """
+
+    columns: Sequence[str] | None = None
+    lexical: bool = True
+    scorer: Any = None
+    tokeniser: str | Tokeniser = "regex_word"
+    learning_rate: float = 0.02
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be used."""
+        if isinstance(self.columns, str):
+            raise InputError(f"PoolEvidence: columns={self.columns!r} must be a list of names, e.g. ['pool_score']")
+        if not self.lexical and self.scorer is None and self.columns is not None and not self.columns:
+            raise InputError("PoolEvidence: without columns, scorer and lexical features there is nothing to see")
+        if not 0 < self.learning_rate < 1:
+            raise InputError(f"PoolEvidence: learning_rate={self.learning_rate!r} must lie between 0 and 1")
+        get_tokeniser(self.tokeniser)
+
+    def __hash__(self) -> int:
+        return hash((self.lexical, self.learning_rate))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PoolEvidence:
+        """Itself: options alone, which do not change, and a scorer that cannot be copied where it holds a Java object."""
+        return self
+
+    def __repr__(self) -> str:
+        """The constructor call, with the options that differ from their defaults."""
+        default = {"columns": None, "lexical": True, "scorer": None, "tokeniser": "regex_word", "learning_rate": 0.02}
+        return f"PoolEvidence({', '.join(f'{n}={getattr(self, n)!r}' for n, v in default.items() if getattr(self, n) != v)})"
+
+    def chosen(self, frame: pd.DataFrame) -> tuple[str, ...]:
+        """The columns that are read from a frame.
+
+        Args:
+            frame: Candidates.
+
+        Returns:
+            Their names.
+
+        Raises:
+            InputError: Where a column is missing, or there is none to read.
+        """
+        if self.columns is None and self.scorer is not None:
+            return ()
+        if self.columns is not None:
+            wanted = tuple(self.columns)
+        else:
+            wanted = next((found for names in (POOL, FIRST_STAGE) if (found := _held(frame, names))), ())
+        missing = [name for name in wanted if name not in frame.columns]
+        if missing or (self.columns is None and not wanted):
+            what = f"column '{missing[0]}'" if missing else "column pool_score, pool_rank, score or rank"
+            raise InputError(
+                f"CETReranker: the candidates have no {what}, the evidence of the pooling system; keep it from the first "
+                f"stage on (e.g. rename score to pool_score), or use selection='lexical', which reads texts only"
+            )
+        return wanted
+
+    def learn(self, frame: pd.DataFrame, documents: Sequence[str]) -> EvidenceModel:
+        """Look at candidates: which columns they have, what their words are, how their numbers are spread.
+
+        Args:
+            frame: Candidates ``qid``, ``docno``, ``query`` and the columns; at least one row.
+            documents: The text of each row.
+
+        Returns:
+            A model whose coefficients are 0; training sets them.
+
+        Raises:
+            InputError: For missing columns, or values that are no numbers.
+        """
+        columns = self.chosen(frame)
+        if self.columns is None and columns and not set(columns) & set(POOL):
+            logger.warning(
+                "CETReranker: the candidates have no pool_score or pool_rank; %s stand in for them, which is right only where "
+                "the stage before is the system that filled the pool (say so by selection=PoolEvidence(columns=%r)). Behind a "
+                "stronger one keep or join the pool's own numbers under these names, compute them "
+                "(selection=PoolEvidence(scorer=...)), or use selection='lexical'",
+                " and ".join(columns),
+                list(columns),
+            )
+        statistics = collection_statistics(documents, get_tokeniser(self.tokeniser)) if self.lexical else None
+        names = (*columns, *(["scorer"] if self.scorer is not None else []))
+        width = len(names) + len(LEXICAL) * self.lexical
+        blank = EvidenceModel(self, columns, statistics, (0.0,) * len(names), np.zeros(width), np.ones(width), np.zeros(width))
+        values, known = blank.numbers(frame)
+        worst = tuple(_worst(name, column[known]) for name, column in zip(names, values.T))
+        features, known = replace(blank, worst=worst).features(frame, documents)
+        seen = features[known] if known.any() else features
+        scale = seen.std(axis=0)
+        # What hardly varies next to its own size varies by rounding.
+        scale[scale <= 1e-9 * np.abs(seen).max(axis=0, initial=0)] = np.inf
+        return replace(blank, worst=worst, mean=seen.mean(axis=0), scale=scale)
+
+
+@dataclass(frozen=True, eq=False)
+class EvidenceModel:
+    """A selection model over evidence: a score is the sum of standardised features times coefficients.
+
+    Attributes:
+        evidence: What it may see.
+        columns: Columns that it reads.
+        statistics: Of words; None without lexical features.
+        worst: For each column, what stands in for the missing numbers of a query that has none at all: one behind all others.
+        mean: Of the features of the candidates that it was learned on, shape [d].
+        scale: Their standard deviations, shape [d]; infinite for features that do not vary, which so count 0.
+        weights: The coefficients, shape [d].
+    """
+
+    evidence: PoolEvidence
+    columns: tuple[str, ...]
+    statistics: Statistics | None
+    worst: tuple[float, ...]
+    mean: np.ndarray
+    scale: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The features' names, in order."""
+        scorer = ("scorer",) if self.evidence.scorer is not None else ()
+        return (*self.columns, *scorer, *(LEXICAL if self.evidence.lexical else ()))
+
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """What one standard deviation of each feature adds to the score."""
+        return dict(zip(self.names, map(float, self.weights)))
+
+    def numbers(self, frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+        """The pooling system's numbers of every row.
+
+        Args:
+            frame: Candidates.
+
+        Returns:
+            float64 of shape [n, columns], and of shape [n] whether a row has all of them.
+
+        Raises:
+            InputError: For a missing column, a value that is no number or infinite, or a scorer that gives no scores.
+        """
+        parts = []
+        for name in self.columns:
+            if name not in frame.columns:
+                raise InputError(
+                    f"CETReranker: the candidates have no column '{name}', which its selection model was fitted on; keep it"
+                )
+            parts.append(_as_numbers(frame[name], name))
+        if self.evidence.scorer is not None:
+            parts.append(_as_numbers(_scored(self.evidence.scorer, frame), "score of the scorer"))
+        values = np.stack(parts, axis=1) if parts else np.empty((len(frame), 0))
+        return values, ~np.isnan(values).any(axis=1)
+
+    def features(self, frame: pd.DataFrame, documents: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Standardised features of every row.
+
+        Args:
+            frame: Candidates ``qid``, ``docno``, ``query`` and the columns.
+            documents: The text of each row.
+
+        Returns:
+            float64 of shape [n, d], and of shape [n] whether the pooling system's numbers are known. Where they are not, the
+            query's worst ones stand in.
+
+        Raises:
+            InputError: See :meth:`numbers`.
+        """
+        values, known = self.numbers(frame)
+        if not known.all():
+            values = self._bounded(values, known, pd.factorize(frame["qid"])[0])
+        for at, name in enumerate(self.columns):
+            if name.endswith("rank"):
+                values[:, at] = np.log1p(np.maximum(values[:, at], 0))
+        if self.statistics is not None:
+            values = np.hstack([values, self._lexical(frame["query"].tolist(), documents)])
+        return (values - self.mean) / self.scale, known
+
+    def score(self, frame: pd.DataFrame, documents: Sequence[str]) -> np.ndarray:
+        """How likely each candidate was to be shown to labellers, in log-odds up to a constant.
+
+        Args:
+            frame: See :meth:`features`.
+            documents: See :meth:`features`.
+
+        Returns:
+            float64, shape [n].
+        """
+        return self.features(frame, documents)[0] @ self.weights
+
+    def with_weights(self, weights: np.ndarray) -> EvidenceModel:
+        """The same model with other coefficients."""
+        return replace(self, weights=np.asarray(weights, dtype=np.float64))
+
+    def fingerprint(self) -> str:
+        """A hash of everything that its features depend on; the coefficients are not among it."""
+        state = blake2b(f"{self.columns} {self.evidence} {self.worst} {self.statistics}".encode(), digest_size=16)
+        state.update(self.mean.tobytes() + self.scale.tobytes())
+        return state.hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as what JSON can hold; of a scorer only that there was one."""
+        evidence, statistics = self.evidence, self.statistics
+        tokeniser = evidence.tokeniser if isinstance(evidence.tokeniser, str) else None
+        return {
+            "evidence": {
+                "columns": None if evidence.columns is None else list(evidence.columns),
+                "lexical": evidence.lexical,
+                "tokeniser": tokeniser,
+                "learning_rate": evidence.learning_rate,
+            },
+            "scorer": None if evidence.scorer is None else repr(evidence.scorer),
+            "columns": list(self.columns),
+            "statistics": statistics and [statistics.documents, statistics.mean_length, dict(statistics.frequencies)],
+            "worst": list(self.worst),
+            "mean": self.mean.tolist(),
+            # JSON knows no infinity.
+            "scale": [None if np.isinf(value) else value for value in self.scale.tolist()],
+            "weights": self.weights.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], *, scorer: Any = None, tokeniser: Callable | None = None) -> EvidenceModel:
+        """What :meth:`to_json` gave.
+
+        Args:
+            content: Its result.
+            scorer: The scorer, where there was one.
+            tokeniser: The tokeniser, where it was a function.
+
+        Returns:
+            The model.
+
+        Raises:
+            InputError: Where scorer or tokeniser are needed and not given.
+        """
+        options = dict(content["evidence"])
+        if content["scorer"] is not None and scorer is None:
+            raise InputError(
+                f"CETReranker: the saved selection model reads {content['scorer']}; give it again: "
+                f"CETReranker.load(folder, selection=PoolEvidence(scorer=...))"
+            )
+        if options["tokeniser"] is None and tokeniser is None:
+            raise InputError(
+                "CETReranker: the saved selection model cuts words by a function; give it again: "
+                "CETReranker.load(folder, selection=PoolEvidence(tokeniser=...))"
+            )
+        options["tokeniser"] = options["tokeniser"] or tokeniser
+        numbers = content["statistics"]
+        return cls(
+            PoolEvidence(**options, scorer=scorer if content["scorer"] is not None else None),
+            tuple(content["columns"]),
+            numbers and Statistics(*numbers),
+            tuple(content["worst"]),
+            np.array(content["mean"]),
+            np.array([np.inf if value is None else value for value in content["scale"]]),
+            np.array(content["weights"]),
+        )
+
+    def _bounded(self, values: np.ndarray, known: np.ndarray, query: np.ndarray) -> np.ndarray:
+        """Rows that lack a number get the worst ones of their query, which is all that is known of them."""
+        values, queries = values.copy(), int(query.max()) + 1
+        for at, name in enumerate((*self.columns, "scorer")[: values.shape[1]]):
+            bound = np.full(queries, np.nan)
+            if name.endswith("rank"):
+                np.fmax.at(bound, query[known], values[known, at] + 1)
+            else:
+                np.fmin.at(bound, query[known], values[known, at])
+            values[~known, at] = np.where(np.isnan(bound), self.worst[at], bound)[query[~known]]
+        return values
+
+    def _lexical(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
+        tokenise = get_tokeniser(self.evidence.tokeniser)
+        rows: dict[str, list[int]] = {}
+        for row, text in enumerate(documents):
+            rows.setdefault(text, []).append(row)
+        terms = {query: tokenise(query) for query in dict.fromkeys(queries)}
+        found = np.empty((len(documents), len(LEXICAL)))
+        for text, places in rows.items():
+            words = tokenise(text)
+            for row in places:
+                found[row] = lexical_features(terms[queries[row]], words, self.statistics)
+        return found
+
+
+def check_known(model: EvidenceModel, known: np.ndarray, groups: Sequence[tuple[np.ndarray, np.ndarray]]) -> str | None:
+    """Whether there is enough to learn a selection model from.
+
+    Args:
+        model: The model; named in messages by its columns.
+        known: Of every row, whether the pooling system's numbers are known.
+        groups: Rows of positives and of unlabelled candidates, query by query.
+
+    Returns:
+        A sentence to warn with, where little is known; else None.
+
+    Raises:
+        InputError: Where no query has a positive and an unlabelled candidate whose numbers are known.
+    """
+    pairs = sum(len(positives) * len(pool) for positives, pool in groups)
+    usable = sum(int(known[positives].sum()) * int(known[pool].sum()) for positives, pool in groups)
+    positives = float(np.mean(known[np.concatenate([positives for positives, _ in groups])]))
+    negatives = float(np.mean(known[np.concatenate([pool for _, pool in groups])]))
+    names = ", ".join(name for name in model.names if name not in LEXICAL)
+    if usable == 0:
+        raise InputError(
+            f"CETReranker: no query has both a positive and an unlabelled candidate with the pooling system's numbers ({names} "
+            f"are there for {positives:.0%} of the positives and {negatives:.0%} of the others), so that nothing can be learned "
+            f"of what it chose; add them for every candidate, compute them (PoolEvidence(scorer=...)), or use "
+            f"selection='lexical'"
+        )
+    if usable < 0.1 * pairs:
+        return (
+            f"the selection model learns from {usable} of {pairs} pairs: {names} are there for {positives:.0%} of the positives "
+            f"and {negatives:.0%} of the others"
+        )
+    return None
+
+
+def _held(frame: pd.DataFrame, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name in frame.columns)
+
+
+def _worst(name: str, values: np.ndarray) -> float:
+    if not len(values):
+        return 0.0
+    return float(values.max() + 1 if name.endswith("rank") else values.min())
+
+
+def _as_numbers(column: pd.Series, name: str) -> np.ndarray:
+    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype="float64", na_value=np.nan)
+    bad = np.flatnonzero(np.isinf(values) | (np.isnan(values) & ~column.isna().to_numpy()))
+    if len(bad):
+        raise InputError(
+            f"CETReranker: column '{name}' is {column.tolist()[bad[0]]!r} at row {bad[0]}; the pooling system's evidence must be "
+            f"a finite number, or missing"
+        )
+    return values
+
+
+def _scored(scorer: Any, frame: pd.DataFrame) -> pd.Series:
+    """The scorer's score of every row; missing where it gives none."""
+    asked = frame.drop(columns=["label", "score", "rank"], errors="ignore")
+    found = scorer(asked)
+    pt.validate.columns(found, includes=["qid", "docno", "score"], context="PoolEvidence(scorer=...)")
+    found = frames.with_string_ids(found)
+    frames.check_pairs(found, "PoolEvidence(scorer=...)")
+    wanted = frames.with_string_ids(frame)[["qid", "docno"]]
+    return wanted.merge(found[["qid", "docno", "score"]], on=["qid", "docno"], how="left")["score"]

@@ -1,0 +1,116 @@
+"""Another ranker's score as a column: what filters of negatives read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.naming import system_name
+from pyterrier_debias.core.stage import RowWise
+
+#: Columns that a score must not replace.
+_TAKEN = ("qid", "docno", "query", "score", "rank")
+
+
+class AddScores(RowWise):
+    """Add another ranker's score as a column; scores, ranks and order stay.
+
+    It puts a teacher's opinion beside each candidate, for samplers that read it
+    (:class:`~pyterrier_debias.DenoisedNegatives`, :class:`~pyterrier_debias.PositiveAwareNegatives`), and stands behind whatever
+    adds candidates and their texts.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, and what the scorer reads
+    columns out      the same, and ``column``; an older column of that name is replaced
+    ===============  ==========================================================================
+
+    When not to use it: in the pipeline that is deployed, where nothing reads the column any more and the teacher costs time; with
+    the very ranker that is trained behind it as the teacher, which confirms its own mistakes.
+
+    Example:
+        >>> import pandas as pd
+        >>> found = pd.DataFrame({"qid": ["1"], "docno": ["d1"], "query": ["bridges"], "score": [3.5], "rank": [0]})
+        >>> teacher = pt.apply.doc_score(lambda row: 0.0)
+        >>> AddScores(teacher, activation="sigmoid")(found)[["docno", "score", "teacher_score"]].values.tolist()
+        [['d1', 3.5, 0.5]]
+
+        In a pipeline that is fitted: ``bm25 >> AddJudged(qrels) >> texts >> AddScores(CrossEncoder(teacher)) >> ranker``.
+    """
+
+    schematic = {"label": "AddScores", "help_url": None}  # noqa: RUF012
+
+    def __init__(self, scorer: pt.Transformer, column: str = "teacher_score", activation: str | None = None):
+        """
+        Args:
+            scorer: A ranker or a pipeline that scores every row of a result frame.
+            column: The column to write.
+            activation: What is done to the score: None leaves it as it is; ``'sigmoid'`` makes a logit a probability. Rankers of
+                this package give logits, whatever ``activation`` their checkpoint names.
+        """
+        self.scorer = scorer
+        self.column = column
+        self.activation = activation
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Add the column; see the class.
+
+        Raises:
+            InputError: For an option that is not known, repeated pairs, or a scorer that leaves rows out or gives no number.
+        """
+        self._check_options()
+        modes = pt.inspect.transformer_inputs(self.scorer, strict=False) or [[]]
+        with pt.validate.any(inp, context=self) as checked:
+            for columns in modes:
+                checked.result_frame([column for column in columns if column not in ("qid", "docno")])
+        frames.check_pairs(inp, self)
+        scores = scores_by(self.scorer, inp, self)
+        if self.activation == "sigmoid":
+            scores = 0.5 * (1 + np.tanh(scores / 2))  # without overflow
+        return inp.assign(**{self.column: scores})
+
+    def _check_options(self) -> None:
+        if not isinstance(self.scorer, pt.Transformer):
+            raise InputError(f"AddScores: scorer is a {type(self.scorer).__name__}; give a ranker or a pipeline")
+        if self.activation not in (None, "sigmoid"):
+            raise InputError(f"AddScores: activation={self.activation!r} is not known; use None or 'sigmoid'")
+        if self.column in _TAKEN:
+            raise InputError(f"AddScores: column={self.column!r} is the frame's own; name another one")
+
+
+def scores_by(scorer: pt.Transformer, frame: pd.DataFrame, stage: Any) -> np.ndarray:
+    """A ranker's scores of the rows of a frame, in their order.
+
+    Args:
+        scorer: Any transformer from result frames to result frames.
+        frame: Rows with distinct ``qid`` and ``docno``, and what the scorer reads.
+        stage: Who asks; named in messages.
+
+    Returns:
+        float64, one a row.
+
+    Raises:
+        InputError: Where the scorer leaves rows out, repeats them, or gives no number.
+    """
+    name = frames.stage_name(stage)
+    out = scorer(frame)
+    if len(frame) == 0:
+        return np.empty(0)
+    missing = [column for column in ("qid", "docno", "score") if column not in out.columns]
+    if missing:
+        raise InputError(f"{name}: {system_name(scorer)} returns no column '{missing[0]}'; give a ranker of result frames")
+    frames.check_scores(out, name)
+    frames.check_pairs(out, name)
+    keys = [tuple(map(str, pair)) for pair in zip(frame["qid"], frame["docno"])]
+    found = dict(zip(zip(out["qid"].astype(str), out["docno"].astype(str)), out["score"].astype("float64")))
+    absent = [key for key in keys if key not in found]
+    if absent:
+        raise InputError(
+            f"{name}: {system_name(scorer)} leaves out {len(absent)} of {len(keys)} rows, e.g. qid={absent[0][0]!r}, "
+            f"docno={absent[0][1]!r}; give a scorer without a cut-off"
+        )
+    return np.array([found[key] for key in keys], dtype=np.float64)

@@ -1,0 +1,63 @@
+"""What unjudged documents contribute to the difference of judged shares between a system and the pool's run.
+
+A pure function on rankings and judgements; the audit's pooling room takes its primary figure apart with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.attributions import ITEM
+from pyterrier_debias.core.frames import ranked, with_string_ids
+
+
+def unjudged_parts(
+    runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, qids: Sequence[str], cutoff: int = 10
+) -> pd.DataFrame:
+    """What unjudged documents contribute to the mean difference of Judged@k between a system and the pool's run.
+
+    Judged@k is 1 less the share of unjudged documents. So each of them takes 1 / (k m) from the system, or from the pool's run,
+    which gives it to the difference: with k the documents that the query has there, m queries.
+
+    Args:
+        runs: The system's results and the pool's, in this order, by name.
+        qrels: Judgements.
+        qids: Queries; those count for which both have results.
+        cutoff: k, of longer lists.
+
+    Returns:
+        ``item`` (docno), ``note`` (where it stands highest), ``qid``, ``queries``, ``contribution``; those that stand highest
+        first.
+
+    Example:
+        >>> run = lambda docnos: pd.DataFrame({"qid": "1", "docno": docnos, "score": [2.0, 1.0]})
+        >>> judged = pd.DataFrame({"qid": ["1"], "docno": ["a"], "label": [0]})
+        >>> unjudged_parts({"mine": run(["b", "c"]), "bm25": run(["a", "c"])}, judged, ["1"]).values.tolist()
+        [['b', 'unjudged at rank 1 of mine', '1', 1, -0.5]]
+    """
+    tops = {}
+    for name, results in runs.items():
+        run = ranked(with_string_ids(results)[["qid", "docno", "score"]], name)
+        tops[name] = run[run["qid"].isin(set(qids)) & (run["rank"] < cutoff)]
+    common = set.intersection(*(set(top["qid"]) for top in tops.values()))
+    judged = set(zip(with_string_ids(qrels)["qid"], with_string_ids(qrels)["docno"]))
+    rows = []
+    for (name, top), sign in zip(tops.items(), (-1.0, 1.0)):
+        top = top[top["qid"].isin(common)]
+        sizes = top.groupby("qid")["docno"].transform("size").to_numpy()
+        known = np.array([pair in judged for pair in zip(top["qid"], top["docno"])], dtype=bool)
+        part = sign / sizes / max(len(common), 1)
+        rows.append(top.assign(owner=name, contribution=part)[~known])
+    frame = pd.concat(rows, ignore_index=True)
+    # Where both have it the parts cancel, and it counts in no query.
+    frame = frame.assign(net=frame.groupby(["qid", "docno"])["contribution"].transform("sum"))
+    frame = frame[frame["net"].abs() > 1e-15].sort_values(["rank", "docno", "qid"], kind="stable")
+    note = [f"unjudged at rank {rank + 1} of {owner}" for rank, owner in zip(frame["rank"], frame["owner"])]
+    grouped = frame.assign(note=np.array(note, dtype=object)).groupby("docno", sort=False)
+    found = grouped.agg(
+        note=("note", "first"), qid=("qid", "first"), queries=("qid", "nunique"), contribution=("contribution", "sum")
+    )
+    return found.rename_axis("item").reset_index()[ITEM]

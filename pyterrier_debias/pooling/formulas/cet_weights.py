@@ -1,0 +1,287 @@
+r"""Coupled estimation in formulas: how two models weigh each other's pairs.
+
+i is a positive and j an unlabelled candidate of one query; S are scores of the selection model, R those of the relevance model.
+Everything is in float32 or better, whatever the networks compute in, and in log space until the last step.
+
+Source: Cai, Guo, Fan, Ai, Zhang and Cheng, "Hard Negatives or False Negatives: Correcting Pooling Bias in Training Neural Ranking
+Models", CIKM 2022, Equations 18-20 and Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.training.losses import info_nce
+
+if TYPE_CHECKING:
+    import torch
+
+WEIGHTINGS = ("paper", "released")
+NORMALISATIONS = (None, "mean_one")
+REDUCTIONS = ("pairs", "queries")
+LOSSES = ("pairs", "listwise")
+
+#: The logarithm of the largest weight that is ever computed. e^30 is no bound that a sensible run meets; it keeps the squares of
+#: gradients, which clipping and AdamW take, finite in float32.
+LARGEST = 30.0
+
+
+def log_weights(positive: torch.Tensor, negative: torch.Tensor, *, tau: float, weighting: str = "paper") -> torch.Tensor:
+    r"""Logarithms of the weights that one model's scores give to the other model's pairs.
+
+    ``'paper'`` (Equations 18 and 19): :math:`(S_j - S_i) / \tau`. ``'released'`` (the authors' code):
+    :math:`\ln(1 + e^{S_j/\tau})`, which does not read the positive's score and is never below 0.
+
+    Args:
+        positive: Scores of positives.
+        negative: Scores of candidates, of a shape that goes with the positives'.
+        tau: Temperature, above 0; larger values bring all weights together.
+        weighting: ``'paper'`` or ``'released'``.
+
+    Returns:
+        float32 (float64 for float64 scores), without a gradient.
+
+    Example:
+        >>> import torch
+        >>> log_weights(torch.tensor([2.0]), torch.tensor([1.0]), tau=0.5).tolist()
+        [-2.0]
+    """
+    import torch
+
+    positive, negative = _exact(positive.detach()), _exact(negative.detach())
+    positive, negative = torch.broadcast_tensors(positive, negative)
+    return (negative - positive) / tau if weighting == "paper" else torch.nn.functional.softplus(negative / tau)
+
+
+def pair_weights(
+    positive: torch.Tensor,
+    negative: torch.Tensor,
+    *,
+    tau: float = 1.0,
+    weighting: str = "paper",
+    max_weight: float | None = 1.0,
+    normalise: str | None = None,
+    valid: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Weights that one model's scores give to the other model's pairs.
+
+    They are bounded first and normalised afterwards, so that with ``'mean_one'`` a weight may exceed ``max_weight``.
+
+    Args:
+        positive: See :func:`log_weights`.
+        negative: See :func:`log_weights`.
+        tau: See :func:`log_weights`.
+        weighting: See :func:`log_weights`.
+        max_weight: The largest weight; None for no bound, as in the paper (but for e^30, where numbers would run over).
+        normalise: ``'mean_one'`` divides by the mean over all valid pairs; None does not.
+        valid: Which places hold a pair; None for all.
+
+    Returns:
+        Weights of at least 0, without a gradient; 0 where there is no pair.
+
+    Example:
+        >>> import torch
+        >>> pair_weights(torch.tensor([2.0]), torch.tensor([1.0, 4.0]), max_weight=None)
+        tensor([0.3679, 7.3891])
+        >>> pair_weights(torch.tensor([2.0]), torch.tensor([1.0, 4.0]))
+        tensor([0.3679, 1.0000])
+    """
+    import torch
+
+    logs = log_weights(positive, negative, tau=tau, weighting=weighting)
+    valid = torch.ones_like(logs, dtype=torch.bool) if valid is None else valid
+    if max_weight is not None:
+        logs = logs.clamp(max=math.log(max_weight))
+    if normalise == "mean_one" and valid.any():
+        weights = (logs - logs[valid].max()).exp().where(valid, 0.0)
+        return weights / weights.sum() * valid.sum()
+    return logs.clamp(max=LARGEST).exp().masked_fill(~valid, 0)
+
+
+def pair_losses(scores: torch.Tensor) -> torch.Tensor:
+    r"""What each pair costs: :math:`-\log \mathrm{sigmoid}(s_i - s_j) = \mathrm{softplus}(s_j - s_i)`.
+
+    Args:
+        scores: Shape [B, n], positive first.
+
+    Returns:
+        Shape [B, n-1].
+
+    Example:
+        >>> import torch
+        >>> [round(x, 4) for x in pair_losses(torch.tensor([[1.0, 1.0, 0.0]]))[0].tolist()]
+        [0.6931, 0.3133]
+    """
+    import torch
+
+    scores = _exact(scores)
+    return torch.nn.functional.softplus(scores[:, 1:] - scores[:, :1])
+
+
+def weighted_mean(losses: torch.Tensor, weights: torch.Tensor, valid: torch.Tensor, reduction: str = "pairs") -> torch.Tensor:
+    """Sum up weighted pair losses.
+
+    Args:
+        losses: Shape [B, m].
+        weights: Of the same shape.
+        valid: Which places hold a pair.
+        reduction: ``'pairs'`` divides by the number of pairs (the released code), ``'queries'`` by the number of examples that
+            have one (Equation 20, in which queries with more pairs count more). With one negative a positive they are the same.
+
+    Returns:
+        A scalar; 0 without a pair, still tied to the losses.
+    """
+    count = valid.sum() if reduction == "pairs" else valid.any(dim=1).sum()
+    return (losses * weights).masked_fill(~valid, 0).sum() / count.clamp(min=1)
+
+
+def effective_share(weights: torch.Tensor) -> torch.Tensor:
+    r"""The effective sample size over the number of weights: :math:`(\sum w)^2 / (n \sum w^2)`.
+
+    1 where all are equal, 1/n where one outweighs all others.
+
+    Args:
+        weights: Shape [n], not all 0.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> import torch
+        >>> effective_share(torch.tensor([1.0, 1.0, 0.0, 0.0])).item()
+        0.5
+    """
+    shares = _exact(weights) / weights.max().clamp(min=1e-30)
+    return shares.sum() ** 2 / ((shares**2).sum() * len(shares)).clamp(min=1e-30)
+
+
+def rank_correlation(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Spearman's rank correlation; ties share the mean of their ranks.
+
+    Args:
+        left: Shape [n].
+        right: Shape [n].
+
+    Returns:
+        A scalar; NaN where one side is constant.
+
+    Example:
+        >>> import torch
+        >>> rank_correlation(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 9.0, 4.0]))
+        tensor(0.5000)
+    """
+    left, right = (_ranks(_exact(side.detach())) for side in (left, right))
+    left, right = left - left.mean(), right - right.mean()
+    return (left * right).sum() / (left.norm() * right.norm())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coupling:
+    """How two models weigh each other: the options of :class:`~pyterrier_debias.CETReranker` that are about formulas.
+
+    Args:
+        tau: Temperature, see :func:`log_weights`.
+        weighting: ``'paper'`` or ``'released'``, see :func:`log_weights`.
+        max_weight: See :func:`pair_weights`.
+        normalise_weights: See :func:`pair_weights`; over the pairs of a batch (on each device).
+        weight_pass: ``'train'``: weights come from the scores that the losses are computed on. ``'eval'``: from a second pass
+            without dropout, as in the released code.
+        reduction: See :func:`weighted_mean`; of no effect on ``'listwise'``.
+        unweighted_steps: So many steps of the optimiser begin with weights of 1.
+        loss: ``'pairs'``, or ``'listwise'``: see :meth:`loss_of`.
+
+    Raises:
+        InputError: For an option that is not known or out of range.
+    """
+
+    tau: float = 1.0
+    weighting: str = "paper"
+    max_weight: float | None = 1.0
+    normalise_weights: str | None = None
+    weight_pass: str = "train"
+    reduction: str = "pairs"
+    unweighted_steps: int = 0
+    loss: str = "pairs"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be used."""
+        for name, known in (
+            ("weighting", WEIGHTINGS),
+            ("normalise_weights", NORMALISATIONS),
+            ("weight_pass", ("train", "eval")),
+            ("reduction", REDUCTIONS),
+            ("loss", LOSSES),
+        ):
+            if getattr(self, name) not in known:
+                known = ", ".join(map(repr, known))
+                raise InputError(f"CETReranker: {name}={getattr(self, name)!r} is not known; use one of {known}")
+        if not (self.tau > 0 and math.isfinite(self.tau)):
+            raise InputError(f"CETReranker: tau={self.tau!r} must be a number above 0; large values bring all weights together")
+        if self.max_weight is not None and not self.max_weight > 0:
+            raise InputError(f"CETReranker: max_weight={self.max_weight!r} must be above 0, or None for no bound")
+        if self.weighting == "released" and self.max_weight is not None and self.max_weight <= 1:
+            raise InputError(
+                f"CETReranker: weighting='released' never weighs below 1, so that max_weight={self.max_weight!r} makes all "
+                f"weights equal, which is plain training; use max_weight=None"
+            )
+        if not isinstance(self.unweighted_steps, int) or self.unweighted_steps < 0:
+            raise InputError(f"CETReranker: unweighted_steps={self.unweighted_steps!r} must be a whole number of at least 0")
+
+    def record(self) -> dict[str, Any]:
+        """The options as what JSON can hold."""
+        return asdict(self)
+
+    def weights(self, positive: torch.Tensor, negative: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
+        """Weights by these options, see :func:`pair_weights`."""
+        return pair_weights(
+            positive,
+            negative,
+            tau=self.tau,
+            weighting=self.weighting,
+            max_weight=self.max_weight,
+            normalise=self.normalise_weights,
+            valid=valid,
+        )
+
+    def loss_of(
+        self, scores: torch.Tensor, weights: torch.Tensor, valid: torch.Tensor, known: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        r"""The loss of one of the two models.
+
+        ``'pairs'`` is the paper's. ``'listwise'``, which the paper leaves to future work, is ours: the mean over examples of
+        :math:`-\log \frac{e^{s_i}}{e^{s_i} + \sum_j w_j e^{s_j}}`; with one negative of weight 1 both are the same.
+
+        Args:
+            scores: Its scores, shape [B, n], positive first.
+            weights: What each pair counts, shape [B, n-1].
+            valid: Which places hold a pair, shape [B, n-1].
+            known: Weights that were given beforehand: shape [B] for whole examples, or [B, n], of which the positive's counts for
+                the listwise term as a whole.
+
+        Returns:
+            A scalar.
+        """
+        import torch
+
+        known = torch.ones_like(_exact(scores[:, 0])) if known is None else known
+        whole, each = (known[:, None], 1.0) if known.ndim == 1 else (known[:, :1], known[:, 1:])
+        if self.loss == "pairs":
+            each = whole if known.ndim == 1 else each
+            return weighted_mean(pair_losses(scores), weights * each, valid, self.reduction)
+        mask = torch.cat([valid.any(dim=1, keepdim=True), valid], dim=1)
+        return info_nce(scores, mask=mask, weights=torch.cat([whole.to(weights.dtype), weights * each], dim=1))
+
+
+def _exact(values: torch.Tensor) -> torch.Tensor:
+    """In float32 or better."""
+    import torch
+
+    return values if values.dtype == torch.float64 else values.float()
+
+
+def _ranks(values: torch.Tensor) -> torch.Tensor:
+    _, place, count = values.unique(return_inverse=True, return_counts=True)
+    return (count.cumsum(0) - (count - 1) / 2)[place].to(values.dtype)

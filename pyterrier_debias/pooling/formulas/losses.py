@@ -1,0 +1,154 @@
+r"""Losses that expect unlabelled positives among the negatives, as pure functions on scores.
+
+They are used as ``Training(loss=debiased_contrastive, loss_options={'tau_plus': 0.05})`` and share the keywords of
+:mod:`pyterrier_debias.training.losses`: ``scores`` of shape [B, n] with the positive first, ``labels`` (not read), ``mask`` and
+``weights``. s+ is the positive's score and s- a negative's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.training.losses import differences_of, mean_over, prepared
+
+if TYPE_CHECKING:
+    import torch
+
+
+def debiased_contrastive(
+    scores: torch.Tensor,
+    *,
+    labels: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
+    tau_plus: float = 0.1,
+    temperature: float = 1.0,
+    min_score: float | None = None,
+) -> torch.Tensor:
+    r"""InfoNCE with the share of the negatives' mass taken off that unlabelled positives are expected to have.
+
+    The mean over queries of :math:`-\log \frac{e^{s^+/t}}{e^{s^+/t} + N g}` with N negatives and
+    :math:`g = \max\left\{\frac{1}{1 - \tau^+} \left(\frac{1}{N} \sum e^{s^-/t} - \tau^+ e^{s^+/t}\right),\; e^{m/t}\right\}`,
+    where m is the lowest score there is (``min_score``; None: none, and the bound is 0). With :math:`\tau^+ = 0` it is
+    :func:`~pyterrier_debias.training.losses.info_nce`, whose weights it shares: negatives' weights are multiplicities, which also
+    count for N.
+
+    Source: Chuang, Robinson, Lin, Torralba and Jegelka, "Debiased Contrastive Learning", NeurIPS 2020, Equations 7 and 8 with one
+    positive (M = 1); sentence-transformers' proposed loss (pull request 3148) is the same with t = 1 / scale.
+
+    Assumes that negatives are a random draw of which a share tau+ is relevant and looks like the positive. Without a bound on
+    scores a query costs nothing, and teaches nothing, as soon as its negatives' mean of :math:`e^{(s^- - s^+)/t}` is at most
+    tau+ (with one negative: as soon as it lies :math:`-t \ln \tau^+` below the positive).
+
+    Args:
+        scores: Shape [B, n], positive first.
+        labels: Not read.
+        mask: Shape [B, n], False where there is no document.
+        weights: Shape [B] or [B, n]; not negative.
+        tau_plus: The share of unlabelled positives among the negatives, at least 0 and below 1.
+        temperature: t, above 0.
+        min_score: The lowest score that the ranker can give, e.g. -1 for cosines, as in the paper.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        InputError: For an option out of range.
+
+    When not to use it: for hard negatives, among which unlabelled positives are far more frequent than in a random draw, with a
+    ``tau_plus`` that was estimated for the collection.
+
+    Example:
+        >>> import torch
+        >>> round(float(debiased_contrastive(torch.tensor([[1.0, 0.0, 0.0]]), tau_plus=0.1)), 4)
+        0.4671
+        >>> float(debiased_contrastive(torch.tensor([[9.0, 0.0, 0.0]]), tau_plus=0.1))
+        0.0
+    """
+    import torch
+    from torch.nn.functional import softplus
+
+    if not 0 <= tau_plus < 1:
+        raise InputError(f"debiased_contrastive: tau_plus={tau_plus!r} must be at least 0 and below 1")
+    if not temperature > 0:
+        raise InputError(f"debiased_contrastive: temperature={temperature!r} must be above 0")
+    scores, mask, weights = prepared(scores, mask, weights)
+    there = mask[:, 1:]
+    counts = weights[:, 1:].where(there, 0) if weights.shape[1] > 1 else there.to(scores.dtype)
+    there = counts > 0
+    # Everything relative to the positive, in logs: L = log of the negatives' mass, B = log of the share that is taken off.
+    least = torch.finfo(scores.dtype).min
+    relative = (scores[:, 1:] - scores[:, :1]) / temperature + counts.where(there, 1.0).log()
+    mass = relative.masked_fill(~there, least / 2).logsumexp(dim=1, keepdim=True)
+    number = counts.sum(dim=1, keepdim=True)
+    some = there.any(dim=1, keepdim=True)
+    if tau_plus == 0:
+        left, remains = mass, some
+    else:
+        excess = mass - (number.where(some, 1.0) * tau_plus).log()
+        remains = some & (excess > 0)
+        excess = excess.where(remains, 1.0).clamp(min=torch.finfo(scores.dtype).tiny)
+        # log(e^L - e^B) - log(1 - tau+), with L - B = excess.
+        left = (number.where(some, 1.0) * tau_plus).log() + excess + (-torch.expm1(-excess)).log() - math.log1p(-tau_plus)
+    losses = softplus(left).where(remains, 0.0)
+    if min_score is not None:
+        bound = softplus((min_score - scores[:, :1]) / temperature + number.where(some, 1.0).log())
+        losses = torch.maximum(losses, bound).where(some, 0.0)
+    return mean_over(losses, mask[:, :1], weights[:, :1])
+
+
+def dynamic_pairwise(
+    scores: torch.Tensor,
+    *,
+    labels: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
+    centre: float = 0.5,
+    width: float = 0.25,
+) -> torch.Tensor:
+    r"""Cross-entropy within pairs, each weighed by a Gaussian of what is predicted for it at present.
+
+    The mean over pairs of :math:`-w \log \mathrm{sigmoid}(s^+ - s^-)` with :math:`w = e^{-(p - c)^2 / 2 b^2}`, where p =
+    sigmoid(s- - s+) is the predicted probability that the negative is the better document. w takes no gradient. With c = .5
+    pairs that are open count most, and a negative that looks much better than the positive, which may be an unlabelled one,
+    counts little; so does one that is clearly worse.
+
+    Idea: Zhang and Yang, "DML: Dynamic Multi-Granularity Learning for BERT-Based Document Reranking", CIKM 2021, whose abstract
+    speaks of Gaussian weights that follow the predicted probability. Its formulas could not be verified: this is not DML, whose
+    figures do not speak of it, and ``centre`` and ``width`` have no published values.
+
+    Assumes that the ranker's surprise tells unlabelled positives from hard negatives, which is not so before it has learned
+    something.
+
+    Args:
+        scores: Shape [B, n], positive first.
+        labels: Not read.
+        mask: Shape [B, n], False where there is no document.
+        weights: Shape [B] or [B, n]; multiplied with the Gaussian ones.
+        centre: c, the probability that counts most.
+        width: b, above 0; a very large one gives plain pairwise cross-entropy.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        InputError: For a width that is not above 0.
+
+    When not to use it: from random weights, where a positive that starts far below its negatives would stay there.
+
+    Example:
+        >>> import torch
+        >>> round(float(dynamic_pairwise(torch.tensor([[0.0, 0.0]]))), 4)  # p is at the centre: ln 2
+        0.6931
+    """
+    import torch
+    from torch.nn.functional import softplus
+
+    if not width > 0:
+        raise InputError(f"dynamic_pairwise: width={width!r} must be above 0")
+    differences, valid, weights = differences_of(scores, mask, weights)
+    predicted = torch.sigmoid(-differences.detach())
+    gaussian = torch.exp(-((predicted - centre) ** 2) / (2 * width**2))
+    return mean_over(softplus(-differences), valid, weights * gaussian)

@@ -1,0 +1,82 @@
+"""How much each unlabelled candidate counts as a negative: what all corrections can be compared by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.training.groups import Groups, make_groups
+from pyterrier_debias.training.options import Training
+
+#: Columns of the frames that this module makes.
+COLUMNS = ["qid", "positive", "docno", "emphasis"]
+
+
+def emphasis_of(stage: Any, res_tr: pd.DataFrame, qrels_tr: pd.DataFrame) -> pd.DataFrame:
+    """How much each candidate counts as a negative when a stage is fitted.
+
+    1 is how much it counts in plain training, which draws negatives with equal chances and weighs them alike; 0 is never. A stage
+    that does more than draw (weighs, relabels) has a method ``emphasis(res_tr, qrels_tr)`` of its own.
+
+    Args:
+        stage: A ranker with ``training`` and ``text_columns``, or a stage with such a method. Weights that are learned are those
+            of the fitted stage.
+        res_tr: The candidates that reach it.
+        qrels_tr: The judgements that it is fitted on.
+
+    Returns:
+        A frame ``qid``, ``positive``, ``docno`` (of the candidate), ``emphasis``; one row for each positive and each document of
+        its pool.
+
+    Raises:
+        InputError: Where the sampler of negatives does not tell its chances.
+    """
+    own = getattr(stage, "emphasis", None)
+    if own is not None:
+        return own(res_tr, qrels_tr)
+    training = stage.training if stage.training is not None else Training()
+    groups = make_groups(
+        res_tr, qrels_tr, text_columns=stage.text_columns(), min_label=training.min_label, need_negatives=True, stage=stage
+    )
+    return pool_chances(groups, training)
+
+
+def pool_chances(groups: Groups, training: Training) -> pd.DataFrame:
+    """The chances of the sampler of negatives, relative to equal ones.
+
+    Args:
+        groups: What is trained on.
+        training: Whose sampler draws.
+
+    Returns:
+        See :func:`emphasis_of`.
+
+    Raises:
+        InputError: Where the sampler does not tell its chances.
+    """
+    sampler = training.negatives
+    if not hasattr(sampler, "chances"):
+        raise InputError(
+            f"{sampler!r} does not tell the chances of its draws; make it a ChanceSampler (pyterrier_debias.training.samplers)"
+        )
+    pairs = [(group, positive) for group in groups.groups for positive in group.positives.tolist()]
+    if not pairs:
+        return pd.DataFrame(columns=COLUMNS)
+    emphasis = []
+    for group, positive in pairs:
+        chances = np.asarray(sampler.chances(groups, group, positive), dtype=np.float64)
+        emphasis.append(chances / chances.sum() * len(group.pool))
+    # One frame: one for each positive takes a thousand times as long.
+    docnos = np.array(groups.column("docno"), dtype=object)
+    qids = np.array([group.qid for group, _ in pairs], dtype=object)
+    sizes = [len(group.pool) for group, _ in pairs]
+    own = {
+        "qid": np.repeat(qids, sizes),
+        "positive": np.repeat(docnos[[positive for _, positive in pairs]], sizes),
+        "docno": docnos[np.concatenate([group.pool for group, _ in pairs])],
+        "emphasis": np.concatenate(emphasis),
+    }
+    return pd.DataFrame(own)

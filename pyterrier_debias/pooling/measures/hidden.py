@@ -1,0 +1,657 @@
+"""HiddenJudgements: hide what a pooling system would not have shown, and see which correction copes with it."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias._version import __version__
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.cache_key import known_by
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.evaluation import from_grade, parse_measures, per_query
+from pyterrier_debias.core.files import check_folder, whole_folder, write_whole
+from pyterrier_debias.core.stage import Stage, chain, flatten
+from pyterrier_debias.pooling.data.relabel import RelabelReranker, apply
+from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of
+from pyterrier_debias.pooling.measures.hidden_result import BETWEEN, HIDDEN, TRUE, HiddenResult
+from pyterrier_debias.pooling.training.negatives import ExcludeNegatives
+from pyterrier_debias.rankers.base import Ranker
+from pyterrier_debias.rankers.trained_reranker import TrainedRanker
+from pyterrier_debias.training.examples import Examples
+from pyterrier_debias.training.fitting import Fittable
+from pyterrier_debias.training.groups import grades, make_groups
+from pyterrier_debias.training.options import Training
+
+logger = logging.getLogger(__name__)
+
+#: What may become of passages that are judged and not relevant.
+NON_RELEVANT = ("shown", "none")
+
+_PAIR = ["qid", "docno"]
+#: What the folder of a finished training holds, in words.
+_HOLDS = "a training of a comparison"
+
+
+def shown_by(
+    qrels: pd.DataFrame, run: pd.DataFrame, *, depth: int, per_query: int | None = None, min_label: int = 1
+) -> np.ndarray:
+    """Which judgements a pool leaves.
+
+    Args:
+        qrels: Judgements ``qid``, ``docno``, ``label``, one row a pair.
+        run: The pooling system's results ``qid``, ``docno``, ``rank`` (from 0).
+        depth: How many results of a query labellers look at.
+        per_query: After how many relevant documents of a query they stop; None for no stop.
+        min_label: The lowest grade of a relevant document.
+
+    Returns:
+        True for pairs within the depth; of the relevant ones only the ``per_query`` best ranked. Shape [rows of qrels].
+
+    Example:
+        >>> qrels = pd.DataFrame({"qid": ["q"] * 3, "docno": ["a", "b", "c"], "label": [1, 1, 0]})
+        >>> run = pd.DataFrame({"qid": ["q"] * 3, "docno": ["b", "c", "a"], "rank": [0, 1, 2]})
+        >>> shown_by(qrels, run, depth=2).tolist()
+        [False, True, True]
+    """
+    rank = qrels[_PAIR].merge(run[[*_PAIR, "rank"]], on=_PAIR, how="left")["rank"].to_numpy(dtype=np.float64)
+    shown = rank < depth
+    if per_query is not None:
+        found = np.flatnonzero(shown & (qrels["label"] >= min_label).to_numpy())
+        place = pd.Series(rank[found]).groupby(qrels["qid"].to_numpy()[found]).rank(method="first").to_numpy()
+        shown[found[place > per_query]] = False
+    return shown
+
+
+class HiddenJudgements:
+    """Hides relevant documents of a deeply judged collection as a pool would have, to see how training copes.
+
+    Training data come from pools: people judge what a system shows them, and what it did not show counts as irrelevant. Whether a
+    correction of that works cannot be seen where nobody knows the truth. Here somebody does: of a deeply judged collection only
+    those relevant documents are kept that a pooling system would have shown, the others are *hidden*. Rankers are trained on
+    what is left, with negatives from a stronger system, among which the hidden ones turn up as false negatives, and are
+    evaluated against all judgements.
+
+    The protocol is that of controlled label removal; its picture of the weights (:meth:`HiddenResult.plot_emphasis`) is Figure 5
+    of Cai, Guo, Fan, Ai, Zhang and Cheng, "Hard Negatives or False Negatives: Correcting Pooling Bias in Training Neural Ranking
+    Models", CIKM 2022.
+
+    In the full judgements, too, what is not judged counts as not relevant: the collection has to be judged deeply, or "true
+    negatives" hold unknown positives, and full judgements favour the systems that they were pooled from.
+
+    Attributes:
+        full: All judgements.
+        run: The pooling system's results with ``rank``.
+
+    Args:
+        qrels: Deep judgements ``qid``, ``docno``, ``label``.
+        pool_run: Results of the pooling system, ``qid``, ``docno`` and ``score`` or ``rank`` (from 0), as deep as there are:
+            what lies below ``depth`` is evidence, too (:meth:`evidence`). Where there is a score, it gives the ranks.
+        depth: How many results of a query labellers were shown.
+        per_query: How many relevant documents a query keeps at most, the best ranked ones; None for all that were shown. A
+            small number (MS MARCO: 1) hides documents that the pooling system ranked *high*, behind the first.
+        min_label: The lowest grade of a relevant document. Grades above 0 and below it are neither relevant nor negatives.
+            Rankers that are compared need the same, ``Training(min_label=...)``.
+        non_relevant: What becomes of judgements below ``min_label``: ``'shown'`` keeps those within the depth, ``'none'`` keeps
+            none (MS MARCO's form, in which nobody knows what was shown).
+
+    Raises:
+        InputError: For frames that cannot be used, judgements and run of different queries, no relevant document at all, none
+            that is left, or none that is hidden.
+
+    When not to use it: on sparsely judged collections (MS MARCO's training set), where "full" judgements miss most of what is
+    relevant; to choose a correction for another pool than the one that is imitated: what hides the documents decides which
+    correction finds them (compare ``per_query=None`` with ``per_query=1``).
+
+    Example:
+        >>> qrels = pd.DataFrame({"qid": ["q"] * 3, "docno": ["a", "b", "c"], "label": [1, 1, 0]})
+        >>> run = pd.DataFrame({"qid": ["q"] * 3, "docno": ["b", "c", "a"], "score": [3.0, 2.0, 1.0]})
+        >>> judgements = HiddenJudgements(qrels, run, depth=2)
+        >>> judgements.pooled.values.tolist(), judgements.hidden.values.tolist()
+        ([['q', 'b', 1], ['q', 'c', 0]], [['q', 'a', 1, 2.0]])
+
+        With ``train`` and ``test`` candidates of a stronger system:
+        ``judgements.compare({'plain': ranker, 'CET': CETReranker(ranker)}, train, test).summary()``.
+    """
+
+    def __init__(
+        self,
+        qrels: pd.DataFrame,
+        pool_run: pd.DataFrame,
+        *,
+        depth: int = 10,
+        per_query: int | None = None,
+        min_label: int = 1,
+        non_relevant: str = "shown",
+    ):
+        name = type(self).__name__
+        for option, value in (("depth", depth), ("per_query", per_query), ("min_label", min_label)):
+            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+            if not (whole and value >= 1) and not (option == "per_query" and value is None):
+                raise InputError(f"{name}: {option}={value!r} must be a whole number of at least 1")
+        if non_relevant not in NON_RELEVANT:
+            raise InputError(f"{name}: non_relevant={non_relevant!r} is not known; use 'shown' or 'none'")
+        self.depth, self.per_query, self.min_label, self.non_relevant = depth, per_query, min_label, non_relevant
+        self.run = _run(pool_run, name)
+        self.full = grades(qrels, name)
+        frames.check_overlap(self.run, self.full, f"{name}: pool_run")
+        relevant = (self.full["label"] >= min_label).to_numpy()
+        if not relevant.any():
+            raise InputError(f"{name}: no judgement has a label of {min_label} or more; lower min_label")
+        self._shown = shown_by(self.full, self.run, depth=depth, per_query=per_query, min_label=min_label)
+        if not (self._shown & relevant).any():
+            raise InputError(
+                f"{name}: the pooling system ranks no relevant document among its first {depth}, so none would be left; raise "
+                f"depth, or check that run and judgements name documents alike"
+            )
+        if self._shown[relevant].all():
+            raise InputError(f"{name}: nothing is hidden, all relevant documents are shown at depth={depth}; lower it")
+
+    def __repr__(self) -> str:
+        """Options and what came of them."""
+        options = f"depth={self.depth}, per_query={self.per_query}, min_label={self.min_label}"
+        return f"<HiddenJudgements({options}): {self.counts['kept']} relevant kept, {self.counts['hidden']} hidden>"
+
+    @cached_property
+    def pooled(self) -> pd.DataFrame:
+        """What the pool leaves: ``qid``, ``docno``, ``label``."""
+        kept = self._shown & ((self.full["label"] >= self.min_label).to_numpy() | (self.non_relevant == "shown"))
+        return self.full[kept].reset_index(drop=True)
+
+    @cached_property
+    def hidden(self) -> pd.DataFrame:
+        """Relevant documents that are hidden: ``qid``, ``docno``, ``label``, ``pool_rank`` (NaN: not retrieved)."""
+        hidden = self.full[(self.full["label"] >= self.min_label).to_numpy() & ~self._shown]
+        ranks = self.run[[*_PAIR, "rank"]].rename(columns={"rank": "pool_rank"}).astype({"pool_rank": "float64"})
+        return hidden.merge(ranks, on=_PAIR, how="left").reset_index(drop=True)
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """What was kept and hidden, by name."""
+        relevant = self.full[self.full["label"] >= self.min_label]
+        kept = self.pooled[self.pooled["label"] >= self.min_label]
+        return {
+            "queries": relevant["qid"].nunique(),
+            "relevant": len(relevant),
+            "kept": len(kept),
+            "hidden": len(self.hidden),
+            "hidden above the depth": int((self.hidden["pool_rank"] < self.depth).sum()),
+            "hidden and not retrieved": int(self.hidden["pool_rank"].isna().sum()),
+            "non-relevant kept": len(self.pooled) - len(kept),
+            "queries without a kept one": relevant["qid"].nunique() - kept["qid"].nunique(),
+        }
+
+    def evidence(self, candidates: pd.DataFrame) -> pd.DataFrame:
+        """Put the pooling system's evidence beside candidates of another system.
+
+        Args:
+            candidates: A frame with ``qid`` and ``docno``.
+
+        Returns:
+            The same rows with ``pool_score`` and ``pool_rank`` (from 0), float64; NaN where the pooling system did not retrieve
+            the pair. Older columns of these names are replaced.
+
+        Example:
+            ``train = judgements.evidence((dense >> AddJudged(judgements.pooled) >> texts)(topics))``
+        """
+        pt.validate.columns(candidates, includes=_PAIR, context=self)
+        rows = frames.with_string_ids(candidates)
+        columns = {"score": "pool_score", "rank": "pool_rank"}
+        known = self.run.rename(columns=columns)[[*_PAIR, *columns.values()]]
+        found = rows[_PAIR].merge(known, on=_PAIR, how="left")
+        return rows.assign(**{name: found[name].to_numpy(dtype=np.float64) for name in columns.values()})
+
+    def compare(
+        self,
+        corrections: Mapping[str, Any],
+        train: pd.DataFrame,
+        test: pd.DataFrame,
+        *,
+        seeds: Sequence[int] = (0, 1, 2),
+        baseline: str = "plain",
+        oracle: str | None = "oracle",
+        full: str | None = None,
+        validation: pd.DataFrame | None = None,
+        measures: Sequence[Any] | None = None,
+        checkpoint: str | Path | None = None,
+        level: float = 0.95,
+        draws: int = 2000,
+        verbose: bool = False,
+    ) -> HiddenResult:
+        """Train by every correction on the pooled judgements, and evaluate on all of them.
+
+        What a correction fits is copied for each seed; stages before it, judges and scorers are shared. The seed is set in its
+        ``Training`` and, where a ranker draws a fresh head, in the ranker. A correction around a ranker that has no ``training``
+        of its own trains with its ranker's. Validation, where there is one, is on pooled judgements too: who trains has no
+        others.
+
+        Args:
+            corrections: Name to what is fitted: a ranker (with another sampler, loss or weights in its ``training``), a
+                ``CETReranker``, a ``RelabelReranker``, or a pipeline that ends in one of these and otherwise adds columns, such
+                as ``AddScores(teacher) >> ranker``.
+            train: Candidates of the training queries from a stronger system: ``qid``, ``docno``, ``query``, the text, and
+                the kept positives (``AddJudged(judgements.pooled)``; never ``AddJudged`` of all judgements, which would put
+                hidden documents where no system found them).
+            test: Candidates of the test queries.
+            seeds: Of the trainings.
+            baseline: The correction that is none, which all others are compared with.
+            oracle: Name of a training like the baseline's in which no hidden document is drawn as a negative. It is made from the
+                baseline, unless ``corrections`` holds this name; None for no oracle.
+            full: Name of a training like the baseline's on all judgements (of the same candidates); None for none. It also has
+                the hidden documents as positives, so no correction of negatives should be expected to reach it.
+            validation: Candidates of further queries, for the best checkpoint; None for none.
+            measures: ir_measures objects or names; the first one is what summaries speak of. None for nDCG@10, RR@10 and R@10,
+                of which the last two count documents from ``min_label`` on (``RR(rel=2)@10`` for 2).
+            checkpoint: Folder where each finished training leaves its result, so that a comparison that was killed goes on. None
+                keeps nothing. A training is known by its data and by all that its correction is made of, functions and scorers
+                included; where one of these cannot be told from another of its kind, this is refused.
+            level: Coverage of intervals.
+            draws: Of the bootstrap.
+            verbose: Whether to show progress.
+
+        Returns:
+            The result.
+
+        Raises:
+            InputError: For a baseline that is not among the corrections, queries that are in both training and test, frames that
+                cannot be used, corrections that cannot be fitted, that train with another ``min_label`` than this one, or
+                that a checkpoint could not tell from others.
+        """
+        name = type(self).__name__
+        arms = self._arms(corrections, baseline, oracle, full)
+        if not seeds or len(set(seeds)) != len(seeds):
+            raise InputError(f"{name}: seeds={list(seeds)!r} must be different numbers, at least one")
+        parsed = self._measures(measures)
+        if not parsed:
+            raise InputError(f"{name}: measures is empty; give at least one, e.g. 'nDCG@10'")
+        given = {"train": train, "test": test, **({} if validation is None else {"validation": validation})}
+        given = {what: self._candidates(frame, what) for what, frame in given.items()}
+        self._apart(given)
+        kinds = self._kinds(given["train"])
+        notes = self._notes(given["train"], kinds)
+        data = self._fingerprint(given, parsed)
+        # Before anything is trained: not all corrections can be told apart.
+        known = {arm.name: None if checkpoint is None else known_by(arm.estimator, exact=True) for arm in arms}
+        results, todo = [], [(seed, arm) for seed in seeds for arm in arms]
+        for seed, arm in pt.tqdm(todo, desc=name, unit="training", disable=not verbose):
+            make = partial(self._carry_out, arm, seed, given, parsed, kinds)
+            made = _kept(checkpoint, arm, known[arm.name], seed, data, make)
+            results.append({what: frame.assign(correction=arm.name, seed=seed) for what, frame in made.items()})
+        tables = {what: pd.concat([result[what] for result in results], ignore_index=True) for what in results[0]}
+        negatives = tables["negatives"].merge(kinds, on=_PAIR, how="left")
+        silent = [one.name for one in arms if negatives.loc[negatives["correction"] == one.name, "emphasis"].isna().any()]
+        if silent:
+            notes.append(f"{', '.join(silent)}: how much each candidate counts as a negative is not told.")
+        return HiddenResult(
+            per_query=tables["per_query"],
+            negatives=negatives,
+            costs=tables["costs"],
+            corrections=[arm.name for arm in arms],
+            baseline=baseline,
+            oracle=oracle,
+            counts={**self.counts, **self._sizes(given, kinds)},
+            notes=tuple(notes),
+            level=level,
+            draws=draws,
+            full=full,
+        )
+
+    # What is compared
+
+    def _arms(self, corrections: Mapping[str, Any], baseline: str, oracle: str | None, full: str | None) -> list[_Arm]:
+        name = type(self).__name__
+        if baseline not in corrections:
+            raise InputError(
+                f"{name}: baseline={baseline!r} is not among the corrections ({', '.join(corrections) or 'none'}); add the plain "
+                f"ranker under this name"
+            )
+        for what, estimator in corrections.items():
+            *earlier, last = flatten(estimator)
+            if not hasattr(last, "fit"):
+                raise InputError(f"{name}: correction {what!r} ends in a {type(last).__name__}, which has no fit()")
+            unfit = [type(stage).__name__ for stage in earlier if hasattr(stage, "fit")]
+            if unfit:
+                raise InputError(
+                    f"{name}: correction {what!r} has a {unfit[0]} before its last stage, which would have to be fitted too; fit "
+                    f"it first and wrap it, e.g. in pt.apply.generic(fitted)"
+                )
+            training = _training(last)
+            if training is not None and training.min_label != self.min_label:
+                raise InputError(
+                    f"{name}: correction {what!r} trains with min_label={training.min_label}, while documents of "
+                    f"min_label={self.min_label} are hidden; give it training=Training(min_label={self.min_label}, ...), or make "
+                    f"HiddenJudgements(min_label={training.min_label})"
+                )
+        arms = [_Arm(what, estimator) for what, estimator in corrections.items()]
+        base = corrections[baseline]
+        if full is not None and full not in corrections:
+            arms.insert(list(corrections).index(baseline) + 1, _Arm(full, base, judgements="full"))
+        if oracle is not None and oracle not in corrections:
+            arms.insert(list(corrections).index(baseline) + 1, _Arm(oracle, self._oracle(base), clean=True))
+        return arms
+
+    def _measures(self, measures: Sequence[Any] | None) -> list[Any]:
+        """What is measured; a warning tells of measures that take other grades for relevant than are hidden."""
+        if measures is None:
+            return parse_measures(["nDCG@10", *(from_grade(one, self.min_label) for one in ("RR@10", "R@10"))])
+        parsed = parse_measures(measures)
+        # Some have no lowest grade, or one that means nothing unless it is given.
+        counted = {str(one): one["rel"] for one in parsed if "rel" in getattr(one, "SUPPORTED_PARAMS", ())}
+        others = [one for one, grade in counted.items() if isinstance(grade, int) and grade != self.min_label]
+        if others:
+            logger.warning(
+                "%s: %s count documents from another grade on than min_label=%d; say rel=%d in their names, e.g. RR(rel=%d)@10",
+                type(self).__name__,
+                ", ".join(others),
+                *[self.min_label] * 3,
+            )
+        return parsed
+
+    def _oracle(self, base: Any) -> Any:
+        """The baseline, with a sampler that never draws a hidden document."""
+        oracle = _copied(base)
+        last = flatten(oracle)[-1]
+        if not isinstance(last, Fittable):
+            raise InputError(
+                f"{type(self).__name__}: an oracle cannot be made from a {type(last).__name__}; give one in corrections, under "
+                f"the name that oracle= has, or oracle=None"
+            )
+        training = last.training if last.training is not None else Training()
+        last.training = replace(training, negatives=ExcludeNegatives(self.hidden, training.negatives))
+        return oracle
+
+    def _candidates(self, frame: pd.DataFrame, what: str) -> pd.DataFrame:
+        name = f"{type(self).__name__}, {what}"
+        pt.validate.columns(frame, includes=[*_PAIR, "query"], context=name)
+        if len(frame) == 0:
+            raise InputError(f"{name}: there are no candidates")
+        rows = frames.with_string_ids(frame)
+        frames.check_pairs(rows, name)
+        frames.check_overlap(rows, self.full if what == "test" else self.pooled, name)
+        return rows
+
+    def _apart(self, given: Mapping[str, pd.DataFrame]) -> None:
+        qids = {what: set(frame["qid"]) for what, frame in given.items()}
+        for one, other in (("train", "test"), ("train", "validation"), ("validation", "test")):
+            shared = qids.get(one, set()) & qids.get(other, set())
+            if shared:
+                raise InputError(
+                    f"{type(self).__name__}: {len(shared)} queries are in both {one} and {other}, e.g. {min(shared)!r}; split "
+                    f"them"
+                )
+
+    def _kinds(self, train: pd.DataFrame) -> pd.DataFrame:
+        """What each candidate is by all judgements: ``qid``, ``docno``, ``kind``; without what the pool left as relevant."""
+        labels = train[_PAIR].merge(self.full, on=_PAIR, how="left")["label"].fillna(0).to_numpy()
+        kept = self.pooled.loc[self.pooled["label"] > 0, _PAIR].assign(kept=True)
+        known = train[_PAIR].merge(kept, on=_PAIR, how="left")["kept"].notna().to_numpy()
+        kind = np.where(labels >= self.min_label, HIDDEN, np.where(labels > 0, BETWEEN, TRUE))
+        return train[_PAIR].assign(kind=kind)[~known].reset_index(drop=True)
+
+    def _notes(self, train: pd.DataFrame, kinds: pd.DataFrame) -> list[str]:
+        notes = ["What nobody judged counts as not relevant, in full judgements too; they have to be deep."]
+        missing = sorted(set(train["qid"]) - set(self.run["qid"]))
+        if missing:
+            notes.append(f"{len(missing)} training queries are not in the pooling system's run: all of theirs is hidden.")
+        hidden = train.merge(kinds[kinds["kind"] == HIDDEN], on=_PAIR)
+        if "score" in train.columns and hidden["score"].isna().any():
+            notes.append(
+                f"{int(hidden['score'].isna().sum())} hidden documents among the training candidates have no score; were they "
+                f"added by AddJudged? Give it the pooled judgements only."
+            )
+        if hidden.empty:
+            notes.append("No hidden document is among the training candidates, so no false negative can be met.")
+        for note in notes[1:]:
+            logger.warning("%s: %s", type(self).__name__, note)
+        return notes
+
+    def _sizes(self, given: Mapping[str, pd.DataFrame], kinds: pd.DataFrame) -> dict[str, int]:
+        return {
+            "training queries": given["train"]["qid"].nunique(),
+            "training candidates": len(given["train"]),
+            "hidden among them": int((kinds["kind"] == HIDDEN).sum()),
+            "test queries": len(self._tested(given["test"], self.full)),
+            "test queries with a kept one": len(self._tested(given["test"], self.pooled)),
+        }
+
+    def _tested(self, test: pd.DataFrame, qrels: pd.DataFrame) -> list[str]:
+        """Test queries that have a relevant document."""
+        relevant = set(qrels.loc[qrels["label"] >= self.min_label, "qid"])
+        return sorted(set(test["qid"]) & relevant)
+
+    # One training
+
+    def _carry_out(
+        self, arm: _Arm, seed: int, given: Mapping[str, pd.DataFrame], measures: Sequence[Any], kinds: pd.DataFrame
+    ) -> dict[str, pd.DataFrame]:
+        started = time.monotonic()
+        estimator = seeded(arm.estimator, seed)
+        qrels = self.full if arm.judgements == "full" else self.pooled
+        *earlier, last = flatten(estimator)
+        before = chain(earlier)
+
+        def prepared(what: str) -> pd.DataFrame:
+            frame = given[what]
+            if what == "train" and arm.clean:
+                # Of other queries an oracle could draw nothing.
+                frame = frame[frame["qid"].isin(set(kinds.loc[kinds["kind"] == TRUE, "qid"]))].reset_index(drop=True)
+            return frame if before is None else before(frame)
+
+        train = prepared("train")
+        validation = (prepared("validation"), qrels) if "validation" in given else (None, None)
+        last.fit(train, qrels, *validation)
+        run = last.transform(prepared("test"))
+        frames.check_scores(run, f"{type(self).__name__}: {arm.name}")
+        return {
+            "per_query": self._measured(run, given["test"], measures),
+            "negatives": _over(kinds[_PAIR], told(last, train, qrels)),
+            "costs": pd.DataFrame({"seconds": [round(time.monotonic() - started, 2)]}),
+        }
+
+    def _measured(self, run: pd.DataFrame, test: pd.DataFrame, measures: Sequence[Any]) -> pd.DataFrame:
+        parts = []
+        for judgements, qrels in (("full", self.full), ("pooled", self.pooled)):
+            qids = self._tested(test, qrels)
+            if not qids:
+                continue
+            found = per_query(run, qrels, measures, qids).reset_index()
+            parts.append(found.melt("qid", var_name="measure", value_name="value").assign(judgements=judgements))
+        return pd.concat(parts, ignore_index=True)[["qid", "judgements", "measure", "value"]]
+
+    def _fingerprint(self, given: Mapping[str, pd.DataFrame], measures: Sequence[Any]) -> str:
+        options = f"{__version__} {self.min_label} {[str(measure) for measure in measures]}"
+        content = [frames.frame_digest(frame) for frame in (self.full, self.pooled)]
+        content += [f"{what} {frames.frame_digest(frame)}" for what, frame in sorted(given.items())]
+        return " ".join([options, *content])
+
+
+@dataclass(frozen=True)
+class _Arm:
+    """What is trained, and on which judgements; ``clean`` leaves out queries that have no true negative."""
+
+    name: str
+    estimator: Any
+    judgements: str = "pooled"
+    clean: bool = False
+
+
+def _run(run: pd.DataFrame, name: str) -> pd.DataFrame:
+    """A run with ranks."""
+    pt.validate.columns(run, includes=_PAIR, context=name)
+    rows = frames.with_string_ids(run)
+    if "score" in rows.columns:
+        return frames.ranked(rows[[*_PAIR, "score"]], f"{name}: pool_run")
+    if "rank" not in rows.columns:
+        raise InputError(f"{name}: pool_run has no column 'score' or 'rank'; give the pooling system's results with either")
+    frames.check_scores(rows, f"{name}: pool_run", "rank")
+    return frames.ranked(rows[_PAIR].assign(score=-pd.to_numeric(rows["rank"]).astype("float64")), f"{name}: pool_run")
+
+
+def seeded(estimator: Any, seed: int) -> Any:
+    """A copy of an estimator that trains with another seed.
+
+    Args:
+        estimator: A ranker, a correction around one, or a pipeline of such stages.
+        seed: Set in the ``Training`` of what is fitted (a correction without one trains as its ranker would), and as the
+            ``seed`` of rankers whose weights are not trained yet; a ranker that selects (``CETReranker(selection=...)``) keeps
+            its distance from the first.
+
+    Returns:
+        The copy.
+    """
+    made = _copied(estimator)
+    _seed(flatten(made)[-1], seed)
+    return made
+
+
+def _copied(estimator: Any) -> Any:
+    """A copy of what is fitted; the stages before it are shared, since those that hold a Java object cannot be copied."""
+    *earlier, last = flatten(estimator)
+    return chain([*earlier, copy.deepcopy(last)])
+
+
+def _seed(stage: Any, seed: int) -> None:
+    options = stage.options() if isinstance(stage, Stage) else {}
+    own = getattr(stage, "training", False)
+    if isinstance(stage, TrainedRanker):
+        # What it trains with by itself: its own options, else its ranker's.
+        own, stage.ranker = stage.training_options(), stage.base()
+    if own is None or isinstance(own, Training):
+        stage.training = replace(own if own is not None else Training(), seed=seed)
+    if "seed" in options and not (isinstance(stage, Ranker) and stage._trained()):
+        stage.seed = seed
+    inner, second = (getattr(stage, name) if name in options else None for name in ("ranker", "selection"))
+    if isinstance(second, Ranker) and hasattr(second, "seed"):
+        # Two fresh heads stay as far apart as they were.
+        _seed(second, second.seed + seed - getattr(inner, "seed", 0))
+    if inner is not None:
+        _seed(inner, seed)
+
+
+def _over(pairs: pd.DataFrame, negatives: pd.DataFrame) -> pd.DataFrame:
+    """What :func:`told` tells, for all candidates of the queries that were trained on.
+
+    A candidate that the training does not know as a negative (relabelled, dropped, or relevant by all judgements) counts 0.
+    """
+    found = pairs.merge(negatives, on=_PAIR, how="left")
+    if not len(negatives):
+        return found
+    found = found[found["qid"].isin(set(negatives["qid"]))].reset_index(drop=True)
+    unseen = found["positives"].isna()
+    for column in ("emphasis", "drawn"):
+        if negatives[column].notna().all():
+            found.loc[unseen, column] = 0.0
+    positives = negatives.groupby("qid")["positives"].max()
+    return found.assign(positives=found["qid"].map(positives).astype("float64"))
+
+
+def told(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
+    """What a fitted stage made of its candidates as negatives.
+
+    Args:
+        stage: The stage.
+        train: The candidates that it was fitted on.
+        qrels: The judgements that it was fitted on.
+
+    Returns:
+        A frame ``qid``, ``docno``, ``emphasis`` (mean over positives; NaN where the stage does not tell), ``positives`` (of the
+        query), ``drawn`` (how often it was shown as a negative; NaN where that is not known).
+    """
+    columns = [*_PAIR, "emphasis", "positives", "drawn"]
+    training = _training(stage)
+    tells = hasattr(stage, "emphasis") or (training is not None and hasattr(training.negatives, "chances"))
+    drawn = _draws(stage, train, qrels)
+    if tells:
+        found = emphasis_of(stage, train, qrels)
+        by_pair = found.groupby(_PAIR, sort=True).agg(emphasis=("emphasis", "mean"), positives=("positive", "nunique"))
+        frame = by_pair.reset_index()
+    elif drawn is not None:
+        frame = drawn[_PAIR].assign(emphasis=np.nan, positives=drawn["positives"])
+    else:
+        return pd.DataFrame(columns=columns).astype({"emphasis": "float64", "positives": "float64", "drawn": "float64"})
+    if drawn is None:
+        return frame.assign(drawn=np.nan)[columns]
+    merged = frame.merge(drawn[[*_PAIR, "drawn"]], on=_PAIR, how="left")
+    return merged.assign(drawn=merged["drawn"].fillna(0.0))[columns]
+
+
+def _training(stage: Any) -> Training | None:
+    """The options that a stage trains with in a comparison; None where it has none of ours."""
+    if isinstance(stage, TrainedRanker):
+        return stage.training_options()
+    for one in (stage, getattr(stage, "ranker", None)):
+        if isinstance(getattr(one, "training", None), Training):
+            return one.training
+    return Training() if getattr(stage, "training", False) is None or hasattr(stage, "text_columns") else None
+
+
+def _draws(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame | None:
+    """How often each candidate was shown as a negative: the run's examples once more, which are the same for the same seed."""
+    training, report = _training(stage), getattr(stage, "training_report", None)
+    if training is None or report is None or not hasattr(stage, "text_columns"):
+        return None
+    if isinstance(stage, RelabelReranker):
+        train, qrels = apply(train, qrels, stage.relabelled, label=training.min_label)
+    need = training.negatives_per_positive > 0
+    groups = make_groups(
+        train, qrels, text_columns=stage.text_columns(), min_label=training.min_label, need_negatives=need, stage=stage
+    )
+    length = report.steps * training.batch_size * training.accumulation
+    examples = Examples(groups, replace(training, augment=None, weights=None), length)
+    times = np.zeros(len(groups.rows))
+    for position in range(length):
+        example = examples[position]
+        np.add.at(times, example.rows[example.labels <= 0], 1)
+    pools = [(group.qid, row, len(group.positives)) for group in groups.groups for row in group.pool.tolist()]
+    docnos = groups.column("docno")
+    return pd.DataFrame(
+        [(qid, docnos[row], positives, times[row]) for qid, row, positives in pools],
+        columns=[*_PAIR, "positives", "drawn"],
+    )
+
+
+# What was done before
+
+
+def _kept(
+    checkpoint: str | Path | None, arm: _Arm, known: Any, seed: int, data: str, make: Any
+) -> dict[str, pd.DataFrame]:
+    """What a training gave, from the folder where it lies there; whole or not at all."""
+    if checkpoint is None:
+        return make()
+    record = {"name": arm.name, "seed": seed, "judgements": arm.judgements, "estimator": known, "data": data}
+    key = blake2b(json.dumps(record, sort_keys=True).encode(), digest_size=8).hexdigest()
+    slug = re.sub(r"[^\w.]+", "_", f"{arm.name}-{seed}")
+    folder = Path(checkpoint).expanduser() / f"{slug}-{key}"
+    names = ("per_query", "negatives", "costs")
+    if not (folder / "arm.json").is_file():
+        # Before the training, which may take hours.
+        check_folder(folder, holds=_HOLDS, overwrite=True)
+        made = make()
+        with whole_folder(folder, holds=_HOLDS, overwrite=True) as scratch:
+            for name in names:
+                write_whole(scratch / f"{name}.csv.gz", gzip.compress(made[name].to_csv(index=False).encode(), mtime=0))
+            write_whole(scratch / "arm.json", json.dumps(record, indent=1, sort_keys=True) + "\n")
+    # Read in both cases, so that a comparison that went on gives what one in a single go would have given.
+    return {name: _read(folder / f"{name}.csv.gz") for name in names}
+
+
+def _read(path: Path) -> pd.DataFrame:
+    """A table as it was written, to the last digit, which pandas' own parser of numbers does not promise in every version."""
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    numbers = [name for name in ("emphasis", "positives", "drawn", "value", "seconds") if name in table.columns]
+    return table.assign(**{name: table[name].replace("", "nan").astype("float64") for name in numbers})

@@ -1,0 +1,392 @@
+"""What a comparison under hidden judgements found: effectiveness, false negatives met, who tells them apart.
+
+The mathematics are functions on arrays (:func:`auc`, :func:`auc_draws`, :func:`shares`); :class:`HiddenResult` puts them into
+tables, a picture and a page.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.statistics import correct, randomisation_test
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: What a candidate of the training is, by all judgements.
+HIDDEN, TRUE, BETWEEN = "hidden", "true", "between"
+
+#: Numbers that a block of bootstrap draws holds at most.
+_BLOCK = 20_000_000
+
+
+def auc(hidden: np.ndarray, true: np.ndarray) -> float:
+    """How well a value tells hidden positives, which should have less of it, from true negatives.
+
+    The chance that a true negative has a larger value than a hidden positive, ties counting a half: Mann-Whitney's U over the
+    number of pairs, the area under the ROC curve. 0.5 is as good as a coin.
+
+    Args:
+        hidden: Values of hidden positives, shape [h].
+        true: Values of true negatives, shape [t].
+
+    Returns:
+        The area, NaN where either is empty.
+
+    Example:
+        >>> import numpy as np
+        >>> auc(np.array([0.1, 0.5]), np.array([0.5, 0.9]))
+        0.875
+    """
+    values = np.concatenate([hidden, true])
+    is_hidden = np.arange(len(values)) < len(hidden)
+    return float(auc_draws(values, is_hidden, np.zeros(len(values), dtype=np.int64), np.ones((1, 1)))[0])
+
+
+def auc_draws(values: np.ndarray, hidden: np.ndarray, group: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """:func:`auc` of samples in which each group (query) stands so many times.
+
+    Args:
+        values: Shape [n].
+        hidden: Which are hidden positives, shape [n]; the others are true negatives.
+        group: The group of each value, numbers below g, shape [n].
+        times: How often each group is drawn, shape [draws, g].
+
+    Returns:
+        The areas, shape [draws]; NaN where a draw lacks either kind.
+    """
+    values, hidden = np.asarray(values, dtype=np.float64), np.asarray(hidden, dtype=bool)
+    times = np.asarray(times, dtype=np.float64)
+    out = np.full(len(times), np.nan)
+    if not len(values):
+        return out
+    order = np.argsort(values, kind="stable")
+    values, hidden, group = values[order], hidden[order], np.asarray(group)[order]
+    starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]])
+    step = max(1, _BLOCK // len(values))
+    for begin in range(0, len(times), step):
+        drawn = times[begin : begin + step][:, group]
+        of_hidden = np.add.reduceat(drawn * hidden, starts, axis=1)
+        of_true = np.add.reduceat(drawn * ~hidden, starts, axis=1)
+        # For each value: hidden ones below it win against the true ones at it, hidden ones at it draw with them.
+        below = np.cumsum(of_hidden, axis=1) - of_hidden
+        pairs = of_hidden.sum(axis=1) * of_true.sum(axis=1)
+        wins = ((below + 0.5 * of_hidden) * of_true).sum(axis=1)
+        out[begin : begin + step] = np.divide(wins, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0)
+    return out
+
+
+def shares(draws: int, n: int, generator: np.random.Generator) -> np.ndarray:
+    """Bootstrap samples of n units as the share that each has in them, shape [draws, n]; for one unit always 1."""
+    return generator.multinomial(n, np.full(n, 1 / n), size=draws) / n
+
+
+def _limits(values: np.ndarray, level: float) -> tuple[float, float]:
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return float("nan"), float("nan")
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HiddenResult:
+    """What :meth:`HiddenJudgements.compare` returns.
+
+    Intervals are percentile intervals of a bootstrap over seeds and over queries at once: each draw takes seeds and queries with
+    replacement; all drawn seeds see the same queries, unless each has queries of its own (:func:`combined`). Few seeds are drawn
+    from few, which counts (S - 1) / S of the variance between them; with one seed only queries are drawn.
+
+    Attributes:
+        per_query: One row a correction, seed, query, kind of judgements and measure: ``correction``, ``seed``, ``qid``,
+            ``judgements`` (``full`` or ``pooled``), ``measure``, ``value``.
+        negatives: One row a correction, seed and candidate of the training that is not judged relevant in the pool:
+            ``correction``, ``seed``, ``qid``, ``docno``, ``kind`` (``hidden``: a hidden positive; ``true``: a true negative;
+            ``between``: a grade above 0 and below ``min_label``, counted as neither), ``emphasis`` (how much it counts as a
+            negative, 1 as in plain training, mean over positives; NaN where a correction does not tell), ``positives`` (of the
+            query), ``drawn`` (how often it was shown as a negative; NaN where that is not known).
+        costs: One row a correction and seed: ``correction``, ``seed``, ``seconds`` (training and testing).
+        corrections: Their names, in the order of the tables.
+        baseline: Name of the plain training that all are compared with.
+        oracle: Name of the training that knows the hidden documents; None without one.
+        counts: What was hidden, see :attr:`HiddenJudgements.counts`, and what was trained and tested on.
+        notes: What a reader should know.
+        level: Coverage of intervals.
+        draws: Of the bootstrap, and of the tests.
+        seed: Of both.
+        full: Name of the training on all judgements; None without one.
+    """
+
+    per_query: pd.DataFrame
+    negatives: pd.DataFrame
+    costs: pd.DataFrame
+    corrections: Sequence[str]
+    baseline: str
+    oracle: str | None
+    counts: dict[str, int]
+    notes: tuple[str, ...]
+    level: float = 0.95
+    draws: int = 2000
+    seed: int = 0
+    full: str | None = None  # also of results that were pickled without it
+
+    def __repr__(self) -> str:
+        """Sizes, and the first measure on full judgements of the best that knows no more than the pool."""
+        rows = self.table[self.table["judgements"] == "full"]
+        rows = rows[rows["measure"] == rows["measure"].iloc[0]].sort_values("mean", ascending=False, kind="stable")
+        best = rows[~rows["correction"].isin([self.oracle, self.full])].iloc[0]
+        return (
+            f"<HiddenResult: {len(self.corrections)} trainings, {best['seeds']} seeds, {best['queries']} test queries; best "
+            f"{best['measure']} on full judgements: {best['correction']} {best['mean']:.4f} ({best['difference']:+.4f})>"
+        )
+
+    # Effectiveness
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Effectiveness: one row a kind of judgements, measure and correction.
+
+        ``judgements``, ``measure``, ``correction``; ``mean`` over seeds and queries, ``low``, ``high``; ``difference`` from the
+        baseline, ``difference_low``, ``difference_high``, ``p`` (randomisation test over queries, each query's mean over seeds:
+        it speaks of queries, for these seeds), ``p_corrected`` (Holm, over the corrections of a kind of judgements and measure;
+        the oracle and the training on all judgements are none); ``gap_closed``: the share of the oracle's difference that the
+        correction reaches, with ``gap_low`` and ``gap_high``, which are NaN where the interval of the oracle's own difference
+        holds 0 (there is no gap to speak of; the notes say so); ``seeds`` and ``queries``.
+        """
+        parts = self.per_query.groupby(["judgements", "measure"], sort=False)
+        return pd.DataFrame([row for (judgements, measure), part in parts for row in self._compared(judgements, measure, part)])
+
+    def _compared(self, judgements: str, measure: str, part: pd.DataFrame) -> list[dict[str, Any]]:
+        names = list(self.corrections)
+        wide = [one.pivot(index="correction", columns="qid", values="value").loc[names] for _, one in part.groupby("seed")]
+        values = [one.to_numpy(dtype=np.float64) for one in wide]
+        of_seeds, of_queries = self._drawn([one.columns for one in wide])
+        means = sum(of_seeds[:, at, None] * (drawn @ one.T) for at, (drawn, one) in enumerate(zip(of_queries, values))).T
+        found = np.mean([one.mean(axis=1) for one in values], axis=0)
+        # Each query's mean over seeds; where seeds have queries of their own, these stand beside each other.
+        crossed = all(one.columns.equals(wide[0].columns) for one in wide)
+        units = np.mean(values, axis=0) if crossed else np.concatenate(values, axis=1)
+        base = names.index(self.baseline)
+        gap, gaps, clear = None, None, False
+        if self.oracle is not None:
+            at = names.index(self.oracle)
+            gap, gaps = found[at] - found[base], means[at] - means[base]
+            low, high = _limits(gaps, self.level)
+            clear = not low <= 0 <= high
+        rows = []
+        for number, name in enumerate(names):
+            row = {"judgements": judgements, "measure": measure, "correction": name, "mean": float(found[number])}
+            row["low"], row["high"] = _limits(means[number], self.level)
+            row["difference"] = float(found[number] - found[base])
+            row["difference_low"], row["difference_high"] = _limits(means[number] - means[base], self.level)
+            test = randomisation_test(units[base], units[number], seed=self.seed)
+            row |= {"p": float("nan") if number == base else test.p, "p_corrected": float("nan")}
+            row |= {"gap_closed": row["difference"] / gap if gap else float("nan"), "gap_low": float("nan")}
+            row["gap_high"] = float("nan")
+            if clear:
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    row["gap_low"], row["gap_high"] = _limits((means[number] - means[base]) / gaps, self.level)
+            rows.append({**row, "seeds": len(values), "queries": units.shape[1]})
+        tested = [row for row in rows if row["correction"] not in (self.baseline, self.oracle, self.full)]
+        for row, p in zip(tested, correct(np.array([row["p"] for row in tested]))):
+            row["p_corrected"] = float(p)
+        return rows
+
+    def _drawn(self, queries: Sequence[Any]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Bootstrap samples of seeds, and of the queries of each seed: the same ones where all seeds have the same queries."""
+        generator = np.random.default_rng(self.seed)
+        of_seeds = shares(self.draws, len(queries), generator)
+        if all(list(one) == list(queries[0]) for one in queries):
+            return of_seeds, [shares(self.draws, len(queries[0]), generator)] * len(queries)
+        return of_seeds, [shares(self.draws, len(one), generator) for one in queries]
+
+    # False negatives
+
+    @cached_property
+    def false_negatives(self) -> pd.DataFrame:
+        """What each correction made of the hidden positives among its candidates; one row a correction.
+
+        ``candidates`` (a seed's, without those between) and ``hidden`` among them; ``drawn``: negatives that a seed's training
+        showed, ``false_drawn`` and ``false_share``: how many and which share of these were hidden positives; ``false_weight``:
+        the share of the weight of all negatives that lay on hidden positives (by emphasis, each positive alike), which is below
+        ``false_share`` where a correction draws them and punishes them less; ``auc`` with ``auc_low`` and ``auc_high``: the
+        chance that a true negative counts more than a hidden positive, over all pairs (see :func:`auc`); ``auc_within``: the
+        same within queries, mean over queries that have both. All are means over seeds; NaN where a correction does not tell.
+        """
+        kept = self.negatives[self.negatives["kind"] != BETWEEN]
+        return pd.DataFrame([self._met(name, part) for name, part in kept.groupby("correction", sort=False)])
+
+    def _met(self, name: str, part: pd.DataFrame) -> dict[str, Any]:
+        seeds = [one.assign(hidden=one["kind"] == HIDDEN) for _, one in part.groupby("seed", sort=True)]
+        coded = [pd.factorize(one["qid"], sort=True) for one in seeds]
+        of_seeds, of_queries = self._drawn([names for _, names in coded])
+        areas, within, drawn, false_drawn, weight = [], [], [], [], []
+        for one, (query, _), times in zip(seeds, coded, of_queries):
+            hidden, emphasis = one["hidden"].to_numpy(), one["emphasis"].to_numpy(dtype=np.float64)
+            times = np.concatenate([np.ones((1, times.shape[1])), times])
+            told = not np.isnan(emphasis).any()
+            areas.append(auc_draws(emphasis, hidden, query, times) if told else np.full(len(times), np.nan))
+            within.append(_within(emphasis, hidden, query) if told else np.nan)
+            shown = one["drawn"].to_numpy(dtype=np.float64)
+            drawn.append(shown.sum())
+            false_drawn.append(shown[hidden].sum())
+            mass = emphasis * one["positives"].to_numpy() / np.bincount(query)[query]
+            weight.append(mass[hidden].sum() / mass.sum() if mass.sum() > 0 else np.nan)
+        areas, drawn, false_drawn = np.array(areas), np.mean(drawn), np.mean(false_drawn)
+        low, high = _limits(np.einsum("ds,sd->d", of_seeds, areas[:, 1:]), self.level)
+        return {
+            "correction": name,
+            "candidates": len(part) / len(seeds),
+            "hidden": sum(int(one["hidden"].sum()) for one in seeds) / len(seeds),
+            "drawn": float(drawn),
+            "false_drawn": float(false_drawn),
+            "false_share": float(false_drawn / drawn) if drawn > 0 else float("nan"),
+            "false_weight": float(np.mean(weight)),
+            "auc": float(areas[:, 0].mean()),
+            "auc_low": low,
+            "auc_high": high,
+            "auc_within": float(np.mean(within)),
+        }
+
+    def plot_emphasis(self, correction: str, axes: Axes | None = None, *, bins: int = 20) -> Axes:
+        """Draw how a correction weighs hidden positives and true negatives: Figure 5 of Cai et al. (2022).
+
+        Args:
+            correction: Its name.
+            axes: Matplotlib axes; None makes new ones.
+            bins: Number of bins of equal width. Emphasis is the mean over positives and seeds.
+
+        Returns:
+            The axes.
+
+        Raises:
+            InputError: For a name that is not known, or a correction that does not tell its emphasis.
+        """
+        from pyterrier_debias.core import plots
+
+        if correction not in self.corrections:
+            raise InputError(f"HiddenResult: there is no correction {correction!r}; there are {', '.join(self.corrections)}")
+        part = self.negatives[(self.negatives["correction"] == correction) & (self.negatives["kind"] != BETWEEN)]
+        if part["emphasis"].isna().any():
+            raise InputError(f"HiddenResult: {correction!r} does not tell how much each candidate counts as a negative")
+        means = part.groupby(["qid", "docno", "kind"], sort=True)["emphasis"].mean().reset_index()
+        axes = plots.new_axes() if axes is None else axes
+        low, high = means["emphasis"].min(), means["emphasis"].max()
+        edges = np.linspace(low, high, bins + 1) if high > low else np.linspace(low - 0.5, high + 0.5, bins + 1)
+        area = auc(*(means.loc[means["kind"] == kind, "emphasis"].to_numpy() for kind in (HIDDEN, TRUE)))
+        with plots.house_style():
+            for number, (kind, label) in enumerate(((TRUE, "true negatives"), (HIDDEN, "hidden positives"))):
+                values = means.loc[means["kind"] == kind, "emphasis"].to_numpy()
+                if len(values):
+                    share = np.full(len(values), 1 / len(values))
+                    colour = plots.colour(number)
+                    axes.hist(values, bins=edges, weights=share, color=colour, alpha=0.25)
+                    axes.hist(values, bins=edges, weights=share, color=colour, histtype="step", linewidth=2, label=label)
+            axes.legend()
+            plots.label_axes(
+                axes,
+                x="weight as a negative (plain training: 1)",
+                y="share of candidates",
+                title=f"{correction}: AUC {area:.2f}",
+                n=len(means),
+                unit="candidates",
+            )
+        return axes
+
+    # Reading
+
+    def summary(self, measure: str | None = None) -> pd.DataFrame:
+        """One row a correction, with the columns that are read first.
+
+        Args:
+            measure: Its name; None for the first.
+
+        Returns:
+            ``correction``; ``full`` with ``low`` and ``high``, ``difference``, ``p`` and ``gap_closed`` with its limits on full
+            judgements; ``pooled``: the mean on pooled ones; ``false_share``, ``false_weight``, ``auc`` with its limits.
+
+        Raises:
+            InputError: For a measure that was not computed.
+        """
+        measures = list(dict.fromkeys(self.table["measure"]))
+        measure = measures[0] if measure is None else measure
+        if measure not in measures:
+            raise InputError(f"HiddenResult: measure {measure!r} was not computed; there are {', '.join(measures)}")
+        rows = self.table[self.table["measure"] == measure].drop(columns=["measure", "seeds", "queries", "p_corrected"])
+        full = rows[rows["judgements"] == "full"].drop(columns="judgements").rename(columns={"mean": "full"})
+        pooled = rows.loc[rows["judgements"] == "pooled", ["correction", "mean"]].rename(columns={"mean": "pooled"})
+        told = self.false_negatives[["correction", "false_share", "false_weight", "auc", "auc_low", "auc_high"]]
+        return full.merge(pooled, on="correction", how="left").merge(told, on="correction", how="left")
+
+    def to_html(self) -> str:
+        """The summary of the first measure, the counts and the notes as a piece of HTML."""
+        measure = self.table["measure"].iloc[0]
+        table = self.summary().to_html(index=False, border=0, float_format=lambda value: f"{value:.3f}", na_rep="")
+        counts = ", ".join(f"{name}: {n:,}" for name, n in self.counts.items())
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+        return f"<p><b>Hidden judgements</b>, {html.escape(measure)}. {html.escape(counts)}</p>{table}<ul>{notes}</ul>"
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+def _within(values: np.ndarray, hidden: np.ndarray, query: np.ndarray) -> float:
+    """The mean over queries of the area within each, for queries with both kinds; NaN where there are none."""
+    if not len(values):
+        return float("nan")
+    order = np.lexsort((values, query))
+    values, hidden, query = values[order], hidden[order], query[order]
+    starts = np.flatnonzero(np.r_[True, (query[1:] != query[:-1]) | (values[1:] != values[:-1])])
+    # Of each query and value: as in auc_draws, but that what stands below is the query's own.
+    of_hidden, of_true = (np.add.reduceat(kind.astype(np.float64), starts) for kind in (hidden, ~hidden))
+    query = query[starts]
+    all_hidden, all_true = np.bincount(query, of_hidden), np.bincount(query, of_true)
+    below = np.cumsum(of_hidden) - of_hidden - (np.cumsum(all_hidden) - all_hidden)[query]
+    wins, pairs = np.bincount(query, (below + 0.5 * of_hidden) * of_true), all_hidden * all_true
+    return float(np.mean(wins[pairs > 0] / pairs[pairs > 0])) if (pairs > 0).any() else float("nan")
+
+
+def _names(result: HiddenResult) -> tuple[Any, ...]:
+    return list(result.corrections), result.baseline, result.oracle, result.full
+
+
+def combined(results: Mapping[str, HiddenResult]) -> HiddenResult:
+    """Results of several collections as one: each collection is a seed with queries of its own.
+
+    Args:
+        results: Name of the collection to its result, of one seed each, of the same corrections.
+
+    Returns:
+        A result in whose tables queries are drawn within their collection, and collections are drawn like seeds. Its counts are
+        sums.
+
+    Raises:
+        InputError: For results of other corrections, of several seeds, or none.
+    """
+    parts = list(results.values())
+    if not parts:
+        raise InputError("combined: there are no results")
+    first = parts[0]
+    for name, one in results.items():
+        if _names(one) != _names(first):
+            raise InputError(f"combined: result {name!r} compares other corrections than the first; compare the same ones")
+        if one.per_query["seed"].nunique() != 1:
+            raise InputError(f"combined: result {name!r} has several seeds; combine results of one seed each")
+
+    def joined(attribute: str) -> pd.DataFrame:
+        tables = [getattr(one, attribute).assign(seed=name) for name, one in results.items()]
+        named = [t.assign(qid=[f"{name}:{qid}" for qid in t["qid"]]) if "qid" in t else t for name, t in zip(results, tables)]
+        return pd.concat(named, ignore_index=True)
+
+    notes = tuple(dict.fromkeys(note for one in parts for note in one.notes))
+    counts = {name: sum(one.counts.get(name, 0) for one in parts) for name in first.counts}
+    tables = {attribute: joined(attribute) for attribute in ("per_query", "negatives", "costs")}
+    return replace(first, **tables, notes=notes, counts=counts)

@@ -1,0 +1,454 @@
+"""Evaluating where not every document was judged: unjudged documents removed, or their labels inferred.
+
+One ranking can be scored in three ways: unjudged documents count as not relevant (what every measure does), they are taken out
+of the ranking (:class:`OnlyJudged`, or ``judged_only=True`` of the measures that have it), or their labels are inferred
+(:func:`infer_judgements`, :class:`ExpectedNDCG`). :func:`leave_one_out` asks how a system would have fared, had it not
+contributed to the judgements. How many documents are judged is ``Judged@k`` of ir_measures.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+from ir_measures import Metric
+from ir_measures.measures import Measure, ParamInfo
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.evaluation import parse_measures, per_query
+from pyterrier_debias.core.frames import check_overlap, ranked, with_string_ids
+from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.systems import check_run
+
+logger = logging.getLogger(__name__)
+
+#: The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009).
+FUSION = 60
+
+
+class OnlyJudged(Stage):
+    """Takes unjudged documents out of a ranking; what is left moves up (a condensed list).
+
+    Input: a result frame ``qid``, ``docno``, ``score``. Output: the judged rows with all their columns, ranked anew; scores stay.
+    A query without judgements keeps no row.
+
+    Put it last in a pipeline that is *evaluated*. It gives the value of ``judged_only=True`` for measures that lack that option,
+    such as ``RR@10``. Sakai (SIGIR 2007) proposes condensed lists in place of measures made for incomplete judgements.
+
+    When not to use it: before anything that is trained (it shows which documents are judged), or as the only figure. A system of
+    which much is unjudged looks better than it is, by more than it looks worse where unjudged documents count as misses (Sakai,
+    CIKM 2008).
+
+    Example:
+        >>> import pandas as pd
+        >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2", "d3"], "score": [3.0, 2.0, 1.0]})
+        >>> judged = pd.DataFrame({"qid": ["q1", "q1"], "docno": ["d1", "d3"], "label": [0, 1]})
+        >>> OnlyJudged(judged)(run)[["docno", "rank"]].values.tolist()
+        [['d1', 0], ['d3', 1]]
+    """
+
+    schematic = {"label": "OnlyJudged", "help_url": None}  # noqa: RUF012
+
+    def __init__(self, qrels: pd.DataFrame):
+        """
+        Args:
+            qrels: Judgements: ``qid``, ``docno``. A frame that lacks one raises an InputError when the stage is first used.
+        """
+        self.qrels = qrels
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Drop and rank; see the class."""
+        pt.validate.result_frame(inp, extra_columns=["score"], context=self)
+        judged = _pairs(_checked_qrels(self.qrels, "OnlyJudged", ["qid", "docno"]))
+        return ranked(inp[_pairs(inp).isin(judged)], self)
+
+
+class ExpectedNDCG(Measure):
+    """nDCG whose gains may be expectations: a measure for ``pt.Experiment`` and ir_measures.
+
+    With e(d) the (expected) label of document d and ranks i from 1, the value of a query is the sum over the first k documents of
+    e(d_i) / log2(i + 1), divided by the largest such sum that any ranking of the query's documents has. That is the ratio of two
+    expectations, not the expectation of their ratio. Where all labels are whole numbers it is trec_eval's nDCG. Labels below 0
+    count 0; ties of scores are broken as in trec_eval (by docno, descending).
+
+    The judgements come with the measure, so that one experiment shows a ranking under every treatment of unjudged documents; the
+    experiment's own judgements say only which queries count.
+
+    Raises:
+        InputError: While evaluating, where a query has no judgements here.
+
+    Example:
+        >>> import pandas as pd
+        >>> from ir_measures import nDCG
+        >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "score": [2.0, 1.0]})
+        >>> judged = pd.DataFrame({"qid": ["q1"], "docno": ["d2"], "label": [1]})
+        >>> inferred = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "label": [0.5, 1.0]})
+        >>> measures = [nDCG @ 10, nDCG(judged_only=True) @ 10, ExpectedNDCG(inferred) @ 10]
+        >>> found = pt.Evaluate(run, judged, measures)
+        >>> [round(found[str(measure)], 3) for measure in measures]
+        [0.631, 1.0, 0.86]
+
+    When not to use it: with judgements that were inferred from the scores of a system that is compared; it would judge itself.
+    """
+
+    __name__ = "ExpectedNDCG"
+    NAME = __name__
+    PRETTY_NAME = "nDCG of expected gains"
+    SHORT_DESC = "Discounted expected gain, normalised by that of the best ranking."
+    SUPPORTED_PARAMS = {  # noqa: RUF012
+        "judgements": ParamInfo(dtype=pd.DataFrame, required=True, desc="frame qid, docno, label; labels may be fractions"),
+        "name": ParamInfo(dtype=str, required=False, default="ExpectedNDCG", desc="what tables call the measure"),
+        "cutoff": ParamInfo(dtype=int, required=False, desc="ranking cutoff threshold"),
+    }
+
+    def __init__(self, judgements: pd.DataFrame, *, name: str = "ExpectedNDCG", **params: Any):
+        """
+        Args:
+            judgements: ``qid``, ``docno``, ``label``: what :func:`infer_judgements` returns.
+            name: What tables call the measure. Two measures of one name and cut-off are equal, so give two sets of judgements in
+                one experiment two names.
+            params: ``cutoff``; commonly written ``ExpectedNDCG(judgements) @ 10``.
+        """
+        super().__init__(judgements=judgements, name=name, **params)
+
+    def __repr__(self) -> str:
+        """The name and the cut-off, never the judgements."""
+        cutoff = self.params.get("cutoff")
+        return self.params["name"] + (f"@{cutoff}" if cutoff else "")
+
+    def runtime_impl(self, qrels: pd.DataFrame, run: pd.DataFrame) -> Iterator[Metric]:
+        """What ir_measures calls.
+
+        Args:
+            qrels: ``query_id`` of the queries that count.
+            run: ``query_id``, ``doc_id``, ``score``.
+
+        Yields:
+            A value for each query of the run that counts.
+        """
+        judgements = _checked_qrels(self.params["judgements"], repr(self), ["qid", "docno", "label"])
+        gains = {q: dict(zip(rows["docno"], rows["label"])) for q, rows in judgements.groupby("qid", sort=False)}
+        cutoff = self.params.get("cutoff")
+        run = ranked(run.rename(columns={"query_id": "qid", "doc_id": "docno"}), repr(self))
+        unknown = 0
+        for qid, rows in run[run["qid"].isin(set(qrels["query_id"]))].groupby("qid", sort=False):
+            if qid not in gains:
+                raise InputError(f"{self!r}: query {qid!r} is evaluated, but its judgements lack it; infer them for it too")
+            docnos = rows["docno"].tolist()[:cutoff]
+            unknown += sum(docno not in gains[qid] for docno in docnos)
+            value = ndcg([gains[qid].get(docno, 0.0) for docno in docnos], list(gains[qid].values()), cutoff)
+            yield Metric(qid, self, value)
+        if unknown and cutoff:
+            logger.warning(
+                "%r: %d documents above the cut-off have no label, not even an inferred one, and count as not relevant; give "
+                "infer_judgements every run that is evaluated",
+                self,
+                unknown,
+            )
+
+
+def ndcg(gains: Sequence[float], judged: Sequence[float], cutoff: int | None = None) -> float:
+    """Discounted gain of a ranking over that of the best one; see :class:`ExpectedNDCG`.
+
+    Args:
+        gains: The labels of the ranked documents, best rank first.
+        judged: The labels of all the query's documents, in any order.
+        cutoff: How many ranks count; None for all.
+
+    Returns:
+        A number in [0, 1]; 0 where nothing has a label above 0.
+
+    Example:
+        >>> round(ndcg([0.0, 1.0], [1.0, 0.0]), 4)
+        0.6309
+    """
+
+    def discounted(labels: Any) -> float:
+        labels = np.maximum(np.asarray(labels, dtype=np.float64)[:cutoff], 0.0)
+        return float(labels @ (1 / np.log2(np.arange(2, len(labels) + 2))))
+
+    best = discounted(np.sort(np.asarray(judged, dtype=np.float64))[::-1])
+    return discounted(gains) / best if best else 0.0
+
+
+def infer_judgements(
+    runs: Mapping[str, pd.DataFrame] | Sequence[pd.DataFrame] | pd.DataFrame,
+    qrels: pd.DataFrame,
+    infer: pt.Transformer | None = None,
+    *,
+    depth: int = 100,
+) -> pd.DataFrame:
+    """Judgements in which unjudged documents of runs have inferred labels; judged ones keep theirs.
+
+    By default a document's label is what judged documents that the runs rank as highly have on average in the *other* queries:
+    with x(d) = sum over runs of 1 / (60 + rank of d, from 1), the expected label is the isotone regression of the judged
+    documents' labels on x (:func:`expected_labels`). It needs nothing but runs and judgements. Its assumption: among documents
+    that the runs rank alike, the unjudged ones are relevant as often as the judged. Where judges were shown what *more* systems
+    found, that is too generous to what only the runs at hand found; where these systems share a taste, it shares it too. Aslam
+    and Yilmaz (CIKM 2007) infer relevance from ranks in a related way.
+
+    Any other source of labels is a transformer that adds ``label``: a model that judges, or a scorer whose scores mean expected
+    labels. It sees each unjudged pair once, with the columns that the runs have (``query``, ``text`` ...); ``score`` and ``rank``
+    are those of the fusion x.
+
+    Args:
+        runs: The runs that will be evaluated, all of them: result frames ``qid``, ``docno``, ``score``.
+        qrels: ``qid``, ``docno``, ``label``. Queries without judgements are left out.
+        infer: A transformer that returns its rows with a column ``label``, at least 0; None for the default.
+        depth: How many documents of each run's query are looked at.
+
+    Returns:
+        ``qid``, ``docno``, ``label`` and ``inferred`` (whether the label is), the judged rows first. Labels are whole numbers
+        (``int64``, so that the frame can stand wherever judgements can) where all the inferred ones are, otherwise expectations
+        for :class:`ExpectedNDCG`.
+
+    Raises:
+        InputError: Where a run or the judgements lack a column, do not overlap, or ``infer`` leaves a pair without a label.
+
+    When not to use it: to get judgements for training; and never with an ``infer`` that is one of the systems compared, or was
+    trained on the same preferences: a judge that ranks rates itself best.
+
+    Example:
+        >>> import pandas as pd
+        >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "score": [2.0, 1.0]})
+        >>> judged = pd.DataFrame({"qid": ["q1"], "docno": ["d2"], "label": [1]})
+        >>> infer_judgements(run, judged, pt.apply.label(lambda row: 2)).values.tolist()
+        [['q1', 'd2', 1, False], ['q1', 'd1', 2, True]]
+    """
+    qrels = _checked_qrels(qrels, "infer_judgements", ["qid", "docno", "label"])
+    pooled = _pooled(_named(runs), qrels, depth)
+    unjudged = pooled["label"].isna().to_numpy()
+    known = qrels[["qid", "docno", "label"]].assign(inferred=False)
+    if infer is None:
+        queries = pd.factorize(pooled["qid"])[0]
+        labels = expected_labels(pooled["score"].to_numpy(), pooled["label"].to_numpy(dtype=np.float64), queries)
+        found = pooled.loc[unjudged, ["qid", "docno"]].assign(label=labels)
+    else:
+        found = _asked(infer, ranked(pooled[unjudged].drop(columns="label"), "infer_judgements"))
+    if len(found) == 0:
+        return known.reset_index(drop=True)
+    if np.array_equal(found["label"], np.floor(found["label"])):
+        found = found.astype({"label": "int64"})
+    return pd.concat([known, found.assign(inferred=True)], ignore_index=True)
+
+
+def expected_labels(evidence: np.ndarray, labels: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """Labels that unjudged documents can be expected to have, by judged documents of other queries with like evidence.
+
+    For each query the labels of all others are regressed on the evidence by isotone least squares (a label never falls as the
+    evidence grows), and read off by linear interpolation. Below all judged documents it runs on to label 0 at evidence 0, above
+    them it is constant.
+
+    Args:
+        evidence: Shape [n], above 0, the larger the more likely relevant; 0 would be a document that no system retrieves.
+        labels: Shape [n]; NaN where a document is unjudged. Labels below 0 count 0.
+        queries: Shape [n], whole numbers: whose document it is.
+
+    Returns:
+        The expected labels of the unjudged documents, in their order; 0 where no other query has a judged document.
+
+    Example:
+        >>> nan = float("nan")
+        >>> expected_labels(np.array([3, 2, 1, 2.5, 0]), np.array([1, 0, 0, nan, nan]), np.array([0, 0, 0, 1, 1])).tolist()
+        [0.5, 0.0]
+    """
+    from scipy.optimize import isotonic_regression
+
+    wanted = np.isnan(labels)
+    values, code = np.unique(evidence[~wanted], return_inverse=True)
+    gains, owners = np.maximum(labels[~wanted], 0.0), queries[~wanted]
+    sums, counts = np.bincount(code, gains, len(values)), np.bincount(code, minlength=len(values))
+    expected = np.zeros(len(labels))
+    asked, mine = _rows_of(queries[wanted], np.flatnonzero(wanted)), _rows_of(owners, np.arange(len(owners)))
+    for query, rows in asked.items():
+        own = mine.get(query, np.empty(0, dtype=np.int64))
+        left = counts - np.bincount(code[own], minlength=len(values))
+        there = left > 0
+        if there.any():
+            means = (sums - np.bincount(code[own], gains[own], len(values)))[there] / left[there]
+            fitted = isotonic_regression(means, weights=left[there].astype(np.float64)).x
+            expected[rows] = np.interp(evidence[rows], np.append(0.0, values[there]), np.append(0.0, fitted))
+    return expected[wanted]
+
+
+def _rows_of(queries: np.ndarray, rows: np.ndarray) -> dict[int, np.ndarray]:
+    """Query to its rows."""
+    order = np.argsort(queries, kind="stable")
+    names, starts = np.unique(queries[order], return_index=True)
+    return dict(zip(names.tolist(), np.split(rows[order], starts[1:])))
+
+
+def leave_one_out(
+    runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, measures: Sequence[Any] = ("nDCG@10",), *, depth: int = 10
+) -> pd.DataFrame:
+    """How each system would fare, had it not contributed to the judgements (Zobel, SIGIR 1998).
+
+    For each system the judgements of documents that it alone has among its first ``depth`` are removed, and all systems are
+    evaluated with what is left. A system that loses much was judged well because it was in the pool; the next new one will be
+    treated as badly. Judgements that none of the runs explains stay.
+
+    Args:
+        runs: Name to result frame ``qid``, ``docno``, ``score``.
+        qrels: ``qid``, ``docno``, ``label``.
+        measures: ir_measures objects or names.
+        depth: How deep the runs are thought to have been pooled.
+
+    Returns:
+        One row a system and measure: ``system``, ``measure``; ``judgements`` and ``relevant`` (how many were removed, how many of
+        these have a label above 0), ``score`` and ``without`` (means over the judged queries), ``difference`` (without -
+        score), ``place`` and ``place_without`` (1 is the best; ties share the better place), and ``tau``: Kendall's tau-b of the
+        order of all systems with and without these judgements (NaN for fewer than two).
+
+    Raises:
+        InputError: For an unknown measure, a run that lacks a column or does not overlap the judgements.
+
+    When not to use it: as an estimate of what the true score is. Runs of one family cover for each other (leave them out
+    together: give only one of them), and systems outside ``runs`` may have contributed the same documents.
+
+    Example:
+        >>> import pandas as pd
+        >>> run = lambda docnos: pd.DataFrame({"qid": "q1", "docno": docnos, "score": [2.0, 1.0]})
+        >>> judged = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2", "d3"], "label": [0, 1, 1]})
+        >>> found = leave_one_out({"a": run(["d2", "d1"]), "b": run(["d1", "d3"])}, judged, ["P@2"])
+        >>> found[["system", "judgements", "relevant", "score", "without", "place_without"]].values.tolist()
+        [['a', 1, 1, 0.5, 0.0, 2], ['b', 1, 1, 0.5, 0.0, 2]]
+    """
+    qrels = _checked_qrels(qrels, "leave_one_out", ["qid", "docno", "label"])
+    runs = {name: strictly_ranked(check_run(run, name), f"run {name!r}") for name, run in _named(runs).items()}
+    for name, run in runs.items():
+        check_overlap(run, qrels, f"run {name!r}")
+    parsed = parse_measures(measures)
+    qids = list(dict.fromkeys(qrels["qid"]))
+    tops = {name: _pairs(run[run["rank"] < depth]).unique() for name, run in runs.items()}
+    times = pd.Index(np.concatenate(list(tops.values()))).value_counts()
+    pairs = _pairs(qrels)
+
+    def scores(judgements: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({name: per_query(run, judgements, parsed, qids).mean() for name, run in runs.items()}).T
+
+    whole, rows = scores(qrels), []
+    for name, top in tops.items():
+        own = pairs.isin(top[times.loc[top].to_numpy() == 1])
+        left = scores(qrels[~own])
+        for measure in whole.columns:
+            before, after = whole[measure], left[measure]
+            rows.append(
+                {
+                    "system": name,
+                    "measure": measure,
+                    "judgements": int(own.sum()),
+                    "relevant": int((qrels["label"][own] > 0).sum()),
+                    "score": before[name],
+                    "without": after[name],
+                    "difference": after[name] - before[name],
+                    "place": int((before > before[name]).sum()) + 1,
+                    "place_without": int((after > after[name]).sum()) + 1,
+                    "tau": float(kendall_tau(before.to_numpy(), after.to_numpy())),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def strictly_ranked(run: pd.DataFrame, stage: Any) -> pd.DataFrame:
+    """A run without ties, so that every measure sees one order: ir_measures' Judged breaks ties otherwise than trec_eval does.
+
+    Args:
+        run: Result frame ``qid``, ``docno``, ``score``.
+        stage: Whose run it is; named in messages.
+
+    Returns:
+        The run, ranked as trec_eval does it, with ``score`` the negative rank.
+    """
+    run = ranked(run, stage)
+    return run.assign(score=-run["rank"].astype("float64"))
+
+
+def kendall_tau(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Kendall's tau-b of two lists of scores, many at once.
+
+    Args:
+        a: Shape [..., systems].
+        b: Shape [..., systems].
+
+    Returns:
+        Shape [...]: 1 where both order the systems alike, -1 where one is the other upside down; NaN where one orders nothing.
+
+    Example:
+        >>> kendall_tau(np.array([3.0, 2.0, 1.0]), np.array([3.0, 1.0, 2.0])).round(3).tolist()
+        0.333
+    """
+    first, second = np.triu_indices(np.shape(a)[-1], 1)
+    one = np.sign(np.asarray(a)[..., first] - np.asarray(a)[..., second])
+    other = np.sign(np.asarray(b)[..., first] - np.asarray(b)[..., second])
+    untied = np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
+    return np.where(untied > 0, (one * other).sum(-1) / np.where(untied > 0, untied, 1.0), np.nan)
+
+
+# ------------------------------------------------------------------------------------------------------------- inputs
+
+
+def _named(runs: Any) -> dict[str, pd.DataFrame]:
+    if isinstance(runs, pd.DataFrame):
+        runs = [runs]
+    named = dict(runs) if isinstance(runs, Mapping) else {f"run {i}": run for i, run in enumerate(runs, start=1)}
+    if not named:
+        raise InputError("there are no runs; give the runs that are evaluated")
+    return named
+
+
+def _pairs(frame: pd.DataFrame) -> pd.Series:
+    """One string a row that names its query and document."""
+    return frame["qid"].astype(str) + "\0" + frame["docno"].astype(str)
+
+
+def _checked_qrels(qrels: pd.DataFrame, stage: str, columns: Sequence[str]) -> pd.DataFrame:
+    missing = [c for c in columns if c not in qrels.columns]
+    if missing:
+        there = ", ".join(map(str, qrels.columns))
+        raise InputError(f"{stage}: column {missing[0]!r} of the judgements is missing; there are {there}")
+    return with_string_ids(qrels)
+
+
+def _pooled(runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, depth: int) -> pd.DataFrame:
+    """The first documents of all runs, each pair once: its columns, its ``label`` (NaN where unjudged), the fusion as score."""
+    if depth < 1:
+        raise InputError(f"infer_judgements: depth is {depth}; it must be 1 or more")
+    tops = []
+    for name, run in runs.items():
+        run = ranked(check_run(run, name), f"run {name!r}")
+        check_overlap(run, qrels, f"run {name!r}")
+        tops.append(run[(run["rank"] < depth) & run["qid"].isin(set(qrels["qid"]))])
+    rows = pd.concat(tops, ignore_index=True)
+    fused = (1 / (FUSION + 1 + rows["rank"])).groupby(_pairs(rows)).sum()
+    rows = rows.drop(columns=["label", "score", "rank"], errors="ignore").drop_duplicates(["qid", "docno"], ignore_index=True)
+    labels = qrels[["qid", "docno", "label"]].drop_duplicates(["qid", "docno"])
+    # The sums of equal ranks may differ in the last bit by the order of runs.
+    return rows.assign(score=_pairs(rows).map(fused).round(12)).merge(labels, on=["qid", "docno"], how="left")
+
+
+def _asked(infer: pt.Transformer, pairs: pd.DataFrame) -> pd.DataFrame:
+    """Labels of a transformer for pairs, in the order of the pairs."""
+    if len(pairs) == 0:
+        return pairs[["qid", "docno"]].assign(label=pd.Series(dtype="float64"))
+    answer = infer(pairs)
+    missing = [c for c in ("qid", "docno", "label") if c not in answer.columns]
+    if missing:
+        raise InputError(
+            f"infer_judgements: infer returned no column {missing[0]!r}; it must return its rows with a 'label', for example "
+            f"scorer >> pt.apply.label(lambda row: row['score'])"
+        )
+    answer = with_string_ids(answer)[["qid", "docno", "label"]].drop_duplicates(["qid", "docno"])
+    found = pairs[["qid", "docno"]].merge(answer, on=["qid", "docno"], how="left")
+    labels = pd.to_numeric(found["label"], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    bad = np.flatnonzero(~(np.isfinite(labels) & (labels >= 0)))
+    if len(bad):
+        row = found.iloc[int(bad[0])]
+        raise InputError(
+            f"infer_judgements: infer gave {len(bad)} of {len(found)} pairs no label that is a number of at least 0, first query "
+            f"{row['qid']!r}, document {row['docno']!r}; label every row that it is given"
+        )
+    return found.assign(label=labels)

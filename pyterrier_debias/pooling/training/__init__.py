@@ -1,0 +1,1 @@
+"""What trains around the bias."""

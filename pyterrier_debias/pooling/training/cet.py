@@ -1,0 +1,405 @@
+"""CET: two models that correct each other's pairs, against the false negatives of pooling."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.pooling.data.evidence import EvidenceModel, PoolEvidence, check_known
+from pyterrier_debias.pooling.formulas.cet_weights import Coupling
+from pyterrier_debias.pooling.formulas.negative_weights import pool_chances
+from pyterrier_debias.rankers.base import Ranker
+from pyterrier_debias.rankers.trained_reranker import TrainedRanker
+from pyterrier_debias.training.groups import Groups, make_groups
+from pyterrier_debias.training.options import Training
+
+if TYPE_CHECKING:
+    from pyterrier_debias.training.method import Method
+
+logger = logging.getLogger(__name__)
+
+#: Selection models that have a name.
+SELECTIONS = ("first_stage", "lexical", "same")
+
+#: What lies in the folder ``selection`` of a saved stage.
+_EVIDENCE = "evidence.json"
+
+
+class CETReranker(TrainedRanker):
+    r"""Trains a ranker on pooled judgements, in which an unlabelled candidate may be relevant and merely never shown (CET).
+
+    Two models are trained side by side: R scores relevance, S how likely a document was to be *selected* for labelling. Each
+    weighs the other's pairs of a positive i and an unlabelled candidate j:
+
+    .. math::
+
+        L(R) = \frac{1}{|Q|} \sum w_r \, \mathrm{softplus}(R_j - R_i), \quad w_r = e^{(S_j - S_i)/\tau}; \qquad
+        L(S) = \frac{1}{|Q|} \sum w_s \, \mathrm{softplus}(S_j - S_i), \quad w_s = e^{(R_j - R_i)/\tau}.
+
+    A candidate that labellers hardly saw (S low) is hardly held against R; one that R takes for relevant is held against S. Only
+    R is kept for scoring; S stays reachable. The equations do not say which of the two is which: where both see the same input
+    they are exchangeable, and weights can punish false negatives more. The default therefore lets S see only what the pooling
+    system saw, and bounds the weights; :meth:`paper` is the paper's form, :meth:`released` that of its code.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, ``query`` and the text; for ``fit`` also the pool's numbers, see ``selection``
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
+    ===============  ==========================================================================
+
+    The ranker that is passed in stays as it is: a copy is trained, so that a plain ranker and this one can start from the same
+    weights. Fitting again goes on from the fitted weights; a selection model of evidence is learned anew, because other
+    candidates may come from another pool.
+
+    Args:
+        ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it.
+        tau: Temperature of the weights, above 0; large values lead back to plain training.
+        weighting: ``'paper'``, or ``'released'``: weights :math:`1 + e^{S_j/\tau}`, never below 1, which do not read the
+            positive.
+        selection: What S is. ``'first_stage'``: a weighted sum of the pooling system's score and rank (columns ``pool_score`` and
+            ``pool_rank``, else, with a warning, ``score`` and ``rank``) and of lexical features. ``'lexical'``: of those alone. A
+            :class:`~pyterrier_debias.pooling.data.evidence.PoolEvidence`: of what it says. ``'same'``: a copy of the ranker, with
+            ``seed + 1`` where a fresh head is drawn. A ranker: a copy of it; it must read the same text columns.
+        max_weight: The largest weight; None for no bound, as in the paper.
+        normalise_weights: ``'mean_one'`` divides the weights of a batch by their mean; None does not.
+        weight_pass: ``'train'``: weights come from the scores that are trained on. ``'eval'``: from a second pass without
+            dropout, as in the released code; a quarter dearer with a second ranker.
+        reduction: ``'pairs'``: the mean over pairs. ``'queries'``: the sum over pairs by the number of examples (Equation 20).
+        unweighted_steps: So many steps begin with weights of 1.
+        loss: ``'pairs'``, or ``'listwise'`` (ours: a softmax over the positive and all its negatives, in which each negative
+            counts as often as its weight says), for several negatives per positive.
+        training: How ``fit`` trains; None for the ranker's own ``training``. Its ``loss`` stays at the
+            default. ``learning_rate`` may name the ranker's networks and ``selection``, which else has a rate of its own; the
+            networks of a second ranker are named ``selection_ranker``, ...
+
+    Raises:
+        InputError: For options that are not known, do not go together or are out of range; from scoring: before ``fit``.
+
+    When not to use it: where judgements are complete, or negatives come from the pool itself (all of them were seen by labellers,
+    so that weights are noise); where nothing is known of the pooling system and ``'lexical'`` does not describe it either.
+
+    Example:
+        >>> CETReranker("distilbert-base-uncased", tau=2.0)
+        CETReranker('distilbert-base-uncased', tau=2.0)
+
+        In a pipeline: ``(candidates >> texts >> CETReranker(ranker)).fit(topics, qrels)``, with ``pool_score`` and ``pool_rank``
+        among the candidates' columns.
+
+    References:
+        Cai, Guo, Fan, Ai, Zhang and Cheng, CIKM 2022.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "CET", "help_url": None}
+
+    _fitted_selection: Ranker | EvidenceModel | None = None
+
+    def __init__(
+        self,
+        ranker: Any,
+        *,
+        tau: float = 1.0,
+        weighting: str = "paper",
+        selection: Any = "first_stage",
+        max_weight: float | None = 1.0,
+        normalise_weights: str | None = None,
+        weight_pass: str = "train",
+        reduction: str = "pairs",
+        unweighted_steps: int = 0,
+        loss: str = "pairs",
+        training: Training | None = None,
+    ):
+        super().__init__()
+        self.ranker = ranker
+        self.tau = tau
+        self.weighting = weighting
+        self.selection = selection
+        self.max_weight = max_weight
+        self.normalise_weights = normalise_weights
+        self.weight_pass = weight_pass
+        self.reduction = reduction
+        self.unweighted_steps = unweighted_steps
+        self.loss = loss
+        self.training = training
+
+    @classmethod
+    def paper(cls, ranker: Any, **options: Any) -> Self:
+        """The paper's form: both models of one checkpoint with heads drawn apart, weights without a bound, tau 1.
+
+        Args:
+            ranker: See the class. Only a checkpoint without a head leaves heads to be drawn; a warning tells where both models
+                begin equal.
+            options: Further options.
+
+        Returns:
+            A stage.
+
+        Example:
+            >>> CETReranker.paper("bert-base-uncased")
+            CETReranker('bert-base-uncased', selection='same', max_weight=None)
+        """
+        return cls(ranker, **{"selection": "same", "max_weight": None, **options})
+
+    @classmethod
+    def released(cls, ranker: Any, **options: Any) -> Self:
+        """The form of the authors' code: weights 1 + exp(S_j / 10), computed without dropout.
+
+        Args:
+            ranker: See :meth:`paper`.
+            options: Further options.
+
+        Returns:
+            A stage.
+
+        Example:
+            >>> CETReranker.released("bert-base-uncased")  # doctest: +NORMALIZE_WHITESPACE
+            CETReranker('bert-base-uncased', tau=10.0, weighting='released', selection='same', max_weight=None,
+            weight_pass='eval')
+        """
+        defaults = {"weighting": "released", "tau": 10.0, "weight_pass": "eval", "max_weight": None, "selection": "same"}
+        return cls(ranker, **{**defaults, **options})
+
+    # What was fitted
+
+    @property
+    def selection_model(self) -> Ranker | EvidenceModel:
+        """The fitted selection model: a ranker, or an :class:`~pyterrier_debias.pooling.data.evidence.EvidenceModel` with
+        ``coefficients``."""
+        _ = self.relevance  # which asks for fit() first
+        return self._fitted_selection
+
+    def selection_scores(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """What the fitted selection model gives each candidate, higher for those that labellers more likely saw.
+
+        Args:
+            inp: A result frame with the columns that the selection model reads.
+
+        Returns:
+            A new frame with ``selection_score``; all else as it was.
+
+        Raises:
+            InputError: Before ``fit``, or for missing columns.
+        """
+        pt.validate.result_frame(inp, extra_columns=["query", *self.text_columns()], context=self)
+        relevance, selection = self.relevance, self.selection_model
+        if len(inp) == 0:
+            return inp.assign(selection_score=pd.Series(dtype="float64"))
+        frames.check_text(inp, "query", self)
+        documents = relevance.documents(inp)
+        frames.check_pairs(inp, self)
+        return inp.assign(selection_score=_scores(selection, inp, documents))
+
+    def emphasis(self, res_tr: pd.DataFrame, qrels_tr: pd.DataFrame) -> pd.DataFrame:
+        """How much each candidate counts as a negative: its chance to be drawn times the weight that it has in the end.
+
+        Args:
+            res_tr: The candidates that reach the stage.
+            qrels_tr: The judgements that it was fitted on.
+
+        Returns:
+            See :func:`~pyterrier_debias.pooling.formulas.negative_weights.emphasis_of`. With ``'mean_one'`` the mean is over all
+            pairs, not over those of a batch.
+
+        Raises:
+            InputError: Before ``fit``, and see there.
+        """
+        import torch
+
+        relevance, selection = self.relevance, self.selection_model
+        training = self._own_training()
+        columns = relevance.text_columns()
+        groups = make_groups(res_tr, qrels_tr, text_columns=columns, min_label=training.min_label, stage=self)
+        found = pool_chances(groups, training)
+        scores = torch.from_numpy(_scores(selection, groups.rows, relevance.documents(groups.rows)))
+        pairs = [(i, j) for group in groups.groups for i in group.positives.tolist() for j in group.pool.tolist()]
+        i, j = np.array(pairs).T
+        return found.assign(emphasis=found["emphasis"] * self._coupling().weights(scores[i], scores[j]).numpy())
+
+    # Fitting
+
+    def fit(
+        self,
+        res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Train both models; how it went is in ``training_report``.
+
+        The log holds both losses (``relevance_loss``, ``selection_loss``), the weights of the relevance loss (``weight_mean``,
+        ``weight_max``, ``weight_effective_share``: the effective sample size over the number of pairs) and ``rank_correlation``,
+        that of the two models' differences over the pairs of a batch. A warning tells where two rankers begin equal, where they
+        come to order pairs alike, and where weights without a bound explode.
+
+        Args:
+            res_tr: Candidates ``qid``, ``docno``, ``query``, the text and the pooling system's numbers. Those judged relevant are
+                the positives, the others the pool of negatives: with candidates of a system stronger than the pool's own.
+            qrels_tr: Judgements ``qid``, ``docno``, ``label``.
+            res_va: Candidates of validation topics, which need no pool numbers.
+            qrels_va: Their judgements.
+
+        Returns:
+            The stage itself.
+
+        Raises:
+            InputError: For frames or options that cannot be used, before a model is loaded.
+        """
+        self.check_options()
+        training = self._own_training()
+        relevance = self.start()
+        selection = self._second_ranker()
+        made: list[Any] = []
+
+        def method(training: Training, groups: Groups) -> Method:
+            made.extend(self._couple(relevance, selection, training, groups))
+            return made[0]
+
+        self.train_and_keep(relevance, method, training, (res_tr, qrels_tr), (res_va, qrels_va))
+        both, learned = made
+        if selection is None:
+            selection = learned.with_weights(both.selection.weights)
+        else:
+            selection.mark_trained()
+        self._fitted_selection = selection
+        return self
+
+    def _couple(
+        self, relevance: Ranker, selection: Ranker | None, training: Training, groups: Groups
+    ) -> tuple[Any, EvidenceModel | None]:
+        """The method of training; evidence is looked at before a model is loaded."""
+        learned = rate = None
+        if selection is None:
+            rate = self._evidence().learning_rate
+            documents = relevance.documents(groups.rows)
+            learned = self._evidence().learn(groups.rows, documents)
+            features, known = learned.features(groups.rows, documents)
+            little = check_known(learned, known, [(group.positives, group.pool) for group in groups.groups])
+            if little:
+                logger.warning("CETReranker: %s", little)
+        from pyterrier_debias.pooling.training.cet_method import Coupled, EvidenceScores, RankerScores, tokenise_alike
+        from pyterrier_debias.training.method import ranking_of
+
+        ranking = ranking_of(relevance, training, "CETReranker")
+        if selection is None:
+            second, about = EvidenceScores(features, known, learned.weights), {"selection": learned.fingerprint()}
+        else:
+            shared = tokenise_alike(relevance, selection)
+            second = RankerScores(ranking_of(selection, training, "CETReranker"), shared=shared)
+            about = {"selection": type(selection).__name__}
+        options = {"accumulation": training.accumulation, "selection_rate": rate, "about": about}
+        return Coupled(ranking, second, self._coupling(), **options), learned
+
+    # Options
+
+    def check_options(self) -> None:
+        """Refuse options that cannot be used, before anything is loaded.
+
+        Raises:
+            InputError: Naming the option and the remedy.
+        """
+        self._coupling()
+        self.checked_base()
+        selection = self.selection
+        if isinstance(selection, Ranker):
+            selection.check_options()
+            if selection.text_columns() != self.text_columns():
+                raise InputError(
+                    f"CETReranker: the selection model reads {', '.join(selection.text_columns())}, the ranker "
+                    f"{', '.join(self.text_columns())}; both must read the same columns"
+                )
+        elif not isinstance(selection, PoolEvidence) and selection not in SELECTIONS:
+            raise InputError(
+                f"CETReranker: selection={selection!r} is not known; use one of {', '.join(map(repr, SELECTIONS))}, a ranker or "
+                f"a PoolEvidence"
+            )
+
+    def _coupling(self) -> Coupling:
+        """The options that are about formulas, checked."""
+        return Coupling(
+            tau=self.tau,
+            weighting=self.weighting,
+            max_weight=self.max_weight,
+            normalise_weights=self.normalise_weights,
+            weight_pass=self.weight_pass,
+            reduction=self.reduction,
+            unweighted_steps=self.unweighted_steps,
+            loss=self.loss,
+        )
+
+    def _own_training(self) -> Training:
+        """The options of training, checked."""
+        training = self.training_options()
+        if training.loss != "pairwise" or training.loss_options:
+            raise InputError(
+                f"CETReranker: brings its own loss; leave loss={training.loss!r} and loss_options out of Training "
+                f"(CETReranker(loss='listwise') is its softmax over several negatives)"
+            )
+        if training.in_batch_negatives:
+            raise InputError(
+                "CETReranker: in_batch_negatives are no candidates of the query, so that nothing is known of their selection; "
+                "use Training(negatives_per_positive=...)"
+            )
+        return training
+
+    def _evidence(self) -> PoolEvidence:
+        if isinstance(self.selection, PoolEvidence):
+            return self.selection
+        return PoolEvidence() if self.selection == "first_stage" else PoolEvidence(columns=())
+
+    def _second_ranker(self) -> Ranker | None:
+        """The ranker that is to be the selection model; None for evidence."""
+        if isinstance(self.selection, PoolEvidence) or self.selection in ("first_stage", "lexical"):
+            return None
+        if isinstance(self._fitted_selection, Ranker):
+            return self._fitted_selection
+        if isinstance(self.selection, Ranker):
+            return copy.deepcopy(self.selection)
+        base = self.base()
+        if hasattr(base, "seed") and not base.fingerprint().startswith("weights:"):
+            return type(base)(**{**base.options(), "seed": base.seed + 1, "training": None})
+        return copy.deepcopy(base)
+
+    # Folders
+
+    def saved_options(self) -> dict[str, Any]:
+        """All options but the ranker, a selection model that has no name, and the training."""
+        return {**self._coupling().record(), "selection": self.selection if isinstance(self.selection, str) else None}
+
+    def beside(self) -> dict[str, Any]:
+        """The selection model, where it is a ranker."""
+        return {"selection": self._fitted_selection} if isinstance(self._fitted_selection, Ranker) else {}
+
+    def write_beside(self, folder: Path) -> dict[str, Any]:
+        """Write a selection model of evidence, but for a scorer of its own."""
+        if not isinstance(self._fitted_selection, Ranker):
+            evidence = json.dumps(self._fitted_selection.to_json()) + "\n"
+            write_whole(folder / "selection" / _EVIDENCE, evidence, replace=False)
+        return {}
+
+    @classmethod
+    def read_beside(
+        cls, folder: Path, about: dict[str, Any], beside: dict[str, Any], options: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read the selection model; a scorer comes with the option ``selection=PoolEvidence(scorer=...)``."""
+        if "selection" in beside:
+            selection = unnamed = beside["selection"]
+        else:
+            content = json.loads((folder / "selection" / _EVIDENCE).read_text(encoding="utf-8"))
+            scorer, tokeniser = (getattr(options.get("selection"), name, None) for name in ("scorer", "tokeniser"))
+            selection = EvidenceModel.from_json(content, scorer=scorer, tokeniser=tokeniser if callable(tokeniser) else None)
+            unnamed = selection.evidence
+        return {"selection": about["options"]["selection"] or unnamed}, {"_fitted_selection": selection}
+
+
+def _scores(selection: Ranker | EvidenceModel, frame: pd.DataFrame, documents: list[str]) -> np.ndarray:
+    if isinstance(selection, Ranker):
+        return selection.score(frame["query"].tolist(), documents)
+    return selection.score(frame, documents)

@@ -1,0 +1,516 @@
+"""Samplers that keep away from unlabelled positives: rivals of coupled estimation.
+
+Each tells the chance of every document of a pool (:class:`~pyterrier_debias.training.samplers.ChanceSampler`), so that what it
+believes can be compared with what is known, see :func:`~pyterrier_debias.pooling.formulas.negative_weights.emphasis_of`. A draw
+depends on the training's seed, the epoch and the identifiers, never on the order of the candidates.
+
+An example needs a negative. Where no candidate of a query has what a sampler asks for, it takes the least unsuitable ones, which
+its class names, and says once a training how often that happens.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakValueDictionary
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.text import keyed_generator, keyed_hash
+from pyterrier_debias.training.groups import grades
+from pyterrier_debias.training.samplers import ChanceSampler, UniformNegatives
+
+if TYPE_CHECKING:
+    from pyterrier_debias.training.groups import Group, Groups
+
+logger = logging.getLogger(__name__)
+
+#: For which samplers and groups it was said how often nothing is suitable; an entry lives as long as its groups.
+_SAID: WeakValueDictionary[tuple[int, Any], Groups] = WeakValueDictionary()
+
+
+class CarefulSampler(ChanceSampler):
+    """A sampler that wants some candidates, and knows which ones to take where a query has none of them.
+
+    A subclass writes :meth:`wanted` and :meth:`otherwise`.
+    """
+
+    #: What is drawn from where nothing is wanted, for the log.
+    otherwise_text = "all candidates"
+
+    @abstractmethod
+    def wanted(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
+        """The chance of each document of ``group.pool``, or whether it is wanted; may be 0 (False) throughout."""
+
+    def otherwise(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
+        """The same where nothing is wanted; not 0 throughout."""
+        return np.ones(len(group.pool))
+
+    def chances(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
+        """What is wanted, or else what :meth:`otherwise` gives; see :class:`ChanceSampler`."""
+        chances = np.asarray(self.wanted(groups, group, positive), dtype=np.float64)
+        if chances.any():
+            return chances
+        self._say(groups)
+        return np.asarray(self.otherwise(groups, group, positive), dtype=np.float64)
+
+    def _say(self, groups: Groups) -> None:
+        """Log how often nothing is wanted, once for these groups."""
+        if (id(groups), self) in _SAID:
+            return
+        _SAID[id(groups), self] = groups
+        units = [(group, positive) for group in groups.groups for positive in group.positives.tolist()]
+        without = sum(not np.any(self.wanted(groups, group, positive)) for group, positive in units)
+        logger.warning(
+            "%s: no candidate is suitable for %d of %d positives; there it draws from %s",
+            type(self).__name__,
+            without,
+            len(units),
+            self.otherwise_text,
+        )
+
+
+@dataclass(frozen=True)
+class RankWindow(CarefulSampler):
+    """Draw with equal chance from the candidates whose rank lies in a window.
+
+    With ``column='pool_rank'`` negatives are those that the pooling system itself retrieved, however strong the system is whose
+    candidates are re-ranked later: "zhan" in the tables of Cai et al., CIKM 2022.
+
+    Source: Zhan, Mao, Liu, Guo, Zhang and Ma, "Optimizing Dense Retrieval Model Training with Hard Negatives", SIGIR 2021, whose
+    rerankers learn from the negatives of BM25 and are tested on stronger lists.
+
+    Assumes that what the pooling system ranked high and nobody labelled was looked at and found wanting. Where a query has no
+    candidate in the window, the nearest ranks outside it are drawn; all candidates where none of them has a rank.
+
+    Args:
+        column: The column with ranks, from 0. Missing ranks are outside every window.
+        first: The first rank of the window.
+        last: Its last rank, included; None for all further ones.
+
+    When not to use it: where the pooling system is weak, whose negatives teach little; where ranks are those of the strong
+    system, at whose top unlabelled positives gather (then cut them off with ``first``).
+
+    Example:
+        ``Training(negatives=RankWindow('pool_rank', last=99))``
+    """
+
+    column: str = "rank"
+    first: int = 0
+    last: int | None = None
+
+    otherwise_text = "the nearest ranks"
+
+    def __post_init__(self) -> None:
+        """Refuse an empty window."""
+        if self.first < 0 or (self.last is not None and self.last < self.first):
+            raise InputError(f"RankWindow: first={self.first} and last={self.last} leave no rank; ranks begin at 0")
+
+    def wanted(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
+        """Which ranks are in the window."""
+        return self._distances(groups, group) == 0
+
+    def otherwise(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
+        """The nearest ones outside it."""
+        distances = self._distances(groups, group)
+        return distances == distances.min()
+
+    def _distances(self, groups: Groups, group: Group) -> np.ndarray:
+        ranks = _values(groups, group.pool, self.column, self)
+        beyond = ranks - (np.inf if self.last is None else self.last)
+        distances = np.maximum(0, np.maximum(self.first - ranks, beyond))
+        return np.where(np.isnan(ranks), np.inf, distances)
+
+
+@dataclass(frozen=True)
+class DenoisedNegatives(CarefulSampler):
+    """Draw those of the best-ranked candidates that a teacher holds for irrelevant, filled up with ones from further down.
+
+    Source: Qu, Ding, Liu, Liu, Ren, Zhao, Dong, Wu and Wang, "RocketQA: An Optimized Training Approach to Dense Passage Retrieval
+    for Open-Domain Question Answering", NAACL 2021: a cross-encoder scores the top 50 of a dense retriever, what it gives less
+    than .1 is a hard negative, and the four negatives of a positive are made up with random ones from below the top 50.
+
+    Assumes that the teacher can tell relevant from irrelevant, and that what lies beyond the depth is irrelevant. Where a query
+    has neither kind, the candidates with the lowest teacher's probability are drawn.
+
+    Args:
+        column: The teacher's probability, from 0 to 1, of every candidate; see :class:`~pyterrier_debias.AddScores` with
+            ``activation='sigmoid'``.
+        below: What a hard negative's probability is less than.
+        depth: How many ranks are the top.
+        rank_column: The column with ranks, from 0. Candidates without a rank count as beyond the depth.
+
+    When not to use it: with a teacher that was itself trained on the same false negatives, or whose probabilities are not
+    calibrated (the threshold then means something else: look at a histogram first).
+
+    Example:
+        ``(bm25 >> AddJudged(qrels) >> texts >> AddScores(teacher, activation='sigmoid')
+        >> CrossEncoder(model, training=Training(negatives=DenoisedNegatives(), negatives_per_positive=4))).fit(topics, qrels)``
+    """
+
+    column: str = "teacher_score"
+    below: float = 0.1
+    depth: int = 50
+    rank_column: str = "rank"
+
+    otherwise_text = "the candidates that the teacher scores lowest"
+
+    def __post_init__(self) -> None:
+        """Refuse options out of range."""
+        if not 0 < self.below <= 1:
+            raise InputError(f"DenoisedNegatives: below={self.below!r} must be a probability above 0")
+        if self.depth < 0:
+            raise InputError(f"DenoisedNegatives: depth={self.depth!r} must be at least 0")
+
+    def wanted(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
+        """What is drawn first: hard negatives, or those beyond the depth where there is none."""
+        hard, beyond = self._tiers(groups, group)
+        return hard if hard.any() else beyond
+
+    def otherwise(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
+        """The lowest-scored candidates."""
+        return _lowest(self._probabilities(groups, group))
+
+    def sample(self, groups: Groups, group: Group, positive: int, n: int, *, seed: int, epoch: int) -> np.ndarray:
+        """Draw hard negatives, and from beyond the depth what is still wanting; see :class:`Sampler`."""
+        hard, beyond = self._tiers(groups, group)
+        if not hard.any() or not beyond.any():
+            return super().sample(groups, group, positive, n, seed=seed, epoch=epoch)
+        chance = keyed_generator(seed, "negatives", str(epoch), group.qid, groups.column("docno")[positive])
+        first = chance.choice(group.pool[hard], size=min(n, int(hard.sum())), replace=False)
+        return np.r_[first, chance.choice(group.pool[beyond], size=min(n - len(first), int(beyond.sum())), replace=False)]
+
+    def _probabilities(self, groups: Groups, group: Group) -> np.ndarray:
+        values = _values(groups, group.pool, self.column, self, complete=True)
+        bad = np.flatnonzero((values < 0) | (values > 1))
+        if len(bad):
+            raise InputError(
+                f"DenoisedNegatives: column '{self.column}' is {values[bad[0]]:g} at {_pair(groups, group.pool[bad[0]])}, no "
+                f"probability; add it with AddScores(teacher, activation='sigmoid')"
+            )
+        return values
+
+    def _tiers(self, groups: Groups, group: Group) -> tuple[np.ndarray, np.ndarray]:
+        """Which candidates are hard negatives, and which are beyond the depth."""
+        top = _values(groups, group.pool, self.rank_column, self) < self.depth
+        return top & (self._probabilities(groups, group) < self.below), ~top
+
+
+@dataclass(frozen=True)
+class PositiveAwareNegatives(CarefulSampler):
+    r"""Draw with equal chance from the candidates that a teacher scores clearly below the positive.
+
+    With the positive's score s+ a candidate of score s is left out where :math:`s > m` (``max_score``), where
+    :math:`s > s^+ - (1 - p) |s^+|` (``percentage`` p; for a positive s+ this is p s+), or where :math:`s + d > s^+` (``margin``
+    d). Several rules may be given; a candidate has to pass all of them.
+
+    Source: Moreira, Osmulski, Xu, Ak, Schifferer and Oldridge, "NV-Retriever: Improving Text Embedding Models with Effective
+    Hard-Negative Mining", 2024, arXiv 2407.15831, who find a percentage of .95 best. The rules are those of
+    ``sentence_transformers.util.mine_hard_negatives`` (``max_score``, ``relative_margin`` = 1 - p, ``absolute_margin``), also for
+    negative scores, for which p s+ would lie above s+; but a query with several positives compares each candidate with the
+    positive it stands against, not with the lowest of them.
+
+    Assumes that the teacher scores a query's relevant documents alike. Where nothing passes, the candidates with the lowest score
+    are drawn.
+
+    Args:
+        column: The teacher's score of every candidate, the positives among them; see :class:`~pyterrier_debias.AddScores`.
+        max_score: The highest score that a negative may have.
+        percentage: The share of the positive's score that a negative may have, above 0 and at most 1.
+        margin: How far a negative must lie below the positive, at least 0.
+
+    When not to use it: ``percentage`` with scores whose zero means nothing (logits): use ``margin``; for a positive that the
+    teacher scores low, of whose candidates hardly any passes.
+
+    Example:
+        ``Training(negatives=PositiveAwareNegatives(percentage=0.95), negatives_per_positive=4)``
+    """
+
+    column: str = "teacher_score"
+    max_score: float | None = None
+    percentage: float | None = None
+    margin: float | None = None
+
+    otherwise_text = "the candidates that the teacher scores lowest"
+
+    def __post_init__(self) -> None:
+        """Refuse options out of range."""
+        if self.max_score is None and self.percentage is None and self.margin is None:
+            raise InputError("PositiveAwareNegatives: give max_score, percentage or margin, e.g. percentage=0.95")
+        if self.percentage is not None and not 0 < self.percentage <= 1:
+            raise InputError(f"PositiveAwareNegatives: percentage={self.percentage!r} must be above 0 and at most 1, e.g. 0.95")
+        if self.margin is not None and not self.margin >= 0:
+            raise InputError(f"PositiveAwareNegatives: margin={self.margin!r} must be at least 0")
+
+    def wanted(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
+        """Which candidates pass all rules."""
+        scores = _values(groups, group.pool, self.column, self, complete=True)
+        above = _values(groups, np.array([positive]), self.column, self, complete=True)[0]
+        return positive_aware(scores, above, max_score=self.max_score, percentage=self.percentage, margin=self.margin)
+
+    def otherwise(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
+        """The lowest-scored candidates."""
+        return _lowest(_values(groups, group.pool, self.column, self, complete=True))
+
+
+def positive_aware(
+    scores: np.ndarray,
+    positive: float,
+    *,
+    max_score: float | None = None,
+    percentage: float | None = None,
+    margin: float | None = None,
+) -> np.ndarray:
+    """Which candidates score clearly below a positive; see :class:`PositiveAwareNegatives`.
+
+    Args:
+        scores: The teacher's scores of n candidates.
+        positive: Its score of the positive.
+        max_score: See the class; None for no such rule, as with the others.
+        percentage: See the class.
+        margin: See the class.
+
+    Returns:
+        n booleans.
+
+    Example:
+        >>> positive_aware(np.array([0.2, 0.79, 0.81]), 0.8, percentage=0.95).tolist()
+        [True, False, False]
+        >>> positive_aware(np.array([-5.0, -4.1, -3.0]), -4.0, percentage=0.95).tolist()
+        [True, False, False]
+    """
+    passing = np.ones(len(scores), dtype=bool)
+    if max_score is not None:
+        passing &= scores <= max_score
+    if percentage is not None:
+        passing &= scores <= positive - (1 - percentage) * abs(positive)
+    if margin is not None:
+        passing &= scores + margin <= positive
+    return passing
+
+
+def rank_chances(counts: np.ndarray, queries: int, *, k: float = 2.0, window: int = 9, degree: int = 4) -> np.ndarray:
+    r"""RANCE: how likely a rank should be drawn, given how often it held a relevant document.
+
+    The gain :math:`(1 - c_i / |Q|) / \ln(i + K)` of rank i (from 0) is smoothed by a centred mean, of which only whole windows
+    count; a polynomial is fitted to it and held constant for half a window at both ends; the lowest smoothed gain is taken off,
+    and what falls below 0 is 0.
+
+    Args:
+        counts: c, the number of queries with a relevant document at each rank, shape [depth].
+        queries: |Q|.
+        k: K, above 1; the larger, the less the top is favoured.
+        window: How many ranks the mean is taken over, odd.
+        degree: Of the polynomial.
+
+    Returns:
+        Chances of the ranks, which sum to 1, shape [depth].
+
+    Raises:
+        InputError: For an option out of range, or fewer ranks than the fit needs.
+
+    Example:
+        >>> int(rank_chances(np.zeros(100), 10).argmax())  # nobody is relevant: the top teaches most
+        0
+    """
+    counts = np.asarray(counts, dtype=np.float64)
+    if k <= 1 or window < 1 or window % 2 == 0 or degree < 0:
+        raise InputError(f"RANCE: k={k!r} must be above 1, window={window!r} odd, and degree={degree!r} at least 0")
+    if len(counts) < window + degree:
+        raise InputError(
+            f"RANCE: {len(counts)} ranks are too few for window={window} and degree={degree}, which need {window + degree}; give "
+            f"deeper lists, or a smaller window and degree"
+        )
+    gains = (1 - counts / queries) / np.log(np.arange(len(counts)) + k)
+    smooth = np.convolve(gains, np.full(window, 1 / window), mode="valid")
+    at = np.arange(len(smooth))
+    fit = np.polynomial.Polynomial.fit(at, smooth, degree)(at)
+    chances = np.clip(np.pad(fit, window // 2, mode="edge") - smooth.min(), 0, None)
+    return chances / chances.sum() if chances.sum() > 0 else np.full(len(counts), 1 / len(counts))
+
+
+@dataclass(frozen=True, repr=False)
+class RankDistribution(CarefulSampler):
+    """Draw by rank, from a distribution that a few densely judged queries tell (RANCE).
+
+    Source: Prakash, Killingback and Zamani, "Learning Robust Dense Retrieval Models from Incomplete Relevance Labels", SIGIR
+    2021, and its released code (depth 500, five negatives, K = 2, window 9, degree 4); the original estimates anew at each
+    checkpoint from the present retriever's own lists, which here means a new sampler from new candidates.
+
+    Assumes that the densely judged queries are like the others: that relevant documents stand at the same ranks of their lists.
+    Where all of a query's candidates stand at ranks without a chance, they are drawn alike.
+
+    Args:
+        chances_by_rank: The chance of each rank, from 0; ranks beyond have none. They need not sum to 1.
+        column: The column with ranks, from 0, of the system that the distribution was estimated for.
+
+    When not to use it: with ranks of another system than the one that was estimated; with so few judged queries that the counts
+    are noise (look at ``chances_by_rank``).
+
+    Example:
+        ``Training(negatives=RankDistribution.estimate(candidates, dense_qrels), negatives_per_positive=5)``
+    """
+
+    chances_by_rank: tuple[float, ...]
+    column: str = "rank"
+
+    def __post_init__(self) -> None:
+        """Take any sequence of numbers; refuse what is no distribution."""
+        object.__setattr__(self, "chances_by_rank", tuple(float(chance) for chance in self.chances_by_rank))
+        chances = np.array(self.chances_by_rank)
+        if not (np.isfinite(chances) & (chances >= 0)).all() or not chances.any():
+            raise InputError("RankDistribution: chances_by_rank must be finite and at least 0, and not all 0")
+
+    def __repr__(self) -> str:
+        """With a digest in place of the chances."""
+        digest = keyed_hash(0, *map(repr, self.chances_by_rank))
+        return f"RankDistribution(<{len(self.chances_by_rank)} ranks, {digest:016x}>, column={self.column!r})"
+
+    @classmethod
+    def estimate(
+        cls,
+        candidates: pd.DataFrame,
+        dense_qrels: pd.DataFrame,
+        *,
+        depth: int = 500,
+        k: float = 2.0,
+        window: int = 9,
+        degree: int = 4,
+        min_label: int = 1,
+        column: str = "rank",
+    ) -> Self:
+        """Estimate the distribution; see :func:`rank_chances`.
+
+        Args:
+            candidates: The system's lists for densely judged queries: ``qid``, ``docno`` and ranks.
+            dense_qrels: Their judgements, ``qid``, ``docno``, ``label``.
+            depth: How many ranks, where the lists are so long.
+            k: K, 2 in the released code.
+            window: Of the smoothing.
+            degree: Of the polynomial.
+            min_label: The lowest grade that counts as relevant.
+            column: The column with ranks, from 0.
+
+        Returns:
+            The sampler.
+
+        Raises:
+            InputError: Where no query of the candidates is judged, or the lists are too short.
+
+        Example:
+            >>> lists = pd.DataFrame({"qid": ["q"] * 50, "docno": [f"d{i}" for i in range(50)], "rank": range(50)})
+            >>> RankDistribution.estimate(lists, pd.DataFrame({"qid": ["q"], "docno": ["d0"], "label": [1]}))
+            RankDistribution(<50 ranks, ...>, column='rank')
+        """
+        pt.validate.columns(candidates, includes=["qid", "docno", column])
+        judged = grades(dense_qrels, cls.__name__)
+        rows = frames.with_string_ids(candidates)
+        frames.check_pairs(rows, cls.__name__)
+        frames.check_overlap(rows, judged, cls.__name__)
+        rows = rows[rows["qid"].isin(set(judged["qid"])) & rows[column].notna()]
+        rows = rows.assign(at=pd.to_numeric(rows[column]).astype("int64"))
+        relevant = rows.merge(judged[judged["label"].ge(min_label)], on=["qid", "docno"])["at"].to_numpy()
+        ranks = min(depth, int(rows["at"].max()) + 1) if len(rows) else 0
+        counts = np.bincount(relevant[relevant < ranks], minlength=ranks)
+        return cls(tuple(rank_chances(counts, rows["qid"].nunique(), k=k, window=window, degree=degree)), column)
+
+    def wanted(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
+        """The chances of the candidates' ranks."""
+        ranks, by_rank = _values(groups, group.pool, self.column, self), np.array(self.chances_by_rank)
+        known = (ranks >= 0) & (ranks < len(by_rank))
+        return np.where(known, by_rank[np.where(known, ranks, 0).astype(np.int64)], 0.0)
+
+
+@dataclass(frozen=True, repr=False)
+class ExcludeNegatives(CarefulSampler):
+    """Never draw the given pairs; all others as another sampler does.
+
+    For negatives that are known to be bad, and in experiments for the oracle that knows all unlabelled positives.
+
+    The other sampler's chances are used, not its own way of drawing where it has one. Where it gives all its chance to documents
+    that are excluded, the others are drawn alike. Two such samplers are equal when their pairs and their samplers are.
+
+    Args:
+        pairs: A frame with ``qid`` and ``docno``, or an iterable of such pairs; kept as a frozenset of strings.
+        negatives: Who draws among the others.
+
+    Raises:
+        InputError: In training, for a query whose candidates are all excluded. Take the pairs out of the candidates instead:
+            queries without a negative are then left out.
+
+    When not to use it: with pairs that were found by looking at the test's judgements, outside of an experiment about just that.
+
+    Example:
+        >>> ExcludeNegatives([("q1", "d7")])
+        ExcludeNegatives(<1 pairs, ...>, UniformNegatives())
+    """
+
+    pairs: Iterable[tuple[str, str]] | pd.DataFrame
+    negatives: ChanceSampler = field(default_factory=UniformNegatives)
+
+    def __post_init__(self) -> None:
+        """Turn the pairs into a frozenset."""
+        pairs = self.pairs
+        if isinstance(pairs, pd.DataFrame):
+            pt.validate.columns(pairs, includes=["qid", "docno"])
+            pairs = zip(pairs["qid"], pairs["docno"])
+        object.__setattr__(self, "pairs", frozenset((str(qid), str(docno)) for qid, docno in pairs))
+        if not hasattr(self.negatives, "chances"):
+            raise InputError(f"ExcludeNegatives: {self.negatives!r} does not tell its chances; make it a ChanceSampler")
+
+    def __repr__(self) -> str:
+        """With a digest in place of the pairs."""
+        digest = keyed_hash(0, *chain.from_iterable(sorted(self.pairs)))
+        return f"ExcludeNegatives(<{len(self.pairs)} pairs, {digest:016x}>, {self.negatives!r})"
+
+    otherwise_text = "all that is not excluded"
+
+    def wanted(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
+        """The other sampler's chances, 0 for what is excluded."""
+        return np.where(self._allowed(groups, group), self.negatives.chances(groups, group, positive), 0.0)
+
+    def otherwise(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
+        """What is not excluded."""
+        allowed = self._allowed(groups, group)
+        if not allowed.any():
+            raise InputError(
+                f"ExcludeNegatives: all {len(allowed)} possible negatives of query {group.qid!r} are excluded; take the pairs "
+                f"out of the candidates, and such queries are left out"
+            )
+        return allowed
+
+    def _allowed(self, groups: Groups, group: Group) -> np.ndarray:
+        docnos = groups.column("docno")
+        return np.array([(group.qid, docnos[row]) not in self.pairs for row in group.pool.tolist()])
+
+
+def _values(groups: Groups, rows: np.ndarray, column: str, sampler: Any, *, complete: bool = False) -> np.ndarray:
+    """A column's values at some rows, as float64; ``complete`` refuses missing ones."""
+    values = groups.column(column)
+    try:
+        found = np.array([values[row] for row in rows.tolist()], dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{type(sampler).__name__}: column '{column}' holds what is no number ({error})") from error
+    bad = np.flatnonzero(np.isnan(found)) if complete else ()
+    if len(bad):
+        raise InputError(
+            f"{type(sampler).__name__}: column '{column}' is missing at {_pair(groups, rows[bad[0]])}; every candidate needs it: "
+            f"put AddScores(teacher) behind whatever adds candidates"
+        )
+    return found
+
+
+def _pair(groups: Groups, row: int) -> str:
+    return f"qid={groups.column('qid')[row]!r}, docno={groups.column('docno')[row]!r}"
+
+
+def _lowest(values: np.ndarray) -> np.ndarray:
+    return values == values.min()

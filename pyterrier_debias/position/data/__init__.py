@@ -1,0 +1,1 @@
+"""What reads, describes or changes data."""

@@ -1,0 +1,575 @@
+"""AnswerPositions: where answers begin in their passages, before and after rotation."""
+
+from __future__ import annotations
+
+import logging
+import re
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import check_text, stage_name
+from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.statistics import TestResult, p_from_null
+from pyterrier_debias.core.text import Tokeniser, get_tokeniser, keyed_hash
+from pyterrier_debias.data.base import STORE_WHOLE, cut_texts
+from pyterrier_debias.position.data import rotating
+from pyterrier_debias.position.data.rotation import RotatePassages
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+logger = logging.getLogger(__name__)
+
+_RUN = re.compile(r"\w+")
+_NONE = -1
+
+
+class AnswerPositions(Stage):
+    """Find where answers begin in their passages (Hofstätter et al., "Mitigating the Position Bias of Transformer Models in
+    Passage Re-Ranking", ECIR 2021, Figure 1).
+
+    Input, one row an answer and passage: ``docno``, the passage's text, and ``answer`` (a string) or ``answers`` (a list of
+    strings); with them, where they are known, ``start`` and ``end`` (characters of the text, ``end`` exclusive, -1 where only
+    the string is known) and ``qid``. Rows that are equal in all of these count once: annotators who agree gave one answer.
+
+    An answer with ``start`` is where it was marked. Otherwise the answer's words are matched against the passage's, and every
+    match is a row; without a match, the answer is *omitted*: one row with ``matched=False``. Omissions are reported, because
+    they are many where annotators wrote in their own words, and need not sit where the others do.
+
+    Output: a new frame with the input's columns except the text, and
+
+    - ``start``, ``end``: characters of the answer or match; -1 where omitted;
+    - ``matched``: whether the answer has a place;
+    - ``position``: the first word's number from 0, -1 where omitted (a - 1 in the paper); ``length``: words touched;
+      ``n_words``: words of the passage; ``relative``: ``position / n_words``, in [0, 1);
+    - ``rotated_position``, ``rotated_relative``: the same after ``rotation``; ``cut``: whether rotation leaves the answer in two
+      pieces, at the end and at the beginning.
+
+    Rotated positions follow from the offset, by ((a - r) mod n) + 1, and are not matched again in the rotated text: a match would
+    lose the answers that were cut, (L - 1)/n of those with L words, mostly long ones. Where that is what you want, match in
+    rotated text: ``RotatePassages() >> AnswerPositions()`` with answers as strings.
+
+    When not to use it: on answers that abstract over the passage (summaries, yes and no); the few that match are not like the
+    rest, and the omission rate says how few they are.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame({"docno": ["d1"], "text": ["The capital is Paris, they say."], "answer": ["paris"]})
+        >>> AnswerPositions()(rows)[["position", "n_words", "relative"]].values.tolist()
+        [[3.0, 6.0, 0.5]]
+
+        On a collection, with figures: ``AnswerPositions().measure(dataset).plot()``.
+    """
+
+    schematic = {"label": "AnswerPositions", "help_url": None, "inner_pipelines_mode": "unlinked"}  # noqa: RUF012
+
+    def __init__(
+        self,
+        *,
+        tokeniser: str | Tokeniser = "whitespace",
+        match: str = "words",
+        case: str = "lower",
+        rotation: RotatePassages | None = None,
+        text_attr: str = "text",
+        verbose: bool = False,
+    ):
+        """
+        Args:
+            tokeniser: In what words positions are counted; the same default as :class:`RotatePassages`.
+            match: What must agree where only the answer's string is known. ``'words'`` (default): the runs of letters and
+                digits, so that punctuation plays no part; ``'tokens'``: the tokens of ``tokeniser``, which with ``'whitespace'``
+                misses every answer before a comma, and with ``'blingfire'`` is what the paper's released code would do.
+            case: ``'lower'``: capitals play no part in matching; ``'keep'``: they must agree.
+            rotation: How passages are rotated for the rotated positions; None means ``RotatePassages(tokeniser=tokeniser)``.
+                Its words need not be those of ``tokeniser``: the place of the cut is handed over in characters.
+            text_attr: The column that holds the passage.
+            verbose: Whether to show progress.
+        """
+        self.tokeniser = tokeniser
+        self.match = match
+        self.case = case
+        self.rotation = rotation
+        self.text_attr = text_attr
+        self.verbose = verbose
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Find the answers of a frame; see the class.
+
+        Raises:
+            InputError: For an unknown option, a text or answer that is missing, or a marked answer outside its text.
+        """
+        rotation = RotatePassages(tokeniser=self.tokeniser) if self.rotation is None else self.rotation
+        needed = ["docno", self.text_attr, *(["qid"] if rotation.scope == "pair" else [])]
+        with pt.validate.any(inp, context=self) as v:
+            v.columns(includes=[*needed, "answer"], mode="answer")
+            v.columns(includes=[*needed, "answers"], mode="answers")
+        answers = self._one_answer_a_row(inp, v.mode)
+        check_text(answers, self.text_attr, self)
+        check_text(answers, "answer", self)
+        finder = _Finder(self, rotation)
+        found: list[tuple[int, ...]] = []
+        texts, docnos, strings = (answers[c].tolist() for c in (self.text_attr, "docno", "answer"))
+        qids = answers["qid"].tolist() if rotation.scope == "pair" else [""] * len(answers)
+        rows = zip(texts, docnos, qids, strings, answers["start"].tolist(), answers["end"].tolist())
+        for row, (text, docno, qid, answer, start, end) in enumerate(
+            pt.tqdm(rows, total=len(answers), desc="AnswerPositions", disable=not self.verbose)
+        ):
+            if start != _NONE and not 0 <= start < end <= len(text):
+                raise InputError(
+                    f"AnswerPositions: answer {answer!r} of docno={docno!r} is marked at characters {start} to {end} of a text "
+                    f"of {len(text)}; count characters, end exclusive, and write -1 where the place is not known"
+                )
+            passage = finder.passage(text)
+            places = [(start, end)] if start != _NONE else passage.find(answer)
+            offset = finder.words_moved(passage, str(docno), str(qid))
+            n = len(passage.spans)
+            placed = [(row, *place, *rotating.words_of_span(passage.spans, *place), n, offset) for place in places]
+            # A marked stretch without any word (blanks; a lone bracket, under some tokenisers) has no position.
+            placed = [place for place in placed if place[4]]
+            found.extend(placed or [(row, _NONE, _NONE, _NONE, 0, n, offset)])
+        return self._frame(answers, np.array(found, dtype=np.int64).reshape(-1, 7))
+
+    def _one_answer_a_row(self, inp: pd.DataFrame, mode: str) -> pd.DataFrame:
+        """One row an answer, with ``start`` and ``end``, no row twice."""
+        frame = inp
+        if mode == "answers":
+            frame = inp.explode("answers").rename(columns={"answers": "answer"})
+            frame = frame[frame["answer"].notna()]
+        start = frame["start"].fillna(_NONE).astype(int) if "start" in frame else pd.Series(_NONE, frame.index, dtype=int)
+        if "end" in frame:
+            end = frame["end"].fillna(_NONE).astype(int)
+        else:
+            end = start.where(start == _NONE, start + frame["answer"].map(len, na_action="ignore").fillna(0).astype(int))
+        frame = frame.assign(start=start, end=end)
+        key = [c for c in ("qid", "docno", "answer", "start", "end") if c in frame]
+        return frame.drop_duplicates(key).reset_index(drop=True)
+
+    def _frame(self, answers: pd.DataFrame, found: np.ndarray) -> pd.DataFrame:
+        row, start, end, position, length, n, offset = found.T
+        matched = position != _NONE
+        words = np.where(matched, n, 1)
+        rotated = np.where(matched, rotating.moved(position, offset, words), _NONE)
+        kept = answers.drop(columns=[self.text_attr, "start", "end"]).iloc[row].reset_index(drop=True)
+        return kept.assign(
+            start=start,
+            end=end,
+            matched=matched,
+            position=position,
+            length=length,
+            n_words=n,
+            relative=np.where(matched, position / words, np.nan),
+            rotated_position=rotated,
+            rotated_relative=np.where(matched, rotated / words, np.nan),
+            cut=matched & (rotating.is_cut(position, length, offset, words)),
+        )
+
+    def measure(self, answers: Any, name: str | None = None) -> Positions:
+        """Find all answers of a collection or frame, for histograms, tests and figures.
+
+        Args:
+            answers: A frame as :meth:`transform` takes it; or a dataset with ``get_answers()`` and ``text_loader()``, see
+                :class:`pyterrier_debias.Dataset`, whose answers are those of the passages that labellers selected.
+            name: What figures call the answers; default the dataset's own name.
+
+        Returns:
+            The positions.
+
+        Raises:
+            InputError: Where the dataset knows no answers.
+
+        Example:
+            >>> import pandas as pd
+            >>> from pyterrier_debias import Collection
+            >>> toy = Collection(
+            ...     "toy",
+            ...     corpus=pd.DataFrame({"docno": ["d1"], "text": ["Water boils at 100 degrees."]}),
+            ...     topics={"test": pd.DataFrame({"qid": ["q1"], "query": ["when does water boil"]})},
+            ...     qrels={"test": pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})},
+            ...     answers=pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "answer": ["100"], "start": [-1], "end": [-1]}),
+            ... )
+            >>> AnswerPositions().measure(toy).summary()["mean_relative"]
+            0.6
+        """
+        if isinstance(answers, pd.DataFrame):
+            return Positions(self(answers), name or "answers")
+        dataset, name = answers, name or str(getattr(answers, "name", None) or answers)
+        answers = provided(dataset, "get_answers")
+        if answers is None:
+            raise InputError(
+                f"AnswerPositions: {name} knows no answers; use a collection with get_answers(), or a frame with docno, "
+                f"{self.text_attr} and answer"
+            )
+        documents = answers[["docno"]].drop_duplicates()
+        texts = dataset.text_loader([self.text_attr])(documents)
+        known = answers.merge(texts[["docno", self.text_attr]], on="docno")
+        return Positions(self(answers_in_texts(known, dataset, self.text_attr, self)), name)
+
+
+def answers_in_texts(known: pd.DataFrame, dataset: Any, text_attr: str, stage: Any) -> pd.DataFrame:
+    """Answers without those that are marked behind the end of a text that was cut; a warning says how many texts are.
+
+    Args:
+        known: Answers ``docno``, ``answer``, with ``start`` and ``end`` where known, and the texts to look for them in.
+        dataset: The collection that the answers are of; see :func:`~pyterrier_debias.data.base.cut_texts`.
+        text_attr: The column that holds the text.
+        stage: Who asks; named in the warning.
+
+    Returns:
+        The rows that can be looked for.
+    """
+    cut = cut_texts(known, dataset, text_attr)
+    if not cut.any():
+        return known
+    start = known["start"].fillna(_NONE).to_numpy() if "start" in known else np.full(len(known), _NONE)
+    end = known["end"].fillna(_NONE).to_numpy() if "end" in known else start + known["answer"].map(len).to_numpy()
+    lost = cut & (start != _NONE) & (end > known[text_attr].map(len).to_numpy())
+    documents = known.assign(cut=cut).drop_duplicates("docno")
+    logger.warning(
+        "%s: %d of %d texts with answers seem to be the beginnings of whole ones; %d answers are marked behind their end and "
+        "count as not there; %s",
+        stage_name(stage), documents["cut"].sum(), len(documents), lost.sum(), STORE_WHOLE,
+    )  # fmt: skip
+    return known[~lost]
+
+
+class _Passage:
+    """A passage's words as rotation counts them, and as answers are matched."""
+
+    def __init__(self, text: str, finder: _Finder):
+        self.text = text
+        self.finder = finder
+        self.spans = rotating.word_spans(text, finder.count(text))
+
+    @cached_property
+    def _matchable(self) -> tuple[list[str], list[tuple[int, int]]]:
+        if not self.finder.by_words:
+            return self.finder.key(self.finder.count(self.text)), self.spans
+        runs = list(_RUN.finditer(self.text))
+        return self.finder.key([run.group() for run in runs]), [run.span() for run in runs]
+
+    def find(self, answer: str) -> list[tuple[int, int]]:
+        """All matches of an answer, in characters."""
+        sought = self.finder.key(_RUN.findall(answer) if self.finder.by_words else self.finder.count(answer))
+        words, spans = self._matchable
+        return [(spans[i][0], spans[i + len(sought) - 1][1]) for i in rotating.occurrences(words, sought)]
+
+
+class _Finder:
+    """The options, made ready; passages are read once, however many answers they hold."""
+
+    def __init__(self, stage: AnswerPositions, rotation: RotatePassages):
+        for option, known in (("match", ("words", "tokens")), ("case", ("lower", "keep"))):
+            if getattr(stage, option) not in known:
+                raise InputError(
+                    f"AnswerPositions: {option}={getattr(stage, option)!r} is not known; use one of {', '.join(map(repr, known))}"
+                )
+        self.count = get_tokeniser(stage.tokeniser)
+        self.by_words = stage.match == "words"
+        self.lower = stage.case == "lower"
+        self.turn, self.split = rotation.rotator(), rotation.splitter()
+        # Rows mostly come passage by passage; a bound keeps memory flat on large collections.
+        self.passage = lru_cache(maxsize=4096)(lambda text: _Passage(text, self))
+        self.words_moved = lru_cache(maxsize=4096)(self._words_moved)
+
+    def key(self, words: list[str]) -> list[str]:
+        return [word.lower() for word in words] if self.lower else words
+
+    def _words_moved(self, passage: _Passage, docno: str, qid: str) -> int:
+        """How many of the counted words stand before the place where rotation cuts the passage."""
+        _, offset = self.turn(passage.text, docno, qid)
+        cut = rotating.word_spans(passage.text, self.split(passage.text))[offset][0] if offset else 0
+        return bisect_left(passage.spans, cut, key=itemgetter(0))
+
+
+@dataclass(frozen=True, eq=False)
+class Positions:
+    """Answer positions of one collection, and what follows from them; made by :meth:`AnswerPositions.measure`.
+
+    Attributes:
+        frame: What :class:`AnswerPositions` gives; rows may be left out to look at a part of the answers.
+        name: What figures call the collection.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame({"docno": ["d1"], "text": ["a b c d"], "answers": [["b", "z"]]})
+        >>> positions = AnswerPositions().measure(rows, "toy")
+        >>> positions.summary()["omitted"], positions.histogram(bins=2)["count"].tolist()
+        (0.5, [1, 0])
+    """
+
+    frame: pd.DataFrame
+    name: str = "answers"
+
+    @property
+    def matches(self) -> pd.DataFrame:
+        """The rows that have a place."""
+        return self.frame[self.frame["matched"].to_numpy(dtype=bool)]
+
+    def summary(self) -> dict[str, Any]:
+        """The collection in figures.
+
+        Returns:
+            A dictionary: ``answers`` (distinct strings of a query, of a passage where there is no qid), ``omitted`` (the share
+            of them without a match in any passage), ``omitted_pairs`` (the share of answer and passage pairs without a match),
+            ``matches``, ``passages`` (with a match), ``mean_relative`` (original), ``mean_placed`` (of the same answers put
+            anywhere in their passages, whole: the mean of (n - L) / 2n), ``mean_rotated``, ``mean_uniform`` (what rotation gives
+            on average: the mean of (n - 1) / 2n), ``cut`` (share of matches that rotation cuts).
+        """
+        frame, matches = self.frame, self.matches
+        owner = "qid" if "qid" in frame else "docno"
+        answers = frame.groupby([owner, "answer"])["matched"].any()
+        pairs = frame.groupby([*dict.fromkeys([owner, "docno"]), "answer"])["matched"].any()
+        n, length = matches["n_words"], matches["length"]
+        return {
+            "answers": len(answers),
+            "omitted": _mean(~answers),
+            "omitted_pairs": _mean(~pairs),
+            "matches": len(matches),
+            "passages": matches["docno"].nunique(),
+            "mean_relative": _mean(matches["relative"]),
+            "mean_placed": _mean((n - length) / (2 * n)),
+            "mean_rotated": _mean(matches["rotated_relative"]),
+            "mean_uniform": _mean((n - 1) / (2 * n)),
+            "cut": _mean(matches["cut"]),
+        }
+
+    def histogram(self, bins: int = 20, *, rotated: bool = False, level: float = 0.95) -> pd.DataFrame:
+        """How often answers begin in each part of their passages.
+
+        The interval of a share treats passages as the independent units: answers of one passage (and the several matches of
+        one answer) are not independent. It is Wilson's interval with as many answers as would, if independent, give the variance
+        of a ratio of sums over passages; a bin without answers counts as many as there are passages.
+
+        Args:
+            bins: How many equal parts of [0, 1).
+            rotated: Whether to count positions after rotation.
+            level: Coverage of the interval.
+
+        Returns:
+            One row a bin: ``bin``, ``left``, ``right`` (relative positions), ``count``, ``share``, ``low``, ``high`` (interval
+            of the share); ``uniform``: the share where the first words are anywhere in their passages alike, exactly for these
+            passages' lengths; ``placed``: the same where answers are anywhere, whole: a long one cannot begin at the end.
+
+        Raises:
+            InputError: Where ``bins`` is below 2.
+        """
+        from scipy import stats
+
+        position, n, passage, length = self._arrays(rotated, ("docno",), bins)
+        drawn = rotating.bin_of(position, n, bins)
+        table = np.zeros((passage.max(initial=-1) + 1, bins))
+        np.add.at(table, (passage, drawn), 1)
+        total, passages, count = len(position), len(table), table.sum(0)
+        with np.errstate(invalid="ignore", divide="ignore"):  # without answers, every share is 0 / 0
+            share = count / total
+            residual = table - table.sum(1, keepdims=True) * share
+            variance = (residual**2).sum(0) / total**2 * (passages / (passages - 1) if passages > 1 else np.nan)
+            independent = np.where(variance > 0, share * (1 - share) / variance, passages)
+            low, high = _wilson(share, independent, stats.norm.ppf((1 + level) / 2))
+            uniform, placed = _expected(n, np.ones_like(n), bins) / total, _expected(n, length, bins) / total
+        return pd.DataFrame(
+            {
+                "bin": np.arange(bins),
+                "left": np.arange(bins) / bins,
+                "right": np.arange(1, bins + 1) / bins,
+                "count": count.astype(np.int64),
+                "share": share,
+                "low": low,
+                "high": high,
+                "uniform": uniform,
+                "placed": placed,
+            }
+        )
+
+    def uniformity_test(
+        self,
+        *,
+        bins: int = 10,
+        rotated: bool = False,
+        method: str = "rotation",
+        draws: int = 1_999,
+        seed: int = 0,
+        cluster: tuple[str, ...] = ("docno",),
+    ) -> TestResult:
+        """Test that answers begin anywhere in their passages alike.
+
+        The statistic is Pearson's X^2 = sum over bins of (count - expected)^2 / expected, where the expected counts are exact
+        for the passages' lengths (positions are whole words, so short passages do not fill all bins alike).
+
+        - ``method='rotation'`` (default) rotates every passage at random, all its answers together, and compares: the null
+          hypothesis is "a rotation changes nothing", which is what rotation makes true. It needs no independence of the answers
+          of one passage, and no large counts.
+        - ``method='chi2'`` takes one answer a passage, drawn by key, and the chi-square law with bins - 1 degrees of freedom; it
+          has less power, but tells p values below 1 / (draws + 1) apart.
+        - ``method='placed'`` does the same against answers that are put anywhere in their passages, whole. An answer of L words
+          cannot begin in the last L - 1, so that long answers begin early without anybody preferring the beginning; use this
+          one to ask whether there is a preference in passages as they are.
+
+        An ordinary chi-square test over all answers rejects too often, because answers of one passage lie close together.
+
+        Args:
+            bins: How many equal parts.
+            rotated: Whether to test the positions after rotation.
+            method: ``'rotation'``, ``'chi2'`` or ``'placed'`` (not for rotated positions, where answers may be cut).
+            draws: Rotations drawn; plays a part with ``'rotation'`` only.
+            seed: Of the draws.
+            cluster: The columns that name what turns together; ``('qid', 'docno')`` for positions after a rotation that was drawn
+                for each query and passage.
+
+        Returns:
+            Statistic, p, n (the answers that went in) and the method's name.
+
+        Raises:
+            InputError: Where no answer has a place, or an option is not known.
+        """
+        if method not in ("rotation", "chi2", "placed") or (method == "placed" and rotated):
+            after = " after rotation" if rotated else ""
+            known = "'rotation', 'chi2'" + ("" if rotated else ", 'placed'")
+            raise InputError(f"uniformity_test: there is no method={method!r}{after}; use one of {known}")
+        position, n, passage, length = self._arrays(rotated, cluster, bins)
+        if not len(position):
+            raise InputError(f"uniformity_test: no answer of {self.name} has a place in its passage; there is nothing to test")
+        if method != "rotation":
+            chosen = self._one_a_passage(passage, seed)
+            position, n, passage, length = position[chosen], n[chosen], passage[chosen], length[chosen]
+        expected = _expected(n, length if method == "placed" else np.ones_like(n), bins)
+        possible = expected > 0
+
+        def statistic(counts: np.ndarray) -> np.ndarray:
+            return ((counts[..., possible] - expected[possible]) ** 2 / expected[possible]).sum(-1)
+
+        observed = float(statistic(np.bincount(rotating.bin_of(position, n, bins), minlength=bins)))
+        if method == "rotation":
+            null = statistic(rotating.rotation_null(position, n, passage, bins, draws=draws, seed=seed))
+            return TestResult(observed, p_from_null(observed, null), len(position), f"random rotations, {draws} draws")
+        from scipy import stats
+
+        p = float(stats.chi2.sf(observed, possible.sum() - 1))
+        law = "whole answers placed at random" if method == "placed" else "chi-square"
+        return TestResult(observed, p, len(position), f"{law}, one answer a passage")
+
+    def plot(self, *others: Positions, bins: int = 20, rotated: bool = True, axes: Axes | None = None) -> Axes:
+        """Draw the paper's Figure 1: the share of answers by relative position, original and rotated, with 95 % intervals.
+
+        A thin dotted line in the same colour shows the same answers put anywhere in their passages, whole.
+
+        Args:
+            others: More collections for the same picture.
+            bins: How many equal parts of a passage.
+            rotated: Whether to draw the rotated curves.
+            axes: Where to draw; None makes a figure.
+
+        Returns:
+            The axes.
+        """
+        from pyterrier_debias.core import plots
+
+        axes = plots.new_axes(7.5, 5.2) if axes is None else axes
+        for i, one in enumerate((self, *others)):
+            summary = one.summary()
+            label = f"{one.name}\n{summary['matches']:,} answers, {summary['passages']:,} passages"
+            label += f", {summary['omitted']:.1%} omitted" if summary["omitted"] else ""
+            one.draw_curve(axes, bins, colour=plots.colour(i), label=label)
+            if rotated:
+                one.draw_curve(axes, bins, rotated=True, colour=plots.colour(i), label="passages rotated")
+            one.draw_placed(axes, bins, colour=plots.colour(i))
+        label_bins(axes, bins)
+        with plots.house_style():
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=1 + len(others))
+        return axes
+
+    def draw_curve(self, axes: Axes, bins: int, *, rotated: bool = False, colour: str, label: str) -> None:
+        """Draw one curve with its 95 % interval: filled circles for original positions, open squares after rotation.
+
+        Args:
+            axes: Where to draw.
+            bins: How many equal parts of a passage.
+            rotated: Whether to draw the positions after rotation.
+            colour: Of the curve.
+            label: For the legend.
+        """
+        from pyterrier_debias.core import plots
+
+        table = self.histogram(bins, rotated=rotated)
+        middle = (table["left"] + table["right"]) / 2
+        look = {"linestyle": "--", "marker": "s", "markerfacecolor": "white"} if rotated else {"marker": "o"}
+        with plots.house_style():
+            axes.plot(middle, 100 * table["share"], color=colour, label=label, **look)
+            axes.fill_between(middle, 100 * table["low"], 100 * table["high"], color=colour, alpha=0.12, linewidth=0)
+
+    def draw_placed(self, axes: Axes, bins: int, *, colour: str) -> None:
+        """Draw what the same answers would give if they were put anywhere in their passages, whole: a thin dotted line.
+
+        Args:
+            axes: Where to draw.
+            bins: How many equal parts of a passage.
+            colour: Of the line.
+        """
+        table = self.histogram(bins)
+        middle = (table["left"] + table["right"]) / 2
+        axes.plot(middle, 100 * table["placed"], color=colour, linestyle=":", linewidth=1.5, label="placed at random")
+
+    def _arrays(self, rotated: bool, cluster: tuple[str, ...], bins: int) -> tuple[np.ndarray, ...]:
+        """Position, words, code of the passage, length: one entry a match."""
+        if bins < 2:
+            raise InputError(f"Positions: bins={bins} leaves nothing to compare; use 2 or more")
+        rows = self.matches
+        position, n, length = (
+            rows[c].to_numpy(dtype=np.int64) for c in ("rotated_position" if rotated else "position", "n_words", "length")
+        )
+        return position, n, rows.groupby(list(cluster)).ngroup().to_numpy(), length
+
+    def _one_a_passage(self, passage: np.ndarray, seed: int) -> np.ndarray:
+        """For each passage the row whose key is the smallest: a draw that does not depend on the order of rows."""
+        rows = self.matches
+        columns = [rows[c].astype(str).tolist() for c in ("qid", "docno", "answer", "start") if c in rows]
+        keys = np.array([keyed_hash(seed, "one answer", *ids) for ids in zip(*columns)], dtype=np.uint64)
+        order = np.lexsort((keys, passage))
+        return order[np.flatnonzero(np.diff(passage[order], prepend=-1))]
+
+
+def label_bins(axes: Axes, bins: int, title: str = "") -> None:
+    """Label axes that show positions in equal parts of passages.
+
+    Args:
+        axes: Matplotlib axes.
+        bins: How many parts.
+        title: What the picture shows; may be empty.
+    """
+    from pyterrier_debias.core import plots
+
+    axes.set_xlim(0, 1)
+    axes.set_ylim(bottom=0)
+    plots.label_axes(
+        axes,
+        x="where the answer begins (0 = first word of the passage, 1 = its end)",
+        y=f"answers [% in each {100 / bins:.3g} % of a passage]",
+        title=title,
+    )
+
+
+def _expected(n: np.ndarray, length: np.ndarray, bins: int) -> np.ndarray:
+    """Expected counts where each answer of some length begins anywhere in its passage alike."""
+    kinds, answers = np.unique(np.stack([n, length]), axis=1, return_counts=True)
+    shares = np.array([rotating.bin_shares(int(words), bins, int(run)) for words, run in kinds.T]).reshape(-1, bins)
+    return answers @ shares
+
+
+def _wilson(share: np.ndarray, n: np.ndarray, z: float) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's score interval of a share among n."""
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return centre - half, centre + half
+
+
+def _mean(values: Any) -> float:
+    return float(np.mean(values)) if len(values) else float("nan")

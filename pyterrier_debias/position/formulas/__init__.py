@@ -1,0 +1,1 @@
+"""Pure functions with the paper's symbols."""

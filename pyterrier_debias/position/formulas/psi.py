@@ -1,0 +1,270 @@
+"""The position sensitivity index, and where an answer can be put: arrays and strings, no frames.
+
+PSI = 1 - min_b m_b / max_b m_b, where m_b is mean quality in position bucket b (Zeng et al., "An Empirical Study of Position Bias
+in Modern Information Retrieval", 2025, with nDCG@10). It is 0 where position makes no difference and 1 where quality vanishes in
+some bucket. Being a range, it is biased upwards: also where position makes no difference, the best bucket of a small sample is
+better than the worst. So it comes with the value that chance alone would give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.statistics import CELLS, p_from_null
+from pyterrier_debias.core.text import Tokeniser
+from pyterrier_debias.position.data.rotating import rotate, word_spans, words_of_span
+
+#: Where an answer can be put.
+PLACEMENTS = ("start", "middle", "end")
+
+
+@dataclass(frozen=True)
+class SensitivityIndex:
+    """A PSI and what is needed to judge it.
+
+    Attributes:
+        value: The index, from 0 to 1; NaN where quality is 0 in every bucket or there are fewer than two buckets.
+        low: Lower end of its interval.
+        high: Upper end of its interval.
+        noise_floor: Mean of the index under the null hypothesis that position makes no difference, by permutation.
+        p: Share of permutations with an index at least as large.
+        n: Number of queries.
+        blind_floor: Mean of the index that a ranker would show on the same buckets if it were blind to position; see
+            :func:`bucketed`. NaN where there is nothing to tell it from.
+        p_blind: Share of such indices that are at least as large.
+    """
+
+    value: float
+    low: float
+    high: float
+    noise_floor: float
+    p: float
+    n: int
+    blind_floor: float = float("nan")
+    p_blind: float = float("nan")
+
+
+def position_sensitivity(means: Any) -> Any:
+    """PSI of mean qualities.
+
+    Args:
+        means: Shape [..., k]: mean quality in each of k buckets, not negative.
+
+    Returns:
+        Shape [...]: 1 - min / max; NaN where the maximum is 0.
+
+    Example:
+        >>> round(float(position_sensitivity([0.5, 0.4, 0.45])), 6)
+        0.2
+    """
+    means = np.asarray(means, dtype=float)
+    highest = means.max(axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(highest > 0, 1 - means.min(axis=-1) / highest, np.nan)
+
+
+def bucketed(
+    values: np.ndarray,
+    buckets: np.ndarray,
+    rotated: np.ndarray | None = None,
+    *,
+    level: float = 0.95,
+    resamples: int = 9_999,
+    seed: int = 0,
+) -> SensitivityIndex:
+    """PSI over buckets of different queries.
+
+    The interval resamples queries within their buckets (see :func:`_interval`). There are two nulls. Permuting which query is in
+    which bucket (``noise_floor``, ``p``) asks whether buckets differ at all; they may because their queries differ in difficulty.
+    With the qualities of the same queries on rotated passages, the second null asks whether position is the cause: it exchanges
+    original and rotated within each query and leaves the buckets alone (``blind_floor``, ``p_blind``). For a ranker that is
+    blind to position the two are exchangeable, whatever the queries are like.
+
+    Args:
+        values: Shape [n]: quality of each query.
+        buckets: Shape [n]: number of its bucket, from 0 to k - 1, none of them empty.
+        rotated: Shape [n, draws]: quality of each query in each draw of rotated passages; None leaves the second null out.
+        level: Coverage aimed at.
+        resamples: Number of bootstrap resamples, and of permutations.
+        seed: Seed of both.
+
+    Returns:
+        The index with its interval, noise floor and p.
+    """
+    values, buckets = np.asarray(values, dtype=float), np.asarray(buckets, dtype=int)
+    counts = np.bincount(buckets)
+    if len(counts) < 2:
+        return SensitivityIndex(*[float("nan")] * 5, n=len(values))
+    member = (buckets[:, None] == np.arange(len(counts))).astype(float)
+    generator = np.random.default_rng(seed)
+    resampled = np.empty((resamples, len(counts)))
+    for bucket in range(len(counts)):
+        resampled[:, bucket] = _bootstrap_means(values[buckets == bucket], resamples, generator)
+    null = np.empty(resamples)
+    for rows in _blocks(resamples, len(values)):
+        shuffled = generator.permuted(np.broadcast_to(values, (len(rows), len(values))), axis=1)
+        null[rows] = position_sensitivity(shuffled @ member / counts)
+    index = _judged(values @ member / counts, resampled, counts, null, level, len(values))
+    if rotated is None or np.isnan(index.value):
+        return index
+    arms = np.column_stack([values, rotated])
+    queries = np.arange(len(values))
+    blind = np.empty(resamples)
+    for rows in _blocks(resamples, len(values)):
+        exchanged = arms[queries, generator.integers(0, arms.shape[1], size=(len(rows), len(values)))]
+        blind[rows] = position_sensitivity(exchanged @ member / counts)
+    # An index that is not defined (every quality 0) shows nothing.
+    blind = np.nan_to_num(blind)
+    return replace(index, blind_floor=float(blind.mean()), p_blind=p_from_null(index.value, blind))
+
+
+def placed(values: np.ndarray, *, level: float = 0.95, resamples: int = 9_999, seed: int = 0) -> SensitivityIndex:
+    """PSI over positions at which the same queries' answers were put, which no difference between queries can confound.
+
+    The interval resamples queries; the null permutes each query's qualities over the positions.
+
+    Args:
+        values: Shape [n, k]: quality of each query with its answer at each position.
+        level: Coverage aimed at.
+        resamples: Number of bootstrap resamples, and of permutations.
+        seed: Seed of both.
+
+    Returns:
+        The index with its interval, noise floor and p.
+    """
+    values = np.asarray(values, dtype=float)
+    n, k = values.shape
+    if n == 0 or k < 2:
+        return SensitivityIndex(*[float("nan")] * 5, n=n)
+    generator = np.random.default_rng(seed)
+    resampled = _bootstrap_means(values, resamples, generator)
+    null = np.empty(resamples)
+    for rows in _blocks(resamples, n * k):
+        shuffled = generator.permuted(np.broadcast_to(values, (len(rows), n, k)), axis=2)
+        null[rows] = position_sensitivity(shuffled.mean(axis=1))
+    return _judged(values.mean(axis=0), resampled, np.full(k, n), null, level, n)
+
+
+def _bootstrap_means(values: np.ndarray, resamples: int, generator: np.random.Generator) -> np.ndarray:
+    """Means of bootstrap samples of rows, shape [resamples] or [resamples, k]; few enough at a time for any number of rows."""
+    n = len(values)
+    means = np.empty((resamples, *values.shape[1:]))
+    rows = max(16, CELLS // n // 16 * 16)
+    for start in range(0, resamples, rows):
+        drawn = generator.multinomial(n, np.full(n, 1 / n), size=min(rows, resamples - start))
+        means[start : start + rows] = drawn @ values / n
+    return means
+
+
+def _blocks(resamples: int, size: int) -> list[np.ndarray]:
+    """Numbers of resamples in parts whose arrays stay small."""
+    rows = max(1, 2_000_000 // max(1, size))
+    return [np.arange(start, min(start + rows, resamples)) for start in range(0, resamples, rows)]
+
+
+def _judged(
+    means: np.ndarray, resampled: np.ndarray, counts: np.ndarray, null: np.ndarray, level: float, n: int
+) -> SensitivityIndex:
+    value = float(position_sensitivity(means))
+    if np.isnan(value):
+        return SensitivityIndex(*[float("nan")] * 5, n=n)
+    low, high = _interval(means, resampled, counts, level)
+    return SensitivityIndex(value, min(low, value), max(high, value), float(null.mean()), p_from_null(value, null), n)
+
+
+def _interval(means: np.ndarray, resampled: np.ndarray, counts: np.ndarray, level: float) -> tuple[float, float]:
+    """Simultaneous bootstrap interval of PSI.
+
+    PSI is 1 - exp(-R) with R the range of the logarithms of the means. With c the quantile of the range of (resampled - observed)
+    logarithms, all differences between two buckets, and with them R, lie within c of what was observed. A percentile interval
+    would never hold 0, since resampling adds to the upward bias. Half a query of quality 1 in one more query keeps empty
+    buckets' logarithms finite.
+    """
+
+    def logarithm(x: np.ndarray) -> np.ndarray:
+        return np.log((x * counts + 0.5) / (counts + 1))
+
+    observed = logarithm(means)
+    c = np.quantile(np.ptp(logarithm(resampled) - observed, axis=-1), level)
+    spread = np.ptp(observed)
+    return float(-np.expm1(-max(0.0, spread - c))), float(-np.expm1(-(spread + c)))
+
+
+def bucket_of(positions: np.ndarray, buckets: int | Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Sort positions into buckets.
+
+    Args:
+        positions: Shape [n], from 0.
+        buckets: A number of buckets, which then hold equally many positions as nearly as ties allow; or their edges in ascending
+            order: a bucket holds its lower edge, the last one its upper edge too.
+
+    Returns:
+        The number of each position's bucket, shape [n], -1 outside the edges; and the edges. Buckets that would be empty are
+        joined to their neighbour.
+
+    Raises:
+        InputError: For fewer than two buckets or edges that do not ascend.
+
+    Example:
+        >>> labels, edges = bucket_of(np.array([0, 10, 20, 300]), [0, 100, 500])
+        >>> labels.tolist(), edges.tolist()
+        ([0, 0, 0, 1], [0.0, 100.0, 500.0])
+    """
+    positions = np.asarray(positions, dtype=float)
+    if isinstance(buckets, (int, np.integer)):
+        if buckets < 2:
+            raise InputError(f"PositionSensitivity: buckets={buckets} leaves nothing to compare; use at least 2, or edges")
+        if not len(positions):
+            return np.empty(0, dtype=int), np.empty(0)
+        edges = np.quantile(positions, np.linspace(0, 1, buckets + 1), method="higher")
+    else:
+        edges = np.asarray(buckets, dtype=float)
+        if edges.ndim != 1 or len(edges) < 3 or (np.diff(edges) <= 0).any():
+            raise InputError(f"PositionSensitivity: buckets={list(buckets)} must be at least three edges in ascending order")
+    inner = np.unique(edges[1:-1])
+    labels = np.searchsorted(inner, positions, side="right")
+    labels[(positions < edges[0]) | (positions > edges[-1])] = -1
+    filled = np.unique(labels[labels >= 0])
+    # An empty bucket is joined to the one before it, the first to the one after it.
+    bounds = np.concatenate([[edges[0]], inner[filled[1:] - 1], [edges[-1]]]) if len(filled) else np.empty(0)
+    renumbered = np.where(labels >= 0, np.searchsorted(filled, labels), -1)
+    return renumbered, bounds
+
+
+def place(text: str, start: int, end: int, where: str, split: Tokeniser) -> str | None:
+    """Rotate a text so that its answer comes first, into the middle or last; the answer is never cut.
+
+    All three are rotations of the same units, so that they differ in nothing but the place of the cut. The unit is what ``split``
+    makes: with words the answer itself comes first, with sentences the sentence (or sentences) that it touches.
+
+    Args:
+        text: The text.
+        start: The answer's first character, from 0.
+        end: One past its last character.
+        where: ``'start'``, ``'middle'`` or ``'end'``. In the middle, as many units stand before the answer as after it, or one
+            fewer.
+        split: Cuts the text into units.
+
+    Returns:
+        The text rotated; unchanged where the answer is there already; None where no unit is touched.
+
+    Example:
+        >>> [place("it is Ada of course", 6, 9, where, str.split) for where in PLACEMENTS]
+        ['Ada of course it is', 'it is Ada of course', 'of course it is Ada']
+    """
+    units = split(text)
+    first, count = words_of_span(word_spans(text, units), start, end)
+    if not count:
+        return None
+    offset = (first - _target(where, len(units), count)) % len(units)
+    return " ".join(rotate(units, offset)) if offset else text
+
+
+def _target(where: str, n: int, count: int) -> int:
+    """The position that the first of ``count`` units gets among ``n``."""
+    return {"start": 0, "middle": (n - count) // 2, "end": n - count}[where]

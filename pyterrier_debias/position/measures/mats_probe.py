@@ -1,0 +1,361 @@
+"""MATSProbe: how far an encoder's word vectors depend on where the words stand."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import check_text
+from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.text import Tokeniser, get_tokeniser
+from pyterrier_debias.position.data import rotating
+from pyterrier_debias.position.formulas import mats
+from pyterrier_debias.position.formulas.mats import MATSAccumulator, MATSResult
+
+if TYPE_CHECKING:
+    import torch
+    from matplotlib.axes import Axes
+
+#: Passages whose vectors are held at a time.
+_CHUNK = 512
+
+#: Options that change the words or vectors of Hugging Face encoders, and say nothing to others.
+_OF_TOKENS = ("tokeniser", "piece", "layer", "max_length", "dtype")
+
+#: Options that a Hugging Face encoder of words is made from.
+_ENCODER = ("encoder", "piece", "layer", "max_length", "batch_tokens", "device", "dtype")
+
+
+class MATSProbe(Stage):
+    """Measure how far an encoder's vectors of one and the same word differ with the word's position (Hofstätter, Lipani,
+    Althammer, Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021,
+    section 5.1, Table 2 and Figure 2).
+
+    ATS(D), the average term similarity, is the mean cosine of two occurrences of a word that stand D positions apart, first over
+    a word's pairs, then over words. MATS is the mean fall of ATS from D = 0. It is 0 where vectors do not know their position,
+    positive where they do. It tells whether an encoder *could* prefer positions; whether a ranker *does* is what
+    ``PositionSensitivity`` measures.
+
+    Input: a frame with ``docno`` and the text column: documents, or results (each document counts once). Output: a new frame,
+    one row for each distance that has a pair:
+
+    ==================================  ========================================================================
+    ``delta``                           D, in words
+    ``ats``                             ATS(D)
+    ``std``                             the spread that the option ``std`` names
+    ``std_deltas``                      spread of ATS(0) - ATS(i) over i = 1 to D; NaN at 0
+    ``std_pairs``                       spread of the cosines around ATS(D), a word drawn first, then one of its pairs
+    ``std_terms``                       spread of the words' mean cosines
+    ``pairs``, ``terms``                how many pairs stand behind the row, and how many words
+    ``pair_scope``, ``term_average``    the convention
+    ==================================  ========================================================================
+
+    The paper leaves open which pairs count, by what the sum is divided, over which words is averaged, and which spread it gives;
+    :meth:`mats` gives the value under all of them. All sums are exact and cost time in proportion to the number of passages;
+    only the spread over pairs is estimated where the vectors do not fit into ``memory`` (see
+    :class:`~pyterrier_debias.position.formulas.mats.MATSAccumulator`).
+
+    When not to use it: to compare encoders over different texts or words, since ATS depends on both; on a handful of
+    passages, where few words meet again at many distances (look at ``pairs``); on models without one vector a word, such as
+    T5Reranker's decoder or a bag of words.
+
+    Example:
+        >>> import numpy as np, pandas as pd
+        >>> def turning(texts):
+        ...     # Every word's vector turns by the same angle from one position to the next.
+        ...     for words in (text.split() for text in texts):
+        ...         angle = np.arange(len(words)) / 4
+        ...         yield words, np.stack([np.full(len(words), 2.0), np.cos(angle), np.sin(angle)], axis=1)
+        >>> docs = pd.DataFrame({"docno": ["d1", "d2", "d3"], "text": ["a b c", "b a c", "c b a"]})
+        >>> MATSProbe(turning)(docs)[["delta", "ats", "pairs"]].round(4).values.tolist()
+        [[0.0, 1.0, 2.0], [1.0, 0.9938, 4.0], [2.0, 0.9755, 3.0]]
+        >>> round(float(MATSProbe(turning).mats(docs)["mats"][0]), 4)
+        0.0307
+
+        Any encoder, original against rotated: ``MATSProbe("sentence-transformers/all-MiniLM-L6-v2")(docs)`` and
+        ``(RotatePassages() >> MATSProbe("sentence-transformers/all-MiniLM-L6-v2"))(docs)``.
+    """
+
+    schematic = {"label": "MATSProbe", "help_url": None}  # noqa: RUF012
+
+    _NOT_IDENTITY = frozenset({"verbose", "batch_tokens"})
+
+    def __init__(
+        self,
+        encoder: Any,
+        *,
+        tokeniser: str | Tokeniser = "regex_word",
+        pair_scope: str = "cross_passage",
+        normaliser: str = "paper",
+        term_average: str = "present",
+        std: str = "deltas",
+        max_delta: int | None = None,
+        min_pairs: int = 1,
+        sample: int | None = None,
+        memory: int = 2 * 2**30,
+        piece: str = "first",
+        layer: int = -1,
+        max_length: int | None = None,
+        batch_tokens: int | None = None,
+        text_field: str = "text",
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+        verbose: bool = False,
+    ):
+        """
+        Args:
+            encoder: What gives one vector a word: a hub name or folder of a Hugging Face (or sentence-transformers) encoder; a
+                ranker over one, read as it is now; an object with ``word_vectors(texts)``; or a function from a list of texts
+                to one ``(words, matrix)`` for each, ``matrix`` of shape [words, d], a word's index being its position.
+            tokeniser: What a word is, for Hugging Face encoders: ``'regex_word'`` (lower-cased runs of letters and digits),
+                another name, or a function whose words are pieces of the text. The model reads the text as it is in any case.
+            pair_scope: ``'cross_passage'``: pairs of occurrences in different passages, as the paper's prose says; ``'all'``:
+                also pairs within one passage, as its formula reads. No occurrence makes a pair with itself.
+            normaliser: How ``mats`` is divided: ``'paper'`` by max D - 1, as printed, which makes it a little larger than a mean;
+                ``'count'`` by the number of distances.
+            term_average: ``'present'``: the mean over the words that have a pair at that distance; ``'all'``: over all words, a
+                word without a pair counting 0; ``'paired'``, which is ours and not the paper's: ATS(0) less the mean fall of
+                the words that have pairs both there and at 0. Other words meet at long distances than at short ones, and
+                some words' vectors vary more with their context than others'; only ``'paired'`` does not take that for position.
+            std: Which spread stands in the column ``std``: ``'deltas'``, ``'pairs'`` or ``'terms'``.
+            max_delta: The largest distance that counts; None for all.
+            min_pairs: A word counts at a distance where it has at least so many pairs.
+            sample: For the spread over pairs: None keeps all vectors while they fit into ``memory``; k keeps at most k
+                occurrences of a word; 0 leaves that spread out.
+            memory: Bytes for the sums, which go to temporary files beyond, and as many again for the vectors that are kept
+                for the spread over pairs.
+            piece: ``'first'``: a word's vector is that of its first piece; ``'mean'``: the mean over its pieces. Hugging Face
+                encoders only, as all that follows but ``text_field`` and ``verbose``.
+            layer: Whose hidden states: 0 the embeddings, 1 to L after each layer; negative numbers from the end.
+            max_length: Longest text in tokens; None for all that the model can read. What is cut is logged, and does not count.
+            batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change the result.
+            text_field: The column with the passage.
+            device: Where to compute; None picks CUDA, then MPS, then the processor.
+            dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``. The sums are float64 in any case.
+            verbose: Whether to show progress.
+        """
+        super().__init__()
+        self.encoder = encoder
+        self.tokeniser = tokeniser
+        self.pair_scope = pair_scope
+        self.normaliser = normaliser
+        self.term_average = term_average
+        self.std = std
+        self.max_delta = max_delta
+        self.min_pairs = min_pairs
+        self.sample = sample
+        self.memory = memory
+        self.piece = piece
+        self.layer = layer
+        self.max_length = max_length
+        self.batch_tokens = batch_tokens
+        self.text_field = text_field
+        self.device = device
+        self.dtype = dtype
+        self.verbose = verbose
+        self._made: tuple[list[Any], Any] | None = None
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """ATS at every distance; see the class.
+
+        Raises:
+            InputError: For an unknown option, a text that is missing, a docno with two texts, or an encoder that cannot be
+                loaded or does not give one vector a word.
+        """
+        return self.result(inp).curve()
+
+    def mats(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """MATS of a frame under every convention.
+
+        Args:
+            inp: A frame as for the stage itself.
+
+        Returns:
+            See :meth:`~pyterrier_debias.position.formulas.mats.MATSResult.mats`; the first row is the stage's own convention.
+        """
+        return self.result(inp).mats()
+
+    def result(self, inp: pd.DataFrame | MATSAccumulator) -> MATSResult:
+        """Everything at once: the curve and MATS under every convention, from one pass.
+
+        Args:
+            inp: A frame as for the stage itself, or what :meth:`accumulate` gave.
+
+        Returns:
+            The result.
+        """
+        sums = inp if isinstance(inp, MATSAccumulator) else self.accumulate(inp)
+        return sums.result(
+            min_pairs=self.min_pairs,
+            pair_scope=self.pair_scope,
+            normaliser=self.normaliser,
+            term_average=self.term_average,
+            std=self.std,
+            max_delta=self.max_delta,
+        )
+
+    def accumulate(self, inp: pd.DataFrame, into: MATSAccumulator | None = None) -> MATSAccumulator:
+        """Add the passages of a frame to sums that can be saved, and merged with those of other frames or machines.
+
+        Args:
+            inp: A frame as for the stage itself.
+            into: Sums of other passages, which grow; None starts with nothing.
+
+        Returns:
+            The sums; give them to :meth:`result`.
+        """
+        pt.validate.columns(inp, includes=["docno", self.text_field], context=self)
+        self._check_options()
+        sums = MATSAccumulator(sample=self.sample, memory=self.memory) if into is None else into
+        if len(inp) == 0:
+            return sums
+        check_text(inp, self.text_field, self)
+        docnos, texts = self._passages(inp)
+        encode = self._encode()
+        with pt.tqdm(total=len(texts), desc="MATSProbe", unit="text", disable=not self.verbose) as bar:
+            for start in range(0, len(texts), _CHUNK):
+                part = texts[start : start + _CHUNK]
+                found = list(encode(part))
+                if len(found) != len(part):
+                    raise InputError(
+                        f"MATSProbe: the encoder gave {len(found)} results for {len(part)} texts; it must give one "
+                        f"(words, matrix) for each"
+                    )
+                sums.update(docnos[start : start + _CHUNK], found)
+                bar.update(len(part))
+        return sums
+
+    def identity(self) -> dict[str, Any]:
+        """The options, with the fingerprint of a folder in place of its name."""
+        from pyterrier_debias.rankers.base import source_fingerprint
+
+        identity = super().identity()
+        if isinstance(self.encoder, (str, os.PathLike)):
+            identity["encoder"] = source_fingerprint(self.encoder)
+        return identity
+
+    def _check_options(self) -> None:
+        mats.check_conventions(self.options())
+        if self.memory < 1:
+            raise InputError(f"MATSProbe: memory={self.memory} must be at least 1 byte")
+
+    def _passages(self, inp: pd.DataFrame) -> tuple[list[str], list[str]]:
+        """Names and texts, each document once."""
+        distinct = inp.assign(docno=inp["docno"].astype(str)).drop_duplicates(["docno", self.text_field])
+        twice = distinct["docno"].duplicated()
+        if twice.any():
+            raise InputError(
+                f"MATSProbe: docno {distinct['docno'][twice].iloc[0]!r} stands with two different texts; give variants of a "
+                f"document docnos of their own"
+            )
+        return distinct["docno"].tolist(), distinct[self.text_field].tolist()
+
+    def _encode(self) -> Callable[[Sequence[str]], Any]:
+        """The function from texts to (words, matrix) pairs."""
+        from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
+
+        own = getattr(self.encoder, "word_vectors", None)
+        if own is None and callable(self.encoder) and not isinstance(self.encoder, pt.Transformer):
+            own = self.encoder
+        if own is not None:
+            unused = [name for name in _OF_TOKENS if getattr(self, name) != inspect.signature(MATSProbe).parameters[name].default]
+            if unused:
+                raise InputError(
+                    f"MATSProbe: {', '.join(unused)} cannot be set for an encoder that brings its own words and vectors; leave "
+                    f"that out here"
+                )
+            return own
+        options = [getattr(self, name) for name in (*_ENCODER, "tokeniser")]
+        if self._made is None or any(a is not b for a, b in zip(self._made[0], options)):
+            chosen = dict(zip(_ENCODER, options))
+            made = HuggingFaceWords(chosen.pop("encoder"), **chosen, words=self._spans(), stage="MATSProbe")
+            self._made = options, made
+        return self._made[1].word_vectors
+
+    def _spans(self) -> Callable[[str], list[tuple[str, int, int]]]:
+        from pyterrier_debias.rankers.word_vectors import regex_spans
+
+        if self.tokeniser == "regex_word":
+            return regex_spans
+        split = get_tokeniser(self.tokeniser)
+
+        def spans(text: str) -> list[tuple[str, int, int]]:
+            words = split(text)
+            return [(word, *span) for word, span in zip(words, rotating.word_spans(text, words))]
+
+        return spans
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Options only; weights are loaded again."""
+        return {**self.__dict__, "_made": None}
+
+
+def plot_ats(
+    results: Mapping[str, MATSResult],
+    *,
+    std: str = "pairs",
+    path: str | Path | None = None,
+    axes: Axes | None = None,
+) -> Axes:
+    """Draw ATS over the distance, with its spread, of one or several encoders (the paper's Figure 2).
+
+    Args:
+        results: Name to result; the legend shows each one's MATS (and its spread over distances) under its own convention.
+            ``result.under(max_delta=100)`` shows and averages short distances only.
+        std: What is shaded around the line, one standard deviation to each side: ``'pairs'``, ``'terms'`` or ``'none'``.
+        path: Where to save the picture; None for not at all.
+        axes: Where to draw; None makes new axes.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: For no results, a ``std`` that is not known, or a place that cannot be written.
+
+    Example::
+
+        probes = {"original": probe.result(docs), "rotated": probe.result(RotatePassages()(docs))}
+        plot_ats(probes, path="ats.png")
+
+    When not to use it: to show small distances of many encoders; shades overlap from four on, where ``std='none'`` is clearer.
+    """
+    if not results:
+        raise InputError("plot_ats: there is nothing to draw; give at least one result, as {name: probe.result(docs)}")
+    if std not in ("pairs", "terms", "none"):
+        raise InputError(f"plot_ats: std={std!r} is not known; use one of pairs, terms, none")
+    axes = plots.new_axes() if axes is None else axes
+    with plots.house_style():
+        for number, (name, result) in enumerate(results.items()):
+            curve, summary = result.curve(), result.mats().iloc[0]
+            # Adding 0 turns a rounded -0.0 into 0.0.
+            value = f"{round(summary['mats'], 3) + 0.0:.3f} (sd {summary['std_deltas']:.3f})"
+            value = "not defined" if np.isnan(summary["mats"]) else value
+            colour = plots.colour(number)
+            axes.plot(curve["delta"], curve["ats"], color=colour, label=f"{name}: MATS {value}", zorder=3)
+            if std != "none":
+                low, high = curve["ats"] - curve[f"std_{std}"], curve["ats"] + curve[f"std_{std}"]
+                axes.fill_between(curve["delta"], low, high, color=colour, alpha=0.12, linewidth=0)
+                # Shades that lie on each other mix to grey; their edges still tell them apart.
+                axes.plot(curve["delta"], low, curve["delta"], high, color=colour, alpha=0.7, linewidth=0.8)
+        passages = {result.passages for result in results.values()}
+        plots.label_axes(
+            axes,
+            x="distance between two occurrences of a word (words)",
+            y="ATS (mean cosine)" if std == "none" else f"ATS (mean cosine; shade: 1 sd over {std})",
+            n=passages.pop() if len(passages) == 1 else None,
+            unit="passages",
+        )
+        axes.margins(x=0)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1))
+    if path is not None:
+        plots.save(axes.figure, path)
+    return axes

@@ -1,0 +1,539 @@
+"""PositionSensitivity: what happens to a ranking when the same content sits elsewhere in its passages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.counterfactuals import COLUMNS, TOLERANCE, Arm, never_moved, score_arms, score_changes
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.decomposition import out_of_reach
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.evaluation import judged_qids, parse_measures
+from pyterrier_debias.core.frames import check_overlap, check_pairs, check_text, first_candidates, ranked, with_string_ids
+from pyterrier_debias.core.indexing import handed_over
+from pyterrier_debias.core.retrieval import answered, unanswered_notes
+from pyterrier_debias.core.stage import Stage, flatten
+from pyterrier_debias.core.systems import System, check_run, probed_system, takes_topics
+from pyterrier_debias.position.data.answers import AnswerPositions, answers_in_texts
+from pyterrier_debias.position.data.rotation import RotatePassages
+from pyterrier_debias.position.formulas import psi
+from pyterrier_debias.position.measures.sensitivity_result import (
+    BUCKET_UNITS,
+    Outcome,
+    SensitivityResult,
+    displacement_frame,
+    displacements,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Queries whose list is cut in half to see whether the ranker notices.
+_CONTROL_QUERIES = 10
+
+#: What is said where nothing changed, of a ranker and of a retriever that was indexed anew.
+_UNSEEN = (
+    "no score changed when passages were rotated: either the ranker does not read the order of words, or it never saw the "
+    "rotated passages (a later text loader, a cache keyed by docno); nothing was tested"
+)
+_BY_CONSTRUCTION = (
+    "no score changed when the corpus was rotated and indexed anew, as it must be where only words are counted; 0 by "
+    "construction, not tested"
+)
+
+
+class PositionSensitivity(Stage):
+    """Measure how quality changes when the same relevance sits elsewhere in the passages.
+
+    A black-box probe of any ranker that reads ``query`` and text. The candidates of each query are scored as they are and
+
+    - **rotated**: every candidate rotated at a random word, in several draws (the evaluation of Hofstätter, Lipani, Althammer,
+      Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021);
+    - **placed**, where answers are known: the relevant passages rotated by whole sentences, so that the answer's sentence comes
+      first, into the middle or last, the other candidates as they are. A passage in which these are not three
+      different places stays as it is;
+    - **one at a time**: a relevant passage rotated among the un-rotated others, which gives its *rank displacement*.
+
+    A retriever without a text stage is probed by indexing the original and the rotated corpus, both anew, so that only the
+    rotation differs; that needs ``System(..., indexer=...)`` and a dataset with a corpus, and leaves out placement and
+    displacement.
+
+    Draw k rotates as ``rotation`` does with ``draw=k``, so each arm can be had as a pipeline too:
+    ``bm25 >> texts >> RotatePassages(draw=1) >> ranker``. To the ranker, each variant of a list is a query of its own (``q1%r1``
+    in the words of ``q1``) over documents of their own (``d7%r1-...``), all in one call, side by side: no cache can hide the
+    change, and rankers that look at whole lists see one list at a time. A ranker gets draws + 1 lists a query, and as many more
+    as there are placements; remote rerankers are paid for that.
+
+    Where no score of any variant differs from the original's although texts did change, nothing is tested: p is NaN, and
+    ``untested`` and the first note say that the ranker either does not read the order of words or never saw the rotated passages.
+    A pipeline into which changed passages cannot be put (texts loaded and scored inside one stage, a second text loader behind
+    the first ranker, scores of an index behind the text loader) is refused with the reason.
+
+    **As a stage** it takes candidates (``qid``, ``query``, ``docno``, text), or topics (``qid``, ``query``) where the pipeline
+    begins with a retriever, and returns one row a document and list: ``qid``, ``docno``, ``arm`` (``original``, ``rotated``,
+    ``start``, ``middle``, ``end``), ``draw`` (0 but for ``rotated``), ``score``, ``rank``. :meth:`evaluate` turns these into
+    tables.
+
+    Statistics: the unit is the query; draws are averaged within a query before anything else; judged queries without results
+    count 0. p is that of :func:`pyterrier_debias.core.statistics.exchange_test`: under the null hypothesis that position makes no
+    difference, the original list is exchangeable with its rotations, because "nothing moved" is one of them
+    (``RotatePassages(allow_identity=True)``), however few units a passage has. Intervals are bootstrap intervals over queries.
+
+    When not to use it: where the order of a passage is its content (code, recipes, dialogues). For judgements that were pooled
+    from the very ranker that is examined: its luck with the original texts is in the judgements. And the cut leaves broken
+    neighbours, so a small loss may be the price of broken sentences rather than of position: compare ``start`` with ``end``,
+    which break none, or use ``RotatePassages(unit='sentence')``.
+
+    Example:
+        >>> import pandas as pd
+        >>> import pyterrier as pt
+        >>> candidates = pd.DataFrame({
+        ...     "qid": "q1", "query": "tea", "docno": ["d1", "d2", "d3"],
+        ...     "text": ["tea is a hot drink", "rain and tea and rain", "boats go up and down"],
+        ... })
+        >>> early = pt.apply.doc_score(lambda row: -float((row["text"] + " tea").split().index("tea")))
+        >>> qrels = pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})
+        >>> result = PositionSensitivity(early, draws=4).evaluate(candidates, qrels)
+        >>> result.table[["comparison", "measure", "before", "after"]].round(2).iloc[0].to_dict()
+        {'comparison': 'rotated - original', 'measure': 'nDCG@10', 'before': 1.0, 'after': 0.82}
+    """
+
+    schematic = {"label": "PositionSensitivity", "help_url": None, "inner_pipelines_mode": "linked"}  # noqa: RUF012
+
+    _NOT_IDENTITY = Stage._NOT_IDENTITY | {"queries_per_call"}
+
+    def __init__(
+        self,
+        pipeline: pt.Transformer | System,
+        *,
+        dataset: Any = None,
+        answers: pd.DataFrame | None = None,
+        rotation: RotatePassages | None = None,
+        draws: int = 3,
+        placements: Sequence[str] = psi.PLACEMENTS,
+        placement_unit: str = "sentence",
+        measures: Sequence[Any] = ("nDCG@10", "RR@10", "R@10"),
+        buckets: int | Sequence[float] = 3,
+        bucket_unit: str = "characters",
+        depth: int | None = 100,
+        queries_per_call: int = 100,
+        level: float = 0.95,
+        resamples: int = 9_999,
+        seed: int = 0,
+        verbose: bool = False,
+    ):
+        """
+        Args:
+            pipeline: A ranker, a pipeline that begins with a retriever, or a :class:`pyterrier_debias.System`.
+            dataset: Where judgements, answers and, for retrievers, the corpus come from, if they are not given.
+            answers: Frame ``qid``, ``docno``, ``answer``, and ``start`` and ``end`` (characters) where known; where only the
+                string is known, its occurrences are searched for. The first answer in a passage counts. Default the dataset's.
+            rotation: How passages are rotated; None means ``RotatePassages()``. Its ``text_attr`` is the column that is read.
+                ``allow_identity=False`` goes with ``draws=1`` only: of several, none could be the original.
+            draws: How many rotations of each list, at least 1. The mean over them is what is compared.
+            placements: Which of ``'start'``, ``'middle'``, ``'end'``; none leaves placement out.
+            placement_unit: ``'sentence'`` moves the answer in its sentence. ``'word'`` puts the answer itself first or last, and
+                so parts it from the words before it (at the start) or behind it (at the end): what leads up to an answer often
+                holds the query's words, so start and end then differ by more than the place of the answer.
+            measures: ir_measures objects or names; the first one is what PSI speaks of.
+            buckets: For PSI over answers as they are found: how many buckets, holding equally many queries, or the edges of the
+                buckets (the lower one belongs to a bucket), such as ``[0, 100, 200, 300, 400, 500, 3120]`` for what the paper of
+                PSI used on SQuAD.
+            bucket_unit: ``'characters'`` or ``'words'`` before the answer, or ``'relative'``: words before it by words in all.
+            depth: How many candidates of a query the ranker gets, by rank; None for all.
+            queries_per_call: The ranker gets all lists of so many queries at a time; bounds memory, changes no result. Rankers
+                that encode each text of a call once are faster with more.
+            level: Coverage of intervals.
+            resamples: Bootstrap resamples, and permutations of each test.
+            seed: Seed of both; rotations have their own.
+            verbose: Whether to show progress.
+        """
+        self.pipeline = pipeline
+        self.dataset = dataset
+        self.answers = answers
+        self.rotation = rotation
+        self.draws = draws
+        self.placements = placements
+        self.placement_unit = placement_unit
+        self.measures = measures
+        self.buckets = buckets
+        self.bucket_unit = bucket_unit
+        self.depth = depth
+        self.queries_per_call = queries_per_call
+        self.level = level
+        self.resamples = resamples
+        self.seed = seed
+        self.verbose = verbose
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Rank every variant of every list; see the class.
+
+        Raises:
+            InputError: For an option that is not known, texts that are missing, pairs that are repeated, a ranker that returns
+                scores that are no numbers or documents it was not given, or that looks documents up by their names, a pipeline
+                that cannot be taken apart, a retriever that cannot be indexed anew.
+        """
+        given = self._mode(inp)
+        self._check_options()
+        if len(inp) == 0:
+            return pd.DataFrame(columns=COLUMNS)
+        return self._lists(with_string_ids(inp), given).arms
+
+    def evaluate(
+        self, inp: pd.DataFrame, qrels: pd.DataFrame | None = None, *, topics: pd.DataFrame | None = None
+    ) -> SensitivityResult:
+        """Rank every variant of every list, and compare.
+
+        Args:
+            inp: Candidates or topics, as :meth:`transform` takes them.
+            qrels: Judgements ``qid``, ``docno``, ``label``; default the dataset's. A passage is relevant with a label of 1 or
+                more.
+            topics: The topics, where ``inp`` are candidates and some topic has none: it counts 0 if it is judged.
+
+        Returns:
+            The result.
+
+        Raises:
+            InputError: As :meth:`transform`; and where no query is judged, or there are no judgements.
+        """
+        given = self._mode(inp)
+        self._check_options()
+        if qrels is None:
+            qrels = provided(self.dataset, "get_qrels")
+        if qrels is None:
+            raise InputError("PositionSensitivity: there are no judgements; give evaluate(..., qrels) or a dataset that has them")
+        pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=self)
+        inp, qrels = with_string_ids(inp), with_string_ids(qrels)
+        topics = inp if topics is None else with_string_ids(topics)
+        check_overlap(topics, qrels, self)
+        judged = sorted(judged_qids(topics, qrels))  # resamples are drawn by a query's place
+        # Only judged queries have a value; nobody should pay for ranking the others.
+        inp = inp[inp["qid"].isin(judged)]
+        if inp.empty:
+            raise InputError("PositionSensitivity: none of the judged queries has candidates; check that the qids are the same")
+        return self._result(self._lists(inp, given), judged, qrels)
+
+    # ------------------------------------------------------------------------------------------------ options
+
+    def _mode(self, inp: pd.DataFrame) -> str:
+        with pt.validate.any(inp, context=self) as v:
+            v.columns(includes=["qid", "query", "docno", self._turning.text_attr], mode="candidates")
+            if takes_topics(self.pipeline, self.dataset, self):
+                v.query_frame(extra_columns=["query"], mode="topics")
+        return v.mode
+
+    def _check_options(self) -> None:
+        unknown = [p for p in self.placements if p not in psi.PLACEMENTS]
+        if isinstance(self.placements, str) or unknown:
+            known = ", ".join(map(repr, psi.PLACEMENTS))
+            raise InputError(f"PositionSensitivity: placements={self.placements!r} must be a list of some of {known}")
+        if self.placement_unit not in ("word", "sentence"):
+            raise InputError(
+                f"PositionSensitivity: placement_unit={self.placement_unit!r} is not known; use 'word' or 'sentence'"
+            )
+        if self.bucket_unit not in BUCKET_UNITS:
+            known = ", ".join(map(repr, BUCKET_UNITS))
+            raise InputError(f"PositionSensitivity: bucket_unit={self.bucket_unit!r} is not known; use one of {known}")
+        for option, value in (("draws", self.draws), ("depth", self.depth), ("queries_per_call", self.queries_per_call)):
+            if value is not None and value < 1:
+                raise InputError(f"PositionSensitivity: {option}={value} must be at least 1")
+        if not self._turning.allow_identity and self.draws > 1:
+            raise InputError(
+                f"PositionSensitivity: RotatePassages(allow_identity=False) with draws={self.draws} makes the original text the "
+                f"one that no rotation may be like, so that chance alone would count as sensitivity; use allow_identity=True, or "
+                f"draws=1"
+            )
+        parse_measures(self.measures)
+        psi.bucket_of(np.empty(0), self.buckets)
+
+    @property
+    def _turning(self) -> RotatePassages:
+        return RotatePassages() if self.rotation is None else self.rotation
+
+    @property
+    def _placing(self) -> RotatePassages:
+        """What cuts texts into the units that answers are placed by."""
+        return RotatePassages(unit=self.placement_unit, tokeniser=self._turning.tokeniser)
+
+    # ------------------------------------------------------------------------------------------------ rankings
+
+    def _lists(self, inp: pd.DataFrame, given: str) -> _Lists:
+        system = probed_system(self.pipeline, self.dataset, self)
+        text = self._turning.text_attr
+        if given == "topics" and system.ranker is None:
+            return self._indexed_anew(system, inp)
+        told: list[str] = []
+        if given == "topics":
+            found, failed = answered(system.candidates, inp)
+            told = unanswered_notes(system.name, len(inp), failed)
+            inp = ranked(check_run(found, system.name), system.name)
+            pt.validate.columns(inp, includes=["qid", "query", "docno", text], context=self)
+        # Candidates with text, and a pipeline without a stage that adds text: then all of it is the ranker.
+        ranker = system.ranker if system.ranker is not None or isinstance(self.pipeline, System) else self.pipeline
+        if ranker is None:
+            raise InputError(f"PositionSensitivity: system {system.name!r} has no ranker for candidates; give topics instead")
+        reason = system.out_of_reach or out_of_reach(flatten(ranker), list(inp.columns))
+        if reason:
+            raise InputError(f"PositionSensitivity: system {system.name!r} cannot be probed: {reason}")
+        candidates = first_candidates(inp, self.depth, self)
+        check_text(candidates, text, self)
+        check_pairs(candidates, self)
+        answers = self._positions(candidates)
+        arms = pd.concat(self._ranked(candidates, ranker, answers, system.name), ignore_index=True)
+        control = arms[arms["arm"] == "control"]
+        arms = arms[arms["arm"] != "control"].reset_index(drop=True)
+        if not (arms["arm"] == "rotated").any():
+            raise InputError(f"PositionSensitivity: ranker of {system.name!r} returned nothing for any rotated list")
+        untested = _UNSEEN if self._changes(candidates) and _never_moved(arms) else ""
+        if untested:
+            logger.warning("PositionSensitivity: system %r: %s", system.name, untested)
+        return _Lists(arms, answers, system.name, candidates, ranker, control, untested, tuple(told))
+
+    def _changes(self, candidates: pd.DataFrame) -> bool:
+        """Whether any draw changes any text."""
+        turns = [self._turning.rotator(draw) for draw in range(self.draws)]
+        texts = zip(candidates[self._turning.text_attr], candidates["docno"], candidates["qid"])
+        return any(turn(text, docno, qid)[0] != text for text, docno, qid in texts for turn in turns)
+
+    def _positions(self, texts: pd.DataFrame) -> pd.DataFrame | None:
+        """The first answer of each (qid, docno) that has a text here: ``start``, ``end``, ``position``, ``relative``."""
+        answers = self.answers if self.answers is not None else provided(self.dataset, "get_answers")
+        if answers is None:
+            return None
+        pt.validate.columns(answers, includes=["qid", "docno", "answer"], context=self)
+        text = self._turning.text_attr
+        keys = [c for c in ("qid", "docno") if c in texts]
+        known = with_string_ids(answers).merge(texts[[*keys, text]].drop_duplicates(keys), on=keys)
+        known = answers_in_texts(known, self.dataset, text, self)
+        found = AnswerPositions(text_attr=text, rotation=self._turning)(known)
+        found = found[found["matched"].to_numpy(dtype=bool)].sort_values(["qid", "docno", "start", "end"])
+        return found.drop_duplicates(["qid", "docno"]).reset_index(drop=True)
+
+    def _ranked(
+        self, candidates: pd.DataFrame, ranker: pt.Transformer, answers: pd.DataFrame | None, name: str
+    ) -> Iterator[pd.DataFrame]:
+        """Score all arms, some queries at a time."""
+        text = self._turning.text_attr
+        qids = list(dict.fromkeys(candidates["qid"]))
+        control = set(sorted(qids)[:_CONTROL_QUERIES])
+        spans = {} if answers is None else {
+            (q, d): (s, e) for q, d, s, e in zip(answers["qid"], answers["docno"], answers["start"], answers["end"])
+        }
+        chunks = [qids[i : i + self.queries_per_call] for i in range(0, len(qids), self.queries_per_call)]
+        for chunk in pt.tqdm(chunks, desc="PositionSensitivity", unit="call", disable=not self.verbose):
+            part = candidates[candidates["qid"].isin(set(chunk))].reset_index(drop=True)
+            arms = [*self._rotated_arms(part), *self._placed_arms(part, spans), *_control_arm(part, control, text)]
+            yield score_arms(part, arms, ranker, text_attr=text, name=name)
+
+    def _rotated_arms(self, part: pd.DataFrame) -> list[Arm]:
+        texts = part[self._turning.text_attr].tolist()
+        rows = np.arange(len(part))
+        arms = [Arm("original", 0, rows, texts, None)]
+        for draw in range(self.draws):
+            turn = self._turning.rotator(draw)
+            turned = [turn(t, d, q)[0] for t, d, q in zip(texts, part["docno"], part["qid"])]
+            arms.append(Arm("rotated", draw, rows, turned, str(draw)))
+        return arms
+
+    def _placed_arms(self, part: pd.DataFrame, spans: dict[tuple[str, str], tuple[int, int]]) -> list[Arm]:
+        """Whole lists, in which the passages with answers are changed; of the queries that have such a passage.
+
+        A passage too short to hold the answer at as many different places stays as it is: with two places alike, the three
+        would not be exchangeable under the null hypothesis.
+        """
+        split = self._placing.splitter()
+        texts = part[self._turning.text_attr].tolist()
+        placed: dict[int, list[str | None]] = {}
+        for row, pair in enumerate(zip(part["qid"], part["docno"])):
+            if pair in spans:
+                variants = [psi.place(texts[row], *spans[pair], where, split) for where in self.placements]
+                if None not in variants and len(set(variants)) == len(variants):
+                    placed[row] = variants
+        rows = np.flatnonzero(part["qid"].isin(set(part["qid"].iloc[list(placed)])))
+        if not len(rows):
+            return []
+        return [
+            Arm(where, 0, rows, [placed[row][number] if row in placed else texts[row] for row in rows], where)
+            for number, where in enumerate(self.placements)
+        ]
+
+    def _indexed_anew(self, system: System, topics: pd.DataFrame) -> _Lists:
+        """Retrieval from the original and the rotated corpus, indexed alike."""
+        reason = reindexing_reason(system, self.dataset)
+        if reason is not None:
+            raise InputError(f"PositionSensitivity: system {system.name!r} cannot be probed: {reason}")
+        kept: dict[str, str] = {}
+        answers = self.answers if self.answers is not None else provided(self.dataset, "get_answers")
+        wanted = set() if answers is None else set(answers["docno"].astype(str))
+        frames, failed = [], {}
+        for draw in pt.tqdm([None, *range(self.draws)], desc="PositionSensitivity", unit="index", disable=not self.verbose):
+            with handed_over(self._corpus(draw, wanted, kept)) as documents:
+                retriever = system.indexer(documents)
+            found, failing = answered(retriever, topics)
+            failed.update(failing)
+            run = ranked(check_run(found, system.name), system.name)
+            frames.append(run.assign(arm="original" if draw is None else "rotated", draw=draw or 0)[COLUMNS])
+        texts = pd.DataFrame({"docno": list(kept), self._turning.text_attr: list(kept.values())}, dtype=str)
+        arms = pd.concat(frames, ignore_index=True)
+        untested = _BY_CONSTRUCTION if _never_moved(arms) else ""
+        told = tuple(unanswered_notes(system.name, len(topics), failed))
+        return _Lists(arms, self._positions(texts), system.name, untested=untested, told=told)
+
+    def _corpus(self, draw: int | None, wanted: set[str], kept: dict[str, str]) -> Iterator[dict[str, Any]]:
+        text = self._turning.text_attr
+        turn = None if draw is None else self._turning.rotator(draw)
+        for document in self.dataset.get_corpus_iter(verbose=False):
+            if not isinstance(document.get(text), str):
+                raise InputError(f"PositionSensitivity: document {document.get('docno')!r} of the corpus has no column {text!r}")
+            if turn is None:
+                if str(document["docno"]) in wanted:
+                    kept[str(document["docno"])] = document[text]
+                yield document
+            else:
+                yield {**document, text: turn(document[text], str(document["docno"]))[0]}
+
+    # ------------------------------------------------------------------------------------------------ what follows
+
+    def _result(self, lists: _Lists, qids: list[str], qrels: pd.DataFrame) -> SensitivityResult:
+        outcome = Outcome(
+            lists.arms, qids, qrels, self.measures, lists.answers, self.level, self.resamples, self.seed, not lists.untested
+        )
+        values = outcome.per_query()
+        index, buckets, placements = outcome.sensitivity(values, self.buckets, self.bucket_unit)
+        displacement, notes = self._displacement(lists, qids, qrels)
+        if lists.untested:
+            notes.insert(0, f"{lists.untested[0].upper()}{lists.untested[1:]}.")
+        notes += lists.told
+        absent = len(set(qids) - set(lists.arms.loc[lists.arms["arm"] == "original", "qid"]))
+        if absent:
+            notes.append(f"{absent} of {len(qids)} judged queries have no candidates; they count 0 in every arm.")
+        return SensitivityResult(
+            table=outcome.table(values),
+            per_query=values,
+            psi=index,
+            buckets=buckets,
+            placements=placements,
+            displacement=displacement,
+            arms=lists.arms,
+            notes=tuple(notes),
+            convention=self._convention(lists),
+            level=self.level,
+            resamples=self.resamples,
+            seed=self.seed,
+            untested=lists.untested,
+        )
+
+    def _displacement(self, lists: _Lists, qids: list[str], qrels: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+        if lists.ranker is None:
+            return displacements(lists.arms.iloc[:0], qrels, qids), []
+        change = _context_change(lists)
+        if change <= TOLERANCE:
+            return displacements(lists.arms, qrels, qids), []
+        how_much = "all" if np.isinf(change) else f"{change:.0%}"
+        note = (
+            f"The ranker scores a passage differently in another list (by up to {how_much} of a list's range of scores), because "
+            f"it looks at whole lists, scales or cuts them, or is not deterministic: rank displacement was measured on whole "
+            f"lists, one passage a query."
+        )
+        return self._displacement_in_lists(lists, qids, qrels), [note]
+
+    def _displacement_in_lists(self, lists: _Lists, qids: list[str], qrels: pd.DataFrame) -> pd.DataFrame:
+        """Rank whole lists in which one passage is rotated: the most relevant one, the first of these in its list."""
+        text = self._turning.text_attr
+        judged = lists.candidates.merge(qrels[["qid", "docno", "label"]], on=["qid", "docno"], how="left")
+        judged = judged[(judged["label"] >= 1) & judged["qid"].isin(set(qids))]
+        probed = judged.sort_values("label", ascending=False, kind="stable").drop_duplicates("qid")[["qid", "docno", "label"]]
+        chosen = set(zip(probed["qid"], probed["docno"]))
+        parts = []
+        for start in range(0, len(probed), self.queries_per_call):
+            wanted = set(probed["qid"].iloc[start : start + self.queries_per_call])
+            part = lists.candidates[lists.candidates["qid"].isin(wanted)].reset_index(drop=True)
+            pairs = list(zip(part[text], part["docno"], part["qid"]))
+            rows = np.arange(len(part))
+            arms = []
+            for draw in range(self.draws):
+                turn = self._turning.rotator(draw)
+                texts = [turn(t, d, q)[0] if (q, d) in chosen else t for t, d, q in pairs]
+                arms.append(Arm("one rotated", draw, rows, texts, f"{draw}one"))
+            parts.append(score_arms(part, arms, lists.ranker, text_attr=text, name=lists.name))
+        if not parts:
+            return displacements(lists.arms.iloc[:0], qrels, qids)
+        # A passage that the ranker cut off stands behind all that it returned.
+        before = _places(lists.arms[lists.arms["arm"] == "original"], probed, "before").drop(columns="draw")
+        after = _places(pd.concat(parts), probed, "after")
+        return displacement_frame(probed.merge(before, on="qid").merge(after, on="qid"))
+
+    def _convention(self, lists: _Lists) -> str:
+        rotation = self._turning
+        parts = [
+            f"rotation by {rotation.unit}" + (f" ({rotation.tokeniser})" if rotation.unit == "word" else ""),
+            f"one draw a {rotation.scope}" if rotation.scope == "pair" else "",
+            "" if rotation.allow_identity else "identity left out",
+            f"mean of {self.draws} draw{'s' if self.draws > 1 else ''}, seed {rotation.seed}",
+            "corpus indexed anew" if lists.ranker is None else f"depth {'all' if self.depth is None else self.depth}",
+            f"answers placed by {self.placement_unit}" if lists.answers is not None and lists.ranker is not None else "",
+        ]
+        return "; ".join(part for part in parts if part)
+
+
+def reindexing_reason(system: System, dataset: Any) -> str | None:
+    """Why a retriever cannot be probed by indexing changed documents, in one sentence; None where it can."""
+    if system.indexer is None:
+        return system.out_of_reach or (
+            "its text is not known to any stage and it has no indexer, so changed passages cannot reach it; give "
+            "System(..., indexer=...), which makes such a retriever over given documents"
+        )
+    if not hasattr(dataset, "get_corpus_iter"):
+        return "it must be indexed anew over changed passages, and the dataset has no get_corpus_iter()"
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Lists:
+    """Rankings of all arms, what they were made from, and what must be said; a retriever has no ranker and no candidates."""
+
+    arms: pd.DataFrame
+    answers: pd.DataFrame | None
+    name: str
+    candidates: pd.DataFrame | None = None
+    ranker: pt.Transformer | None = None
+    control: pd.DataFrame | None = None
+    untested: str = ""
+    told: tuple[str, ...] = ()
+
+
+def _never_moved(arms: pd.DataFrame) -> bool:
+    return never_moved(arms[arms["arm"] == "original"], arms[arms["arm"] != "original"])
+
+
+def _places(rankings: pd.DataFrame, wanted: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The rank of one passage a query in each draw, behind all others where it is missing: ``qid``, ``draw``, and it."""
+    lengths = rankings.groupby(["qid", "draw"], sort=False).size().rename("length").reset_index()
+    ranks = rankings.merge(wanted[["qid", "docno"]], on=["qid", "docno"])[["qid", "draw", "rank"]]
+    places = lengths.merge(ranks, on=["qid", "draw"], how="left")
+    return places.assign(**{name: places["rank"].fillna(places["length"]).astype(int)})[["qid", "draw", name]]
+
+
+def _control_arm(part: pd.DataFrame, qids: set[str], text_attr: str) -> list[Arm]:
+    """Every second candidate of a few queries in a list of its own, unchanged; of lists long enough to be cut in half."""
+    size = part.groupby("qid")["docno"].transform("size").to_numpy()
+    by_docno = part.groupby("qid")["docno"].rank(method="first").to_numpy()
+    rows = np.flatnonzero(part["qid"].isin(qids).to_numpy() & (size >= 4) & (by_docno % 2 == 1))
+    if not len(rows):
+        return []
+    return [Arm("control", 0, rows, part[text_attr].iloc[rows].tolist(), "control")]
+
+
+def _context_change(lists: _Lists) -> float:
+    """The largest change of a score in the control lists, as a share of the range of the list's scores; infinite where the
+    ranker left candidates out."""
+    original = lists.arms[lists.arms["arm"] == "original"]
+    if len(original) < len(lists.candidates):
+        return float("inf")
+    return float(score_changes(original, lists.control)["change"].max()) if len(lists.control) else 0.0

@@ -1,0 +1,310 @@
+"""What rankers share that encode queries and documents apart, through sentence-transformers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.files import check_empty
+from pyterrier_debias.rankers import engine
+from pyterrier_debias.rankers.base import Ranker, quiet, window_of
+
+if TYPE_CHECKING:
+    import torch
+
+#: Names under which sentence-transformers models keep the prompts of queries and of documents.
+_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
+
+_PLURAL = {"query": "queries", "document": "documents"}
+
+
+def places(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """The distinct texts, in the order in which they first occur, and where each text is among them."""
+    place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    return list(place), np.fromiter((place[text] for text in texts), dtype=np.int64, count=len(texts))
+
+
+def prompt_of(module: Any, task: str) -> str:
+    """The text that a sentence-transformers model wants before its input, as its ``encode_query`` and ``encode_document`` do.
+
+    Args:
+        module: The model.
+        task: ``'query'`` or ``'document'``.
+
+    Returns:
+        The prompt; empty for none.
+    """
+    name = next((name for name in _PROMPTS[task] if name in module.prompts), module.default_prompt_name)
+    return module.prompts.get(name) or ""
+
+
+def counts_tokens(module: Any) -> bool:
+    """Whether the tokens of a text are those that the model's tokenizer gives for prompt and text.
+
+    So it is for all text encoders, not for static embeddings, routers and chat templates.
+    """
+    from sentence_transformers.base.modules import Transformer
+
+    first = module[0]
+    return (
+        isinstance(first, Transformer)
+        and first.tokenizer is not None
+        and first.transformer_task == "feature-extraction"
+        and "text" in first.modality_config
+        and "message" not in first.modality_config
+        and not first.processing_kwargs
+    )
+
+
+def reads_plain_text(module: Any, task: str) -> bool:
+    """Whether a model's input is its tokens and nothing else, so that texts are tokenised once.
+
+    Others prepare each batch themselves: query expansion, prompts that pooling leaves out, and all that :func:`counts_tokens`
+    excludes.
+
+    Args:
+        module: A sentence-transformers model.
+        task: ``'query'`` or ``'document'``.
+
+    Returns:
+        True for ordinary text encoders.
+    """
+    if not counts_tokens(module) or (task == "query" and module[0].query_expansion is not None):
+        return False
+    return not prompt_of(module, task) or all(getattr(part, "include_prompt", True) for part in module)
+
+
+class TwoTowers(Ranker):
+    """A ranker that encodes queries and documents apart, each distinct text once.
+
+    Documents are encoded batch by batch and compared with their queries at once, so that only the queries' vectors and one
+    batch of documents are held.
+    """
+
+    @abstractmethod
+    def represent(self, features: dict[str, torch.Tensor]) -> Any:
+        """Take the representation of a batch out of what the module returned; runs in inference mode."""
+
+    def packed_features(self, module: Any) -> Callable[..., dict[str, torch.Tensor]] | None:
+        """The fast path of a module: from packed sequences to its features; None where there is none."""
+        return None
+
+    @abstractmethod
+    def gather(self, n: int, found: Iterator[tuple[np.ndarray, Any]]) -> Any:
+        """Join the representations of all n queries, in their order."""
+
+    @abstractmethod
+    def compare(self, queries: Any, query_rows: np.ndarray, docs: Any, doc_rows: np.ndarray) -> np.ndarray:
+        """Score pairs.
+
+        Args:
+            queries: What :meth:`gather` returned.
+            query_rows: Which query each pair has, shape [m].
+            docs: What :meth:`represent` returned for a batch of documents.
+            doc_rows: Which document of the batch each pair has, shape [m].
+
+        Returns:
+            Scores, shape [m].
+        """
+
+    @abstractmethod
+    def similarity_of(self, queries: dict[str, torch.Tensor], docs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Score row i of the queries' features with row i of the documents', differentiably: shape [n]."""
+
+    @abstractmethod
+    def matrix_of(self, queries: dict[str, torch.Tensor], docs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Score every row of the queries' features with every row of the documents', differentiably: shape [queries, docs]."""
+
+    def task_window(self, task: str) -> int:
+        """The longest query or document in tokens, special tokens and prompt included."""
+        return self.window
+
+    @property
+    def window(self) -> int:
+        """The longest text in tokens, see :func:`~pyterrier_debias.rankers.base.window_of`."""
+        module = self.module
+        if not counts_tokens(module):
+            if self.max_length is not None:
+                raise InputError(
+                    f"{type(self).__name__}: this model prepares its input itself, so max_length cannot be set; leave it out"
+                )
+            return module.max_seq_length or 512
+        return window_of(module.tokenizer, module.config, self.max_length, self)
+
+    def encoded(
+        self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None
+    ) -> Iterator[tuple[np.ndarray, Any]]:
+        """Encode texts in batches of like length.
+
+        Args:
+            texts: n texts, preferably distinct.
+            task: ``'query'`` or ``'document'``.
+            cuts: Where to note what was cut, for a caller that reports by itself: an int32 array of shape [2, n], tokens lost and
+                left, is added. None logs it here.
+
+        Yields:
+            ``(indices, representation)`` for each batch, see :meth:`represent`; every index occurs once.
+        """
+        module = self.scoring_module()
+        plain, sequences = reads_plain_text(module, task), None
+        lengths = np.array([len(text) // 4 + 4 for text in texts], dtype=np.int64)
+        if counts_tokens(module):
+            sequences = self._sequences(texts, task)
+            lengths = sequences.lengths
+            if cuts is None:
+                self.report_cuts(task, sequences.cut, lengths)
+            else:
+                cuts.append(np.stack([sequences.cut, lengths]).astype(np.int32))
+
+        packed = self.packed_features(module) if plain else None
+
+        def compute(indices: np.ndarray) -> Any:
+            if packed is not None:
+                return self.represent(packed(*sequences.packed(indices)))
+            features = (
+                sequences.padded(indices, module.tokenizer)
+                if plain
+                else self._prepared([texts[i] for i in indices], task)
+            )
+            return self.represent(self._features(module, features, task))
+
+        return engine.batches(
+            lengths,
+            compute,
+            batch_tokens=self.budget(),
+            padded=packed is None,
+            verbose=self.verbose,
+            label=f"encoding {_PLURAL[task]}",
+        )
+
+    def encoded_documents(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, Any]]:
+        """Encode the documents that are to be scored; a subclass may know some of them already.
+
+        Args:
+            texts: n distinct texts.
+
+        Yields:
+            As :meth:`encoded`.
+        """
+        return self.encoded(texts, "document")
+
+    def report_cuts(self, task: str, cut: np.ndarray, lengths: np.ndarray) -> None:
+        """Log how many tokens of queries or documents did not fit; see :func:`~pyterrier_debias.rankers.engine.report_cuts`."""
+        engine.report_cuts(f"{type(self).__name__}, {_PLURAL[task]}", self.task_window(task), cut, lengths)
+
+    def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
+        """Score n pairs; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
+        distinct_queries, query_at = places(queries)
+        distinct_docs, doc_at = places(docs)
+        by_doc = np.argsort(doc_at, kind="stable")
+        bounds = np.searchsorted(doc_at[by_doc], np.arange(len(distinct_docs) + 1))
+        sought = self.gather(len(distinct_queries), self.encoded(distinct_queries, "query"))
+        scores = np.empty(len(docs))
+        for indices, found in self.encoded_documents(distinct_docs):
+            rows = np.concatenate([by_doc[bounds[i] : bounds[i + 1]] for i in indices])
+            doc_rows = np.repeat(np.arange(len(indices)), bounds[indices + 1] - bounds[indices])
+            scores[rows] = self.compare(sought, query_at[rows], found, doc_rows)
+        return scores
+
+    def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Turn n pairs into tensors (scorer protocol), named ``query_...`` and ``document_...``.
+
+        Args:
+            queries: n queries.
+            docs: n documents; for :meth:`forward_matrix` any number.
+
+        Returns:
+            Tensors on the CPU whose first dimension is n.
+
+        Raises:
+            InputError: Where the model does not read texts as rows of tokens, so that it cannot be trained here.
+        """
+        import torch
+
+        module, tensors = self.module, {}
+        for task, texts in (("query", queries), ("document", docs)):
+            if reads_plain_text(module, task):
+                features = self._sequences(texts, task).padded(np.arange(len(texts)), module.tokenizer)
+            else:
+                features = self._prepared(list(texts), task)
+            for name, value in features.items():
+                if isinstance(value, int) and not isinstance(value, bool):
+                    value = torch.full((len(texts),), value)
+                if not isinstance(value, torch.Tensor):
+                    continue
+                if value.shape[:1] != (len(texts),):
+                    raise InputError(
+                        f"{type(self).__name__}: this model turns texts into {name!r} of shape {tuple(value.shape)}, not into "
+                        f"one row a text; such a model scores, but cannot be trained here"
+                    )
+                tensors[f"{task}_{name}"] = value
+        return tensors
+
+    def cuts(self, queries: Sequence[str], docs: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int] | None:
+        """Tokens that pairs lose and have left, and the window; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
+        if not counts_tokens(self.module):
+            return None
+        sequences = self._sequences(docs, "document")
+        return sequences.cut, sequences.lengths, self.task_window("document")
+
+    def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
+        """Score what :meth:`tokenise` returned (scorer protocol).
+
+        Args:
+            tensors: The tensors, on the model's device.
+
+        Returns:
+            Scores, shape [n].
+        """
+        return self.similarity_of(*self._both(tensors))
+
+    def forward_matrix(self, **tensors: torch.Tensor) -> torch.Tensor:
+        """Score each query with each document, each encoded once.
+
+        Args:
+            tensors: What :meth:`tokenise` returned, on the model's device.
+
+        Returns:
+            Scores, shape [queries, documents].
+        """
+        return self.matrix_of(*self._both(tensors))
+
+    def _both(self, tensors: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+        found = []
+        for task in ("query", "document"):
+            own = {name.removeprefix(f"{task}_"): value for name, value in tensors.items() if name.startswith(f"{task}_")}
+            found.append(self._features(self.module, own, task))
+        return found
+
+    def write(self, folder: Path) -> None:
+        """Write an ordinary sentence-transformers folder; see :meth:`Ranker.write`."""
+        check_empty(folder, f"{type(self).__name__}.write")
+        module = self.module
+        with quiet():
+            module.save(str(folder), create_model_card=False)
+
+    def _sequences(self, texts: Sequence[str], task: str) -> engine.Sequences:
+        module = self.module
+        prompt = prompt_of(module, task)
+        ids = engine.token_ids(module.tokenizer, [prompt + text for text in texts], verbose=self.verbose)
+        side = module.tokenizer.truncation_side
+        return engine.Sequences(engine.Template.single(module.tokenizer), self.task_window(task), ids, side=side)
+
+    def _prepared(self, texts: list[str], task: str) -> dict[str, Any]:
+        module, options = self.module, {}
+        if counts_tokens(module) and (task == "document" or module[0].query_expansion is None):
+            options["processing_kwargs"] = {"text": {"max_length": self.task_window(task)}}
+        with engine.TOKENIZER_LOCK:
+            return module.preprocess(texts, prompt=prompt_of(module, task) or None, task=task, **options)
+
+    def _features(self, module: Any, features: dict[str, Any], task: str) -> dict[str, torch.Tensor]:
+        import torch
+
+        device = self.torch_device
+        moved = {name: v.to(device) if isinstance(v, torch.Tensor) else v for name, v in features.items()}
+        return module(moved, task=task)

@@ -1,0 +1,90 @@
+"""What makes a figure what it is? Shares of single queries, documents, words and positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+#: What :func:`worst_items` returns.
+ITEM_COLUMNS = [
+    "system", "bias", "measure", "group", "item", "note", "qid", "queries", "contribution", "share", "exact",
+]  # fmt: skip
+COLUMNS = ["system", "bias", "measure", "group", "qid", "query", "value", "contribution", "share"]
+_KEY = ["system", "bias", "measure", "group"]
+
+
+def worst_queries(
+    findings: pd.DataFrame, per_query: pd.DataFrame, n: int = 10, queries: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """The queries that push each primary figure furthest in its own direction.
+
+    A figure that is a mean over m queries is the sum of their contributions value / m. Rooms whose figure is no plain mean (a
+    slope) give influence values, whose mean is the figure too. So contributions of all queries add up to the figure exactly.
+    Primary figures whose values do not average to them are left out: there is no share to give.
+
+    Args:
+        findings: The table of findings; the primary ones are taken apart.
+        per_query: The values behind them.
+        n: How many queries of each figure.
+        queries: The words of queries by qid.
+
+    Returns:
+        One row a figure and query, largest contribution first: ``system``, ``bias``, ``measure``, ``group``, ``qid``, ``query``
+        (empty where unknown), ``value``, ``contribution`` (in the figure's unit), ``share`` (of the figure; NaN where that is 0).
+        Queries that contribute 0 are left out. The contributions of a large enough ``n`` sum to the figure.
+
+    Example:
+        >>> found = pd.DataFrame({"system": ["m"], "bias": "position", "measure": "nDCG@10", "group": "rotated - original",
+        ...     "value": [-0.2], "primary": True})
+        >>> values = pd.DataFrame({"system": "m", "bias": "position", "measure": "nDCG@10", "group": "rotated - original",
+        ...     "qid": ["1", "2", "3"], "value": [0.0, -0.5, -0.1]})
+        >>> worst_queries(found, values, 2)[["qid", "value", "share"]].round(2).values.tolist()
+        [['2', -0.5, 0.83], ['3', -0.1, 0.17]]
+
+    When not to use it: to drop the queries that it names and report the rest.
+    """
+    queries = queries or {}
+    groups = dict(list(per_query.groupby(_KEY, sort=False)))
+    parts = []
+    for row in findings[findings["primary"].astype(bool)].to_dict("records"):
+        own = groups.get(tuple(row[key] for key in _KEY))
+        if own is None:
+            continue
+        own = own.dropna(subset=["value"]).drop_duplicates("qid")
+        m = len(own)
+        values, figure = own["value"].to_numpy(dtype=float), row["value"]
+        if not len(values) or not np.isclose(values.mean(), figure, rtol=1e-6, atol=1e-9):
+            continue
+        own, values = own[values != 0], values[values != 0]
+        pushed = values * np.sign(figure) if figure else np.abs(values)
+        order = np.lexsort((own["qid"].to_numpy(dtype=object).astype(str), -pushed))[:n]
+        contribution = values[order] / m
+        kept = own.iloc[order].reset_index(drop=True)
+        with np.errstate(over="ignore"):  # a figure may be all but 0
+            share = contribution / figure if figure else np.full(len(order), np.nan)
+        parts.append(
+            kept.assign(
+                query=[queries.get(qid, "") for qid in kept["qid"]],
+                contribution=contribution,
+                share=share,
+            )[COLUMNS]
+        )
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
+
+
+def worst_items(contributions: pd.DataFrame, kind: str, n: int = 10) -> pd.DataFrame:
+    """The documents, words or positions that push each figure furthest in its own direction.
+
+    Args:
+        contributions: What :func:`pyterrier_debias.core.attributions.contributions_of` returned, in its order.
+        kind: ``'document'``, ``'word'`` or ``'position'``.
+        n: How many of each figure.
+
+    Returns:
+        The first ``n`` rows of each figure: ``system``, ``bias``, ``measure``, ``group``, ``item``, ``note``, ``qid``,
+        ``queries``, ``contribution``, ``share``, ``exact``.
+    """
+    own = contributions[contributions["kind"] == kind]
+    return own.groupby(_KEY, sort=False).head(n)[ITEM_COLUMNS].reset_index(drop=True)

@@ -1,0 +1,256 @@
+"""The figures of an audit in a model card: Hugging Face's README.md with metadata.
+
+What stands between two markers, and what the metadata says under this package's task, belongs to the audit; everything else in a
+card belongs to its author and stays.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.report.pages import (
+    ALPHA,
+    convention_marks,
+    correction_made,
+    interval,
+    number,
+    probability,
+    shortened_conventions,
+    skipped_reasons,
+)
+
+if TYPE_CHECKING:
+    from pyterrier_debias.report.result import AuditResult
+
+BEGIN, END = "<!-- pyterrier-debias audit: begin -->", "<!-- pyterrier-debias audit: end -->"
+#: By which our results are known in a card's metadata.
+TASK = {"type": "text-ranking", "name": "Bias audit by pyterrier-debias"}
+TAGS = ("bias-audit", "pyterrier-debias")
+FILE = "README.md"
+
+_FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def card(result: AuditResult, system: str | None = None) -> str:
+    """An audit as a model card.
+
+    Args:
+        result: The audit.
+        system: The system that the card is of; None shows all of them, and leaves figures out of the metadata unless there is one
+            only.
+
+    Returns:
+        Markdown with YAML metadata in front.
+
+    Raises:
+        InputError: For a system that was not audited.
+    """
+    return merged("", result, system)
+
+
+def write_card(result: AuditResult, folder: str | Path, system: str | None = None) -> Path:
+    """Write an audit into the model card of a saved ranker, in place of what an earlier audit wrote there.
+
+    Args:
+        result: The audit.
+        folder: The folder that a ranker's ``save()`` wrote.
+        system: See :func:`card`.
+
+    Returns:
+        The card's path.
+
+    Raises:
+        InputError: Where there is no such folder, its card cannot be read or merged, or the system was not audited. Nothing is
+            changed then.
+    """
+    folder = Path(folder).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {str(folder)!r} to write a card to; save the ranker first")
+    path = folder / FILE
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read ({error}); mend or remove it") from error
+    try:
+        new = merged(text, result, system)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    write_whole(path, new)
+    return path
+
+
+def merged(text: str, result: AuditResult, system: str | None = None) -> str:
+    """A card with an audit's part renewed.
+
+    Args:
+        text: The card so far; may be empty.
+        result: The audit.
+        system: See :func:`card`.
+
+    Returns:
+        The card. Metadata that does not change keeps its form, comments included; otherwise it is written anew.
+
+    Raises:
+        InputError: Where the metadata is no YAML table, markers do not pair, or the system was not audited.
+    """
+    import yaml
+
+    findings = _findings(result, system)
+    front = _FRONT.match(text)
+    body = text[front.end() :] if front else text
+    try:
+        before = (yaml.safe_load(front.group(1)) or {}) if front else {}
+    except yaml.YAMLError as error:
+        raise InputError(f"the card's metadata is no YAML ({' '.join(str(error).split())}); mend it") from error
+    if not isinstance(before, dict):
+        raise InputError("the card's metadata is no table of names and values; mend it")
+    after = _metadata(before, result, findings)
+    if front and after == before:
+        head = front.group(0)
+    else:
+        head = f"---\n{yaml.safe_dump(after, sort_keys=False, allow_unicode=True, width=120)}---\n"
+    return head + _placed(body, f"{BEGIN}\n{_body(result, findings, system)}\n{END}")
+
+
+def _findings(result: AuditResult, system: str | None) -> pd.DataFrame:
+    if system is None:
+        return result.findings
+    if system not in result.settings["systems"]:
+        raise InputError(f"system {system!r} is not in this audit; there are {', '.join(result.settings['systems'])}")
+    return result.findings[result.findings["system"] == system]
+
+
+def _placed(body: str, part: str) -> str:
+    """The body with our part in place of the old one, or at its end."""
+    begins, ends = body.count(BEGIN), body.count(END)
+    if (begins, ends) == (0, 0):
+        before = body.rstrip("\n")
+        return f"{before}\n\n{part}\n" if before.strip() else f"\n{part}\n"
+    first, last = body.find(BEGIN), body.find(END)
+    if (begins, ends) != (1, 1) or last < first:
+        raise InputError(f"the card's markers do not pair ({begins} of {BEGIN}, {ends} of {END}); remove the odd ones")
+    return body[:first] + part + body[last + len(END) :]
+
+
+# ------------------------------------------------------------------------------------------------ metadata
+
+
+def _metadata(before: dict[str, Any], result: AuditResult, findings: pd.DataFrame) -> dict[str, Any]:
+    after = dict(before)
+    tags = before.get("tags") or []
+    if not isinstance(tags, list):
+        tags = [tags]
+    after["tags"] = [*tags, *(tag for tag in TAGS if tag not in tags)]
+    own = _evaluation(result, findings)
+    index = before.get("model-index") or []
+    if not isinstance(index, list) or not all(isinstance(entry, dict) for entry in index):
+        raise InputError("the card's model-index is no list of tables; mend it")
+    without = [{**entry, "results": [r for r in entry.get("results") or [] if not _is_ours(r)]} for entry in index]
+    if own is not None:
+        without = without or [{"name": findings["system"].iloc[0], "results": []}]
+        without[0] = {**without[0], "results": [*without[0]["results"], own]}
+    # An entry that only held ours goes with it; one that was empty before is its author's.
+    index = [entry for entry, old in zip_longest(without, index, fillvalue={}) if entry["results"] or not old.get("results")]
+    if index:
+        after["model-index"] = index
+    else:
+        after.pop("model-index", None)
+    return after
+
+
+def _is_ours(result: Any) -> bool:
+    return isinstance(result, dict) and isinstance(result.get("task"), dict) and result["task"].get("name") == TASK["name"]
+
+
+def _evaluation(result: AuditResult, findings: pd.DataFrame) -> dict[str, Any] | None:
+    """The primary figures of one system as a result of the model index."""
+    rows = findings[findings["primary"].astype(bool) & findings["value"].map(math.isfinite)]
+    if rows.empty or rows["system"].nunique() > 1:
+        return None
+    s = result.settings
+    dataset = {"name": s["dataset"], "type": s["dataset"], **({"split": s["split"]} if s["split"] else {})}
+    metrics = []
+    for row in rows.to_dict("records"):
+        bounded = math.isfinite(row["low"]) and math.isfinite(row["high"])
+        args = {"low": round(float(row["low"]), 6), "high": round(float(row["high"]), 6)} if bounded else {}
+        metrics.append(
+            {
+                "type": f"{row['bias']}-bias",
+                "name": f"{row['measure']} ({row['group']})",
+                "value": round(float(row["value"]), 6),
+                **({"args": args} if args else {}),
+            }
+        )
+    return {"task": dict(TASK), "dataset": dataset, "metrics": metrics}
+
+
+# ------------------------------------------------------------------------------------------------ text
+
+
+def _plain(text: Any) -> str:
+    """Data as a cell or a sentence of Markdown: one line, no markup of its own."""
+    text = " ".join(str(text).split()).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([\\`*_\[\]|~]|^[>#+-])", r"\\\1", text)
+
+
+def _body(result: AuditResult, findings: pd.DataFrame, system: str | None) -> str:
+    s = result.settings
+    shown = findings[findings["primary"].astype(bool) | (findings["p_corrected"] < ALPHA)]
+    several = findings["system"].nunique() > 1
+    about = _plain(system) if system is not None else ", ".join(map(_plain, s["systems"]))
+    split = f" ({_plain(s['split'])})" if s["split"] else ""
+    parts = [
+        "## Bias audit",
+        f"Of {about} on {_plain(s['dataset'])}{split}: {s['judged_topics']} judged topics, {s['depth']} candidates a topic.",
+    ]
+    if len(shown):
+        marks = convention_marks(shown["convention"])
+        parts.append(_table(shown, marks, several))
+        parts.append(f"Bold: the primary test of its bias. p corr.: p {correction_made(result)}")
+        told = [text for text in dict.fromkeys(shown["text"]) if text]
+        if told:
+            parts.append("\n".join(["### In words", "", *(f"- {_plain(text)}" for text in told)]))
+        made = [f"- {mark}: {_plain(text)}" for mark, text in shortened_conventions(marks)]
+    else:
+        parts.append("No primary test was made, and nothing significant was found.")
+        made = []
+    reasons = [
+        (bias, systems, reason)
+        for bias, systems, reason in skipped_reasons(
+            result.skipped if system is None else result.skipped[result.skipped["system"] == system]
+        )
+    ]
+    missing = [f"- {_plain(bias)}, {_plain(systems)}: {_plain(reason)}" for bias, systems, reason in reasons]
+    missing += [f"- {_plain(bias)}: broken off ({_plain(e)})" for bias, e in zip(result.failed["bias"], result.failed["error"])]
+    if missing:
+        parts.append("\n".join(["### Not examined", "", *missing]))
+    made += [f"- {_plain(note)}" for note in s["notes"]]
+    versions = ", ".join(f"{package} {version}" for package, version in s["versions"].items())
+    made.append(f"- Seed {s['seed']}; {_plain(s['created'])}; {_plain(versions)}.")
+    parts.append("\n".join(["### How it was made", "", *made]))
+    parts.append("An audit looks for one kind of bias with one kind of probe. Finding nothing is no proof that there is nothing.")
+    return "\n\n".join(parts)
+
+
+def _table(rows: pd.DataFrame, marks: dict[str, str], several: bool) -> str:
+    titles = ["bias", "measure", "of", "value", "95 % interval", "by chance", "n", "p corr.", "how"]
+    lines = [(["system"] if several else []) + titles]
+    lines.append(["---"] * (4 if several else 3) + ["---:"] * 5 + ["---"])
+    for row in rows.to_dict("records"):
+        value = number(row["value"], 4)
+        lines.append(
+            ([_plain(row["system"])] if several else [])
+            + [_plain(row["bias"]), _plain(row["measure"]), _plain(row["group"])]
+            + [f"**{value}**" if row["primary"] and value else value, interval(row["low"], row["high"])]
+            + [number(row["noise_floor"]), str(row["n"] or ""), probability(row["p_corrected"])]
+            + [marks.get(row["convention"], "")]
+        )
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -1,0 +1,439 @@
+"""Results of finished rooms on disk, so that a long audit can be taken up again.
+
+A checkpoint is a folder with one file for what was audited and one for each finished room. Every file is written whole or not at
+all. A folder that was made for anything else is refused, since half of one audit and half of another make none. A room that looks
+for other words than before is another room, whatever its name is, and has a file of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import json
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias._version import __version__
+from pyterrier_debias.core.attributions import CONTRIBUTION_COLUMNS, contributions_frame
+from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, Figure, Finding, RoomResult
+from pyterrier_debias.core.cache_key import known_by
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.errors import InputError, shortened
+from pyterrier_debias.core.evaluation import judged_qids
+from pyterrier_debias.core.files import PACKAGE, entries, write_whole
+from pyterrier_debias.core.frames import frame_digest
+from pyterrier_debias.core.stage import Stage, flatten
+from pyterrier_debias.core.systems import Context, System
+from pyterrier_debias.core.text import digest
+from pyterrier_debias.data.base import Collection
+from pyterrier_debias.data.irds import IRDSCollection
+
+#: The file that says what was audited.
+ABOUT = "checkpoint.json"
+
+#: Where that file names the package: another program may write files of that name.
+_MARK = "written_by"
+#: Raised where what a checkpoint says of an audit changes.
+_FORM = 2
+#: What rooms ask a collection for, beside texts and what the audit has: how it is called in a message, to a method and arguments.
+_ASKED = {
+    "topics": ("get_topics",),
+    "full topics": ("get_topics", "full"),
+    "judgements": ("get_qrels",),
+    "full judgements": ("get_qrels", "full"),
+    "candidates (what labellers were shown)": ("get_candidates",),
+    "answers": ("get_answers",),
+    "runs": ("get_runs",),
+}
+#: Rankers are told apart by how they score so many judged queries and so many candidates of each.
+_QUERIES, _CANDIDATES = 3, 10
+#: How far scores may differ, as a share of their range: rounding, other hardware.
+_TOLERANCE = 1e-3
+#: How many characters of a stage's description a message shows.
+_LONGEST = 120
+
+
+@dataclass(frozen=True)
+class DrawnFigure(Figure):
+    """A figure that was drawn before.
+
+    Attributes:
+        pictures: Format (``'png'``, ``'svg'``) to the content of a file.
+    """
+
+    pictures: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, figure: Figure) -> DrawnFigure:
+        """Draw a figure in both formats.
+
+        Args:
+            figure: Any figure.
+
+        Returns:
+            The figure, drawn.
+        """
+        from pyterrier_debias.report.pages import picture
+
+        return cls.from_pictures(figure.name, figure.caption, {kind: picture(figure, kind) for kind in ("png", "svg")})
+
+    @classmethod
+    def from_pictures(cls, name: str, caption: str, pictures: Mapping[str, bytes]) -> DrawnFigure:
+        """A figure from its pictures.
+
+        Args:
+            name: File name without ending.
+            caption: What it shows.
+            pictures: ``'png'`` and ``'svg'``.
+
+        Returns:
+            The figure; drawn onto axes it is an image.
+        """
+        return cls(name, caption, partial(_show, pictures["png"]), pictures)
+
+
+def _show(png: bytes, axes: Any) -> None:
+    """A picture as an image on axes of its own size."""
+    import io
+
+    import matplotlib.image
+
+    axes.imshow(matplotlib.image.imread(io.BytesIO(png), format="png"))
+    axes.set_axis_off()
+
+
+class Checkpoint:
+    """The folder of one audit."""
+
+    def __init__(self, folder: str | Path):
+        """
+        Args:
+            folder: A folder that does not exist yet, is empty, or holds a checkpoint.
+
+        Raises:
+            InputError: Where something else stands there.
+        """
+        self.folder = Path(folder)
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InputError(f"checkpoint {self.folder} is a file; name a folder")
+        if self.folder.is_dir() and entries(self.folder) and self._about() is None:
+            raise InputError(f"checkpoint folder {self.folder} holds something else; name one that does not exist yet")
+
+    def claim(self, fingerprint: Mapping[str, Any]) -> None:
+        """Say what is audited, or see that it is what was audited before.
+
+        Args:
+            fingerprint: What :func:`fingerprint` returned.
+
+        Raises:
+            InputError: Where the folder is of another audit; the message names what differs.
+        """
+        path = self.folder / ABOUT
+        if not path.is_file():
+            write_whole(path, json.dumps({_MARK: PACKAGE, **fingerprint}, indent=1) + "\n", replace=False)
+            return
+        what = _difference(self._about(), fingerprint)
+        if what is not None:
+            raise InputError(f"checkpoint folder {self.folder} was made by another audit: {what}; name another folder")
+
+    def _about(self) -> dict[str, Any] | None:
+        """What the folder says of its audit; None where it is none of ours."""
+        path = self.folder / ABOUT
+        if not path.is_file():
+            return None
+        try:
+            about = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} is damaged, or no checkpoint of an audit ({error}); name another folder") from error
+        return about if isinstance(about, dict) and about.get(_MARK) == PACKAGE else None
+
+    def kept(self, room: str, made: Any = None) -> RoomResult | None:
+        """What a finished room found; None where it has not finished.
+
+        Args:
+            room: Its name.
+            made: What :func:`made_by` says of it.
+
+        Returns:
+            The result, with figures as pictures. A file that cannot be read counts as none, so that the room runs again.
+        """
+        try:
+            content = json.loads(self._file(room, made).read_text(encoding="utf-8"))
+            figures = [
+                DrawnFigure.from_pictures(f["name"], f["caption"], {k: base64.b64decode(f[k]) for k in ("png", "svg")})
+                for f in content["figures"]
+            ]
+            values = pd.DataFrame(content["per_query"], columns=PER_QUERY_COLUMNS).astype({"value": "float64", "qid": "str"})
+            return RoomResult([Finding(**finding) for finding in content["findings"]], values, figures)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep(self, room: str, result: RoomResult, made: Any = None) -> RoomResult:
+        """Keep what a room found.
+
+        Args:
+            room: Its name.
+            result: Its result.
+            made: What :func:`made_by` says of it.
+
+        Returns:
+            The same, with its figures drawn, so that nothing is drawn twice.
+
+        Raises:
+            InputError: Where the place cannot be written.
+        """
+        values = pd.DataFrame(columns=PER_QUERY_COLUMNS) if result.per_query is None else result.per_query
+        values = values.reindex(columns=PER_QUERY_COLUMNS)
+        figures = [DrawnFigure.of(figure) for figure in result.figures]
+        content = {
+            "made_by": made,
+            "findings": [{k: _plain(v) for k, v in asdict(finding).items()} for finding in result.findings],
+            "per_query": {c: [_plain(v) for v in values[c].tolist()] for c in PER_QUERY_COLUMNS},
+            "figures": [
+                {"name": f.name, "caption": f.caption, **{k: base64.b64encode(v).decode() for k, v in f.pictures.items()}}
+                for f in figures
+            ],
+        }
+        # NaN is written as such: this file is read by nobody but the package.
+        write_whole(self._file(room, made), json.dumps(content, ensure_ascii=False))
+        return RoomResult(result.findings, result.per_query, figures)
+
+    def kept_contributions(self, room: str, made: Any = None) -> pd.DataFrame | None:
+        """What items contribute to a finished room's figures; None where it is not known.
+
+        Args:
+            room: Its name.
+            made: What :func:`made_by` says of it.
+
+        Returns:
+            See :func:`pyterrier_debias.core.attributions.contributions_of`.
+        """
+        try:
+            content = json.loads(self._file(room, made, "contributions").read_text(encoding="utf-8"))
+            return contributions_frame(content)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep_contributions(self, room: str, contributions: pd.DataFrame, made: Any = None) -> None:
+        """Keep what items contribute to a room's figures.
+
+        Args:
+            room: Its name.
+            contributions: The table.
+            made: What :func:`made_by` says of it.
+
+        Raises:
+            InputError: Where the place cannot be written.
+        """
+        content = {c: [_plain(v) for v in contributions[c].tolist()] for c in CONTRIBUTION_COLUMNS}
+        write_whole(self._file(room, made, "contributions"), json.dumps(content, ensure_ascii=False))
+
+    def _file(self, room: str, made: Any, kind: str = "room") -> Path:
+        key = digest([room, json.dumps(made, sort_keys=True)])[:8]
+        return self.folder / f"{kind}-{re.sub(r'[^A-Za-z0-9_-]', '_', room)}-{key}.json"
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def made_by(run: Callable[..., Any]) -> Any:
+    """What a room's function is known by: its name, and what it was given before it runs, such as the words that it looks for.
+
+    Args:
+        run: A function, a partial one, a method or an object that can be called.
+
+    Returns:
+        What JSON can hold; equal in every process. What the function does is not in it.
+
+    Example:
+        >>> made_by(partial(sorted, key=len, reverse=True))
+        {'function': 'builtins.sorted', 'given': [[], {'key': 'builtins.len', 'reverse': True}]}
+    """
+    given: list[Any] = []
+    while isinstance(run, partial):
+        given += [known_by(list(run.args)), known_by(run.keywords)]
+        run = run.func
+    if not hasattr(run, "__qualname__"):  # an object
+        return {"function": f"{type(run).__module__}.{type(run).__qualname__}", "given": [*given, known_by(run)]}
+    if getattr(run, "__self__", None) is not None and not isinstance(run.__self__, ModuleType):
+        given.append(known_by(run.__self__))
+    given += [known_by(value) for value in inspect.getclosurevars(run).nonlocals.values()] if inspect.isfunction(run) else []
+    return {"function": known_by(run), "given": given}
+
+
+def made_from(run: Callable[..., Any], systems: Sequence[System]) -> dict[str, Any]:
+    """What a kept result is known by: a room's function, and the systems that the room could examine.
+
+    Args:
+        run: See :func:`made_by`.
+        systems: The systems; one that got an indexer may be examined in ways that it was not before.
+
+    Returns:
+        What JSON can hold.
+    """
+    told = [[system.name, None if system.indexer is None else _describe(system.indexer)] for system in systems]
+    return {"run": made_by(run), "systems": told}
+
+
+def fingerprint(context: Context, *, dataset: str, split: str | None) -> dict[str, Any]:
+    """What two audits must share so that rooms of one may stand in the other.
+
+    Systems are black boxes: beside the names of their stages it is what they retrieve, with its texts, and how they score some of
+    it, that tells them apart, so that other weights under the same name are found out. Which rooms run, the baseline and the
+    correction are free: they do not change what a room finds.
+
+    Args:
+        context: What is audited. Its systems retrieve for it.
+        dataset: The collection's name.
+        split: The test set's name.
+
+    Returns:
+        What JSON can hold.
+    """
+    return {
+        "form": _FORM,
+        "package": __version__,
+        "dataset": dataset,
+        "split": split,
+        "depth": context.depth,
+        "draws": context.draws,
+        "seed": context.seed,
+        "topics": frame_digest(context.topics),
+        "judgements": frame_digest(context.qrels[["qid", "docno", "label"]]),
+        "provided": _provided(context.dataset),
+        "systems": [_of_system(system, context) for system in context.systems],
+    }
+
+
+def _provided(dataset: Any) -> dict[str, Any]:
+    """Digests of what the collection gives to rooms. A dataset of ir_datasets is what its name says, and would be downloaded."""
+    if isinstance(dataset, IRDSCollection):
+        return {}
+    about: dict[str, Any] = {"corpus": frame_digest(dataset.corpus) if isinstance(dataset, Collection) else None}
+    for what, (method, *arguments) in _ASKED.items():
+        try:
+            found = provided(dataset, method, *arguments)
+        except Exception:  # datasets differ in what they raise where there is no such variant
+            found = None
+        if isinstance(found, Mapping):
+            about[what] = {str(name): frame_digest(frame) for name, frame in found.items()} or None
+        else:
+            about[what] = None if found is None else frame_digest(found)
+    return about
+
+
+def _of_system(system: System, context: Context) -> dict[str, Any]:
+    stages = [_describe(stage) for part in (system.candidates, system.ranker) if part is not None for stage in flatten(part)]
+    about: dict[str, Any] = {"name": system.name, "stages": stages, "retrieved": None, "texts": None, "scores": None}
+    try:
+        found = context.candidates(system)
+        about["retrieved"] = frame_digest(found[["qid", "docno", "rank"]])
+        found = found[found["rank"] < context.depth]
+        texts = _with_texts(found, context.dataset)
+        about["texts"] = frame_digest(texts[[c for c in texts.columns if pd.api.types.is_string_dtype(texts[c])]])
+        qids = judged_qids(context.topics, context.qrels)[:_QUERIES]
+        found = found[found["qid"].isin(qids) & (found["rank"] < _CANDIDATES)].reset_index(drop=True)
+        scored = found if system.ranker is None else system.ranker(found)
+        about["scores"] = [float(s) for s in scored.sort_values(["qid", "docno"])["score"]]
+    except Exception:  # whatever is wrong with the system, the rooms say it better
+        return about
+    return about
+
+
+def _with_texts(found: pd.DataFrame, dataset: Any) -> pd.DataFrame:
+    """Candidates with the texts that rooms load for them, where a system has none itself and the collection gives them."""
+    if "text" in found.columns:
+        return found
+    try:
+        texts = dataset.text_loader()(found[["docno"]].drop_duplicates())
+        return found.merge(texts[["docno", "text"]], on="docno", how="left")
+    except Exception:  # the rooms that need them say it better
+        return found
+
+
+def _describe(stage: Any) -> str:
+    """A stage in words: its class, and how it is made; addresses in memory and names of temporary folders change every time.
+
+    Stages of this package are told apart by their options and weights too, by a digest at the end.
+    """
+    name = f"{type(stage).__module__}.{type(stage).__qualname__}"
+    if type(stage).__repr__ is object.__repr__:
+        return name
+    text = re.sub(r"( at )?0x[0-9a-f]+", "", f"{name} {stage!r}")
+    text = re.sub(rf"{re.escape(tempfile.gettempdir())}[\w./-]*", "<temporary>", text)
+    if isinstance(stage, Stage):
+        text += f" {digest([json.dumps(known_by(stage), sort_keys=True)])[:8]}"
+    return text
+
+
+def _difference(there: Any, here: Mapping[str, Any]) -> str | None:
+    """The first thing that differs, in words."""
+    there = there if isinstance(there, dict) else {}
+    for name in ("form", "package", "dataset", "split", "depth", "draws", "seed"):
+        if there.get(name) != here[name]:
+            return f"{name} is {there.get(name)!r} there and {here[name]!r} here"
+    for name in ("topics", "judgements"):
+        if there.get(name) != here[name]:
+            return f"its {name} differ"
+    for name, now in here["provided"].items():
+        if there["provided"].get(name) != now:
+            return f"what the collection gives differs: {name}"
+    old, new = there.get("systems", []), here["systems"]
+    if [s["name"] for s in old] != [s["name"] for s in new]:
+        return f"its systems are {', '.join(s['name'] for s in old)}, not {', '.join(s['name'] for s in new)}"
+    for before, now in zip(old, new):
+        if before["stages"] != now["stages"]:
+            pairs = zip_longest(before["stages"], now["stages"], fillvalue="nothing")
+            was, is_ = next(pair for pair in pairs if pair[0] != pair[1])
+            return f"system {now['name']!r} is made of other stages: {_told_apart(was, is_)}"
+        if before["retrieved"] != now["retrieved"]:
+            return f"system {now['name']!r} retrieves other documents"
+        if before["texts"] != now["texts"]:
+            return f"system {now['name']!r} has other texts of its candidates"
+        if not _same_scores(before["scores"], now["scores"]):
+            return f"system {now['name']!r} scores otherwise, as one with other weights would"
+    return None
+
+
+def _told_apart(was: str, now: str) -> str:
+    """What differs between two descriptions of a stage; of long ones the first options that do."""
+    if max(len(was), len(now)) <= _LONGEST:
+        return f"{was} there, {now} here"
+    (kind, _, before), (other, _, after) = was.partition(" "), now.partition(" ")
+    if kind != other:
+        return f"{shortened(was, _LONGEST)} there, {shortened(now, _LONGEST)} here"
+    both = [re.split(r"(?<=[,({\[])\s*|\s+(?=[0-9a-f]{8}$)", part) for part in (before, after)]
+    start = next((i for i, (a, b) in enumerate(zip(*both)) if a != b), min(map(len, both)))
+    parts = [own[start : max(start + 1, len(own) - _common_end(*(one[start:] for one in both)))] for own in both]
+    if start and parts == [own[-1:] for own in both] and all(re.fullmatch(r"[0-9a-f]{8}", "".join(part)) for part in parts):
+        return f"{kind} has other options or weights, which its description does not show"
+    shown = [shortened(" ".join(part).rstrip(",)}] "), _LONGEST) or "nothing" for part in parts]
+    return f"in {kind} it is {shown[0]} there, {shown[1]} here"
+
+
+def _common_end(one: list[str], other: list[str]) -> int:
+    """How many parts two lists have in common at their end."""
+    pairs = zip(reversed(one), reversed(other))
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _same_scores(before: list[float] | None, now: list[float] | None) -> bool:
+    if before is None or now is None:
+        return before is now
+    if len(before) != len(now):
+        return False
+    a, b = np.array(before), np.array(now)
+    if not len(a):
+        return True
+    return bool(np.allclose(a, b, rtol=0, atol=_TOLERANCE * max(np.ptp(a), 1e-12)))

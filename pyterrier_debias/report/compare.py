@@ -1,0 +1,434 @@
+"""Before and after: what a debiased ranker gained, and what it cost."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.bias import p_text
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.statistics import correct, equivalence_test, paired_t
+from pyterrier_debias.report.noninferiority import bias_verdict, change_interval, leaves_out_zero, non_inferiority, size_interval
+from pyterrier_debias.report.result import AuditResult
+
+#: Groups under which rooms report plain effectiveness, the first one that is there counts.
+EFFECTIVENESS_GROUPS = ("original", "all queries", "as non-relevant", "zero-filled")
+
+#: Measures whose loss is a cost, if nothing else is said.
+EFFECTIVENESS = ("nDCG@10", "RR@10", "R@10")
+
+COLUMNS = [
+    "kind", "system", "bias", "measure", "group", "before", "after", "change", "low", "high", "size_change", "size_low",
+    "size_high", "p", "p_corrected", "p_equivalent", "n", "seeds", "verdict", "text",
+]  # fmt: skip
+#: What is said where two audits of one name were judged otherwise.
+OTHER_JUDGEMENTS = "The audits were made with other judgements, although the collection has the same name."
+_KEPT, _LOST, _UNCLEAR = "kept", "lost", "not ruled out"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """What :func:`compare` found.
+
+    Attributes:
+        table: One row a figure. ``kind`` is ``bias`` (the primary figures) or ``cost`` (effectiveness); ``system`` (such as
+            ``plain -> debiased``), ``bias``, ``measure``, ``group``; ``before`` and ``after``; ``change`` with its interval
+            ``low``, ``high``; of biases ``size_change`` with ``size_low`` and ``size_high``, the change of the figure's distance
+            from 0. ``p``: of biases the paired t-test of no change, of costs the non-inferiority test; ``p_corrected`` over the
+            rows of a kind (Holm); ``p_equivalent``: TOST with the same margin; all three with one training seed only. ``n``
+            queries, ``seeds``, ``verdict`` (biases: smaller or larger where both intervals leave out 0, else no change shown;
+            costs: kept, lost, not ruled out), ``text``.
+        margin: The loss of effectiveness that does not matter.
+        dataset: What both were audited on.
+        notes: What differs between the audits: settings, judgements, and the conventions under which figures were computed.
+    """
+
+    table: pd.DataFrame
+    margin: float
+    dataset: str
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Verdicts in one line."""
+        counts = self.table["verdict"].value_counts()
+        return f"<Comparison on {self.dataset}: {', '.join(f'{n} {verdict}' for verdict, n in counts.items())}>"
+
+    def __str__(self) -> str:
+        """Table and sentences as text."""
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, for notebooks."""
+        from pyterrier_debias.report.pages import framed
+
+        return framed(self.to_html(), "What changed, and what it cost")
+
+    def to_frame(self) -> pd.DataFrame:
+        """The table as a frame of its own."""
+        return self.table.copy()
+
+    def to_text(self, width: int = 110) -> str:
+        """The comparison as plain text.
+
+        Args:
+            width: Characters in a line of the sentences.
+
+        Returns:
+            Sentences, biases first.
+        """
+        parts = []
+        for kind, title in (("bias", "WHAT WAS GAINED"), ("cost", "WHAT IT COST")):
+            texts = self.table.loc[self.table["kind"] == kind, "text"]
+            if len(texts):
+                bullets = [textwrap.fill(t, width, initial_indent="  - ", subsequent_indent="    ") for t in texts]
+                parts.append("\n".join([title, *bullets]))
+        parts.extend(textwrap.fill(note, width) for note in self.notes)
+        parts.append(textwrap.fill(self._margin_in_words, width))
+        return "\n\n".join(parts)
+
+    def to_html(self) -> str:
+        """The comparison as one self-contained page; what comes from data is escaped.
+
+        Returns:
+            An HTML document.
+        """
+        from pyterrier_debias.report.pages import environment
+
+        rows = self.table.to_dict("records")
+        return environment().get_template("comparison.html").render(
+            title=f"Before and after: {self.dataset}",
+            kinds=[(title, [r for r in rows if r["kind"] == kind]) for kind, title in _TITLES],
+            notes=[*self.notes, self._margin_in_words],
+        )
+
+    @property
+    def _margin_in_words(self) -> str:
+        return (
+            f"A loss of {self.margin:g} was set as the margin: kept means that a larger loss is ruled out at 95 % (one-sided), "
+            f"lost that a larger one is shown. Intervals are of 95 %; no verdict is corrected for the number of rows."
+        )
+
+
+_TITLES = (("bias", "What was gained"), ("cost", "What it cost"))
+
+
+def compare(
+    before: AuditResult | Sequence[AuditResult],
+    after: AuditResult | Sequence[AuditResult] | None = None,
+    *,
+    systems: tuple[str, str] | None = None,
+    margin: float = 0.01,
+    effectiveness: Sequence[str] | None = None,
+    draws: int = 2000,
+    seed: int = 0,
+) -> Comparison:
+    """What a debiased ranker gained, and what it cost, over the queries that both audits have.
+
+    Args:
+        before: An audit; or several of rankers that were trained with different seeds, under one name.
+        after: The same of the debiased ranker; several are paired with those of ``before`` in their order. One on a side stands
+            for all seeds. None compares two systems of ``before``.
+        systems: The names of the system before and after. None means: the two systems of one audit; the system that each of two
+            audits has and the other has not; or else all that both have.
+        margin: The loss of effectiveness that does not matter, in the measures' unit. Choose it before looking.
+        effectiveness: Measures whose loss is a cost; None means :data:`EFFECTIVENESS`, as far as the audits have them. A note
+            says which measure that is named here, and which bias, has no figure of both systems.
+        draws: Bootstrap draws.
+        seed: Of the draws.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        InputError: For audits of different collections, systems that are not there or cannot be told, no figure in common, a
+            margin that is not positive, or measures that are no list of names.
+
+    Example:
+        ::
+
+            compare(audit({'plain': plain}, dataset), audit({'debiased': debiased}, dataset))
+            compare(audit({'plain': plain, 'debiased': debiased}, dataset), systems=('plain', 'debiased'), margin=0.02)
+
+    When not to use it: to choose among many debiased rankers and report the best as if it were the only one.
+    """
+    if not margin > 0:
+        raise InputError(f"compare: margin is {margin}; it must be positive")
+    if draws < 1:
+        raise InputError(f"compare: draws is {draws}; it must be 1 or more")
+    if isinstance(effectiveness, str):
+        raise InputError(f"compare: effectiveness is {effectiveness!r}; give a list of measures, such as [{effectiveness!r}]")
+    old = [before] if isinstance(before, AuditResult) else list(before)
+    new = old if after is None else [after] if isinstance(after, AuditResult) else list(after)
+    if not old or not new or (len(old) != len(new) and 1 not in (len(old), len(new))):
+        counts = f"{len(old)} audits before and {len(new)} after"
+        raise InputError(f"compare: {counts} cannot be paired; give as many, or one on a side")
+    measures = EFFECTIVENESS if effectiveness is None else effectiveness
+    notes = dict.fromkeys(check_alike([*old, *new], "compare"))
+    pairs = _pairs(old, new, systems, one=after is None)
+    rows = []
+    for pair in pairs:
+        own = _bias_rows(old, new, pair, draws, seed) + _cost_rows(old, new, pair, measures, margin, draws, seed)
+        notes |= dict.fromkeys(_convention_notes(old, new, pair, own))
+        notes |= dict.fromkeys(_left_out(old, new, pair, own, effectiveness or ()))
+        rows += own
+    if not rows:
+        raise InputError("compare: the audits have no figure in common; audit both with the same rooms")
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    for kind in ("bias", "cost"):
+        own = table["kind"] == kind
+        table.loc[own, "p_corrected"] = correct(table.loc[own, "p"].to_numpy(dtype=float))
+    return Comparison(table, margin, str(old[0].settings["dataset"]), tuple(notes))
+
+
+def check_alike(results: Sequence[AuditResult], who: str) -> list[str]:
+    """Refuse audits of different collections; say what else differs between them.
+
+    Args:
+        results: The audits.
+        who: Who asks; named in the message.
+
+    Returns:
+        One sentence for each setting that differs. Judgements are known by their content, in audits that say it.
+
+    Raises:
+        InputError: For different collections or splits.
+    """
+    first = results[0].settings
+    notes = []
+    for other in (r.settings for r in results[1:]):
+        for name in ("dataset", "split"):
+            if first[name] != other[name]:
+                told = f"{name} is {first[name]!r} of one audit and {other[name]!r} of another"
+                raise InputError(f"{who}: the audits are of different collections or splits: {told}")
+        for name in ("depth", "draws", "seed"):
+            if first[name] != other[name]:
+                notes.append(f"The audits differ in their {name}: {first[name]} and {other[name]}.")
+        one, two = first["judged_topics"], other["judged_topics"]
+        if one != two:
+            notes.append(f"The audits differ in their judged topics: {one} and {two}; only queries that both have are compared.")
+        if None not in (known := (first.get("judgements"), other.get("judgements"))) and known[0] != known[1]:
+            notes.append(OTHER_JUDGEMENTS)
+    return notes
+
+
+def _convention_notes(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], rows: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """What differs in how the two figures of a row were computed."""
+    notes = []
+    for row in rows:
+        found: dict[str, None] = {}
+        for system, result in [*((pair[0], r) for r in old), *((pair[1], r) for r in new)]:
+            f = result.findings
+            own = f[(f["system"] == system) & (f["bias"] == row["bias"])]
+            own = own[(own["measure"] == row["measure"]) & (own["group"] == row["group"])]
+            found |= dict.fromkeys(own["convention"])
+        if len(found) > 1:
+            parts = [convention.split("; ") for convention in found]
+            common = set(parts[0]).intersection(*parts[1:])
+            told = ["; ".join(p for p in own if p not in common) or "none stated" for own in parts]
+            named = " and ".join(f"'{one}'" for one in told)
+            notes.append(f"{row['bias']}: what is compared was computed under different conventions: {named}.")
+    return notes
+
+
+def _pairs(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], systems: tuple[str, str] | None, *, one: bool
+) -> list[tuple[str, str]]:
+    """Names before and after."""
+    sides = [[n for n in side[0].settings["systems"] if all(n in r.settings["systems"] for r in side)] for side in (old, new)]
+    there = " and ".join(", ".join(side) or "none" for side in (sides[:1] if one else sides))
+    if systems is not None:
+        if isinstance(systems, str) or len(systems) != 2:
+            raise InputError(f"compare: systems is {systems!r}; give two names, before and after, of {there}")
+        for name, side in zip(systems, sides):
+            if name not in side:
+                raise InputError(f"compare: system {name!r} is not in the audit; there are {there}")
+        return [(systems[0], systems[1])]
+    if one:
+        if len(sides[0]) == 2:
+            return [(sides[0][0], sides[0][1])]
+        raise InputError(f"compare: which two systems? Give systems=(before, after) of {there}")
+    own = [[n for n in side if n not in other] for side, other in (sides, sides[::-1])]
+    if [len(side) for side in own] == [1, 1]:
+        return [(own[0][0], own[1][0])]
+    common = [name for name in sides[0] if name in sides[1]]
+    if not common:
+        raise InputError(f"compare: no system is in both audits; give systems=(before, after) of {there}")
+    return [(name, name) for name in common]
+
+
+def values_of(
+    results: Sequence[AuditResult], system: str, bias: str, measure: str, group: str
+) -> pd.DataFrame:
+    """The values of one figure in several audits, over the queries that all have.
+
+    Args:
+        results: Audits, one a training seed.
+        system: The system's name.
+        bias: The room.
+        measure: The measure.
+        group: The group.
+
+    Returns:
+        One row a query, one column an audit; empty where one of them lacks the figure.
+    """
+    columns = []
+    for result in results:
+        f = result.per_query
+        own = f[(f["system"] == system) & (f["bias"] == bias) & (f["measure"] == measure) & (f["group"] == group)]
+        columns.append(own.drop_duplicates("qid").set_index("qid")["value"])
+    return pd.concat(columns, axis=1, keys=range(len(columns)), join="inner").dropna()
+
+
+def effectiveness_of(result: AuditResult, system: str, measure: str) -> list[tuple[str, str]]:
+    """Where an audit has the plain effectiveness of a system.
+
+    Args:
+        result: The audit.
+        system: The system's name.
+        measure: Such as ``'nDCG@10'``.
+
+    Returns:
+        Bias and group of each room that reports it, the plainest group first; empty where none does.
+    """
+    f = result.per_query
+    own = f[(f["system"] == system) & (f["measure"] == measure)]
+    return [
+        (str(bias), group) for group in EFFECTIVENESS_GROUPS for bias in dict.fromkeys(own.loc[own["group"] == group, "bias"])
+    ]
+
+
+def _both(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], key: tuple[str, str, str]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Values [seeds, n] before and after, over the queries of all audits; None for fewer than two queries."""
+    before, after = values_of(old, pair[0], *key), values_of(new, pair[1], *key)
+    common = before.index.intersection(after.index).sort_values()  # queries are drawn by their place
+    if len(common) < 2:
+        return None
+    return before.loc[common].to_numpy(dtype=float).T, after.loc[common].to_numpy(dtype=float).T
+
+
+def _first_of_both(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], keys: Sequence[tuple[str, str, str]]
+) -> tuple[tuple[str, str, str], tuple[np.ndarray, np.ndarray]] | tuple[None, None]:
+    """The first figure that there is of both, and its values as :func:`_both` gives them."""
+    for key in keys:
+        both = _both(old, new, pair, key)
+        if both is not None:
+            return key, both
+    return None, None
+
+
+def _row(
+    kind: str, pair: tuple[str, str], key: tuple[str, str, str], before: np.ndarray, after: np.ndarray, **more: Any
+) -> dict[str, Any]:
+    name = pair[0] if pair[0] == pair[1] else f"{pair[0]} -> {pair[1]}"
+    row = dict.fromkeys(COLUMNS, float("nan"))
+    row.update(kind=kind, system=name, bias=key[0], measure=key[1], group=key[2], before=before.mean(), after=after.mean())
+    row.update(n=before.shape[1], seeds=max(len(before), len(after)), **more)
+    return row
+
+
+def _primary(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str]
+) -> dict[str, list[tuple[str, str, str]]]:
+    """Bias to its primary figures: that of the system before, then that of the system after."""
+    keys: dict[str, list[tuple[str, str, str]]] = {}
+    for result, system in zip((old[0], new[0]), pair):
+        f = result.findings
+        for one in f[(f["system"] == system) & f["primary"].astype(bool)].to_dict("records"):
+            keys.setdefault(one["bias"], []).append((one["bias"], one["measure"], one["group"]))
+    return keys
+
+
+def _left_out(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], rows: Sequence[Mapping[str, Any]],
+    measures: Sequence[str],
+) -> list[str]:  # fmt: skip
+    """What was to be compared and could not be."""
+    name = pair[0] if pair[0] == pair[1] else f"{pair[0]} and {pair[1]}"
+    there = {(row["kind"], row["bias"]) for row in rows}
+    lacks = [bias for bias in _primary(old, new, pair) if ("bias", bias) not in there]
+    costs = {row["measure"] for row in rows if row["kind"] == "cost"}
+    unknown = [measure for measure in measures if measure not in costs] or ([] if costs else ["effectiveness"])
+    return [f"{name}: {what} is not compared; the audits have no such figure of both." for what in [*lacks, *unknown]]
+
+
+def _bias_rows(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], draws: int, seed: int
+) -> list[dict[str, Any]]:
+    rows = []
+    for keys in _primary(old, new, pair).values():
+        # A retriever has no slope given its candidates, and its own is not a ranker's: what both have is compared.
+        key, both = _first_of_both(old, new, pair, keys)
+        if both is None:
+            continue
+        change = change_interval(*both, draws=draws, seed=seed)
+        size = size_interval(*both, draws=draws, seed=seed)
+        p = paired_t(both[0][0], both[1][0]).p if max(map(len, both)) == 1 else float("nan")
+        verdict = bias_verdict(change, size)
+        row = _row(
+            "bias", pair, key, *both, change=change.estimate, low=change.low, high=change.high, p=p, verdict=verdict,
+            size_change=size.estimate, size_low=size.low, size_high=size.high,
+        )  # fmt: skip
+        told = {
+            "smaller": f"the bias became smaller, by {-size.estimate:.3f} [{-size.high:.3f}, {-size.low:.3f}]",
+            "larger": f"the bias became larger, by {size.estimate:.3f} [{size.low:.3f}, {size.high:.3f}]",
+            "no change shown": "it changed" if (shown := leaves_out_zero(change)) else "no change is shown",
+        }[verdict]
+        if verdict == "no change shown":
+            told += f" ({change.estimate:+.3f} [{change.low:+.3f}, {change.high:+.3f}])"
+            told += ", but no change of its size is shown" if shown else ""
+        row["text"] = f"{_figure(row)}: {told}; {_over(row)}{'' if np.isnan(p) else f', change p = {p_text(p)}'}."
+        rows.append(row)
+    return rows
+
+
+def _cost_rows(
+    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], measures: Sequence[str], margin: float,
+    draws: int, seed: int,
+) -> list[dict[str, Any]]:  # fmt: skip
+    rows = []
+    for measure in measures:
+        places = [(bias, measure, group) for bias, group in effectiveness_of(old[0], pair[0], measure)]
+        key, both = _first_of_both(old, new, pair, places)
+        if both is None:
+            continue
+        change = change_interval(*both, draws=draws, seed=seed)
+        # A one-sided test at 0.05 is the interval of 90 %.
+        sides = change_interval(*both, level=0.9, draws=draws, seed=seed)
+        verdict = _KEPT if sides.low > -margin else _LOST if sides.high < -margin else _UNCLEAR
+        row = _row(
+            "cost", pair, key, *both, change=change.estimate, low=change.low, high=change.high,
+            verdict=verdict,
+        )  # fmt: skip
+        if row["seeds"] == 1:
+            row["p"] = non_inferiority(both[0][0], both[1][0], margin).p
+            row["p_equivalent"] = equivalence_test(both[0][0], both[1][0], margin).p
+        told = {
+            _KEPT: f"a loss of more than {margin:g} is ruled out",
+            _LOST: f"a loss of more than {margin:g} is shown",
+            _UNCLEAR: f"a loss of more than {margin:g} is neither shown nor ruled out",
+        }[verdict]
+        tested = "" if np.isnan(row["p"]) else f", non-inferiority p = {p_text(row['p'])}"
+        ends = f"{change.estimate:+.3f} [{change.low:+.3f}, {change.high:+.3f}]"
+        row["text"] = f"{_figure(row)}, a change of {ends}: {told}; {_over(row)}{tested}."
+        rows.append(row)
+    return rows
+
+
+def _figure(row: dict[str, Any]) -> str:
+    group = "" if row["kind"] == "cost" else f" ({row['group']})"
+    return f"{row['system']}: {row['measure']}{group} from {row['before']:.3f} to {row['after']:.3f}"
+
+
+def _over(row: dict[str, Any]) -> str:
+    seeds = f" and {row['seeds']} training seeds" if row["seeds"] > 1 else ""
+    return f"over {row['n']} queries{seeds}"

@@ -1,0 +1,184 @@
+"""The first stage that an audit starts from: a run that the collection brings, or BM25 through PISA."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.indexing import handed_over
+from pyterrier_debias.core.systems import Indexer
+
+_INSTALL_PISA = "pip install 'pyterrier-debias[pisa]' (Linux on x86-64)"
+
+
+@dataclass(frozen=True, eq=False)
+class FirstStage:
+    """A retriever and what an audit has to say about it.
+
+    Attributes:
+        name: What reports call it.
+        retriever: From topics to candidates.
+        indexer: Makes the same kind of retriever over changed documents; None where that is not possible.
+        note: One sentence on where it comes from.
+    """
+
+    name: str
+    retriever: pt.Transformer
+    indexer: Indexer | None
+    note: str
+
+
+def pisa_installed() -> bool:
+    """Whether pyterrier_pisa is there; it is published for Linux on x86-64 only."""
+    return importlib.util.find_spec("pyterrier_pisa") is not None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Send what native code prints to nowhere: PISA's progress lines cannot be switched off from Python."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        for target, copy in zip((1, 2), kept):
+            os.dup2(copy, target)
+            os.close(copy)
+
+
+@dataclass(frozen=True)
+class PisaIndexer:
+    """Indexes documents with PISA and retrieves from them with BM25 (k1 = 0.9, b = 0.4, Porter's stemmer).
+
+    Attributes:
+        folder: Where the indexes go, each in a folder of its own; whoever makes the folder removes it.
+        num_results: How many documents a query gets.
+    """
+
+    folder: Path
+    num_results: int = 1000
+
+    def __call__(self, documents: Iterable[dict[str, Any]]) -> pt.Transformer:
+        """Index the documents.
+
+        Args:
+            documents: Dictionaries with ``docno`` and ``text``.
+
+        Returns:
+            A retriever. Keep the object: PISA's retrievers compare unequal even where they are alike.
+
+        Raises:
+            InputError: Where there are no documents, or a docno holds white space, at which PISA ends it.
+        """
+        from pyterrier_pisa import PisaIndex
+
+        with handed_over(_checked(documents)) as stream:
+            first = next(stream, None)
+            if first is None:
+                raise InputError("the collection has no documents to index; check its corpus file")
+            with _quiet():
+                index = PisaIndex(tempfile.mkdtemp(prefix="pisa-", dir=self.folder), text_field="text")
+                index.index(itertools.chain([first], stream))
+        with _quiet():
+            return index.bm25(num_results=self.num_results)
+
+
+def _checked(documents: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Documents as PISA takes them."""
+    for document in documents:
+        if len(document["docno"].split()) != 1:
+            raise InputError(f"docno {document['docno']!r} is empty or holds white space; rename it to index it")
+        yield {"docno": document["docno"], "text": document["text"]}
+
+
+def first_stage(dataset: Any, folder: Path, *, depth: int = 100, complete: bool = False) -> FirstStage:
+    """The retriever that an audit uses where the user names none.
+
+    A collection that brings a BM25 run is audited on that run, since its passages may be a sample of what the run was made
+    from; rankings over changed texts then come from re-indexing the passages at hand. A collection over a Terrier index is
+    searched with Terrier's BM25; see :func:`terrier_stage`. Other collections are indexed.
+
+    Args:
+        dataset: The collection.
+        folder: An existing folder for indexes.
+        depth: How many candidates rankers will be given; the retriever returns at least 1000, or as many.
+        complete: Whether the corpus is all there is to retrieve from, so that indexing it is preferred to a run.
+
+    Returns:
+        The first stage.
+
+    Raises:
+        InputError: Where there is neither a run nor PISA.
+    """
+    if hasattr(dataset, "indexer_of"):
+        return terrier_stage(dataset, "BM25", depth=depth)
+    indexer = PisaIndexer(Path(folder), max(1000, depth)) if pisa_installed() else None
+    runs = provided(dataset, "get_runs") or {}
+    name = next((n for n in runs if n.lower() == "bm25"), next(iter(runs), None))
+    if indexer is not None and (complete or name is None):
+        note = "BM25 is PISA's (k1 = 0.9, b = 0.4, Porter's stemmer) over the collection's documents."
+        return FirstStage("BM25", indexer(dataset.get_corpus_iter(verbose=False)), indexer, note)
+    if name is None:
+        raise InputError(
+            f"the collection brings no run and PISA is not installed, so there are no candidates; {_INSTALL_PISA}, "
+            f"or give a run file (--run FILE)"
+        )
+    if name.lower() != "bm25":
+        return FirstStage(name, pt.Transformer.from_df(runs[name]), None, f"Candidates are the collection's run {name!r}.")
+    if indexer is None:
+        note = f"BM25 is the collection's frozen run: PISA is not installed here ({_INSTALL_PISA})."
+    else:
+        note = (
+            "BM25 is the collection's own run; rankings over changed texts come from PISA's BM25 over the collection's "
+            "documents, original and changed."
+        )
+    return FirstStage("BM25", pt.Transformer.from_df(runs[name]), indexer, note)
+
+
+def terrier_stage(collection: Any, model: str, *, depth: int = 100) -> FirstStage:
+    """A weighting model of Terrier over the index of a collection; every query is tokenised first.
+
+    Args:
+        collection: A :class:`~pyterrier_debias.TerrierCollection`, or a view of one.
+        model: Terrier's name of it, such as ``'BM25'``.
+        depth: How many candidates rankers will be given; the retriever returns at least 1000, or as many.
+
+    Returns:
+        The first stage.
+
+    Raises:
+        InputError: Where Terrier has no such model.
+    """
+    retriever = collection.retriever(model, num_results=max(1000, depth))
+    note = f"{model} is Terrier's, over the index of the collection; queries are tokenised before it reads them."
+    return FirstStage(model, retriever, collection.indexer_of(retriever), note)
+
+
+def run_stage(name: str, run: pd.DataFrame) -> FirstStage:
+    """A run in place of a retriever.
+
+    Args:
+        name: What reports call it.
+        run: Result frame.
+
+    Returns:
+        A first stage that cannot be indexed again.
+    """
+    return FirstStage(name, pt.Transformer.from_df(run), None, f"{name} is a run file, used as it is.")

@@ -1,0 +1,264 @@
+"""A gate for teams: is every figure of an audit inside its budget?
+
+A budget is kept when the interval of the figure is inside it, not when the figure is: with too few queries nothing is shown, and
+the gate stays shut. The file is TOML.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.report.request import Request
+from pyterrier_debias.report.result import RESULT_FILE, AuditResult
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_BOUNDS = ("interval", "value")
+_KEYS = ("bias", "measure", "group", "system", "at_most", "at_least", "bound")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What figures may be.
+
+    Attributes:
+        bias: The room.
+        measure: Of these figures only; None and no ``group`` means the primary ones.
+        group: Of these only.
+        system: Of this system only; None means every system, so that one that could not be examined crosses the budget.
+        at_most: What the upper end of the interval may not exceed.
+        at_least: What the lower end of the interval may not fall below.
+        bound: ``'interval'``; or ``'value'``, for figures that have no interval: then the figure itself is compared.
+    """
+
+    bias: str
+    measure: str | None = None
+    group: str | None = None
+    system: str | None = None
+    at_most: float | None = None
+    at_least: float | None = None
+    bound: str = "interval"
+
+    @property
+    def name(self) -> str:
+        """The budget in words."""
+        what = [part for part in (self.measure, f"({self.group})" if self.group else None) if part] or ["primary figure"]
+        return f"{self.bias}: {' '.join(what)}" + (f" of {self.system}" if self.system else "")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A file of budgets.
+
+    Attributes:
+        budgets: The budgets.
+        request: The audit to run.
+        file: A saved audit instead; None where one is to be run.
+    """
+
+    budgets: tuple[Budget, ...]
+    request: Request
+    file: Path | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One figure against one budget.
+
+    Attributes:
+        crossed: Whether the budget is not shown to be kept.
+        text: One line that says so.
+    """
+
+    crossed: bool
+    text: str
+
+
+def read_gate(path: str | Path) -> Gate:
+    """Read a file of budgets.
+
+    Args:
+        path: A TOML file: ``[[budget]]`` tables with the keys of :class:`Budget`, and a table ``[audit]`` with the options of
+            ``pyterrier-debias audit`` or with ``file``, a saved audit. Relative paths start where the command is called.
+
+    Returns:
+        The gate.
+
+    Raises:
+        InputError: Where the file is missing or no TOML, holds keys that there are not, or no budget.
+    """
+    path = Path(path)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is no TOML: {error}") from error
+    unknown = [key for key in content if key not in ("audit", "budget")]
+    if unknown:
+        raise InputError(f"{path}: there is no table {unknown[0]!r}; there are [audit] and [[budget]]")
+    table = content.get("audit", {})
+    if not isinstance(table, dict):
+        raise InputError(f"{path}: 'audit' must be a table: [audit]")
+    budgets = content.get("budget", [])
+    if not isinstance(budgets, list) or not budgets or not all(isinstance(b, dict) for b in budgets):
+        raise InputError(f"{path} holds no budget; add a table [[budget]] with bias and at_most or at_least")
+    file = None
+    if "file" in table:
+        if len(table) > 1 or not isinstance(table["file"], str):
+            raise InputError(f"{path}: [audit] file must be text and stand alone; a saved audit takes no options")
+        table, file = {}, Path(table["file"])
+    return Gate(
+        tuple(_budget(b, f"{path}: budget {i}") for i, b in enumerate(budgets, start=1)),
+        Request.from_table(table, f"{path}: [audit]"),
+        file,
+    )
+
+
+def _budget(table: Mapping[str, Any], where: str) -> Budget:
+    for key, value in table.items():
+        if key not in _KEYS:
+            raise InputError(f"{where}: there is no key {key!r}; there are {', '.join(_KEYS)}")
+        numeric = key in ("at_most", "at_least")
+        if numeric and (isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value)):
+            raise InputError(f"{where}: {key} is {value!r}; it must be a number")
+        if not numeric and not isinstance(value, str):
+            raise InputError(f"{where}: {key} is {value!r}; it must be text")
+    if "bias" not in table:
+        raise InputError(f"{where} names no bias; add bias = 'position' or another")
+    if "at_most" not in table and "at_least" not in table:
+        raise InputError(f"{where} has no limit; add at_most or at_least")
+    if table.get("bound", "interval") not in _BOUNDS:
+        raise InputError(f"{where}: bound {table['bound']!r} is not known; use {' or '.join(_BOUNDS)}")
+    if "at_most" in table and "at_least" in table and table["at_most"] < table["at_least"]:
+        raise InputError(f"{where}: at_most is below at_least, so that no figure can keep it")
+    return Budget(**table)
+
+
+def read_audit(path: str | Path) -> AuditResult:
+    """A saved audit.
+
+    Args:
+        path: ``audit.json``, or the folder that holds it.
+
+    Returns:
+        The audit.
+
+    Raises:
+        InputError: Where it is missing or none.
+    """
+    path = Path(path)
+    path = path / RESULT_FILE if path.is_dir() else path
+    try:
+        return AuditResult.from_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no audit: {error}") from error
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def check_budgets(result: AuditResult, budgets: Sequence[Budget]) -> list[Verdict]:
+    """Every figure that a budget speaks of, against it.
+
+    Args:
+        result: The audit.
+        budgets: The budgets.
+
+    Returns:
+        One verdict a figure and limit, in the order of budgets and figures. A room that broke off crosses its budget, and so does
+        each system that it could not examine, that raised, or that has no such figure, where the budget is of every system:
+        nothing is shown.
+
+    Raises:
+        InputError: For a budget whose bias, system or figure the audit does not have; the message names what there is.
+
+    Example:
+        ::
+
+            check_budgets(audit(...), [Budget("position", at_least=-0.02)])
+    """
+    return [verdict for budget in budgets for verdict in _check(result, budget)]
+
+
+def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
+    broken = result.failed[result.failed["bias"] == budget.bias]
+    whole = broken[broken["system"].eq("") | broken["system"].eq(budget.system)]
+    if whole.empty and not (result.findings["bias"] == budget.bias).any():
+        whole = broken  # every system raised
+    if len(whole):
+        return [Verdict(True, f"{budget.name}: broken off by a defect, so that nothing is shown ({whole['error'].iloc[0]})")]
+    rows = result.findings
+    for name in ("bias", "system", "measure", "group"):
+        wanted = getattr(budget, name)
+        if wanted is None:
+            continue
+        there = list(dict.fromkeys(map(str, rows[name])))
+        rows = rows[rows[name] == wanted]
+        if rows.empty:
+            raise InputError(_absent(result, budget, name, wanted, there))
+    if budget.measure is None and budget.group is None:
+        rows = rows[rows["primary"].astype(bool)]
+        if rows.empty:
+            raise InputError(f"the audit has no primary figure of {budget.name}; name a measure and a group")
+    return [verdict for row in rows.to_dict("records") for verdict in _verdicts(row, budget)] + _unshown(result, budget, rows)
+
+
+def _unshown(result: AuditResult, budget: Budget, rows: pd.DataFrame) -> list[Verdict]:
+    """The systems that a budget of every system speaks of and the audit does not."""
+    if budget.system is not None:
+        return []
+    named, shown = result.settings["systems"], set(rows["system"])
+    reasons = {}
+    if shown <= set(named):  # or it is a figure of all systems together
+        # Of a baseline there is no comparison with itself.
+        lacking = [n for n in named if n not in shown and not str(budget.group).endswith(f", vs {n}")]
+        reasons = {name: f"the audit has none of {name}" for name in lacking}
+    for why, column in ((result.skipped, "reason"), (result.failed, "error")):
+        for one in why[(why["bias"] == budget.bias) & why["system"].ne("")].to_dict("records"):
+            reasons[one["system"]] = f"{one['system']} was not examined ({one[column]})"
+    remedy = "name the systems that the budget is meant for with system ="
+    return [Verdict(True, f"{budget.name}: {reason}, so that nothing is shown of it; {remedy}") for reason in reasons.values()]
+
+
+def _absent(result: AuditResult, budget: Budget, name: str, wanted: str, there: list[str]) -> str:
+    skipped = result.skipped[result.skipped["bias"] == budget.bias]
+    if budget.system is not None:
+        skipped = skipped[skipped["system"] == budget.system]
+    if name in ("bias", "system") and len(skipped):
+        return f"{budget.name} was not examined: {skipped['reason'].iloc[0]}"
+    what = "figures of the bias" if name == "bias" else name
+    return f"budget for {budget.name}: the audit has no {what} {wanted!r}; there are {', '.join(there) or 'none'}"
+
+
+def _verdicts(row: Mapping[str, Any], budget: Budget) -> list[Verdict]:
+    figure = f"{row['bias']}: {row['system']}: {row['measure']} ({row['group']})"
+    value, low, high = row["value"], row["low"], row["high"]
+    by_value = budget.bound == "value"
+    shown = f"is {value:.4f}" + ("" if by_value or math.isnan(low) else f" [{low:.4f}, {high:.4f}]")
+    verdicts = []
+    for limit, end, which, beyond, inside in (
+        (budget.at_most, high, "upper", "above", "at most"),
+        (budget.at_least, low, "lower", "below", "at least"),
+    ):
+        if limit is None:
+            continue
+        bound = value if by_value else end
+        if math.isnan(bound):
+            undefined = by_value or math.isnan(value)
+            why = "it is not defined" if undefined else "it has no interval (bound = 'value' compares the value)"
+            verdicts.append(Verdict(True, f"{figure} {shown}: {why}, so that {inside} {limit:g} is not shown"))
+            continue
+        crossed = bound > limit if which == "upper" else bound < limit
+        part = "it" if by_value else f"its {which} end"
+        state = f"{part} is {beyond} the budget of {limit:g}" if crossed else f"within the budget of {inside} {limit:g}"
+        verdicts.append(Verdict(bool(crossed), f"{figure} {shown}: {state}"))
+    return verdicts

@@ -1,0 +1,268 @@
+"""One item changed, everything else as it was: how far does it move?
+
+For any ranker that maps ``query`` and ``text`` to scores. A passage is changed alone and ranked among the unchanged others; a
+query is asked in other words, and its relevant passages are looked up in the new order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.bias import p_text
+from pyterrier_debias.core.counterfactuals import Arm, never_moved, ranks_among_others, score_arms
+from pyterrier_debias.core.decomposition import out_of_reach
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import check_pairs, check_text, reworded, with_grades, with_string_ids
+from pyterrier_debias.core.stage import flatten
+from pyterrier_debias.core.statistics import bootstrap_interval, correct, randomisation_test
+from pyterrier_debias.core.terrier import warn_of_expressions
+
+#: From a text to a text, or a stage that changes the column ``text`` (or ``query``) and keeps the rows.
+Change = Callable[[str], str] | pt.Transformer
+
+ITEMS = ["change", "kind", "qid", "docno", "before", "after", "displacement", "score_change"]
+TABLE = [
+    "change", "kind", "items", "n", "displacement", "low", "high", "p", "p_corrected", "down", "up", "left_top_10",
+    "score_change", "unchanged",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class InterventionResult:
+    """What :func:`intervene` found.
+
+    Attributes:
+        items: One row a change and item: ``change``, ``kind`` (``passage`` or ``query``), ``qid``, ``docno``, ``before`` and
+            ``after`` (ranks from 0), ``displacement`` (after - before: positive is further down), ``score_change``.
+        table: One row a change: ``items``, ``n`` queries, the mean ``displacement`` (items within a query first, then queries)
+            with its bootstrap interval ``low`` and ``high``, ``p`` (paired randomisation over queries; NaN where no score
+            changed, so that the ranker may never have seen the change) and ``p_corrected`` (Holm over changes), the shares of
+            items that moved ``down``, ``up`` or out of the first ten (``left_top_10``), the mean ``score_change``, and
+            ``unchanged``: items that the change left as they were, which are not counted.
+    """
+
+    items: pd.DataFrame
+    table: pd.DataFrame
+
+    def __repr__(self) -> str:
+        """Displacements in one line."""
+        parts = [f"{r['change']} {r['displacement']:+.2f}" for r in self.table.to_dict("records")]
+        return f"<InterventionResult: mean displacement {', '.join(parts)}>"
+
+    def __str__(self) -> str:
+        """A sentence for each change."""
+        return "\n".join(_sentence(row) for row in self.table.to_dict("records"))
+
+    def to_frame(self) -> pd.DataFrame:
+        """The table as a frame of its own."""
+        return self.table.copy()
+
+
+def _sentence(row: Mapping[str, Any]) -> str:
+    if not row["items"]:
+        return f"{row['change']}: no {row['kind']} was changed ({row['unchanged']} items stayed as they were)."
+    moved = "keep their ranks on average"
+    if row["displacement"]:
+        moved = f"move {'down' if row['displacement'] > 0 else 'up'} by {abs(row['displacement']):.2f} ranks on average"
+    if np.isnan(row["p"]):
+        return (
+            f"{row['change']}: no score changed of {row['items']} items of {row['n']} queries: either the ranker does not read "
+            f"what was changed, or it never saw the change (a later text loader, a cache keyed by docno); not tested."
+        )
+    return (
+        f"{row['change']}: {row['items']} items of {row['n']} queries {moved} [{row['low']:+.2f}, {row['high']:+.2f}]; "
+        f"{row['down']:.0%} move down, {row['up']:.0%} up (p = {p_text(row['p'])}, corrected {p_text(row['p_corrected'])})."
+    )
+
+
+def intervene(
+    ranker: pt.Transformer,
+    candidates: pd.DataFrame,
+    *,
+    passages: Mapping[str, Change] | None = None,
+    queries: Mapping[str, Change] | None = None,
+    items: pd.DataFrame | None = None,
+    draws: int = 9_999,
+    level: float = 0.95,
+    seed: int = 0,
+) -> InterventionResult:
+    """Change single items and see how far they move.
+
+    A changed passage gets its score in a list in which all passages are changed, and is ranked among the unchanged others by it.
+    That is right for rankers that score each pair by itself. For rankers that look at whole lists use
+    :class:`~pyterrier_debias.position.measures.sensitivity.PositionSensitivity`, which notices and changes one passage at a time.
+    To the ranker every changed list is a query of its own over documents of their own, so that no cache can hide the change.
+
+    Args:
+        ranker: A black box from ``qid``, ``query``, ``docno``, ``text`` to ``score``.
+        candidates: What it ranks.
+        passages: Name to a change of texts, such as ``{'rotated': RotatePassages(seed=1)}``, a stage that swaps gendered
+            words, or a function from a text to a text.
+        queries: Name to a change of queries, such as ``{'keywords': RewriteQueries('keywords')}``, or a function.
+        items: Which pairs ``qid``, ``docno`` are looked at: judgements (a ``label`` of 1 or more counts) or any frame. None
+            looks at all candidates; over a whole list, displacements under a change of the query sum to 0.
+        draws: Sign flips and bootstrap resamples.
+        level: Coverage of intervals.
+        seed: Of both.
+
+    Returns:
+        The items, and the table with paired tests.
+
+    Raises:
+        InputError: For candidates without text, pairs that are repeated, a change that returns something else than texts for the
+            same rows, no change at all, or a ranker that returns other rows than it was given.
+
+    Example:
+        >>> candidates = pd.DataFrame({"qid": "q1", "query": "tea", "docno": ["d1", "d2"], "text": ["tea and rain", "old boats"]})
+        >>> early = pt.apply.doc_score(lambda row: -float((row["text"] + " tea").split().index("tea")))
+        >>> turned = {"reversed": lambda text: " ".join(reversed(text.split()))}
+        >>> intervene(early, candidates, passages=turned).items[["docno", "before", "after"]].values.tolist()
+        [['d1', 0, 1], ['d2', 1, 1]]
+
+    When not to use it: as a measure of quality. An item may well deserve to move; what is asked is whether this change should
+    move it.
+    """
+    passages, queries = dict(passages or {}), dict(queries or {})
+    twice = set(passages) & set(queries)
+    if not passages and not queries:
+        raise InputError("intervene: there is no change; give passages={name: change} or queries={name: change}")
+    if twice:
+        raise InputError(f"intervene: {sorted(twice)[0]!r} names a change of passages and one of queries; name them apart")
+    pt.validate.columns(candidates, includes=["qid", "query", "docno", "text"], context="intervene")
+    for name in ("query", "text"):
+        check_text(candidates, name, "intervene")
+    candidates = with_string_ids(candidates).reset_index(drop=True)
+    check_pairs(candidates, "intervene")
+    reason = out_of_reach(flatten(ranker), list(candidates.columns)) if len(candidates) else ""
+    if reason:
+        raise InputError(f"intervene: changes cannot reach the ranker: {reason}")
+    warn_of_expressions(candidates["query"] if queries else (), "intervene")
+    wanted = _wanted(candidates, items)
+    new_texts = {name: _changed(change, candidates, "text", name) for name, change in passages.items()}
+    new_queries = {name: _changed(change, candidates, "query", name) for name, change in queries.items()}
+    frames, unchanged, still = [], {}, set()
+    if len(candidates):
+        rows = np.arange(len(candidates))
+        texts = candidates["text"].tolist()
+        # Arms are numbered: what a user calls a change may be any word, also that of the reference.
+        arms = [Arm("original", 0, rows, texts, None)]
+        arms += [Arm(f"i{number}", 0, rows, new, f"i{number}") for number, new in enumerate(new_texts.values())]
+        scored = score_arms(candidates, arms, ranker, text_attr="text", name="intervene")
+        original = scored[scored["arm"] == "original"]
+        _check_whole(original, candidates, "")
+        for number, (name, new) in enumerate(new_texts.items()):
+            moved = wanted & (np.array(new, dtype=object) != np.array(texts, dtype=object))
+            unchanged[name] = int((wanted & ~moved).sum())
+            after = scored[scored["arm"] == f"i{number}"]
+            _check_whole(after, candidates, f" under the change {name!r}")
+            still |= {name} if never_moved(original, after) else set()
+            own = candidates.loc[moved, ["qid", "docno"]].merge(after, on=["qid", "docno"])
+            frames.append(_among_others(own, original).assign(change=name, kind="passage"))
+        for number, (name, new) in enumerate(new_queries.items()):
+            moved = wanted & (np.array(new, dtype=object) != candidates["query"].to_numpy(dtype=object))
+            unchanged[name] = int((wanted & ~moved).sum())
+            asked = reworded(candidates, new, keep=False)
+            after = score_arms(asked, [Arm(name, 0, rows, texts, f"q{number}")], ranker, text_attr="text", name="intervene")
+            _check_whole(after, candidates, f" under the change {name!r}")
+            still |= {name} if never_moved(original, after) else set()
+            own = candidates.loc[moved, ["qid", "docno"]]
+            frames.append(_in_new_order(own, original, after).assign(change=name, kind="query"))
+    kinds = {**dict.fromkeys(passages, "passage"), **dict.fromkeys(queries, "query")}
+    found = pd.concat(frames, ignore_index=True)[ITEMS] if frames else pd.DataFrame(columns=ITEMS)
+    rows = []
+    for name, kind in kinds.items():
+        own = found[found["change"] == name]
+        row = _summary(own, name, kind, unchanged.get(name, 0), draws=draws, level=level, seed=seed)
+        rows.append(row | {"p": float("nan")} if name in still else row)
+    table = pd.DataFrame(rows, columns=TABLE)
+    table["p_corrected"] = correct(table["p"].to_numpy(dtype=float))
+    return InterventionResult(found, table)
+
+
+def _wanted(candidates: pd.DataFrame, items: pd.DataFrame | None) -> np.ndarray:
+    if items is None:
+        return np.ones(len(candidates), dtype=bool)
+    pt.validate.columns(items, includes=["qid", "docno"], context="intervene")
+    items = with_string_ids(items)
+    if "label" in items.columns:
+        items = items[with_grades(items, "intervene")["label"] >= 1]
+    return pd.MultiIndex.from_frame(candidates[["qid", "docno"]]).isin(pd.MultiIndex.from_frame(items[["qid", "docno"]]))
+
+
+def _check_whole(scored: pd.DataFrame, candidates: pd.DataFrame, when: str) -> None:
+    if len(scored) < len(candidates):
+        count = len(candidates) - len(scored)
+        raise InputError(
+            f"intervene: the ranker left out {count} of {len(candidates)} candidates{when}, so that they have no rank; "
+            f"give it no more than it ranks, and a ranker that ranks all"
+        )
+
+
+def _changed(change: Any, candidates: pd.DataFrame, column: str, name: str) -> list[str]:
+    """The new texts or queries, row by row."""
+    if len(candidates) == 0:
+        return []
+    old = candidates[column].tolist()
+    if isinstance(change, pt.Transformer):
+        made = with_string_ids(change(candidates))
+        if column not in made.columns or len(made) != len(candidates):
+            raise InputError(f"intervene: change {name!r} returned {len(made)} rows of {len(candidates)}, or no {column!r}")
+        keys = candidates[["qid", "docno"]].merge(made[["qid", "docno", column]], on=["qid", "docno"], how="left")
+        new = keys[column].tolist()
+    elif callable(change):
+        by_text = {text: change(text) for text in dict.fromkeys(old)}
+        new = [by_text[text] for text in old]
+    else:
+        kind = type(change).__name__
+        raise InputError(f"intervene: change {name!r} is a {kind}; give a function from text to text, or a stage")
+    bad = next((type(value).__name__ for value in new if not isinstance(value, str)), None)
+    if bad is not None:
+        raise InputError(f"intervene: change {name!r} made a {bad} of a {column}; it must return text")
+    return new
+
+
+def _among_others(changed: pd.DataFrame, original: pd.DataFrame) -> pd.DataFrame:
+    """Ranks of changed passages among the unchanged others."""
+    known = original[["qid", "docno", "score", "rank"]]
+    both = changed[["qid", "docno", "score"]].merge(known, on=["qid", "docno"], suffixes=("", "_0"))
+    return _items(both.assign(after=ranks_among_others(both, original)))
+
+
+def _in_new_order(pairs: pd.DataFrame, original: pd.DataFrame, reworded: pd.DataFrame) -> pd.DataFrame:
+    """Ranks of items in the lists of the reworded queries."""
+    both = pairs.merge(reworded[["qid", "docno", "score", "rank"]].rename(columns={"rank": "after"}), on=["qid", "docno"])
+    return _items(both.merge(original[["qid", "docno", "score", "rank"]], on=["qid", "docno"], suffixes=("", "_0")))
+
+
+def _items(both: pd.DataFrame) -> pd.DataFrame:
+    before, after = both["rank"].astype(int), both["after"].astype(int)
+    frame = both[["qid", "docno"]].assign(before=before, after=after, displacement=after - before)
+    return frame.assign(score_change=both["score"] - both["score_0"])
+
+
+def _summary(
+    own: pd.DataFrame, name: str, kind: str, unchanged: int, *, draws: int, level: float, seed: int
+) -> dict[str, Any]:
+    row = {**dict.fromkeys(TABLE, float("nan")), "change": name, "kind": kind, "items": len(own), "n": 0, "unchanged": unchanged}
+    if own.empty:
+        return row
+    means = own.groupby("qid")[["before", "after", "score_change"]].mean()
+    before, after = means["before"].to_numpy(), means["after"].to_numpy()
+    interval = bootstrap_interval(after - before, level=level, draws=draws, seed=seed)
+    return row | {
+        "n": len(means),
+        "displacement": interval.estimate,
+        "low": interval.low,
+        "high": interval.high,
+        "p": randomisation_test(before, after, draws=draws, seed=seed).p,
+        "down": float((own["displacement"] > 0).mean()),
+        "up": float((own["displacement"] < 0).mean()),
+        "left_top_10": float(((own["before"] < 10) & (own["after"] >= 10)).mean()),
+        "score_change": float(means["score_change"].mean()),
+    }

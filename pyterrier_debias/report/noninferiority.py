@@ -1,0 +1,190 @@
+"""What a system pays for less bias, said honestly.
+
+"Not significantly worse" is what any change is on few queries. These functions ask the other way round: is the loss shown to be
+smaller than one that matters? Arrays in, numbers out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.statistics import Interval, TestResult, t_interval, two_level_interval
+
+
+def non_inferiority(before: np.ndarray, after: np.ndarray, margin: float) -> TestResult:
+    """One-sided paired t-test: is ``after`` worse than ``before`` by less than a margin?
+
+    Null hypothesis: the mean of ``after - before`` is -margin or lower. It is one of the two tests of
+    :func:`pyterrier_debias.core.statistics.equivalence_test` (TOST), which also asks for a gain below the margin.
+
+    Args:
+        before: Shape [n], larger is better.
+        after: Shape [n], the same units in the same order.
+        margin: The largest loss that does not matter, positive, in the values' own unit; to be chosen before looking.
+
+    Returns:
+        The statistic and its one-sided p: a small p shows that the loss is smaller than the margin.
+
+    Raises:
+        InputError: For a margin that is not positive, unequal lengths or NaN.
+
+    Example:
+        >>> before, after = np.array([0.5, 0.4, 0.6, 0.5]), np.array([0.5, 0.41, 0.58, 0.51])
+        >>> round(non_inferiority(before, after, 0.05).p, 4), round(non_inferiority(before, after, 0.005).p, 2)
+        (0.0029, 0.27)
+
+    When not to use it: with a margin that was chosen so that the test comes out well.
+    """
+    from scipy import stats
+
+    if not margin > 0:
+        raise InputError(f"the margin of a non-inferiority test must be positive, not {margin}")
+    before, after = _pair(before, after)
+    d = after - before
+    n = len(d)
+    if n < 2:
+        return TestResult(float("nan"), float("nan"), n, "non-inferiority")
+    if np.ptp(d) == 0:
+        inside = d[0] > -margin
+        return TestResult(float("inf") if inside else float("-inf"), 0.0 if inside else 1.0, n, "non-inferiority")
+    t = (d.mean() + margin) / (d.std(ddof=1) / np.sqrt(n))
+    return TestResult(float(t), float(stats.t.sf(t, n - 1)), n, "non-inferiority")
+
+
+def _pair(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    if before.shape != after.shape or before.ndim != 1:
+        raise InputError(f"paired values must be two lists of one length; got shapes {before.shape} and {after.shape}")
+    if np.isnan(before).any() or np.isnan(after).any():
+        raise InputError("paired values hold NaN; leave out the pairs that are not defined before testing")
+    return before, after
+
+
+def change_interval(before: np.ndarray, after: np.ndarray, *, level: float = 0.95, draws: int = 2000, seed: int = 0) -> Interval:
+    """Interval of the mean change over queries; over training seeds and queries at once where there are several seeds.
+
+    With one seed it is Student's. With several it is the hierarchical bootstrap of
+    :func:`pyterrier_debias.core.statistics.two_level_interval`: seeds are drawn with replacement, and queries, which all drawn
+    seeds share.
+
+    Args:
+        before: Shape [seeds, n]; one row only stands for every seed (a ranker that was not trained).
+        after: Shape [seeds, n]; row s was trained with the same seed as row s of ``before``.
+        level: Coverage aimed at.
+        draws: Bootstrap draws.
+        seed: Of the draws.
+
+    Returns:
+        The interval of the mean of ``after - before``; ``n`` is the number of queries.
+
+    Raises:
+        InputError: Where shapes do not fit, or for NaN.
+
+    Example:
+        >>> found = change_interval(np.zeros((1, 3)), np.array([[0.1, 0.2, 0.3]]))
+        >>> round(found.estimate, 3), round(found.low, 3), round(found.high, 3)
+        (0.2, -0.048, 0.448)
+    """
+    before, after = np.atleast_2d(np.asarray(before, dtype=float)), np.atleast_2d(np.asarray(after, dtype=float))
+    if before.shape[1:] != after.shape[1:] or (len(before) != len(after) and 1 not in (len(before), len(after))):
+        raise InputError(f"values by seed and query do not fit together: shapes {before.shape} and {after.shape}")
+    change = after - before
+    if np.isnan(change).any():
+        raise InputError("values hold NaN; leave out the queries that are not defined")
+    if len(change) == 1:
+        return t_interval(change[0], level=level)
+    return two_level_interval(change[:, :, None], lambda means: means[..., 0], draws=draws, level=level, seed=seed)
+
+
+def size_interval(before: np.ndarray, after: np.ndarray, *, level: float = 0.95, draws: int = 2000, seed: int = 0) -> Interval:
+    """Interval of the change in size of a bias, \\|mean after\\| - \\|mean before\\|, by the same bootstrap.
+
+    A bias that changes its sign has not grown by the whole difference. The size has a corner at 0: the size of a mean of noise
+    is never 0, so that one that was exactly 0 before seems to grow. Look at :func:`change_interval` too.
+
+    Args:
+        before: Shape [seeds, n]; one row only stands for every seed.
+        after: Shape [seeds, n].
+        level: Coverage aimed at.
+        draws: Bootstrap draws.
+        seed: Of the draws.
+
+    Returns:
+        The interval; negative means a smaller bias.
+
+    Raises:
+        InputError: As :func:`change_interval`.
+
+    Example:
+        >>> found = size_interval(np.full((1, 3), 0.2), np.full((1, 3), -0.1))
+        >>> round(found.estimate, 3), round(found.high, 3)
+        (-0.1, -0.1)
+    """
+    before, after = np.atleast_2d(np.asarray(before, dtype=float)), np.atleast_2d(np.asarray(after, dtype=float))
+    if before.shape[1:] != after.shape[1:] or (len(before) != len(after) and 1 not in (len(before), len(after))):
+        raise InputError(f"values by seed and query do not fit together: shapes {before.shape} and {after.shape}")
+    if np.isnan(before).any() or np.isnan(after).any():
+        raise InputError("values hold NaN; leave out the queries that are not defined")
+    seeds = max(len(before), len(after))
+    both = np.stack([np.broadcast_to(v, (seeds, v.shape[1])) for v in (before, after)], axis=-1)
+    return two_level_interval(both, lambda m: np.abs(m[..., 1]) - np.abs(m[..., 0]), draws=draws, level=level, seed=seed)
+
+
+def leaves_out_zero(interval: Interval) -> bool:
+    """Whether an interval shows that something is not 0.
+
+    Args:
+        interval: Any interval.
+
+    Returns:
+        True where both ends lie on one side of 0.
+    """
+    return bool(interval.low > 0 or interval.high < 0)
+
+
+def bias_verdict(change: Interval, size: Interval) -> str:
+    """Has a bias become smaller or larger?
+
+    Both intervals must leave out 0. The size alone will not do: a mean of noise is never exactly 0, so that a size that was 0
+    could only grow. Nor will the signed change: a bias may turn round and be as large as before.
+
+    Args:
+        change: Of the figure, from :func:`change_interval`.
+        size: Of its distance from 0, from :func:`size_interval`.
+
+    Returns:
+        ``'smaller'``, ``'larger'`` or ``'no change shown'``.
+
+    Example:
+        >>> bias_verdict(Interval(0.2, 0.1, 0.3, 0.95, 9), Interval(-0.2, -0.3, -0.1, 0.95, 9))
+        'smaller'
+        >>> bias_verdict(Interval(0.2, -0.1, 0.5, 0.95, 9), Interval(0.2, 0.01, 0.5, 0.95, 9))
+        'no change shown'
+    """
+    if not leaves_out_zero(change) or not leaves_out_zero(size):
+        return "no change shown"
+    return "smaller" if size.estimate < 0 else "larger"
+
+
+def on_front(bias: Sequence[float], effectiveness: Sequence[float]) -> np.ndarray:
+    """Which systems no other one beats in both: at most as biased, at least as effective, and better in one of them.
+
+    Args:
+        bias: Shape [n]: sizes of bias, smaller is better.
+        effectiveness: Shape [n]: larger is better.
+
+    Returns:
+        Shape [n], bool; False where a value is NaN.
+
+    Example:
+        >>> on_front([0.3, 0.1, 0.2, 0.3], [0.5, 0.4, 0.3, 0.5]).tolist()
+        [True, True, False, True]
+    """
+    b, e = np.asarray(bias, dtype=float), np.asarray(effectiveness, dtype=float)
+    known = ~(np.isnan(b) | np.isnan(e))
+    as_good = (b[:, None] <= b) & (e[:, None] >= e)
+    better = (b[:, None] < b) | (e[:, None] > e)
+    return known & ~(as_good & better).any(axis=0)

@@ -1,0 +1,206 @@
+"""Bias against effectiveness, system by system, and which of them no other one beats in both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.bias import Figure
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.statistics import t_interval
+from pyterrier_debias.report.compare import OTHER_JUDGEMENTS, check_alike, effectiveness_of, values_of
+from pyterrier_debias.report.noninferiority import on_front
+from pyterrier_debias.report.result import AuditResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLUMNS = [
+    "system", "bias", "measure", "group", "size", "size_low", "size_high", "effectiveness", "low", "high", "n",
+    "convention", "on_front",
+]  # fmt: skip
+
+
+def front(
+    results: AuditResult | Sequence[AuditResult], bias: str, *, effectiveness: str = "nDCG@10",
+    measure: str | None = None, group: str | None = None,
+) -> pd.DataFrame:  # fmt: skip
+    """The front of one bias against effectiveness.
+
+    Args:
+        results: An audit of several systems, or several audits of the same collection; their systems must have distinct names.
+        bias: The room.
+        effectiveness: The measure.
+        measure: The figure of the bias; None (with ``group`` None) means each system's primary one.
+        group: The same. One of the two alone will do where it names a single figure.
+
+    Returns:
+        One row a system that has both: ``size`` (the figure's distance from 0) with the interval's ends likewise, the mean
+        ``effectiveness`` with Student's interval ``low`` and ``high``, ``n`` queries, ``convention`` (of the bias' figure),
+        ``on_front``: no other system is at most as biased and at least as effective, and better in one of the two. Most
+        effective first. The front knows nothing of intervals: two systems whose intervals overlap may change places on other
+        queries.
+
+    Raises:
+        InputError: For audits of different collections or judgements, names that occur twice, a measure or group that names
+            several figures, or where no system has both figures.
+
+    Example:
+        ::
+
+            plot_front(front(audit({'a': a, 'b': b, 'c': c}, dataset), 'position'))
+    """
+    audits = [results] if isinstance(results, AuditResult) else list(results)
+    if not audits:
+        raise InputError("front: there are no audits; give one of several systems, or several")
+    if OTHER_JUDGEMENTS in check_alike(audits, "front"):
+        raise InputError("front: the audits were made with other judgements, although the collection has the same name")
+    chosen = [_meant(one.findings, bias, measure, group) for one in audits]
+    meant = list(dict.fromkeys(pair for f in chosen for pair in zip(f["measure"], f["group"])))
+    if len(meant) > 1 and (measure is not None or group is not None):
+        names = ", ".join(f"{m} ({g})" for m, g in meant)
+        raise InputError(f"front: several figures of {bias!r} are meant: {names}; name one with measure= and group=")
+    rows = []
+    for one, f in zip(audits, chosen):
+        for found in f.drop_duplicates("system").to_dict("records"):
+            places = effectiveness_of(one, found["system"], effectiveness)
+            if not places or np.isnan(found["value"]):
+                continue
+            room, where = places[0]
+            interval = t_interval(values_of([one], found["system"], room, effectiveness, where)[0].to_numpy())
+            low, high = found["low"], found["high"]
+            ends = sorted((abs(low), abs(high)))
+            rows.append(
+                {
+                    **{name: found[name] for name in ("system", "bias", "measure", "group")},
+                    "size": abs(found["value"]),
+                    "size_low": 0.0 if low <= 0 <= high else ends[0],
+                    "size_high": ends[1],
+                    "effectiveness": interval.estimate,
+                    "low": interval.low,
+                    "high": interval.high,
+                    "n": interval.n,
+                    "convention": found["convention"],
+                }
+            )
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    if table.empty:
+        raise InputError(f"front: no system has both a figure of the bias {bias!r} and {effectiveness} in these audits")
+    if table["system"].duplicated().any():
+        name = table.loc[table["system"].duplicated(), "system"].iloc[0]
+        raise InputError(f"front: system {name!r} occurs twice; name systems apart")
+    table["on_front"] = on_front(table["size"], table["effectiveness"])
+    return table.sort_values("effectiveness", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def _meant(findings: pd.DataFrame, bias: str, measure: str | None, group: str | None) -> pd.DataFrame:
+    """The findings that a front is of."""
+    f = findings[findings["bias"] == bias]
+    if measure is None and group is None:
+        return f[f["primary"].astype(bool)]
+    return f[((f["measure"] == measure) | (measure is None)) & ((f["group"] == group) | (group is None))]
+
+
+def plot_front(
+    table: pd.DataFrame, axes: Axes | None = None, *, effectiveness: str = "nDCG@10", order: Sequence[str] | None = None
+) -> Axes:
+    """Draw what :func:`front` returned: better is up and to the left; the front is joined, other systems are hollow.
+
+    Args:
+        table: The front.
+        axes: Matplotlib axes; None makes new ones.
+        effectiveness: What the vertical axis is called.
+        order: All systems by name, so that each has the colour of its place in other figures too; None: as in the table.
+
+    Returns:
+        The axes.
+    """
+    from pyterrier_debias.core import plots
+
+    axes = plots.new_axes() if axes is None else axes
+    places = {name: place for place, name in enumerate(table["system"] if order is None else order)}
+    with plots.house_style():
+        for row in table.to_dict("records"):
+            colour = plots.colour(places[row["system"]])
+            x, y = row["size"], row["effectiveness"]
+            axes.errorbar(
+                x, y, xerr=_ends(x, row["size_low"], row["size_high"]), yerr=_ends(y, row["low"], row["high"]), fmt="o",
+                color=colour, markerfacecolor=colour if row["on_front"] else "white", elinewidth=1,
+            )  # fmt: skip
+            axes.annotate(row["system"], (x, y), xytext=(6, 6), textcoords="offset points", fontsize=9)
+        best = table[table["on_front"]].sort_values("size")
+        axes.plot(best["size"], best["effectiveness"], "--", color=plots.GREY, linewidth=1, zorder=0)
+        first = table.iloc[0]
+        if table["convention"].nunique() > 1:
+            told = "bias computed under different conventions: see the table"
+            axes.text(0.01, 0.01, told, transform=axes.transAxes, fontsize=8, color=plots.GREY)
+        plots.label_axes(
+            axes, x=f"size of {first['bias']} bias: |{first['measure']}, {first['group']}|", y=f"mean {effectiveness}",
+            n=int(table["n"].max()),
+        )  # fmt: skip
+    return axes
+
+
+def fronts(result: AuditResult, *, effectiveness: str = "nDCG@10") -> list[Figure]:
+    """The front of each bias of an audit, for its report.
+
+    Args:
+        result: The audit.
+        effectiveness: The measure.
+
+    Returns:
+        One figure a bias whose primary figure and effectiveness at least two systems have, in the order of the findings.
+
+    Example:
+        ::
+
+            for figure in fronts(audit({'a': a, 'b': b}, dataset)):
+                print(figure.caption)
+    """
+    found = []
+    for bias in dict.fromkeys(result.findings.loc[result.findings["primary"].astype(bool), "bias"]):
+        try:
+            table = front(result, bias, effectiveness=effectiveness)
+        except InputError:  # no system has both figures
+            continue
+        if len(table) > 1:
+            draw = partial(plot_front, table, effectiveness=effectiveness, order=result.settings["systems"])
+            found.append(Figure(f"front-{bias}", _caption(table, result, effectiveness), draw))
+    return found
+
+
+def _caption(table: pd.DataFrame, result: AuditResult, effectiveness: str) -> str:
+    first = table.iloc[0]
+    f = result.findings
+    own = f[(f["bias"] == first["bias"]) & f["primary"].astype(bool)].drop_duplicates("system").set_index("system")
+    own = own.loc[table["system"]]
+    best = [str(name) for name in table.loc[table["on_front"], "system"]]
+    which = f"{', '.join(best)}, filled and joined: no other system is at most as biased and at least as effective"
+    hollow = "" if table["on_front"].all() else "; hollow: another one is"
+    over = f"{_counted(own['n'])} queries"
+    if own["n"].tolist() != table["n"].tolist():
+        over = f"{over} (bias) and {_counted(table['n'])} (effectiveness)"
+    return (
+        f"{str(first['bias']).capitalize()}: size of the bias, |{first['measure']}, {first['group']}|, against mean "
+        f"{effectiveness}, of {len(table)} systems, with 95 % intervals over {over}. Better is up and to the left. The front "
+        f"({which}{hollow}) knows nothing of intervals: systems whose intervals overlap may change places on other queries."
+    )
+
+
+def _counted(numbers: Iterable[int]) -> str:
+    """One number, or the least and the largest.
+
+    Example:
+        >>> _counted([5, 5]), _counted([5, 7])
+        ('5', '5 to 7')
+    """
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _ends(value: float, low: float, high: float) -> Any:
+    return np.nan_to_num(np.clip([[value - low], [high - value]], 0, None))

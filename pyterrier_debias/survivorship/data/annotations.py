@@ -1,0 +1,390 @@
+"""Annotations of queries that nobody had answered: codes and first relevant ranks.
+
+Sections 3.4 and 3.5 of Gupta (2021) annotate unanswered queries by hand: a code from 0 to 3, and the first rank at which a system
+answers them, or -1. Those labels were not published; the functions here take yours, or those of a labeller that you name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import check_pairs, check_text, highest_grades, ranked, with_string_ids
+from pyterrier_debias.core.statistics import Interval, binomial_interval
+from pyterrier_debias.data.readers import read_table
+from pyterrier_debias.survivorship.data.ranks import NEVER, first_relevant
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: The codes of the thesis' Section 3.4, by number: give them words with ``codes=``.
+CODES = {0: "0", 1: "1", 2: "2", 3: "3"}
+#: What an annotation of ranks says where a system answers a query nowhere.
+NOWHERE = -1
+
+#: Judges rows of ``qid``, ``query``, ``docno``, ``text``: one label a row.
+Labeller = Callable[[pd.DataFrame], Sequence[int]]
+
+
+def read_annotations(path: str | Path, *, codes: Mapping[int, str] = CODES) -> pd.DataFrame:
+    """Read annotations from a table with a header: tab- or comma-separated values, plain or gzipped.
+
+    Args:
+        path: A file with the columns ``qid`` and ``code`` (a whole number), ``first_relevant_rank`` (from 1, or -1), or both;
+            ``annotator`` and ``system`` where there are several; anything else is kept.
+        codes: Which codes there are.
+
+    Returns:
+        The annotations; see :func:`check_annotations`.
+
+    Raises:
+        InputError: Where the file cannot be read, or a value is none of these.
+    """
+    return check_annotations(read_table(path), codes=codes)
+
+
+def check_annotations(frame: pd.DataFrame, *, codes: Mapping[int, str] = CODES) -> pd.DataFrame:
+    """Annotations with string ids and numbers that mean something.
+
+    Args:
+        frame: See :func:`read_annotations`. An infinite rank is what
+            :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant_ranks` says of a query that nothing answers: nowhere.
+        codes: Which codes there are.
+
+    Returns:
+        A copy with string ``qid``, whole ``code`` and ``first_relevant_rank``, and ``annotator`` (empty where there is one).
+
+    Raises:
+        InputError: Where a column or a value is missing, a code is not known, a rank is 0, below -1 or no whole number, or an
+            annotator says two things about one query (and system).
+    """
+    if "qid" not in frame.columns or not {"code", "first_relevant_rank"} & set(frame.columns):
+        raise InputError(
+            f"annotations need the columns 'qid' and 'code' or 'first_relevant_rank'; they have "
+            f"{', '.join(map(str, frame.columns)) or 'none'}"
+        )
+    frame = with_string_ids(frame).reset_index(drop=True)
+    if "annotator" not in frame.columns:
+        frame = frame.assign(annotator="")
+    for column in ("annotator", "system"):
+        if column in frame.columns and frame[column].isna().any():
+            at = int(np.flatnonzero(frame[column].isna())[0])
+            raise InputError(
+                f"annotations: {column!r} is missing at row {at} (qid={frame['qid'].iloc[at]!r}); name it in every row, or leave "
+                f"the column out where there is one only"
+            )
+    for column in ("code", "first_relevant_rank"):
+        if column not in frame.columns:
+            continue
+        numbers = pd.to_numeric(frame[column], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+        if column == "code":
+            wrong = ~np.isin(numbers, list(codes))
+            wanted = f"one of {', '.join(map(str, codes))}"
+        else:
+            numbers = np.where(numbers == NEVER, NOWHERE, numbers)
+            wrong = ~((numbers == NOWHERE) | ((numbers >= 1) & (numbers == np.floor(numbers))))
+            wanted = f"a rank from 1, or {NOWHERE} for nowhere"
+        if wrong.any():
+            at = int(np.flatnonzero(wrong)[0])
+            raise InputError(
+                f"annotations: {column!r} is {frame[column].iloc[at]!r} at row {at} (qid={frame['qid'].iloc[at]!r}); it must be "
+                f"{wanted}"
+            )
+        frame = frame.assign(**{column: numbers.astype("int64")})
+    keys = [c for c in ("qid", "annotator", "system") if c in frame.columns]
+    twice = frame.duplicated(keys)
+    if twice.any():
+        row = frame[twice].iloc[0]
+        raise InputError(f"annotations: query {row['qid']!r} stands in several rows of annotator {row['annotator']!r}; keep one")
+    return frame
+
+
+def summary(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, level: float = 0.95) -> pd.DataFrame:
+    """How often each code was given (Figure 3.6).
+
+    Args:
+        annotations: ``qid``, ``code``, and ``annotator`` where there are several.
+        codes: Number to words.
+        level: Coverage of the intervals (Clopper and Pearson).
+
+    Returns:
+        One row an annotator and code, in the order of ``codes``: ``annotator``, ``code``, ``meaning``, ``count``, ``n``,
+        ``share``, ``low``, ``high``.
+
+    Raises:
+        InputError: See :func:`check_annotations`.
+
+    Example:
+        >>> found = summary(pd.DataFrame({"qid": ["1", "2", "3"], "code": [0, 3, 3]}))
+        >>> found[["code", "count"]].values.tolist()
+        [[0, 1], [1, 0], [2, 0], [3, 2]]
+    """
+    frame = check_annotations(annotations, codes=codes)
+    if "code" not in frame.columns:
+        raise InputError("annotations: there is no column 'code' to sum up")
+    rows = []
+    for annotator, own in frame.groupby("annotator", sort=True):
+        for code, meaning in codes.items():
+            count = int((own["code"] == code).sum())
+            found = binomial_interval(count, len(own), level=level)
+            rows.append((annotator, code, meaning, count, len(own), found.estimate, found.low, found.high))
+    return pd.DataFrame(rows, columns=["annotator", "code", "meaning", "count", "n", "share", "low", "high"])
+
+
+def cohens_kappa(one: Sequence[Any], other: Sequence[Any], *, level: float = 0.95) -> Interval:
+    """Agreement of two annotators beyond chance: (p_o - p_e) / (1 - p_e).
+
+    p_o is the share on which they agree, p_e the share expected from how often each gives each code (Cohen, 1960).
+
+    Args:
+        one: n codes.
+        other: n codes of the same queries.
+        level: Coverage of the interval.
+
+    Returns:
+        Kappa and a normal interval with the large-sample variance of Fleiss, Cohen and Everitt (1969); NaN where both give one
+        code throughout, or for no query.
+
+    Raises:
+        InputError: For unequal lengths.
+
+    Example:
+        >>> round(cohens_kappa([0, 0, 1, 1], [0, 1, 1, 1]).estimate, 3)
+        0.5
+    """
+    from scipy import stats
+
+    if len(one) != len(other):
+        raise InputError(f"two annotators must have judged the same queries; got {len(one)} and {len(other)} codes")
+    n = len(one)
+    names, codes = np.unique(np.concatenate([np.asarray(one), np.asarray(other)]), return_inverse=True)
+    table = np.zeros((len(names), len(names)))
+    np.add.at(table, (codes[:n], codes[n:]), 1.0 / max(n, 1))
+    rows, columns = table.sum(axis=1), table.sum(axis=0)
+    agreed, chance = float(np.trace(table)), float(rows @ columns)
+    if not n or chance > 1 - 1e-12:
+        return Interval(float("nan"), float("nan"), float("nan"), level, n)
+    kappa = (agreed - chance) / (1 - chance)
+    both = rows[None, :] + columns[:, None]  # [i, j]: column margin of i, row margin of j
+    on = np.diag(table) @ (1 - (rows + columns) * (1 - kappa)) ** 2
+    off = (1 - kappa) ** 2 * ((table * both**2).sum() - np.diag(table) @ np.diag(both) ** 2)
+    variance = (on + off - (kappa - chance * (1 - kappa)) ** 2) / ((1 - chance) ** 2 * n)
+    half = float(stats.norm.ppf((1 + level) / 2) * np.sqrt(max(variance, 0.0)))
+    return Interval(kappa, max(kappa - half, -1.0), min(kappa + half, 1.0), level, n)
+
+
+def agreement(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, level: float = 0.95) -> pd.DataFrame:
+    """Cohen's kappa of every pair of annotators over the queries that both judged.
+
+    Args:
+        annotations: ``qid``, ``annotator``, ``code``, and ``system`` where several were annotated: then what two annotators say
+            of one system's answer to one query is compared.
+        codes: Which codes there are.
+        level: Coverage of the intervals.
+
+    Returns:
+        One row a pair: ``one``, ``other``, ``kappa``, ``low``, ``high``, ``agreed`` (share), ``n``.
+
+    Raises:
+        InputError: See :func:`check_annotations`; and where there are no codes.
+    """
+    frame = check_annotations(annotations, codes=codes)
+    if "code" not in frame.columns:
+        raise InputError("annotations: there is no column 'code' to agree on")
+    names, keys = sorted(frame["annotator"].unique()), [c for c in ("qid", "system") if c in frame.columns]
+    rows = []
+    for i, one in enumerate(names):
+        for other in names[i + 1 :]:
+            left, right = (frame[frame["annotator"] == name][[*keys, "code"]] for name in (one, other))
+            both = left.merge(right, on=keys, suffixes=("_one", "_other"))
+            found = cohens_kappa(both["code_one"].tolist(), both["code_other"].tolist(), level=level)
+            agreed = float((both["code_one"] == both["code_other"]).mean()) if len(both) else float("nan")
+            rows.append((one, other, found.estimate, found.low, found.high, agreed, len(both)))
+    return pd.DataFrame(rows, columns=["one", "other", "kappa", "low", "high", "agreed", "n"])
+
+
+def rank_annotations(
+    runs: Mapping[str, pd.DataFrame],
+    labels: pd.DataFrame | Labeller,
+    *,
+    labelled_by: str,
+    depth: int = 10,
+    min_rel: int = 1,
+    queries: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """At which rank each system first answers each query: the annotation of Section 3.5.
+
+    Args:
+        runs: System to result frame ``qid``, ``docno``, ``score``; with ``query`` and ``text`` where a labeller reads them.
+        labels: ``qid``, ``docno``, ``label``; or a function that judges rows of ``qid``, ``query``, ``docno``, ``text`` and gives
+            one label a row. It is asked once for each pair that any system has among its first ``depth``.
+        labelled_by: Who labelled, a person or a model with its version: it is written into every row.
+        depth: How many documents of a list are looked at.
+        min_rel: The lowest label that answers.
+        queries: ``qid``, and ``query`` where the runs lack it; None means those of the runs. A query that a system returns
+            nothing for is answered nowhere.
+
+    Returns:
+        One row a system and query: ``system``, ``qid``, ``first_relevant_rank`` (-1 for nowhere), ``depth``, ``labelled`` (how
+        many of its first documents have a label), ``annotator`` (``labelled_by``).
+
+    Raises:
+        InputError: For runs that cannot be used, a depth below 1, labels none of which is of a document that is looked at, a
+            labeller without a name, or one that gives another number of labels.
+    """
+    if not isinstance(labelled_by, str) or not labelled_by.strip():
+        raise InputError("rank_annotations: labelled_by must name who labelled; labels without an author are not comparable")
+    if not runs:
+        raise InputError("rank_annotations: there are no runs")
+    if not isinstance(depth, (int, np.integer)) or depth < 1:
+        raise InputError(f"rank_annotations: depth={depth!r} must be how many documents are looked at, from 1")
+    tops = {}
+    for name, run in runs.items():
+        missing = [c for c in ("qid", "docno", "score") if c not in run.columns]
+        if missing:
+            raise InputError(f"run {name!r}: column {missing[0]!r} is missing; there are {', '.join(map(str, run.columns))}")
+        run = with_string_ids(run)
+        check_pairs(run, f"run {name!r}")
+        top = ranked(run, f"run {name!r}")
+        tops[name] = top[top["rank"] < depth]
+    asked = tops.values() if queries is None else [with_string_ids(queries)]
+    qids = list(dict.fromkeys(qid for frame in asked for qid in frame["qid"]))
+    judged = labels if isinstance(labels, pd.DataFrame) else _labelled(tops, labels, queries)
+    judged = highest_grades(judged, "rank_annotations")
+    seen = pd.concat([top[["qid", "docno"]] for top in tops.values()], ignore_index=True)
+    if len(seen) and not len(seen.merge(judged, on=["qid", "docno"])):
+        raise InputError(
+            f"rank_annotations: no document that a system has among its first {depth} has a label (returned is e.g. "
+            f"{seen['docno'].iloc[0]!r} for query {seen['qid'].iloc[0]!r}, labelled {judged['docno'].iloc[0]!r} for "
+            f"{judged['qid'].iloc[0]!r}); label those, or bring the ids into one scheme"
+            if len(judged)
+            else "rank_annotations: there are no labels; label documents that the systems return"
+        )
+    rows = []
+    for name, top in tops.items():
+        found = top[["qid", "docno", "rank"]].merge(judged, on=["qid", "docno"], how="left")
+        by_qid = {qid: own.sort_values("rank")["label"].to_numpy(dtype=float) for qid, own in found.groupby("qid")}
+        for qid in qids:
+            grades = by_qid.get(qid, np.empty(0))
+            rank = first_relevant(grades, min_rel=min_rel)
+            known = int(np.isfinite(grades).sum())
+            rows.append((name, qid, NOWHERE if rank == NEVER else int(rank), depth, known, labelled_by))
+    columns = ["system", "qid", "first_relevant_rank", "depth", "labelled", "annotator"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _labelled(tops: Mapping[str, pd.DataFrame], labeller: Labeller, queries: pd.DataFrame | None) -> pd.DataFrame:
+    """Ask a labeller about every pair once, in an order that depends on the pairs only."""
+    together = pd.concat(tops.values(), ignore_index=True)
+    if "query" not in together.columns and queries is not None and "query" in queries.columns:
+        together = together.merge(with_string_ids(queries)[["qid", "query"]], on="qid", how="left")
+    missing = [column for column in ("query", "text") if column not in together.columns]
+    if missing:
+        raise InputError(f"rank_annotations: a labeller reads {missing[0]!r}, which the runs lack; add it with a text loader")
+    pairs = together[["qid", "query", "docno", "text"]].drop_duplicates(["qid", "docno"])
+    pairs = pairs.sort_values(["qid", "docno"]).reset_index(drop=True)
+    for column in ("query", "text"):
+        check_text(pairs, column, "rank_annotations")
+    found = list(labeller(pairs))
+    if len(found) != len(pairs):
+        raise InputError(f"rank_annotations: the labeller gave {len(found)} labels for {len(pairs)} pairs")
+    return pairs[["qid", "docno"]].assign(label=found)
+
+
+def answered_table(ranks: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
+    """How many of the unanswered queries each system answers: the table of fifty queries.
+
+    Args:
+        ranks: As :func:`rank_annotations` gives it, or annotations of ranks by hand with a column ``system``.
+        level: Coverage of the intervals (Clopper and Pearson).
+
+    Returns:
+        One row a system and annotator: ``system``, ``labelled_by``, ``n``, ``answered``, ``share``, ``low``, ``high``,
+        ``mean_rank`` (of answered queries) and ``mrr`` (nowhere counts 0).
+
+    Raises:
+        InputError: See :func:`check_annotations`.
+
+    Example:
+        >>> ranks = pd.DataFrame({"system": "BM25", "qid": ["1", "2"], "first_relevant_rank": [2, -1], "annotator": "me"})
+        >>> answered_table(ranks)[["system", "labelled_by", "n", "answered", "mrr"]].values.tolist()
+        [['BM25', 'me', 2, 1, 0.25]]
+    """
+    frame = check_annotations(ranks.drop(columns="code", errors="ignore"))
+    if "first_relevant_rank" not in frame.columns:
+        raise InputError("answered_table: there is no column 'first_relevant_rank'")
+    if "system" not in frame.columns:
+        frame = frame.assign(system="")
+    rows = []
+    for (system, annotator), own in frame.groupby(["system", "annotator"], sort=False):
+        rank = own["first_relevant_rank"].to_numpy()
+        found = rank != NOWHERE
+        share = binomial_interval(int(found.sum()), len(own), level=level)
+        mean = float(rank[found].mean()) if found.any() else float("nan")
+        mrr = float(np.where(found, 1 / np.where(found, rank, 1), 0.0).mean())
+        rows.append((system, annotator, len(own), int(found.sum()), share.estimate, share.low, share.high, mean, mrr))
+    columns = ["system", "labelled_by", "n", "answered", "share", "low", "high", "mean_rank", "mrr"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def plot_codes(annotations: pd.DataFrame, axes: Axes, *, codes: Mapping[int, str] = CODES) -> None:
+    """Draw how often each code was given, with intervals (Figure 3.6).
+
+    Args:
+        annotations: ``qid``, ``code``, and ``annotator`` where there are several.
+        axes: Where to.
+        codes: Number to words.
+    """
+    from pyterrier_debias.core import plots
+
+    table = summary(annotations, codes=codes)
+    names = list(dict.fromkeys(table["annotator"]))
+    with plots.house_style():
+        for number, name in enumerate(names):
+            own = table[table["annotator"] == name]
+            place = np.arange(len(own)) + 0.8 * ((number + 0.5) / len(names) - 0.5)
+            ends = np.clip([own["share"] - own["low"], own["high"] - own["share"]], 0, None)
+            label = f"annotator {name}" if name else None
+            axes.bar(place, own["share"], 0.8 / len(names), yerr=ends, color=plots.colour(number), label=label)
+        axes.set_xticks(range(len(codes)), list(codes.values()))
+        if any(names):
+            axes.legend()
+        plots.label_axes(axes, x="code", y="share of queries", n=annotations["qid"].nunique())
+
+
+def plot_ranks(ranks: pd.DataFrame, axes: Axes) -> None:
+    """Draw at which rank systems first answer the queries that nobody had answered (Figure 3.7).
+
+    Args:
+        ranks: ``qid``, ``first_relevant_rank`` (-1 for nowhere), and ``system`` and ``annotator`` where there are several.
+        axes: Where to.
+
+    Raises:
+        InputError: See :func:`check_annotations`; and where there are none.
+    """
+    from pyterrier_debias.core import plots
+
+    frame = check_annotations(ranks.drop(columns="code", errors="ignore"))
+    if "first_relevant_rank" not in frame.columns or frame.empty:
+        raise InputError("plot_ranks: there are no annotations of ranks (column 'first_relevant_rank') to draw")
+    frame = frame if "system" in frame.columns else frame.assign(system="")
+    last = max(int(frame["first_relevant_rank"].max()), 1)
+    names = list(dict.fromkeys(zip(frame["system"], frame["annotator"])))
+    several = frame["annotator"].nunique() > 1
+    with plots.house_style():
+        for number, name in enumerate(names):
+            system, annotator = name
+            own = frame.loc[(frame["system"] == system) & (frame["annotator"] == annotator), "first_relevant_rank"]
+            label = ", ".join(filter(None, [system, f"annotator {annotator}" if several else ""]))
+            counts = [int((own == rank).sum()) for rank in [*range(1, last + 1), NOWHERE]]
+            place = np.arange(len(counts)) + 0.8 * ((number + 0.5) / len(names) - 0.5)
+            axes.bar(place, counts, 0.8 / len(names), color=plots.colour(number), label=label or None)
+        axes.set_xticks(range(last + 1), [*map(str, range(1, last + 1)), "nowhere"])
+        if axes.get_legend_handles_labels()[1]:
+            axes.legend()
+        plots.label_axes(axes, x="first rank that answers", y="queries", n=frame["qid"].nunique())

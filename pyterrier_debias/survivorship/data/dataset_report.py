@@ -1,0 +1,313 @@
+"""Dataset report: which queries a collection holds, and which were answered.
+
+Chapter 3 of Gupta (2021) for any collection of the shape of MS MARCO QnA: sizes, types, answered share, the histogram of first
+relevant ranks, overall and by type, and duplicates. What a collection does not know is listed with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import with_grades, with_string_ids
+from pyterrier_debias.core.statistics import binomial_interval
+from pyterrier_debias.data.base import Collection
+from pyterrier_debias.survivorship.data.ranks import (
+    NEVER,
+    answered_qids,
+    first_relevant_ranks,
+    presented,
+    shown_to_labellers,
+    types_of,
+    with_ranks,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: The tables of a report, in their order.
+TABLES = ("sizes", "types", "first_ranks", "first_ranks_by_type", "shown", "duplicates", "answers")
+_SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DatasetReport:
+    """What :func:`dataset_report` returns.
+
+    Attributes:
+        name: The collection's.
+        tables: Name to frame: ``sizes`` (queries, judgements, ...), ``types`` (queries by type and answered share, with
+            intervals), ``first_ranks`` (histogram), ``first_ranks_by_type`` (one row a type, shares over its queries), ``shown``
+            (how many documents a list has), ``duplicates``, ``answers`` (labels against written answers).
+        missing: Table to the reason why it could not be made.
+        ranks: ``qid``, ``first_relevant_rank``, ``type``: what is behind the tables.
+        source: ``'shown'``, or ``'proxy: <run>'`` where a run stands in for what labellers were shown.
+    """
+
+    name: str
+    tables: Mapping[str, pd.DataFrame]
+    missing: Mapping[str, str]
+    ranks: pd.DataFrame
+    source: str
+
+    def __repr__(self) -> str:
+        """Sizes in one line."""
+        answered = int(np.isfinite(self.ranks["first_relevant_rank"]).sum()) if len(self.ranks) else 0
+        return f"<DatasetReport of {self.name!r}: {answered} of {len(self.ranks)} queries answered ({self.source})>"
+
+    def available(self) -> pd.DataFrame:
+        """Which tables this collection allows.
+
+        Returns:
+            One row a table: ``table``, ``there``, ``reason`` (empty where it is there).
+        """
+        rows = [(table, table in self.tables, self.missing.get(table, "")) for table in TABLES]
+        return pd.DataFrame(rows, columns=["table", "there", "reason"])
+
+    def plot_types(self, axes: Axes) -> None:
+        """Draw the answered share of each type, with intervals.
+
+        Args:
+            axes: Where to.
+
+        Raises:
+            InputError: Where the table is missing.
+        """
+        from pyterrier_debias.core import plots
+
+        table = self._table("types")
+        own = table[table["type"] != "all types"]
+        with plots.house_style():
+            ends = np.clip([own["share"] - own["low"], own["high"] - own["share"]], 0, None)
+            axes.bar(own["type"], own["share"], yerr=ends, color=plots.colour(0))
+            axes.axhline(float(table["share"].iloc[0]), color=plots.GREY, linestyle="--")
+            axes.set_ylim(0, 1)
+            axes.tick_params(axis="x", labelrotation=20)
+            plots.label_axes(axes, x="type of query", y="share answered", n=int(table["queries"].iloc[0]))
+
+    def plot_first_ranks(self, axes: Axes, *, by_type: bool = False) -> None:
+        """Draw the histogram of first relevant ranks.
+
+        Args:
+            axes: Where to.
+            by_type: Whether to draw a line for each type, as shares of its answered queries.
+
+        Raises:
+            InputError: Where the table is missing.
+        """
+        from pyterrier_debias.core import plots
+
+        with plots.house_style():
+            if by_type:
+                table = self._table("first_ranks_by_type")
+                places = [c for c in table.columns if c.isdigit()]
+                for number, row in enumerate(table.to_dict("records")):
+                    shares = np.array([row[place] for place in places]) / max(row["share"], 1e-12)
+                    axes.plot([int(place) for place in places], shares, "o-", color=plots.colour(number), label=row["type"])
+                axes.legend()
+                y = "share of the type's answered queries"
+            else:
+                table = self._table("first_ranks")
+                own = table[np.isfinite(table["first_relevant_rank"])]
+                axes.bar(own["first_relevant_rank"], own["queries"], color=plots.colour(0))
+                y = "queries"
+            ranks = self.ranks["first_relevant_rank"].to_numpy(dtype=float)
+            axes.set_xticks(range(1, int(ranks[np.isfinite(ranks)].max(initial=1)) + 1))
+            plots.label_axes(axes, x="first relevant rank", y=y, n=int(np.isfinite(ranks).sum()), unit="answered queries")
+
+    def _table(self, name: str) -> pd.DataFrame:
+        if name not in self.tables:
+            reason = self.missing.get(name, "it is not known")
+            raise InputError(f"DatasetReport of {self.name}: there is no table {name!r}: {reason}")
+        return self.tables[name]
+
+
+def dataset_report(
+    dataset: Any,
+    split: str | None = None,
+    *,
+    min_rel: int = 1,
+    exact: bool = False,
+    docno: str = "qna",
+    by: str = "type",
+    proxy: bool = False,
+) -> DatasetReport:
+    """Describe a collection as Chapter 3 of the thesis describes MS MARCO QnA.
+
+    Args:
+        dataset: Any dataset; candidates, answers and the column of types are used where it has them.
+        split: Of topics and judgements; None for its default.
+        min_rel: The lowest label that is relevant.
+        exact: See :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant`.
+        docno: See :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant_ranks`.
+        by: The topics' column of types.
+        proxy: Whether the first run may stand in where the collection does not say what labellers were shown; the report says so.
+
+    Returns:
+        The report. Topics that nobody was shown anything for are not answered. Texts that are repeated are counted for
+        collections in memory only. Datasets of ir_datasets list written answers for relevant documents only, so that none stands
+        without one.
+
+    Raises:
+        InputError: Where the dataset has no topics or no judgements.
+
+    Example:
+        >>> from pyterrier_debias import PlantedCollection
+        >>> report = dataset_report(PlantedCollection(1, topics=20, passages=200, survivorship=1.0), "full")
+        >>> report
+        <DatasetReport of 'planted-1-survivorship1': 15 of 20 queries answered (shown)>
+        >>> report.tables["first_ranks"]["queries"].tolist()
+        [1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 5]
+    """
+    arguments = [] if split is None else [split]
+    topics, qrels = (provided(dataset, method, *arguments) for method in ("get_topics", "get_qrels"))
+    name = getattr(dataset, "name", type(dataset).__name__)
+    if topics is None or qrels is None:
+        raise InputError(f"dataset_report: {name} has no {'topics' if topics is None else 'judgements'}; name a split that has")
+    topics = with_string_ids(topics).drop_duplicates("qid")
+    qrels = with_string_ids(with_grades(qrels, "dataset_report"))
+    qrels = qrels[qrels["qid"].isin(set(topics["qid"]))]
+    tables: dict[str, pd.DataFrame] = {}
+    missing: dict[str, str] = {}
+    try:
+        shown, stand_in = shown_to_labellers(dataset, proxy=proxy, stage="dataset_report")
+    except InputError:
+        reason = "the collection does not say what labellers were shown (get_candidates)"
+        missing |= dict.fromkeys(("first_ranks", "first_ranks_by_type", "shown"), reason)
+        source, places = "judgements only", None
+        best = set(qrels.loc[qrels["label"] == min_rel if exact else qrels["label"] >= min_rel, "qid"])
+        found = topics.assign(first_relevant_rank=[1.0 if qid in best else NEVER for qid in topics["qid"]])
+    else:
+        source = f"proxy: {stand_in}" if stand_in else "shown"
+        shown = with_string_ids(shown)
+        shown = shown[shown["qid"].isin(set(topics["qid"]))]
+        places = presented(shown, "dataset_report")
+        ranks = first_relevant_ranks(shown, qrels, min_rel=min_rel, exact=exact, docno=docno, stage="dataset_report")
+        found = with_ranks(topics, ranks)
+    kinds = types_of(found[by]) if by in found.columns else None
+    ranks_frame = found[["qid", "first_relevant_rank"]].assign(type="" if kinds is None else kinds.to_numpy())
+    answered = np.isfinite(ranks_frame["first_relevant_rank"].to_numpy())
+    answers = provided(dataset, "get_answers")
+    written = None if answers is None else answered_qids(answers) & set(topics["qid"])
+
+    tables["sizes"] = _sizes(topics, qrels, places, answered, min_rel, exact)
+    if kinds is None or kinds.nunique() < 2:
+        reason = f"the topics have no column {by!r} with several types"
+        missing["types"] = reason
+        missing.setdefault("first_ranks_by_type", reason)
+    else:
+        tables["types"] = _types(ranks_frame)
+    if places is not None:
+        tables["first_ranks"] = _histogram(ranks_frame)
+        tables["shown"] = places.groupby("qid").size().value_counts().sort_index().rename_axis("documents").rename(
+            "queries"
+        ).reset_index()  # fmt: skip
+        if "types" in tables:
+            tables["first_ranks_by_type"] = _by_type(ranks_frame)
+    tables["duplicates"] = _duplicates(dataset, topics, qrels, places)
+    if written is None:
+        missing["answers"] = "the collection has no written answers (get_answers)"
+    else:
+        has = ranks_frame["qid"].isin(written).to_numpy()
+        cells = [(label, text) for label in (True, False) for text in (True, False)]
+        rows = [(label, text, int(((answered == label) & (has == text)).sum())) for label, text in cells]
+        tables["answers"] = pd.DataFrame(rows, columns=["relevant_label", "written_answer", "queries"])
+    ordered = {table: tables[table] for table in TABLES if table in tables}
+    return DatasetReport(name, ordered, missing, ranks_frame.reset_index(drop=True), source)
+
+
+def _sizes(
+    topics: pd.DataFrame, qrels: pd.DataFrame, places: pd.DataFrame | None, answered: np.ndarray, min_rel: int, exact: bool
+) -> pd.DataFrame:
+    positive = qrels["label"] == min_rel if exact else qrels["label"] >= min_rel
+    rows = [
+        ("queries", len(topics)),
+        ("judgements", len(qrels)),
+        ("relevant judgements", int(positive.sum())),
+        ("answered queries", int(answered.sum())),
+        ("unanswered queries", int((~answered).sum())),
+    ]
+    if places is not None:
+        rows.insert(1, ("documents shown", len(places)))
+        rows.append(("queries that nothing was shown for", int((~topics["qid"].isin(set(places["qid"]))).sum())))
+    return pd.DataFrame(rows, columns=["what", "count"])
+
+
+def _types(ranks: pd.DataFrame) -> pd.DataFrame:
+    rows = []
+    groups = [("all types", ranks), *ranks.groupby("type")]
+    for kind, own in sorted(groups[1:], key=lambda group: -len(group[1])) + groups[:1]:
+        answered = int(np.isfinite(own["first_relevant_rank"]).sum())
+        found = binomial_interval(answered, len(own), level=0.95)
+        rows.append((kind or "(none)", len(own), len(own) / len(ranks), answered, len(own) - answered, found.estimate, found.low,
+                     found.high))  # fmt: skip
+    columns = ["type", "queries", "of_all", "answered", "unanswered", "share", "low", "high"]
+    return pd.DataFrame([rows[-1], *rows[:-1]], columns=columns)
+
+
+def _histogram(ranks: pd.DataFrame) -> pd.DataFrame:
+    """Queries first answered at each rank, and never; with shares of all and running totals."""
+    values = ranks["first_relevant_rank"].to_numpy(dtype=float)
+    finite = values[np.isfinite(values)]
+    places = [*map(float, range(1, int(finite.max(initial=0)) + 1)), NEVER]
+    counts = [int((values == place).sum()) for place in places]
+    total = max(len(values), 1)
+    within = np.cumsum(counts)
+    return pd.DataFrame(
+        {
+            "first_relevant_rank": places, "queries": counts, "share": np.array(counts) / total,
+            "answered_within": [*within[:-1].tolist(), int(within[-1] - counts[-1])],
+        }
+    )  # fmt: skip
+
+
+def _by_type(ranks: pd.DataFrame) -> pd.DataFrame:
+    values = ranks["first_relevant_rank"].to_numpy(dtype=float)
+    last = int(values[np.isfinite(values)].max(initial=0))
+    rows = []
+    for kind, own in ranks.groupby("type"):
+        found = own["first_relevant_rank"].to_numpy(dtype=float)
+        shares = {str(place): float((found == place).mean()) for place in range(1, last + 1)}
+        rows.append({"type": kind or "(none)", "queries": len(own), "share": float(np.isfinite(found).mean()), **shares})
+    return pd.DataFrame(rows)
+
+
+def _duplicates(dataset: Any, topics: pd.DataFrame, qrels: pd.DataFrame, places: pd.DataFrame | None) -> pd.DataFrame:
+    """Queries and documents that stand in a collection more than once, and judgements that contradict one another."""
+    rows = []
+    if "query" in topics.columns:
+        texts = topics["query"].fillna("").astype(str).map(_normal)
+        texts = texts[texts != ""]
+        rows.append(("queries with a text that another query has", len(texts), int(texts.duplicated(keep=False).sum())))
+    pairs = qrels.groupby(["qid", "docno"])["label"].agg(["size", "nunique"])
+    rows.append(("pairs judged more than once", len(pairs), int((pairs["size"] > 1).sum())))
+    rows.append(("pairs judged more than once with different labels", len(pairs), int((pairs["nunique"] > 1).sum())))
+    # What must be held in memory is looked at only where it is there already.
+    if isinstance(dataset, Collection):
+        corpus = dataset.get_corpus()
+        texts = corpus["text"].astype(str).map(_normal)
+        rows.append(("documents with a text that another document has", len(texts), int(texts.duplicated(keep=False).sum())))
+        if places is not None:
+            listed = places[["qid", "docno"]].assign(text=places["docno"].map(dict(zip(corpus["docno"], texts))))
+            again = listed.duplicated(["qid", "text"]) & listed["text"].notna()
+            rows.append(("documents shown to one labeller with a text shown before", len(listed), int(again.sum())))
+            labelled = listed.merge(qrels[["qid", "docno", "label"]].drop_duplicates(["qid", "docno"]), on=["qid", "docno"])
+            several = labelled[labelled["text"].notna()].groupby(["qid", "text"])["label"].agg(["size", "nunique"])
+            several = several[several["size"] > 1]
+            what = "texts shown twice for one query, with different labels"
+            rows.append((what, len(several), int((several["nunique"] > 1).sum())))
+    if places is not None:
+        rows.append(("docnos shown twice for one query", len(places), int(places.duplicated(["qid", "docno"]).sum())))
+    return pd.DataFrame(rows, columns=["what", "of", "count"])
+
+
+def _normal(text: str) -> str:
+    """Lower case, runs of white space as one blank."""
+    return _SPACE.sub(" ", text).strip().lower()

@@ -1,0 +1,355 @@
+"""At which rank labellers first met an answer.
+
+The definitions of Gupta (2021), "Survivorship Bias in IR Datasets": a query survives at k where one of the first k documents
+that its labellers were shown is relevant. Pure functions on labels and frames; :mod:`pyterrier_debias.survivorship.data.subset`
+makes a stage of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import check_scores, stage_name, with_grades, with_string_ids
+
+logger = logging.getLogger(__name__)
+
+#: The first relevant rank of a query whose labellers met no answer: later than any rank.
+NEVER = float("inf")
+
+#: Ways to read a docno: as it is, or as ``<passage>-<number of its address>``, of which the passage counts.
+DOCNOS = ("qna", "passage")
+#: Who says whether a query was answered.
+ANSWERED_BY = ("qrels", "answers")
+
+RANK_COLUMNS = ["qid", "first_relevant_rank", "shown", "relevant_shown"]
+
+#: What the text of an answer is where labellers found none.
+NO_ANSWER = "No Answer Present."
+
+
+def first_relevant(labels: Sequence[float], *, min_rel: int = 1, exact: bool = False) -> float:
+    """The rank, from 1, of the first relevant of some documents.
+
+    Args:
+        labels: Grades in the order in which the documents were shown; NaN for a document without judgement.
+        min_rel: The lowest grade that is relevant.
+        exact: Whether a grade must *equal* ``min_rel``, as in the thesis, where grades above 1 do not count.
+
+    Returns:
+        The rank; infinite where there is none.
+
+    Example:
+        >>> first_relevant([0, 0, 1, 1]), first_relevant([0, 0]), first_relevant([])
+        (3.0, inf, inf)
+        >>> first_relevant([0, 2, 1]), first_relevant([0, 2, 1], exact=True)
+        (2.0, 3.0)
+    """
+    hits = np.flatnonzero(relevant(np.asarray(labels, dtype=float), min_rel=min_rel, exact=exact))
+    return float(hits[0] + 1) if len(hits) else NEVER
+
+
+def relevant(labels: np.ndarray, *, min_rel: int = 1, exact: bool = False) -> np.ndarray:
+    """Which grades are relevant.
+
+    Args:
+        labels: Shape [n]; NaN is not relevant.
+        min_rel: See :func:`first_relevant`.
+        exact: See :func:`first_relevant`.
+
+    Returns:
+        Booleans, shape [n].
+    """
+    return labels == min_rel if exact else labels >= min_rel
+
+
+def survives(rank: Any, k: float | None) -> Any:
+    """Whether a query is answered within the first k documents shown; who survives at k survives at k + 1.
+
+    Args:
+        rank: First relevant rank, or an array of them.
+        k: How many documents; None or infinity for any.
+
+    Returns:
+        One boolean or an array of them.
+
+    Raises:
+        InputError: For k below 1.
+
+    Example:
+        >>> survives(3.0, 2), survives(3.0, 3), survives(3.0, None), survives(NEVER, None)
+        (False, True, True, False)
+    """
+    check_threshold(k, "survives")
+    found = np.asarray(rank, dtype=float) <= (k if k is not None else np.finfo(float).max)
+    found = found & np.isfinite(np.asarray(rank, dtype=float))
+    return found if np.ndim(rank) else bool(found)
+
+
+def check_threshold(k: Any, stage: Any) -> None:
+    """A threshold is None, infinity, or a number of documents from 1.
+
+    Args:
+        k: The threshold.
+        stage: Who asks; named in the message.
+
+    Raises:
+        InputError: For anything else.
+    """
+    number = isinstance(k, (int, float, np.number)) and not isinstance(k, bool)
+    if k is None or (number and k == NEVER):
+        return
+    if not number or not k >= 1 or k != int(k):
+        raise InputError(f"{stage_name(stage)}: rank={k!r} must be a number of documents from 1, or None for any number")
+
+
+def passage_ids(docnos: Sequence[str]) -> list[str]:
+    """The ids of ``msmarco-passage`` behind docnos of ``msmarco-qna``: what stands before the last hyphen.
+
+    Args:
+        docnos: Such as ``'7066866-0'``; ids without a hyphen are passage ids already.
+
+    Returns:
+        Such as ``'7066866'``.
+
+    Example:
+        >>> passage_ids(["7066866-0", "7066866-1", "42"])
+        ['7066866', '7066866', '42']
+    """
+    return [docno.rpartition("-")[0] or docno for docno in docnos]
+
+
+def presented(candidates: pd.DataFrame, stage: Any = "candidates") -> pd.DataFrame:
+    """The documents that labellers were shown, with the place of each.
+
+    Args:
+        candidates: ``qid``, ``docno``, and ``score`` (the highest was shown first) or else ``rank`` (the lowest was). Where both
+            are there the score decides and the rank parts equal scores; what is equal still keeps the order of its rows.
+        stage: Who asks; named in messages.
+
+    Returns:
+        A new frame ``qid``, ``docno``, ``place`` (from 1), queries in the order in which they first occur.
+
+    Raises:
+        InputError: Where ``score`` and ``rank`` are both missing, or hold something that is no number.
+    """
+    missing = [column for column in ("qid", "docno") if column not in candidates.columns]
+    if missing or not {"score", "rank"} & set(candidates.columns):
+        lacks = repr(missing[0]) if missing else "'score' or 'rank'"
+        raise InputError(
+            f"{stage_name(stage)}: the candidates have no column {lacks}, so that the order shown is not known; they have "
+            f"{', '.join(map(str, candidates.columns)) or 'none'}"
+        )
+    frame = with_string_ids(candidates)
+    keys = []
+    for column, sign in (("rank", 1.0), ("score", -1.0)):
+        if column in frame.columns:
+            check_scores(frame, stage, column)
+            keys.append(sign * frame[column].to_numpy(dtype=float))
+    query = pd.factorize(frame["qid"])[0]
+    order = np.lexsort((*keys, query))
+    starts = np.flatnonzero(np.diff(query[order], prepend=-1))
+    places = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order))) + 1
+    return frame[["qid", "docno"]].iloc[order].assign(place=places).reset_index(drop=True)
+
+
+def mapped(frame: pd.DataFrame, docno: str, stage: Any = "ids") -> pd.DataFrame:
+    """Docnos in one scheme of ids.
+
+    Args:
+        frame: Any frame with ``docno``.
+        docno: ``'qna'`` leaves them, ``'passage'`` takes :func:`passage_ids`.
+        stage: Who asks; named in the message.
+
+    Returns:
+        The frame, or a copy with other docnos.
+
+    Raises:
+        InputError: For another scheme.
+    """
+    if docno not in DOCNOS:
+        raise InputError(f"{stage_name(stage)}: docno={docno!r} is not known; use one of {', '.join(DOCNOS)}")
+    return frame if docno == "qna" else frame.assign(docno=passage_ids(frame["docno"].tolist()))
+
+
+def first_relevant_ranks(
+    candidates: pd.DataFrame,
+    qrels: pd.DataFrame,
+    *,
+    min_rel: int = 1,
+    exact: bool = False,
+    docno: str = "qna",
+    answers: pd.DataFrame | None = None,
+    stage: Any = "first_relevant_ranks",
+) -> pd.DataFrame:
+    """For each query, the rank at which its labellers first met an answer.
+
+    Args:
+        candidates: What labellers were shown, see :func:`presented`.
+        qrels: Judgements ``qid``, ``docno``, ``label``. A document without judgement is not relevant. Of several judgements of
+            one document for one query the highest counts.
+        min_rel: The lowest grade that is relevant.
+        exact: See :func:`first_relevant`.
+        docno: ``'qna'`` takes docnos as they are; ``'passage'`` takes what stands before the hyphen, in candidates and
+            judgements alike, so that lists of ``msmarco-qna`` meet judgements of ``msmarco-passage``. A passage that was shown
+            from several addresses has its best place and its highest label; the others keep their places.
+        answers: Where it is given, a query counts as answered only if its answer is there (``answered_by='answers'``): ``qid``
+            with ``answer``, one row an answer, or with ``answers``, a list. The placeholder "No Answer Present." is no answer.
+        stage: Who asks; named in messages.
+
+    Returns:
+        One row a query of the candidates, in their order: ``qid``, ``first_relevant_rank`` (from 1; infinite where nothing shown
+        is relevant), ``shown`` and ``relevant_shown`` (documents).
+
+    Raises:
+        InputError: Where a column is missing, the docnos of candidates and judgements have nothing in common though some query is
+            in both, or a mapping makes a query's whole list one document.
+
+    Example:
+        >>> shown = pd.DataFrame({"qid": "q1", "docno": ["7-0", "8-0", "9-0"], "score": [0.0, -1.0, -2.0]})
+        >>> qrels = pd.DataFrame({"qid": "q1", "docno": ["9-0", "8-0"], "label": [1, 0]})
+        >>> first_relevant_ranks(shown, qrels).values.tolist()
+        [['q1', 3.0, 3, 1]]
+
+    When not to use it: with a run in place of what labellers were shown, unless the result is called a proxy. A run tells where a
+    *system* meets an answer.
+    """
+    shown = presented(candidates, stage)
+    listed = len(shown)
+    queries = shown["qid"].drop_duplicates().tolist()
+    judged = with_string_ids(with_grades(qrels, stage))[["qid", "docno", "label"]]
+    shown, judged = mapped(shown, docno, stage), mapped(judged, docno, stage)
+    lists = shown.groupby("qid")["docno"].agg(["size", "nunique"])
+    one = lists[(lists["size"] > 2) & (lists["nunique"] == 1)] if docno == "passage" else lists.iloc[:0]
+    if len(one):
+        raise InputError(
+            f"{stage_name(stage)}: with docno='passage' all {one['size'].iloc[0]} documents of query {one.index[0]!r} are one, "
+            f"{shown.loc[shown['qid'] == one.index[0], 'docno'].iloc[0]!r}; these docnos are of another scheme: use docno='qna'"
+        )
+    common = judged[judged["qid"].isin(set(queries))]
+    if listed and len(common) and not set(common["docno"]) & set(shown["docno"]):
+        raise InputError(
+            f"{stage_name(stage)}: no judged docno (e.g. {common['docno'].iloc[0]!r}) is among the candidates (e.g. "
+            f"{shown['docno'].iloc[0]!r}); docno='passage' joins ids of msmarco-qna and msmarco-passage"
+        )
+    labels = judged.groupby(["qid", "docno"], as_index=False)["label"].max()
+    best = shown.groupby(["qid", "docno"], as_index=False, sort=False)["place"].min()
+    best = best.merge(labels, on=["qid", "docno"], how="left")
+    hits = best[relevant(best["label"].to_numpy(dtype=float, na_value=np.nan), min_rel=min_rel, exact=exact)]
+    hits = hits.groupby("qid")["place"].agg(["min", "size"])
+    found = pd.DataFrame({"qid": queries}).astype({"qid": "str"})
+    found = found.assign(
+        first_relevant_rank=found["qid"].map(hits["min"]).to_numpy(dtype=float, na_value=np.nan),
+        shown=found["qid"].map(best.groupby("qid").size()).to_numpy(dtype="int64"),
+        relevant_shown=found["qid"].map(hits["size"]).fillna(0).to_numpy(dtype="int64"),
+    )
+    found = found.fillna({"first_relevant_rank": NEVER})
+    if answers is not None:
+        known = answered_qids(answers, stage)
+        denied = found["first_relevant_rank"].ne(NEVER) & ~found["qid"].isin(known)
+        only = set(found.loc[found["first_relevant_rank"].eq(NEVER), "qid"]) & known
+        if denied.any() or only:
+            logger.info(
+                "%s: %d queries have a relevant document shown but no answer, %d an answer but no relevant document shown; both "
+                "count as unanswered", stage_name(stage), int(denied.sum()), len(only),
+            )  # fmt: skip
+        found = found.assign(first_relevant_rank=found["first_relevant_rank"].where(~denied, NEVER))
+    return found[RANK_COLUMNS]
+
+
+def types_of(column: pd.Series) -> pd.Series:
+    """Types of queries as text, whatever stands for them.
+
+    Args:
+        column: Text, numbers or truth values; missing where a query has no type.
+
+    Returns:
+        The same as strings, ``''`` where one is missing.
+
+    Example:
+        >>> types_of(pd.Series([1.0, None])).tolist()
+        ['1.0', '']
+    """
+    return column.map(str, na_action="ignore").fillna("").astype("str")
+
+
+def answered_qids(answers: pd.DataFrame, stage: Any = "answers") -> set[str]:
+    """The queries that somebody wrote an answer to.
+
+    Args:
+        answers: ``qid``, and ``answer`` (a text) or ``answers`` (a list of texts).
+        stage: Who asks; named in the message.
+
+    Returns:
+        Their qids.
+
+    Raises:
+        InputError: Where a column is missing.
+
+    Example:
+        >>> written = pd.DataFrame({"qid": ["1", "2", "3"], "answers": [["100 degrees"], [], ["No Answer Present."]]})
+        >>> sorted(answered_qids(written))
+        ['1']
+    """
+    column = next((c for c in ("answer", "answers") if c in answers.columns), None)
+    if "qid" not in answers.columns or column is None:
+        raise InputError(
+            f"{stage_name(stage)}: the answers need the columns 'qid' and 'answer' (or 'answers', a list); they have "
+            f"{', '.join(map(str, answers.columns)) or 'none'}"
+        )
+    found = set()
+    for qid, value in zip(with_string_ids(answers)["qid"], answers[column].tolist()):
+        texts = [value] if isinstance(value, str) else [] if np.ndim(value) == 0 else list(value)
+        if any(text.strip() and text.strip() != NO_ANSWER for text in texts):
+            found.add(qid)
+    return found
+
+
+def shown_to_labellers(dataset: Any, *, proxy: bool = True, stage: Any = "shown_to_labellers") -> tuple[pd.DataFrame, str]:
+    """What a dataset knows of the lists that its labellers were shown.
+
+    Args:
+        dataset: Any dataset: ``get_candidates()`` is asked first, then the first of ``get_runs()``.
+        proxy: Whether a run may stand in where the dataset does not know.
+        stage: Who asks; named in the message.
+
+    Returns:
+        The candidates, and the name of the run that stands in for them; an empty name where none does.
+
+    Raises:
+        InputError: Where the dataset has neither.
+    """
+    shown = provided(dataset, "get_candidates")
+    if shown is not None:
+        return shown, ""
+    runs = provided(dataset, "get_runs") or {} if proxy else {}
+    if not runs:
+        raise InputError(
+            f"{stage_name(stage)}: the dataset does not say what its labellers were shown (get_candidates)"
+            + (" and has no run that could stand in for it (get_runs)" if proxy else "")
+            + "; give a frame qid, docno, score as candidates"
+        )
+    name = next(iter(runs))
+    return runs[name], name
+
+
+def with_ranks(topics: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
+    """Join first relevant ranks to topics; a query that was never shown to anybody has none.
+
+    Args:
+        topics: Any frame with ``qid``.
+        ranks: ``qid``, ``first_relevant_rank``.
+
+    Returns:
+        A copy with string ids and ``first_relevant_rank`` (infinite where there is none).
+    """
+    topics = with_string_ids(topics)
+    known = with_string_ids(ranks).set_index("qid")["first_relevant_rank"]
+    found = topics["qid"].map(known).to_numpy(dtype=float, na_value=np.nan)
+    return topics.assign(first_relevant_rank=np.where(np.isnan(found), NEVER, found))

@@ -1,0 +1,330 @@
+"""Means over nested subsets and over strata of queries, and whether quality goes with the rank.
+
+v_q is the quality of query q, r_q the rank at which its labellers first met an answer (infinite for never), N all queries,
+n_k = #{q : r_q <= k}. Two means stand side by side everywhere:
+
+- the *conditional* one over survivors, m_k = (1/n_k) sum over r_q <= k of v_q;
+- the *zero-filled* one over everybody, z_k = (1/N) sum over r_q <= k of v_q.
+
+z_k = m_k n_k / N, always. So the fall from m to z says how many queries are missing, and nothing about a ranker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.statistics import Interval, t_interval
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Means over the queries answered within k documents.
+
+    Attributes:
+        k: How many documents; infinite for any number.
+        n: Queries answered within them, n_k.
+        total: All queries, N.
+        share: n_k / N.
+        mean: m_k, with Student's interval.
+        zero_filled: z_k, with Student's interval.
+        change: m_k less the mean over all answered queries, with an interval that allows for their being the same queries.
+    """
+
+    k: float
+    n: int
+    total: int
+    share: float
+    mean: Interval
+    zero_filled: Interval
+    change: Interval
+
+
+def nested_means(
+    values: np.ndarray, ranks: np.ndarray, thresholds: Sequence[float], *, level: float = 0.95
+) -> list[Nested]:
+    """Conditional and zero-filled means for each threshold.
+
+    The change m_k - m_any is (1 - w) (m_k - m_later), with w = n_k / n_any and m_later the mean of queries answered later than at
+    k. By the delta method for ratios over the same queries its variance is (1 - w)^2 (s_k^2 / n_k + s_later^2 / n_later) +
+    w (1 - w) (m_k - m_later)^2 / n_any, with sample variances s^2. Student's quantile has the degrees of freedom of the smaller
+    group, which is a little too careful. There is no interval where either mean is of one query only.
+
+    Args:
+        values: Shape [N], no NaN.
+        ranks: Shape [N], first relevant ranks, infinite for never.
+        thresholds: Each k.
+        level: Coverage of intervals.
+
+    Returns:
+        One item a threshold; means over no query are NaN.
+
+    Raises:
+        InputError: For unequal lengths or NaN.
+
+    Example:
+        >>> found = nested_means([1.0, 0.5, 0.0, 0.0], [1, 2, 3, np.inf], [1, 2, np.inf])
+        >>> [(f.n, f.mean.estimate, f.zero_filled.estimate) for f in found]
+        [(1, 1.0, 0.25), (2, 0.75, 0.375), (3, 0.5, 0.375)]
+    """
+    v, r = _checked(values, ranks)
+    total = len(v)
+    found = np.isfinite(r)
+    items = []
+    for k in thresholds:
+        within = found & (r <= k)
+        n = int(within.sum())
+        mean = t_interval(v[within], level=level)
+        zero = t_interval(np.where(within, v, 0.0), level=level)
+        change = _change(v[within], v[found & ~within], level)
+        items.append(Nested(float(k), n, total, n / total if total else float("nan"), mean, zero, change))
+    return items
+
+
+def _change(early: np.ndarray, later: np.ndarray, level: float) -> Interval:
+    """The mean of the early less that of both together; see :func:`nested_means`."""
+    from scipy import stats
+
+    n, rest = len(early), len(later)
+    if not n or not rest:
+        same = 0.0 if n else float("nan")
+        return Interval(same, same, same, level, n)
+    share, apart = n / (n + rest), float(early.mean() - later.mean())
+    change = (1 - share) * apart
+    if min(n, rest) < 2:
+        return Interval(change, float("nan"), float("nan"), level, n)
+    variance = (1 - share) ** 2 * (early.var(ddof=1) / n + later.var(ddof=1) / rest) + share * (1 - share) * apart**2 / (n + rest)
+    half = float(stats.t.ppf((1 + level) / 2, min(n, rest) - 1) * np.sqrt(variance))
+    return Interval(change, change - half, change + half, level, n)
+
+
+def strata_means(values: np.ndarray, ranks: np.ndarray, last: int, *, level: float = 0.95) -> list[tuple[int, Interval]]:
+    """The mean at each first relevant rank: strata that share no query, other than nested subsets.
+
+    Args:
+        values: Shape [N].
+        ranks: Shape [N].
+        last: The last rank with a stratum of its own.
+        level: Coverage of intervals.
+
+    Returns:
+        Ranks 1 to ``last`` with Student's intervals; NaN where a stratum is empty.
+
+    Raises:
+        InputError: For unequal lengths or NaN.
+    """
+    v, r = _checked(values, ranks)
+    return [(rank, t_interval(v[r == rank], level=level)) for rank in range(1, last + 1)]
+
+
+def strata_of_nested(sizes: Sequence[int], means: Sequence[float]) -> np.ndarray:
+    """Means by first relevant rank from published means of nested subsets: differences of their sums.
+
+    Args:
+        sizes: n_1, ..., n_n.
+        means: m_1, ..., m_n.
+
+    Returns:
+        (n_k m_k - n_{k-1} m_{k-1}) / (n_k - n_{k-1}) for k = 1, ..., n; NaN where no query was added.
+
+    Raises:
+        InputError: Where the lengths differ or sizes fall.
+
+    Example:
+        >>> strata_of_nested([2, 4], [1.0, 0.75]).tolist()
+        [1.0, 0.5]
+    """
+    n, m = np.asarray(sizes, dtype=float), np.asarray(means, dtype=float)
+    if n.shape != m.shape or n.ndim != 1 or (np.diff(n) < 0).any():
+        raise InputError(f"sizes of nested subsets must not fall, and means must be as many; got {n.tolist()}, {m.shape}")
+    added = np.diff(n, prepend=0.0)
+    sums = np.diff(n * m, prepend=0.0)
+    return np.divide(sums, added, out=np.full(len(n), np.nan), where=added > 0)
+
+
+def zero_filled(mean: float, answered: int, total: int) -> float:
+    """The mean over all queries where those without an answer count 0: mean over answered ones times the share answered.
+
+    Args:
+        mean: Over the answered queries.
+        answered: How many they are.
+        total: How many queries there are.
+
+    Returns:
+        mean * answered / total.
+
+    Raises:
+        InputError: Where more are answered than there are, or there are none.
+
+    Example:
+        >>> round(zero_filled(0.18670, 55568, 101093), 5)
+        0.10262
+    """
+    if not 0 <= answered <= total or total < 1:
+        raise InputError(f"{answered} of {total} queries cannot be answered")
+    return mean * answered / total
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How quality goes with the first relevant rank, among answered queries.
+
+    Attributes:
+        rho: Spearman's rank correlation, ties in the middle; NaN where quality or rank does not vary.
+        low: Lower end of its interval (Bonett and Wright, 2000).
+        high: Upper end.
+        p: Two-sided, by permutation.
+        noise_floor: Mean of the absolute correlation of permuted queries: what chance alone gives.
+        n: Answered queries.
+        slope: Change of the mean for one rank later, by least squares.
+    """
+
+    rho: float
+    low: float
+    high: float
+    p: float
+    noise_floor: float
+    n: int
+    slope: float
+
+
+def trend(
+    values: np.ndarray,
+    ranks: np.ndarray,
+    *,
+    strata: Sequence[object] | None = None,
+    draws: int = 9_999,
+    level: float = 0.95,
+    seed: int = 0,
+    block: int = 2_000_000,
+) -> Trend:
+    """Does quality depend on the rank at which labellers first met the answer?
+
+    Under the null hypothesis quality and rank are independent among answered queries, so that ranks may be permuted. Spearman's
+    correlation with midranks is the statistic; p is (1 + number at least as extreme) / (1 + draws), valid with any ties.
+
+    Args:
+        values: Shape [N].
+        ranks: Shape [N]; queries with an infinite rank are left out.
+        strata: N names, such as types of queries: midranks are centred within strata and permuted within them, so that nothing
+            that differs between strata only is counted. None for none.
+        draws: Permutations.
+        level: Coverage of the interval.
+        seed: Of the permutations. They depend on the order of the queries too: sort them by an identifier.
+        block: Numbers held in memory at once.
+
+    Returns:
+        The trend; NaN with fewer than three answered queries or where one of the two does not vary.
+
+    Raises:
+        InputError: For unequal lengths or NaN.
+
+    Example:
+        >>> found = trend([1.0, 1.0, 0.5, 0.5, 0.2, 0.1, 0.0], [1, 2, 3, 4, 5, 6, np.inf])
+        >>> round(found.rho, 2), found.n, found.p < 0.05
+        (-0.97, 6, True)
+
+    When not to use it: as a statement about causes. Queries answered early may be of other types than those answered late; look
+    at the types one by one.
+    """
+    from scipy import stats
+
+    v, r = _checked(values, ranks)
+    names = np.zeros(len(v), dtype=int) if strata is None else np.unique(np.asarray(strata, dtype=str), return_inverse=True)[1]
+    if len(names) != len(v):
+        raise InputError(f"strata must be as many as values, {len(v)}; got {len(names)}")
+    kept = np.isfinite(r)
+    v, r, names = v[kept], r[kept], names[kept]
+    n = len(v)
+    nan = float("nan")
+    x, y = (_centred_ranks(stats.rankdata(a), names) for a in (r, v))
+    if n < 3 or not x @ x > 1e-9 or not y @ y > 1e-9:
+        return Trend(nan, nan, nan, nan, nan, n, nan)
+    x, y = x / np.sqrt(x @ x), y / np.sqrt(y @ y)
+    rho = float(np.clip(x @ y, -1.0, 1.0))
+    generator = np.random.default_rng(seed)
+    places = [np.flatnonzero(names == name) for name in np.unique(names)]
+    rows = max(1, block // n)
+    extreme, total = 0, 0.0
+    for start in range(0, draws, rows):
+        drawn = np.repeat(y[None], min(rows, draws - start), axis=0)
+        for place in places:
+            drawn[:, place] = generator.permuted(drawn[:, place], axis=1)
+        drawn = np.abs(drawn @ x)
+        extreme += int((drawn >= abs(rho) - 1e-12).sum())
+        total += float(drawn.sum())
+    low = high = nan
+    freedom = n - len(places) - 2
+    if abs(rho) > 1 - 1e-12:
+        low = high = rho
+    elif freedom >= 2:
+        half = stats.norm.ppf((1 + level) / 2) * np.sqrt((1 + rho**2 / 2) / freedom)
+        low, high = (float(np.tanh(np.arctanh(rho) + side * half)) for side in (-1, 1))
+    slope = float((r - r.mean()) @ v / ((r - r.mean()) ** 2).sum())
+    return Trend(rho, low, high, (1 + extreme) / (1 + draws), total / draws, n, slope)
+
+
+def _centred_ranks(ranks: np.ndarray, strata: np.ndarray) -> np.ndarray:
+    """Midranks less the mean of their stratum."""
+    counts = np.bincount(strata)
+    return ranks - (np.bincount(strata, ranks) / np.maximum(counts, 1))[strata] if len(ranks) else ranks
+
+
+def rank_influence(values: np.ndarray, ranks: np.ndarray, *, most: int = 5000) -> np.ndarray:
+    """One value a query whose mean is Spearman's correlation and whose paired differences compare those of two systems.
+
+    They are the jackknife's pseudo-values, n rho - (n - 1) rho without the query, shifted so that their mean is rho exactly. With
+    more than ``most`` queries the midranks are taken for fixed numbers, and the values are those of Pearson's correlation.
+
+    Args:
+        values: Shape [n].
+        ranks: Shape [n], all finite.
+        most: See above; the jackknife takes time with the square of n.
+
+    Returns:
+        Shape [n]; NaN where the correlation is not defined.
+
+    Raises:
+        InputError: For unequal lengths or NaN.
+
+    Example:
+        >>> found = rank_influence(np.array([1.0, 0.5, 0.4, 0.1]), np.array([1.0, 2.0, 4.0, 3.0]))
+        >>> round(float(found.mean()), 3)
+        -0.8
+    """
+    from scipy import stats
+
+    v, r = _checked(values, ranks)
+    n = len(v)
+    if n < 4 or np.ptp(v) == 0 or np.ptp(r) == 0:
+        return np.full(n, np.nan)
+    x, y = stats.rankdata(r), stats.rankdata(v)
+    a, b = x - x.mean(), y - y.mean()
+    rho = a @ b / np.sqrt(a @ a * (b @ b))
+    if n > most:
+        left, right = a / a.std(), b / b.std()
+        found = left * right - rho * (left**2 + right**2) / 2
+        return found - found.mean() + rho
+    found = np.empty(n)
+    for start in range(0, n, 256):
+        i = np.arange(start, min(start + 256, n))
+        # Midranks of all queries without query i; its own entry counts for nothing.
+        own = np.arange(n)[None] != i[:, None]
+        one = (x - (r[i, None] < r) - 0.5 * (r[i, None] == r) - n / 2) * own
+        two = (y - (v[i, None] < v) - 0.5 * (v[i, None] == v) - n / 2) * own
+        spread = np.sqrt((one**2).sum(axis=1) * (two**2).sum(axis=1))
+        product = (one * two).sum(axis=1)
+        found[i] = np.divide(product, spread, out=np.full(len(i), rho), where=spread > 0)
+    return rho + (n - 1) * (found.mean() - found)
+
+
+def _checked(values: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    v, r = np.asarray(values, dtype=float), np.asarray(ranks, dtype=float)
+    if v.shape != r.shape or v.ndim != 1:
+        raise InputError(f"values and first relevant ranks must be two lists of one length; got shapes {v.shape} and {r.shape}")
+    if np.isnan(v).any() or np.isnan(r).any():
+        raise InputError("values and first relevant ranks must not hold NaN; a query never answered has an infinite rank")
+    return v, r

@@ -1,0 +1,538 @@
+"""SurvivorshipCurve: quality over the queries that a shallower labelling would have kept.
+
+Figure 5.1 and Appendix A of Gupta (2021), with what they leave out: the size of every subset, zero-filled and conditional means
+side by side, strata by first relevant rank, intervals, a test of the trend, and the same by query type. The mathematics is in
+:mod:`pyterrier_debias.survivorship.formulas.nested`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.evaluation import parse_measures, per_query
+from pyterrier_debias.core.frames import check_pairs, check_scores, highest_grades, with_string_ids
+from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.statistics import correct, paired_t, t_interval
+from pyterrier_debias.survivorship.data.ranks import NEVER, types_of, with_ranks
+from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
+from pyterrier_debias.survivorship.formulas.nested import nested_means, strata_means, trend
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+logger = logging.getLogger(__name__)
+
+#: The group of all types of queries.
+EVERY_TYPE = "all types"
+#: Subsets: answered within k documents is ``'1'``, ``'2'``, ...
+ANSWERED, ALL = "answered", "all"
+#: How means treat unanswered queries.
+UNANSWERED = ("drop", "zero_fill")
+
+_ENDS = [f"{what}{end}" for what in ("mean", "zero_filled", "change") for end in ("", "_low", "_high")]
+VALUE_COLUMNS = ["name", "measure", "qid", "type", "first_relevant_rank", "value"]
+TABLE_COLUMNS = ["name", "measure", "type", "subset", "k", "n", "total", "share", *_ENDS]
+STRATA_COLUMNS = ["name", "measure", "type", "first_relevant_rank", "n", "mean", "mean_low", "mean_high"]
+TREND_COLUMNS = ["name", "measure", "type", "rho", "low", "high", "p", "p_corrected", "noise_floor", "slope", "n"]
+DIFFERENCE_COLUMNS = ["name", "baseline", "measure", "subset", "n", "difference", "low", "high", "p", "p_corrected"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SurvivorshipResult:
+    """What :meth:`SurvivorshipCurve.evaluate` returns.
+
+    Attributes:
+        table: One row a system (``name``), ``measure``, ``type`` and ``subset``: queries answered within 1, 2, ... documents,
+            ``answered`` anywhere, and ``all``. ``n`` of ``total`` queries (``share``); the conditional ``mean``, the
+            ``zero_filled`` one, and the ``change`` of the conditional mean from that of all answered queries, each with its
+            interval. In the row ``all`` the mean is that of every query under the judgements as they are, which equals the
+            zero-filled one unless something is judged relevant that labellers were not shown.
+        strata: One row a system, measure, type and ``first_relevant_rank``: strata that share no query.
+        trend: One row a system, measure and type: rank correlation of the measure with the first relevant rank among answered
+            queries, with interval, p by permutation (corrected over the table by Holm's method), what chance alone gives
+            (``noise_floor``), and the ``slope`` for one rank later.
+        differences: System less baseline, paired by query, in each subset (conditional means), with p of the paired t-test,
+            corrected over the table; empty without a baseline.
+        per_query: ``name``, ``measure``, ``qid``, ``type``, ``first_relevant_rank`` (infinite for never), ``value``.
+        notes: What a reader should know.
+        convention: The choices under which all this was computed.
+        options: The options of the :class:`SurvivorshipCurve`.
+    """
+
+    table: pd.DataFrame
+    strata: pd.DataFrame
+    trend: pd.DataFrame
+    differences: pd.DataFrame
+    per_query: pd.DataFrame
+    notes: tuple[str, ...]
+    convention: str
+    options: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        """The trends in one line."""
+        rows = self.trend[self.trend["type"] == EVERY_TYPE].to_dict("records")
+        found = "; ".join(f"{r['name']}: rho {r['rho']:+.3f} of {r['measure']}, p = {r['p']:.2g}" for r in rows[:4])
+        return f"<SurvivorshipResult: {found}{'; ...' if len(rows) > 4 else ''}>"
+
+    def identity(self) -> pd.DataFrame:
+        """The mean over all queries, and what it is made of.
+
+        Returns:
+            One row a system and measure: ``all`` (zero-filled mean over all queries), ``answered`` (mean over answered ones),
+            ``share`` (of queries answered) and ``product`` (answered * share), which equals ``all``.
+        """
+        rows = self._rows(None, every=True)
+        rows = rows[rows["subset"] == ANSWERED]
+        return pd.DataFrame(
+            {
+                "name": rows["name"], "measure": rows["measure"], "n": rows["n"], "total": rows["total"],
+                "all": rows["zero_filled"], "answered": rows["mean"], "share": rows["share"],
+                "product": rows["mean"] * rows["share"],
+            }
+        ).reset_index(drop=True)  # fmt: skip
+
+    def appendix(self, measure: str | None = None, *, unanswered: str = "drop", kind: str = EVERY_TYPE) -> pd.DataFrame:
+        """The layout of Appendix A: a row for all queries and for each threshold, from the last to the first; a column a system.
+
+        Args:
+            measure: Which measure; None for the first.
+            unanswered: ``'drop'``: means over survivors, as in the thesis; ``'zero_fill'``: over all queries, those without an
+                answer within the threshold as 0. The row ``All`` is zero-filled in both.
+            kind: Which type of queries.
+
+        Returns:
+            Frame ``k``, ``n`` and one column a system.
+
+        Raises:
+            InputError: For a measure, a treatment or a type that there is not, or a system that is named as a column.
+        """
+        if unanswered not in UNANSWERED:
+            raise InputError(f"appendix: unanswered={unanswered!r} is not known; use one of {', '.join(UNANSWERED)}")
+        rows = self._rows(measure, kind)
+        taken = next((name for name in ("k", "n") if name in set(rows["name"])), None)
+        if taken is not None:
+            raise InputError(f"appendix: a system is named {taken!r}, as a column of the table is; give it another name")
+        column = "mean" if unanswered == "drop" else "zero_filled"
+        own = rows[~rows["subset"].isin([ANSWERED, ALL])]
+        wide = own.pivot(index=["k", "n"], columns="name", values=column).sort_index(ascending=False).reset_index()
+        every = rows[rows["subset"] == ANSWERED].set_index("name")
+        top = {"k": NEVER, "n": int(every["total"].iloc[0]), **every["zero_filled"].to_dict()}
+        table = pd.concat([pd.DataFrame([top]), wide], ignore_index=True)
+        names = list(dict.fromkeys(rows["name"]))
+        label = ["All" if k == NEVER else str(int(k)) for k in table["k"]]
+        return table.assign(k=label, n=table["n"].astype("int64"))[["k", "n", *names]].rename_axis(columns=None)
+
+    def plot(self, axes: Axes, measure: str | None = None, *, kind: str = EVERY_TYPE) -> None:
+        """Draw Figure 5.1: means over all queries and over each subset, solid over survivors, dashed zero-filled.
+
+        Args:
+            axes: Where to.
+            measure: Which measure; None for the first.
+            kind: Which type of queries.
+        """
+        from pyterrier_debias.core import plots
+
+        rows = self._rows(measure, kind)
+        own = rows[~rows["subset"].isin([ANSWERED, ALL])].sort_values("k", ascending=False, kind="stable")
+        every = rows[rows["subset"] == ANSWERED].set_index("name")
+        labels = ["all", *dict.fromkeys(own["subset"])]
+        with plots.house_style():
+            for number, (name, part) in enumerate(own.groupby("name", sort=False)):
+                place = np.arange(1, len(part) + 1)
+                axes.plot(place, part["mean"], "o-", color=plots.colour(number), label=name)
+                band = {"color": plots.colour(number), "alpha": 0.15, "linewidth": 0}
+                axes.fill_between(place, part["mean_low"], part["mean_high"], **band)
+                zero = [every.loc[name, "zero_filled"], *part["zero_filled"]]
+                axes.plot(range(len(zero)), zero, "x--", color=plots.colour(number), linewidth=1)
+            axes.set_xticks(range(len(labels)), labels)
+            axes.set_ylim(bottom=0)
+            axes.legend(title="solid: answered within k; dashed: others as 0")
+            n = int(every["total"].iloc[0]) if len(every) else 0
+            plots.label_axes(axes, x="queries answered within the first k documents shown", y=f"mean {self._name(measure)}", n=n)
+
+    def plot_strata(self, axes: Axes, measure: str | None = None, *, kind: str = EVERY_TYPE) -> None:
+        """Draw the mean at each first relevant rank, with intervals: strata that share no query.
+
+        Strata are small, so that Student's intervals can pass the ends of a measure in [0, 1]; they are drawn up to there.
+
+        Args:
+            axes: Where to.
+            measure: Which measure; None for the first.
+            kind: Which type of queries.
+        """
+        from pyterrier_debias.core import plots
+
+        self._rows(measure, kind)  # refuses what was not measured
+        rows = self.strata[(self.strata["measure"] == self._name(measure)) & (self.strata["type"] == kind)]
+        names = list(dict.fromkeys(rows["name"]))
+        if self.per_query["value"].between(0, 1).all():
+            rows = rows.assign(mean_low=rows["mean_low"].clip(0, 1), mean_high=rows["mean_high"].clip(0, 1))
+        with plots.house_style():
+            for number, name in enumerate(names):
+                part = rows[(rows["name"] == name) & (rows["n"] > 0)]
+                place = part["first_relevant_rank"].to_numpy(dtype=float) + 0.5 * ((number + 0.5) / len(names) - 0.5)
+                ends = np.nan_to_num(np.clip([part["mean"] - part["mean_low"], part["mean_high"] - part["mean"]], 0, None))
+                axes.errorbar(place, part["mean"], yerr=ends, fmt="o", color=plots.colour(number), label=name)
+            axes.set_xticks(sorted({int(r) for r in rows["first_relevant_rank"]}))
+            axes.legend()
+            n = int(rows.loc[rows["name"] == names[0], "n"].sum()) if names else 0
+            x = "rank at which labellers first met an answer"
+            plots.label_axes(axes, x=x, y=f"mean {self._name(measure)}", n=n, unit="answered queries")
+
+    def _name(self, measure: Any) -> str:
+        measures = list(dict.fromkeys(self.per_query["measure"]))
+        if measure is not None and str(measure) not in measures:
+            raise InputError(f"SurvivorshipResult: {str(measure)!r} was not measured; there are {', '.join(measures)}")
+        return str(measure) if measure is not None else measures[0] if measures else ""
+
+    def _rows(self, measure: Any, kind: str = EVERY_TYPE, *, every: bool = False) -> pd.DataFrame:
+        rows = self.table[self.table["type"] == kind]
+        if rows.empty and len(self.table):
+            there = ", ".join(dict.fromkeys(self.table["type"]))
+            raise InputError(f"SurvivorshipResult: there is no type {kind!r} of queries, only {there}")
+        return rows if every else rows[rows["measure"] == self._name(measure)]
+
+
+class SurvivorshipCurve(Stage):
+    """Quality over the queries answered within the first k documents shown, for k = 1, 2, ... and for all queries.
+
+    Input: topics (``qid``, ``query``; ``type`` where known), all that were shown to labellers, answered or not. Output: one row
+    a system (``name``), ``measure``, ``type`` and ``subset`` (``'1'``, ``'2'``, ..., ``'answered'``, ``'all'``) with ``n``,
+    ``total``, ``share`` and, each with its interval, the conditional ``mean``, the ``zero_filled`` one and the ``change`` against
+    all answered queries. :meth:`evaluate` adds strata, a test of the trend, paired differences and figures.
+
+    **What falls when all queries are counted is not quality.** The mean over all queries is the mean over answered ones times
+    the share answered, whatever the ranker: :meth:`SurvivorshipResult.identity`. What speaks of rankers and queries is the trend
+    among the answered ones.
+
+    Queries that are not among the candidates count as unanswered, and are counted in the notes.
+
+    Example:
+        >>> import pandas as pd
+        >>> topics = pd.DataFrame({"qid": ["q1", "q2", "q3", "q4"], "query": list("abcd")})
+        >>> shown = pd.DataFrame({"qid": [q for q in topics["qid"] for _ in "xy"], "docno": ["x", "y"] * 4, "rank": [0, 1] * 4})
+        >>> qrels = pd.DataFrame({"qid": ["q1", "q2", "q3"], "docno": ["x", "y", "y"], "label": 1})
+        >>> run = pd.DataFrame({"qid": ["q1", "q2", "q3"], "docno": ["x", "x", "y"], "score": 1.0})
+        >>> curve = SurvivorshipCurve({"mine": run}, shown, qrels, ranks=2)
+        >>> curve(topics)[["subset", "n", "mean", "zero_filled"]].round(3).values.tolist()
+        [['1', 1, 1.0, 0.25], ['2', 3, 0.667, 0.5], ['answered', 3, 0.667, 0.5], ['all', 4, 0.5, 0.5]]
+
+    When not to use it: over topics that survived already (the topics of ``msmarco-passage/dev`` with judgements): then everything
+    is answered, and the share, which is the point, is 1. And with a run in place of what was shown, unless it is called a proxy.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {
+        "label": "SurvivorshipCurve", "help_url": None, "inner_pipelines_mode": "unlinked"
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        systems: Any,
+        candidates: Any,
+        qrels: pd.DataFrame | None = None,
+        *,
+        measures: Sequence[Any] = ("RR@10",),
+        ranks: int = 10,
+        baseline: str | None = None,
+        by: str = "type",
+        min_rel: int = 1,
+        exact: bool = False,
+        docno: str = "qna",
+        answered_by: str = "qrels",
+        answers: pd.DataFrame | None = None,
+        proxy: str | None = None,
+        level: float = 0.95,
+        draws: int = 9_999,
+        seed: int = 0,
+        verbose: bool = False,
+    ):
+        """
+        Args:
+            systems: Name to pipeline or result frame, or a list of them, or one.
+            candidates: What labellers were shown: a frame or a dataset; see :class:`SurvivorshipSubset`, as for ``min_rel``,
+                ``exact``, ``docno``, ``answered_by``, ``answers`` and ``proxy``.
+            qrels: Judgements; None for the dataset's. Their docnos are those of the systems' results: ``docno='passage'`` changes
+                the comparison of candidates and judgements only.
+            measures: ir_measures objects or names. Those with grades of their own (``RR(rel=2)@10``) go with ``min_rel=2``.
+            ranks: The last k with a subset of its own.
+            baseline: The system that others are compared with.
+            by: The topics' column of query types; where there is none, there is one type.
+            min_rel: See above.
+            exact: See above.
+            docno: See above.
+            answered_by: See above.
+            answers: See above.
+            proxy: See above.
+            level: Coverage of intervals.
+            draws: Permutations of the trend test.
+            seed: Of the permutations.
+            verbose: Whether to show progress.
+        """
+        self.systems = systems
+        self.candidates = candidates
+        self.qrels = qrels
+        self.measures = measures
+        self.ranks = ranks
+        self.baseline = baseline
+        self.by = by
+        self.min_rel = min_rel
+        self.exact = exact
+        self.docno = docno
+        self.answered_by = answered_by
+        self.answers = answers
+        self.proxy = proxy
+        self.level = level
+        self.draws = draws
+        self.seed = seed
+        self.verbose = verbose
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """The table; see the class."""
+        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
+        self._check()
+        if len(inp) == 0:
+            return _frame([], TABLE_COLUMNS)
+        values, _ = self._values(inp, self.subset)
+        return self._table(values)
+
+    def evaluate(self, inp: pd.DataFrame) -> SurvivorshipResult:
+        """The table, strata, trends and differences.
+
+        Args:
+            inp: Topics; see the class.
+
+        Returns:
+            The result.
+
+        Raises:
+            InputError: For an option out of range, no topics, results that cannot be used, or candidates and judgements that do
+                not fit.
+        """
+        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
+        self._check()
+        if len(inp) == 0:
+            raise InputError("SurvivorshipCurve: there are no topics; give those that were shown to labellers")
+        subset = self.subset
+        values, notes = self._values(inp, subset)
+        return curve_of_values(
+            values, ranks=self.ranks, baseline=self.baseline, level=self.level, draws=self.draws, seed=self.seed,
+            notes=tuple(notes), convention=self._convention(subset), options=self.options(),
+        )  # fmt: skip
+
+    @property
+    def subset(self) -> SurvivorshipSubset:
+        """The stage that knows the first relevant ranks."""
+        names = ("candidates", "qrels", "min_rel", "exact", "docno", "answered_by", "answers", "proxy")
+        options = {name: getattr(self, name) for name in names}
+        return SurvivorshipSubset(**options, rank=None)
+
+    @property
+    def convention(self) -> str:
+        """The choices under which figures are computed, in words."""
+        return self._convention(self.subset)
+
+    def _convention(self, subset: SurvivorshipSubset) -> str:
+        relevant = f"a label of {self.min_rel}" if self.exact else f"a label of at least {self.min_rel}"
+        return (
+            f"answered: {relevant} among the documents ({subset.source}), by {self.answered_by}; docno {self.docno}; "
+            f"Student's intervals; p of trends by permutation"
+        )
+
+    def _check(self) -> None:
+        if isinstance(self.measures, str):
+            raise InputError(f"SurvivorshipCurve: measures={self.measures!r} must be a list, such as [{self.measures!r}]")
+        if not parse_measures(self.measures):
+            raise InputError("SurvivorshipCurve: measures is empty; name one, such as ['RR@10']")
+        whole = isinstance(self.ranks, (int, np.integer)) and not isinstance(self.ranks, bool)
+        if not whole or self.ranks < 1:
+            raise InputError(f"SurvivorshipCurve: ranks={self.ranks!r} must be a whole number from 1")
+        if self.draws < 1 or not 0 < self.level < 1:
+            raise InputError(f"SurvivorshipCurve: draws={self.draws} must be at least 1, and level={self.level} between 0 and 1")
+        names = list(self._named())
+        if self.baseline is not None and self.baseline not in names:
+            raise InputError(f"SurvivorshipCurve: baseline {self.baseline!r} is no system; there are {', '.join(names)}")
+
+    def _named(self) -> dict[str, Any]:
+        systems = self.systems
+        if not isinstance(systems, (Mapping, list, tuple)):
+            systems = [systems]
+        named = dict(systems) if isinstance(systems, Mapping) else {f"system {i}": s for i, s in enumerate(systems, start=1)}
+        wrong = [name for name, s in named.items() if not isinstance(s, (pd.DataFrame, pt.Transformer))]
+        if wrong or not named:
+            kind = f"{wrong[0]!r} is a {type(named[wrong[0]]).__name__}" if wrong else "there are none"
+            raise InputError(f"SurvivorshipCurve: systems must be pipelines or result frames; {kind}")
+        return named
+
+    def _values(self, inp: pd.DataFrame, subset: SurvivorshipSubset) -> tuple[pd.DataFrame, list[str]]:
+        """Long form: one row a system, measure and query, in the order of qids."""
+        topics = with_string_ids(inp).drop_duplicates("qid").sort_values("qid").reset_index(drop=True)
+        known = subset.ranks()
+        topics = with_ranks(topics, known)
+        unseen = int((~topics["qid"].isin(set(known["qid"]))).sum())
+        notes = []
+        if unseen:
+            notes.append(f"{unseen} of {len(topics)} queries are not among the candidates and count as unanswered.")
+            logger.info("SurvivorshipCurve: %s", notes[-1])
+        if subset.source != "shown":
+            notes.append(f"What labellers were shown is not known; the ranks are those of a stand-in ({subset.source}).")
+        answered = np.isfinite(topics["first_relevant_rank"].to_numpy())
+        if not answered.any():
+            notes.append("No query is answered; conditional means are NaN.")
+            logger.warning("SurvivorshipCurve: %s", notes[-1])
+        # As for the ranks, the highest of several labels counts.
+        qrels = highest_grades(subset._judgements(), self)
+        kinds = types_of(topics[self.by]).to_numpy() if self.by in topics.columns else np.full(len(topics), "")
+        frames = []
+        named = self._named()
+        for name, system in pt.tqdm(named.items(), desc="SurvivorshipCurve", unit="system", disable=not self.verbose):
+            results = with_string_ids(system if isinstance(system, pd.DataFrame) else system(topics))
+            pt.validate.columns(results, includes=["qid", "docno", "score"], context=self)
+            check_scores(results, f"results of {name!r}")
+            check_pairs(results, f"results of {name!r}")
+            found = per_query(results, qrels, self.measures, topics["qid"].tolist())
+            for measure in found.columns:
+                frames.append(
+                    topics[["qid", "first_relevant_rank"]].assign(
+                        name=name, measure=measure, type=kinds, value=found[measure].to_numpy()
+                    )
+                )
+        values = pd.concat(frames, ignore_index=True)
+        return values[VALUE_COLUMNS], notes
+
+    def _table(self, values: pd.DataFrame) -> pd.DataFrame:
+        return _frame(table_rows(values, self.ranks, self.level), TABLE_COLUMNS)
+
+
+def curve_of_values(
+    values: pd.DataFrame,
+    *,
+    ranks: int = 10,
+    baseline: str | None = None,
+    level: float = 0.95,
+    draws: int = 9_999,
+    seed: int = 0,
+    notes: Sequence[str] = (),
+    convention: str = "",
+    options: Mapping[str, Any] | None = None,
+) -> SurvivorshipResult:
+    """The curve of values that are known already, as an audit or ``pt.Experiment(perquery=True)`` has them.
+
+    Args:
+        values: ``name``, ``measure``, ``qid``, ``value`` and ``first_relevant_rank`` (infinite for never); ``type`` where known.
+            All queries, the unanswered ones too.
+        ranks: See :class:`SurvivorshipCurve`, as for the rest.
+        baseline: See there.
+        level: See there.
+        draws: See there.
+        seed: See there.
+        notes: What a reader should know.
+        convention: The choices under which the values were computed.
+        options: What the result carries along.
+
+    Returns:
+        The result.
+    """
+    values = with_string_ids(values)
+    values = values if "type" in values.columns else values.assign(type="")
+    values = values[VALUE_COLUMNS]
+    order = {c: {v: i for i, v in enumerate(dict.fromkeys(values[c]))} for c in ("name", "measure")}
+    keys = [values[c].map(order[c]).to_numpy() for c in ("measure", "name")]
+    values = values.iloc[np.lexsort([values["qid"].to_numpy(dtype=object), *keys])].reset_index(drop=True)
+    trends = _frame(_trend_rows(values, level, draws, seed), TREND_COLUMNS)
+    differences = _frame(_difference_rows(values, ranks, baseline, level), DIFFERENCE_COLUMNS)
+    return SurvivorshipResult(
+        _frame(table_rows(values, ranks, level), TABLE_COLUMNS),
+        _frame(_strata_rows(values, ranks, level), STRATA_COLUMNS),
+        trends.assign(p_corrected=correct(trends["p"].to_numpy(dtype=float))),
+        differences.assign(p_corrected=correct(differences["p"].to_numpy(dtype=float))),
+        values, tuple(notes), convention, dict(options or {}),
+    )  # fmt: skip
+
+
+def _groups(values: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """Every system and measure, over all types and over each."""
+    for (name, measure), own in values.groupby(["name", "measure"], sort=False):
+        yield {"name": name, "measure": measure, "type": EVERY_TYPE}, own
+        kinds = sorted(set(own["type"]))
+        for kind in kinds if len(kinds) > 1 else []:
+            yield {"name": name, "measure": measure, "type": kind or "(none)"}, own[own["type"] == kind]
+
+
+def table_rows(values: pd.DataFrame, ranks: int, level: float) -> list[dict[str, Any]]:
+    """Rows of the table; see :class:`SurvivorshipResult`."""
+    rows = []
+    thresholds = [*range(1, ranks + 1), NEVER]
+    for about, own in _groups(values):
+        v, r = own["value"].to_numpy(dtype=float), own["first_relevant_rank"].to_numpy(dtype=float)
+        found = nested_means(v, r, thresholds, level=level)
+        for item in found:
+            subset = ANSWERED if item.k == NEVER else str(int(item.k))
+            parts = (("mean", item.mean), ("zero_filled", item.zero_filled), ("change", item.change))
+            ends = {f"{w}{e}": getattr(i, a) for w, i in parts for e, a in (("", "estimate"), ("_low", "low"), ("_high", "high"))}
+            rows.append({**about, "subset": subset, "k": item.k, "n": item.n, "total": item.total, "share": item.share, **ends})
+        every, last = t_interval(v, level=level), rows[-1]
+        ends = {"mean": every.estimate, "mean_low": every.low, "mean_high": every.high}
+        zero = {f"zero_filled{e}": last[f"zero_filled{e}"] for e in ("", "_low", "_high")}
+        change = dict.fromkeys((f"change{e}" for e in ("", "_low", "_high")), float("nan"))
+        rows.append({**about, "subset": ALL, "k": NEVER, "n": len(v), "total": len(v), "share": 1.0, **ends, **zero, **change})
+    return rows
+
+
+def _strata_rows(values: pd.DataFrame, ranks: int, level: float) -> list[dict[str, Any]]:
+    rows = []
+    for about, own in _groups(values):
+        v, r = own["value"].to_numpy(dtype=float), own["first_relevant_rank"].to_numpy(dtype=float)
+        finite = r[np.isfinite(r)]
+        last = int(max(ranks, finite.max())) if len(finite) else ranks
+        for rank, found in strata_means(v, r, last, level=level):
+            ends = {"mean": found.estimate, "mean_low": found.low, "mean_high": found.high}
+            rows.append({**about, "first_relevant_rank": rank, "n": found.n, **ends})
+    return rows
+
+
+def _trend_rows(values: pd.DataFrame, level: float, draws: int, seed: int) -> list[dict[str, Any]]:
+    rows = []
+    for about, own in _groups(values):
+        found = trend(own["value"].to_numpy(), own["first_relevant_rank"].to_numpy(), draws=draws, level=level, seed=seed)
+        figures = {name: getattr(found, name) for name in ("rho", "low", "high", "p", "noise_floor", "slope", "n")}
+        rows.append({**about, **figures, "p_corrected": float("nan")})
+    return rows
+
+
+def _difference_rows(values: pd.DataFrame, ranks: int, baseline: str | None, level: float) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    if baseline is None:
+        return rows
+    for measure, own in values.groupby("measure", sort=False):
+        wide = own.pivot(index="qid", columns="name", values="value")
+        r = own[own["name"] == baseline].set_index("qid")["first_relevant_rank"].reindex(wide.index).to_numpy(dtype=float)
+        for name in dict.fromkeys(own["name"]):
+            if name == baseline:
+                continue
+            for k in [*range(1, ranks + 1), NEVER]:
+                within = np.isfinite(r) & (r <= k)
+                before, after = (wide.loc[within, column].to_numpy(dtype=float) for column in (baseline, name))
+                change = t_interval(after - before, level=level)
+                rows.append(
+                    {
+                        "name": name, "baseline": baseline, "measure": measure, "n": change.n,
+                        "subset": ANSWERED if k == NEVER else str(k), "difference": change.estimate, "low": change.low,
+                        "high": change.high, "p": paired_t(before, after).p, "p_corrected": float("nan"),
+                    }
+                )  # fmt: skip
+    return rows
+
+
+def _frame(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+    """Rows as a frame whose columns have one type, whether there are rows or not."""
+    words, whole = {"name", "measure", "type", "subset", "baseline"}, {"n", "total", "first_relevant_rank"}
+    frame = pd.DataFrame(list(rows), columns=list(columns))
+    return frame.astype({c: "str" if c in words else "int64" if c in whole else "float64" for c in columns})

@@ -1,0 +1,511 @@
+"""Answerability: which queries will labellers find an answer to?
+
+The future work of Gupta (2021): a classifier on the text of queries, fitted on one split and tested on another, that predicts the
+answered share of a split without labels. scikit-learn does the learning; it is imported when something is fitted.
+"""
+
+from __future__ import annotations
+
+import logging
+import numbers
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import check_text, with_string_ids
+from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.statistics import Interval, bootstrap_interval
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.survivorship.data.ranks import check_threshold, survives
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+logger = logging.getLogger(__name__)
+
+#: Texts to numbers: an array or a sparse matrix with one row a text.
+Features = Callable[[Sequence[str]], Any]
+
+_FEATURES = ("words", "characters")
+#: Hashed features: 2 to the power of this many columns.
+_BITS = 18
+RELIABILITY_COLUMNS = ["bin", "low", "high", "n", "predicted", "observed", "observed_low", "observed_high"]
+
+
+def brier(p: np.ndarray, y: np.ndarray) -> float:
+    """Mean squared distance of probabilities from what happened; lower is better.
+
+    Args:
+        p: Shape [n], in [0, 1].
+        y: Shape [n], 0 or 1.
+
+    Returns:
+        (1/n) sum (p - y)^2; NaN over nothing.
+
+    Example:
+        >>> brier([1.0, 0.5, 0.0], [1, 1, 0])
+        0.08333333333333333
+    """
+    p, y = np.asarray(p, dtype=float), np.asarray(y, dtype=float)
+    return float(((p - y) ** 2).mean()) if len(p) else float("nan")
+
+
+def bins_of(p: np.ndarray, bins: int) -> np.ndarray:
+    """The number of each probability's bin, of equally wide ones; 1 belongs to the last."""
+    return np.minimum((np.asarray(p, dtype=float) * bins).astype(int), bins - 1)
+
+
+def calibration_error(p: np.ndarray, y: np.ndarray, *, bins: int = 10) -> float:
+    """Expected calibration error: how far predicted and observed shares are apart, over bins of equal width.
+
+    Args:
+        p: Shape [n], in [0, 1].
+        y: Shape [n], 0 or 1.
+        bins: How many.
+
+    Returns:
+        sum over bins of n_b / n |mean p - mean y|, in [0, 1]; NaN over nothing. It is above 0 by chance alone, the more so the
+        fewer queries a bin has.
+
+    Example:
+        >>> round(calibration_error([0.25, 0.25, 0.75, 0.75], [0, 0, 1, 1]), 3)
+        0.25
+    """
+    p, y = np.asarray(p, dtype=float), np.asarray(y, dtype=float)
+    if not len(p):
+        return float("nan")
+    gaps = np.bincount(bins_of(p, bins), p - y, minlength=bins)
+    return float(np.abs(gaps).sum() / len(p))
+
+
+def reliability(p: np.ndarray, y: np.ndarray, *, bins: int = 10, level: float = 0.95) -> pd.DataFrame:
+    """The reliability table: what was predicted and what was observed, by bins of the prediction.
+
+    Args:
+        p: Shape [n], in [0, 1].
+        y: Shape [n], 0 or 1.
+        bins: Bins of equal width.
+        level: Coverage of the intervals (Clopper and Pearson).
+
+    Returns:
+        One row a bin that is not empty: ``bin``, ``low``, ``high``, ``n``, ``predicted`` (mean), ``observed`` (share) with its
+        interval.
+    """
+    from pyterrier_debias.core.statistics import binomial_interval
+
+    p, y = np.asarray(p, dtype=float), np.asarray(y, dtype=float)
+    rows, numbers = [], bins_of(p, bins)
+    for number in range(bins):
+        own = numbers == number
+        if own.any():
+            share = binomial_interval(int(y[own].sum()), int(own.sum()), level=level)
+            ends = (share.estimate, share.low, share.high)
+            rows.append((number, number / bins, (number + 1) / bins, int(own.sum()), float(p[own].mean()), *ends))
+    return pd.DataFrame(rows, columns=RELIABILITY_COLUMNS)
+
+
+def predicted_share(p: np.ndarray, held_p: np.ndarray, held_y: np.ndarray, *, level: float = 0.95) -> Interval:
+    """The share of some unlabelled queries that would be answered, from calibrated probabilities.
+
+    mean(p) + mean(y - p) over labelled queries that the model had not seen: what the model gets wrong on average there is taken
+    out again (prediction-powered inference, Angelopoulos et al. 2023). Two things make it uncertain: sum p (1 - p) / N^2, since a
+    query with probability p is answered or not; and the variance of mean(y - p) over the labelled ones.
+
+    Args:
+        p: Shape [N], of the unlabelled queries.
+        held_p: Shape [n], of labelled queries that were held out.
+        held_y: Shape [n], 0 or 1.
+        level: Coverage of the interval.
+
+    Returns:
+        The share, in [0, 1], and a normal interval for the share of *these* N queries; NaN without queries.
+
+    When not to use it: where the unlabelled queries are of another kind than those the model was fitted on. Nothing in the data
+    says so; the interval does not allow for it.
+    """
+    from scipy import stats
+
+    p, held_p, held_y = (np.asarray(a, dtype=float) for a in (p, held_p, held_y))
+    if not len(p) or len(held_p) < 2:
+        return Interval(float("nan"), float("nan"), float("nan"), level, len(p))
+    errors = held_y - held_p
+    estimate = float(p.mean() + errors.mean())
+    variance = float((p * (1 - p)).sum() / len(p) ** 2 + errors.var(ddof=1) / len(errors))
+    half = float(stats.norm.ppf((1 + level) / 2)) * np.sqrt(variance)
+    low, value, high = (float(np.clip(x, 0, 1)) for x in (estimate - half, estimate, estimate + half))
+    return Interval(value, low, high, level, len(p))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AnswerabilityResult:
+    """What :meth:`Answerability.evaluate` returns.
+
+    Attributes:
+        table: One row a ``figure``: ``Brier`` (and of a forecast that always gives the fitted split's share, ``Brier, share
+            alone``), ``skill`` (1 - Brier / that), ``AUC``, ``ECE``, ``answered, observed`` and ``answered, predicted``; with
+            ``value``, ``low``, ``high``, ``n``.
+        reliability: See :func:`reliability`.
+        per_query: ``qid``, ``p_answered``, ``answered``.
+    """
+
+    table: pd.DataFrame
+    reliability: pd.DataFrame
+    per_query: pd.DataFrame
+
+    def __repr__(self) -> str:
+        """The main figures in one line."""
+        found = self.table.set_index("figure")["value"]
+        return f"<AnswerabilityResult: Brier {found['Brier']:.3f}, skill {found['skill']:+.3f}, ECE {found['ECE']:.3f}>"
+
+    def figure(self, name: str) -> float:
+        """The value of a figure of :attr:`table`.
+
+        Args:
+            name: Such as ``'Brier'``.
+
+        Returns:
+            The value.
+
+        Raises:
+            InputError: Where there is none of that name.
+        """
+        rows = self.table[self.table["figure"] == name]
+        if rows.empty:
+            raise InputError(f"AnswerabilityResult: there is no figure {name!r}, only {', '.join(self.table['figure'])}")
+        return float(rows["value"].iloc[0])
+
+    def plot(self, axes: Axes) -> None:
+        """Draw observed against predicted shares, with intervals, onto matplotlib axes.
+
+        Args:
+            axes: Where to.
+        """
+        from pyterrier_debias.core import plots
+
+        table = self.reliability
+        with plots.house_style():
+            axes.plot([0, 1], [0, 1], "--", color=plots.GREY, label="calibrated")
+            ends = np.clip([table["observed"] - table["observed_low"], table["observed_high"] - table["observed"]], 0, None)
+            axes.errorbar(table["predicted"], table["observed"], yerr=ends, fmt="o", color=plots.colour(0), label="bins")
+            axes.legend()
+            plots.label_axes(axes, x="predicted probability of an answer", y="share answered", n=len(self.per_query))
+
+
+class Answerability(Stage):
+    """Predicts from its text whether a query will be answered.
+
+    ===============  ==============================================================================================
+    columns in       ``qid``, ``query``; for ``fit`` and ``evaluate`` also ``answered`` (True or False, 1 or 0) or
+                     ``first_relevant_rank`` (infinite for never)
+    columns out      the same, with ``p_answered``, a calibrated probability
+    ===============  ==============================================================================================
+
+    Logistic regression on hashed words and pairs of words (or on features of your own, such as the vectors of a sentence
+    encoder). ``fit`` cross-fits: each training query is predicted by a model that has not seen it or any query with the same
+    text, a sigmoid is fitted to these predictions (Platt), and the final model learns from all queries.
+
+    Source: the future work of Gupta (2021).
+
+    When not to use it: to decide which queries to leave out (that is the bias). And what it learns is whether *one system's ten
+    documents* answered such queries, not whether an answer exists.
+
+    Example:
+        >>> import pandas as pd
+        >>> topics = pd.DataFrame({
+        ...     "qid": [str(i) for i in range(40)],
+        ...     "query": [f"who wrote book {i}" if i % 2 else f"feelings about thing {i}" for i in range(40)],
+        ...     "answered": [bool(i % 2) for i in range(40)],
+        ... })
+        >>> stage = Answerability(folds=4).fit(topics)
+        >>> new = pd.DataFrame({"qid": ["a", "b"], "query": ["who wrote thing 99", "feelings about book 99"]})
+        >>> p = stage(new)["p_answered"]
+        >>> bool(p[0] > 0.8 > 0.2 > p[1])
+        True
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "Answerability", "help_url": None}
+
+    def __init__(
+        self,
+        features: str | Features = "words",
+        *,
+        strength: float = 1.0,
+        rank: int | None = None,
+        folds: int = 5,
+        level: float = 0.95,
+        draws: int = 1_999,
+        seed: int = 0,
+        verbose: bool = False,
+    ):
+        """
+        Args:
+            features: ``'words'``: words and pairs of words; ``'characters'``: runs of two to five characters within words, for
+                other languages and misspellings; or a function from texts to an array with one row a text, such as
+                ``SentenceTransformer(model).encode``.
+            strength: Inverse of the weight of the L2 penalty (scikit-learn's ``C``), positive.
+            rank: With ``first_relevant_rank``: answered means within so many documents; None for any number.
+            folds: Parts of the cross-fitting, at least 2.
+            level: Coverage of intervals.
+            draws: Bootstrap resamples of ``evaluate``.
+            seed: Of the folds, which go by the text of queries, and of the resamples.
+            verbose: Accepted for uniformity.
+        """
+        self.features = features
+        self.strength = strength
+        self.rank = rank
+        self.folds = folds
+        self.level = level
+        self.draws = draws
+        self.seed = seed
+        self.verbose = verbose
+        self._fitted: dict[str, Any] | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """Options, and what was fitted."""
+        return {**super().identity(), "fitted": self._fitted["fingerprint"] if self._fitted else None}
+
+    def fit(self, inp: pd.DataFrame) -> Answerability:
+        """Learn from queries whose outcome is known.
+
+        Args:
+            inp: ``qid``, ``query`` and the outcome; see the class.
+
+        Returns:
+            The stage itself.
+
+        Raises:
+            InputError: For an option out of range, no outcome, an outcome that is neither true nor false, or a split in which
+                all or fewer than ``folds`` queries were answered or not.
+        """
+        topics, y = self._outcomes(inp)
+        texts = topics["query"].tolist()
+        for value, words in ((1, "answered"), (0, "not answered")):
+            different = len({text for text, outcome in zip(texts, y) if outcome == value})
+            if different < self.folds:
+                raise InputError(
+                    f"Answerability: {different} different queries are {words}; with folds={self.folds} there must be as many: "
+                    f"fit on a larger split, or with fewer folds"
+                )
+        x = self._matrix(texts)
+        # A column that no training query has keeps the coefficient 0: leaving it out changes nothing but the time.
+        columns = None if callable(self.features) else np.flatnonzero(x.getnnz(axis=0))
+        x = x if columns is None else x[:, columns]
+        fold = self._folds(texts, y)
+        logits = np.full(len(y), np.nan)
+        for number in range(self.folds):
+            held = fold == number
+            if held.any():
+                logits[held] = self._learn(x[~held], y[~held]).decision_function(x[held])
+        sigmoid = self._calibrator(logits, y)
+        state = blake2b(digest_size=16)
+        for qid, text, outcome in sorted(zip(topics["qid"], texts, y.tolist())):
+            state.update(f"{qid}\0{text}\0{outcome}\n".encode("utf-8", "surrogatepass"))
+        self._fitted = {
+            "model": self._learn(x, y),
+            "columns": columns,
+            "sigmoid": sigmoid,
+            "p": sigmoid(logits),
+            "y": y,
+            "share": float(y.mean()),
+            "fingerprint": state.hexdigest(),
+        }
+        return self
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Add ``p_answered``; see the class."""
+        pt.validate.columns(inp, includes=["qid", "query"], context=self)
+        check_text(inp, "query", self)
+        if len(inp) == 0:
+            return inp.assign(p_answered=pd.Series(dtype="float64"))
+        fitted = self._known()
+        texts = list(dict.fromkeys(inp["query"]))
+        x = self._matrix(texts)
+        x = x if fitted["columns"] is None else x[:, fitted["columns"]]
+        p = fitted["sigmoid"](fitted["model"].decision_function(x))
+        return inp.assign(p_answered=inp["query"].map(dict(zip(texts, p))).to_numpy(dtype=float))
+
+    def evaluate(self, inp: pd.DataFrame, *, bins: int = 10) -> AnswerabilityResult:
+        """Test on queries whose outcome is known; give another split than that of ``fit``.
+
+        Args:
+            inp: ``qid``, ``query`` and the outcome; see the class.
+            bins: Of the reliability table and of ECE.
+
+        Returns:
+            The result, with bootstrap intervals over queries.
+
+        Raises:
+            InputError: Without an outcome, without queries, or before ``fit``.
+        """
+        fitted = self._known()
+        topics, y = self._outcomes(inp)
+        if not len(topics):
+            raise InputError("Answerability: there are no queries to test on")
+        p = self.transform(topics)["p_answered"].to_numpy()
+        flat = np.full(len(p), fitted["share"])
+
+        def score(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
+            return ((a - b) ** 2).mean(axis=axis)
+
+        def skill(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
+            reference = ((fitted["share"] - b) ** 2).mean(axis=axis)
+            return 1 - score(a, b, axis) / np.maximum(reference, 1e-300)
+
+        options = {"level": self.level, "method": "percentile", "draws": self.draws, "seed": self.seed}
+        pairs = np.column_stack([p, y])
+        rows = [
+            ("Brier", bootstrap_interval(pairs, score, **options)),
+            ("Brier, share alone", bootstrap_interval(np.column_stack([flat, y]), score, **options)),
+            ("skill", bootstrap_interval(pairs, skill, **options)),
+            ("AUC", _auc(p, y, self.level)),
+            ("ECE", Interval(calibration_error(p, y, bins=bins), float("nan"), float("nan"), self.level, len(p))),
+            ("answered, observed", bootstrap_interval(y, **options)),
+            ("answered, predicted", self.share(topics)),
+        ]
+        table = pd.DataFrame([(name, i.estimate, i.low, i.high, i.n) for name, i in rows])
+        return AnswerabilityResult(
+            table.set_axis(["figure", "value", "low", "high", "n"], axis=1),
+            reliability(p, y, bins=bins, level=self.level),
+            pd.DataFrame({"qid": topics["qid"].to_numpy(), "p_answered": p, "answered": y.astype(bool)}),
+        )
+
+    def share(self, inp: pd.DataFrame) -> Interval:
+        """The share of queries without labels that would be answered; see :func:`predicted_share`.
+
+        Args:
+            inp: ``qid``, ``query``.
+
+        Returns:
+            The share of these queries and its interval.
+
+        Raises:
+            InputError: Before ``fit``.
+        """
+        fitted = self._known()
+        p = self.transform(inp)["p_answered"].to_numpy(dtype=float)
+        return predicted_share(p, fitted["p"], fitted["y"], level=self.level)
+
+    # ------------------------------------------------------------------------------------------------ learning
+
+    def _known(self) -> dict[str, Any]:
+        if self._fitted is None:
+            raise InputError("Answerability: fit() must be called first, with queries whose outcome is known")
+        return self._fitted
+
+    def _outcomes(self, inp: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+        """Distinct topics by qid, and 1 where answered."""
+        pt.validate.columns(inp, includes=["qid", "query"], context=self)
+        check_text(inp, "query", self)
+        check_threshold(self.rank, self)
+        if self.folds < 2 or not self.strength > 0:
+            raise InputError(f"Answerability: folds={self.folds} must be at least 2, and strength={self.strength} positive")
+        topics = with_string_ids(inp).sort_values("qid", kind="stable").reset_index(drop=True)
+        y = self._answered(topics)
+        first = ~topics["qid"].duplicated().to_numpy()
+        other = np.flatnonzero(y != y[first][np.cumsum(first) - 1])
+        if len(other):
+            raise InputError(
+                f"Answerability: query {topics['qid'].iloc[other[0]]!r} is answered in one row and not in another; "
+                f"keep one row a query"
+            )
+        return topics[first].reset_index(drop=True), y[first]
+
+    def _answered(self, topics: pd.DataFrame) -> np.ndarray:
+        """1 where answered, row by row."""
+        if "answered" in topics.columns:
+            known = topics["answered"]
+            if known.isna().any():
+                raise InputError(f"Answerability: 'answered' is missing for query {topics['qid'][known.isna()].iloc[0]!r}")
+            # A text would count as true, "False" among them.
+            bad = [not (isinstance(value, (numbers.Real, np.bool_)) and value in (0, 1)) for value in known]
+            if any(bad):
+                row = bad.index(True)
+                raise InputError(
+                    f"Answerability: 'answered' is {known.tolist()[row]!r} for query {topics['qid'].iloc[row]!r}; it must be "
+                    f"True or False (or 1 or 0), map it first"
+                )
+            return known.to_numpy(dtype=float)
+        if "first_relevant_rank" not in topics.columns:
+            raise InputError(
+                "Answerability: neither 'answered' nor 'first_relevant_rank' is a column; join the latter with "
+                "survivorship.ranks.with_ranks(topics, first_relevant_ranks(candidates, qrels))"
+            )
+        ranks = topics["first_relevant_rank"].to_numpy(dtype=float)
+        if np.isnan(ranks).any():
+            raise InputError("Answerability: 'first_relevant_rank' is NaN; a query that was never answered has an infinite one")
+        return survives(ranks, self.rank).astype(float)
+
+    def _folds(self, texts: Sequence[str], y: np.ndarray) -> np.ndarray:
+        """The fold of each query: by its text, and with both outcomes in every fold."""
+        fold = np.empty(len(texts), dtype=int)
+        place: dict[str, int] = {}
+        for value in (1.0, 0.0):
+            new = sorted({t for t, o in zip(texts, y) if o == value and t not in place}, key=lambda t: keyed_hash(self.seed, t))
+            place.update({text: i % self.folds for i, text in enumerate(new)})
+        for i, text in enumerate(texts):
+            fold[i] = place[text]
+        return fold
+
+    def _matrix(self, texts: Sequence[str]) -> Any:
+        if callable(self.features):
+            return np.asarray(self.features(list(texts)))
+        if self.features not in _FEATURES:
+            raise InputError(f"Answerability: features={self.features!r} is not known; use {', '.join(_FEATURES)} or a function")
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        words = self.features == "words"
+        hashing = HashingVectorizer(
+            n_features=2**_BITS,
+            analyzer="word" if words else "char_wb",
+            ngram_range=(1, 2) if words else (2, 5),
+            token_pattern=r"\w+" if words else None,
+            alternate_sign=False,
+            norm="l2",
+        )
+        return hashing.transform(list(texts))
+
+    def _learn(self, x: Any, y: np.ndarray) -> Any:
+        from sklearn.linear_model import LogisticRegression
+
+        return LogisticRegression(C=self.strength, max_iter=1000).fit(x, y)
+
+    @staticmethod
+    def _calibrator(logits: np.ndarray, y: np.ndarray) -> _Sigmoid:
+        """Platt's sigmoid over held-out logits."""
+        from sklearn.linear_model import LogisticRegression
+
+        model = LogisticRegression(C=100.0, max_iter=1000).fit(logits[:, None], y)
+        return _Sigmoid(float(model.coef_[0, 0]), float(model.intercept_[0]))
+
+
+@dataclass(frozen=True)
+class _Sigmoid:
+    """From logits to probabilities."""
+
+    slope: float
+    intercept: float
+
+    def __call__(self, logits: np.ndarray) -> np.ndarray:
+        from scipy.special import expit
+
+        return expit(self.slope * np.asarray(logits, dtype=float) + self.intercept)
+
+
+def _auc(p: np.ndarray, y: np.ndarray, level: float) -> Interval:
+    """Area under the ROC curve, with the interval of Hanley and McNeil."""
+    from scipy import stats
+
+    n, m = int(y.sum()), int(len(y) - y.sum())
+    if not n or not m:
+        return Interval(float("nan"), float("nan"), float("nan"), level, len(y))
+    area = float((stats.rankdata(p)[y == 1].sum() - n * (n + 1) / 2) / (n * m))
+    q1, q2 = area / (2 - area), 2 * area**2 / (1 + area)
+    variance = (area * (1 - area) + (n - 1) * (q1 - area**2) + (m - 1) * (q2 - area**2)) / (n * m)
+    half = float(stats.norm.ppf((1 + level) / 2)) * np.sqrt(max(variance, 0.0))
+    return Interval(area, max(area - half, 0.0), min(area + half, 1.0), level, len(y))

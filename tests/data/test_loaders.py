@@ -1,0 +1,627 @@
+"""Small files in every format, right and wrong."""
+
+import gzip
+import json
+import pickle
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyterrier_debias import (
+    Collection,
+    Dataset,
+    Finding,
+    InputError,
+    Room,
+    TextLoader,
+    audit,
+    open_dataset,
+    read_corpus,
+    read_qna,
+    read_qrels,
+    read_run,
+    read_spans,
+    read_squad,
+    read_topics,
+)
+from pyterrier_debias.core.bias import RoomResult
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.data.answers import locate
+
+QUESTION = {"id": "q1", "question": " Who? ", "answers": [{"text": "Ada", "answer_start": 7}]}
+
+
+def write(folder, name, content):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content if isinstance(content, bytes) else content.encode()
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return path
+
+
+def squad(*questions, context="It was Ada."):
+    article = {"title": "T", "paragraphs": [{"context": context, "qas": list(questions)}]}
+    return json.dumps({"version": "v2.0", "data": [article]})
+
+
+def moved(start):
+    """The question with its answer's offset wrong."""
+    return {**QUESTION, "answers": [{"text": "Ada", "answer_start": start}]}
+
+
+# --- right files
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("c.tsv", "1\tone\n2\ttwo too\n"),
+        ("c.tsv.gz", "1\tone\n2\ttwo too\n"),
+        ("c.tsv", "docno\ttext\n1\tone\n2\ttwo too\n"),
+        ("c.tsv", "\ufeff1\tone\r\n2\ttwo too\r\n\r\n"),
+        ("c.jsonl", '{"_id": 1, "text": "one", "metadata": {}}\n{"_id": "2", "text": "two too", "metadata": {}}\n'),
+        ("c.jsonl.gz", '{"id": "1", "contents": "one"}\n\n{"id": "2", "contents": "two too"}\n'),
+        ("c.trec", "<DOC>\n<DOCNO> 1 </DOCNO>\none\n</DOC>\n<DOC>\n<DOCNO>2</DOCNO>\n<TEXT>\ntwo\n  too\n</TEXT>\n</DOC>\n"),
+    ],
+)
+def test_corpora(tmp_path, name, content):
+    frame = read_corpus(write(tmp_path, name, content))
+    assert frame[["docno", "text"]].values.tolist() == [["1", "one"], ["2", "two too"]]
+
+
+def test_other_fields_of_a_corpus(tmp_path):
+    path = write(tmp_path, "c.jsonl", '{"_id": "1", "text": "one", "title": "I"}\n{"_id": "2", "text": "", "url": "u"}\n')
+    assert read_corpus(path).fillna("?").to_dict("records") == [
+        {"docno": "1", "text": "one", "title": "I", "url": ""},
+        {"docno": "2", "text": "", "title": "", "url": "u"},
+    ]
+    path = write(tmp_path, "c.tsv", "D1\thttp://x\ta title\ta body\n")
+    frame = read_corpus(path, columns=("docno", "url", "title", "text"))
+    assert frame.to_dict("records") == [{"docno": "D1", "url": "http://x", "title": "a title", "text": "a body"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.tsv", "1\t do goldfish grow\n2\twho?\n"),
+        ("t.tsv", "qid\tquery\n1\tdo goldfish grow\n2\twho?\n"),
+        ("t.jsonl", '{"_id": "1", "text": "do goldfish grow"}\n{"_id": 2, "text": "who?"}\n'),
+        ("t.trec", "<top>\n<num> Number: 1\n<title> do goldfish grow\n\n<desc> Description:\nGrowth.\n</top>\n"
+                   "<top>\n<num>2</num><title>\nwho?\n</title>\n</top>\n"),
+        ("t.trec.gz", "<top>\n<num>1</num><title>do goldfish grow</title>\n</top>\n"
+                      "<top>\n<num>2</num><title>who?</title>\n</top>\n"),
+        ("t.trec", "<top><num>1</num><title>do goldfish grow</title></top><top><num>2</num><title>who?</title></top>\n"),
+        ("t.xml", '<?xml version="1.0" encoding="UTF-8"?>\n<topics>\n<topic number="1"><query>do goldfish grow</query></topic>\n'
+                  '<topic number="2"><query>who?</query></topic>\n</topics>\n'),
+    ],
+)  # fmt: skip
+def test_topics(tmp_path, name, content):
+    frame = read_topics(write(tmp_path, name, content))
+    assert frame[["qid", "query"]].values.tolist() == [["1", "do goldfish grow"], ["2", "who?"]]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "1 0 a 1\n1 0 b -2\n",
+        "1\tQ0\ta\t1\n1\tQ0\tb\t-2",
+        "query-id\tcorpus-id\tscore\n1\ta\t1\n1\tb\t-2\n",
+        "1\ta\t1\n1\tb\t-2\n",
+    ],
+)
+def test_qrels(tmp_path, content):
+    frame = read_qrels(write(tmp_path, "qrels", content))
+    assert frame.values.tolist() == [["1", "a", 1], ["1", "b", -2]]
+    assert frame["label"].dtype == "int64"
+
+
+def test_runs_are_ranked_by_score_whatever_their_ranks_say(tmp_path):
+    path = write(tmp_path, "r", "q2 Q0 a 1 1 t\nq1 Q0 a 1 1 t\nq1 Q0 b 3 2.5 t\nq1 Q0 c 2 1 t\nq1 Q0 d 4 -inf t\n")
+    frame = read_run(path)
+    assert frame["docno"].tolist() == ["a", "b", "c", "a", "d"]  # a tie: descending docno, as trec_eval breaks it
+    assert frame["qid"].tolist() == ["q2"] + ["q1"] * 4
+    assert frame["rank"].tolist() == [0, 0, 1, 2, 3]
+    assert frame["score"].dtype == "float64"
+
+
+def test_tied_scores_can_follow_the_files_ranks(tmp_path):
+    path = write(tmp_path, "r", "1 Q0 a 1 .5 t\n1 Q0 b 2 .5 t\n1 Q0 c 3 .5 t\n1 Q0 d 4 .49999999 t\n2 Q0 a 1 .5 t\n")
+    frame = read_run(path, ties="rank")
+    assert frame["docno"].tolist() == ["a", "b", "c", "d", "a"]
+    first = frame[frame["qid"] == "1"]["score"].to_numpy()
+    assert (np.diff(first.astype("float32")) < 0).all()  # trec_eval holds scores in 32 bits
+    assert first == pytest.approx([0.5, 0.5, 0.5, 0.5], abs=1e-6)
+    assert frame["score"].iloc[0] == frame["score"].iloc[4] == 0.5
+    with pytest.raises(InputError, match="ties='file' is not known"):
+        read_run(path, ties="file")
+    with pytest.raises(InputError, match=r"r:1: rank 'x' is not a number"):
+        read_run(write(tmp_path, "r", "1 Q0 a x .5 t\n"), ties="rank")
+
+
+ROWS = st.tuples(st.integers(0, 3), st.integers(0, 20), st.floats(-5, 5, width=32))
+
+
+@settings(max_examples=50)
+@given(st.lists(ROWS, unique_by=lambda r: r[:2], min_size=1))
+def test_a_run_survives_a_round_trip(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("runs") / "run"
+    path.write_text("".join(f"q{q} Q0 d{d} 0 {s!r} t\n" for q, d, s in rows))
+    frame = read_run(path)
+    assert {(r.qid, r.docno, r.score) for r in frame.itertuples()} == {(f"q{q}", f"d{d}", float(s)) for q, d, s in rows}
+    for _, group in frame.groupby("qid"):
+        assert group["rank"].tolist() == list(range(len(group)))
+        assert group.sort_values(["score", "docno"], ascending=False)["docno"].tolist() == group["docno"].tolist()
+
+
+# --- wrong files: message and line
+
+LONG_RUN = "".join(f"1 Q0 d{i} 1 1 t\n" for i in range(50)).encode()
+RUN, QRELS, CORPUS, TOPICS = read_run, read_qrels, read_corpus, read_topics
+
+
+@pytest.mark.parametrize(
+    ("read", "content", "message"),
+    [
+        (RUN, "1 Q0 a 1 1.0 t\n1 Q0 b 2 1.0\n", r"f:2: 6 fields were expected, found 5; write 'qid Q0 docno rank score tag'"),
+        (RUN, "1 Q0 a 1 high t\n", r"f:1: score 'high' is not a number"),
+        (RUN, "1 Q0 a 1 2 t\n1 Q0 b 2 NaN t\n", r"f:2: the score is NaN; .*leave such lines out"),
+        (RUN, "1 Q0 a 1 2 t\n\n1 Q0 a 2 1 t\n", r"f:3: qid '1' and docno 'a' stand together in line 1 already; keep one line"),
+        (QRELS, "1 0 a 1\n1 0 b\n", r"f:2: 4 fields were expected, found 3; write 'qid 0 docno label'"),
+        (QRELS, "1 0 a b 1\n", r"f:1: 3 or 4 fields were expected, found 5"),
+        (QRELS, "1 0 a 0.5\n", r"f:1: label '0.5' is not a whole number"),
+        (QRELS, "query-id\tcorpus-id\tscore\n1\ta\t1\n1\ta\t0\n", r"f:3: qid '1' and docno 'a' stand together in line 2"),
+        (QRELS, "query-id\tcorpus-id\tscore\n", r"f:1: 3 or 4 fields were expected, found 0"),
+        (CORPUS, "1\tone\n1\ttwo\n", r"f:2: docno '1' stands in line 1 already; keep one of the two"),
+        (CORPUS, "1\tone\n2 two\n", r"f:2: 2 tab-separated fields were expected, found 1; write 'docno<TAB>text'"),
+        (CORPUS, "1\tone\n \ttwo\n", r"f:2: the docno is empty"),
+        (CORPUS, '{"_id": "1", "text": "a"}\n{"_id": "2", "te', r"f:2: no valid JSON at column 14 \(.*\); write one JSON object"),
+        (CORPUS, '{"_id": "1", "text": "a"}\n[1]\n', r"f:2: a JSON object was expected, found a list"),
+        (CORPUS, '{"_id": "1", "txt": "a"}\n', r"f:1: no field 'text' \(it has _id, txt\); name it 'text'"),
+        (CORPUS, '{"_id": "1", "text": 5}\n', r"f:1: field 'text' is of type int; write a string"),
+        (CORPUS, "docno\ttext\n", r"f: nothing but a header"),
+        (CORPUS, "<DOC>\n<DOCNO>1</DOCNO>\na\n", r"f:1: the document that begins here does not end"),
+        (CORPUS, "<DOC>\n<DOC>\n", r"f:2: the document that begins in line 1 does not end"),
+        (CORPUS, "<DOC>\nx\n</DOC>\n", r"f:1: the document has no docno"),
+        (CORPUS, "<DOCUMENT>\n", r"f:1: text stands outside of a document"),
+        (CORPUS, "</DOC>\n", r"f:1: a document ends that did not begin"),
+        (TOPICS, "1\ta\n1\tb\n", r"f:2: qid '1' stands in line 1 already"),
+        (TOPICS, "<top><num>1</num><title>a</title></top><top><num>1</num><title>b</title></top>\n", r"f:1: qid '1' stands in"),
+        (TOPICS, "1 a\n", r"f:1: 2 tab-separated fields were expected, found 1"),
+        (TOPICS, "<top>\n<num>1</num><title>a</title>\n</top>\n<top>\n<num>2</num>\n</top>\n", r"f:4: topic '2' has no title"),
+        (TOPICS, "<top>\n<title>a</title>\n</top>\n", r"f:1: no TREC topics"),
+        (TOPICS, "<html>\n", r"f:1: no TREC topics"),
+        (TOPICS, "<topics><topic number='1'><query>a</query></topic>\n", r"f:1: no TREC topics \(no element found"),
+        (TOPICS, b"1\tcaf\xe9\n", r"f:1: byte 0xe9 at offset 5 is not UTF-8; convert the file, e.g. iconv"),
+        (CORPUS, b"1\tone\n2\tcaf\xe9\n", r"f:2: byte 0xe9 at offset 11 is not UTF-8"),
+        (CORPUS, b"", r"f: the file is empty"),
+        (QRELS, b"\n  \n", r"f: the file is empty"),
+        (RUN, gzip.compress(LONG_RUN)[:-12], r"f:\d+: the gzip file is damaged or ends here too early; copy or"),
+        (RUN, gzip.compress(b"1 Q0 a 1 1 t\n")[:3], r"f:1: the gzip file is damaged"),
+    ],
+)
+def test_wrong_files_are_named_with_their_line(tmp_path, read, content, message):
+    path = write(tmp_path, "f", content)
+    with pytest.raises(InputError, match=message) as caught:
+        read(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_not_there(tmp_path):
+    for read in (read_run, read_qrels, read_corpus, read_topics, read_squad, read_spans, read_qna):
+        with pytest.raises(InputError, match="no such file; check the path"):
+            read(tmp_path / "nothing")
+    with pytest.raises(InputError, match=r"cannot be read \(Is a directory\)"):
+        read_run(tmp_path)
+
+
+def test_a_cut_corpus_is_refused_wherever_it_is_cut(tmp_path):
+    """Every truncation of a gzipped file raises; none gives a shorter corpus."""
+    whole = gzip.compress("".join(f"{i}\ttext number {i}\n" for i in range(40)).encode())
+    path = tmp_path / "c.tsv.gz"
+    for length in range(2, len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError, match="damaged or ends here too early"):
+            read_corpus(path)
+
+
+# --- answers
+
+
+def test_squad(tmp_path):
+    impossible = {"id": "q2", "question": "Why?", "is_impossible": True, "answers": []}
+    again = {"id": "q3", "question": "Who?", "answers": [{"text": "was", "answer_start": 3, "offset": "first"}]}
+    one = read_squad(write(tmp_path, "dev.json.gz", squad(QUESTION, impossible, again)))
+    assert one.get_topics().values.tolist() == [["q1", "Who?"], ["q3", "Who?"]]
+    assert one.get_answers()[["qid", "answer", "start", "end", "offset"]].values.tolist() == [
+        ["q1", "Ada", 7, 10, "given"], ["q3", "was", 3, 6, "first"],
+    ]  # fmt: skip
+    docno = one.get_corpus()["docno"].item()
+    assert one.get_qrels().values.tolist() == [["q1", docno, 1], ["q3", docno, 1]]
+    certain = read_squad(tmp_path / "dev.json.gz", only_certain=True)
+    assert certain.get_answers()["qid"].tolist() == ["q1"]
+    other = read_squad(write(tmp_path, "train.json", squad(QUESTION)), split="train")
+    assert other.split == "train"
+    assert other.get_corpus()["docno"].item() == docno
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (squad(moved(8)), "answer 'Ada' of question 'q1' is not at offset 8 .*'da.'"),
+        (squad(moved(-4)), "answer 'Ada' of question 'q1' is not at offset -4"),
+        (squad(QUESTION, QUESTION), "question id 'q1' occurs twice"),
+        (squad({"id": "q1", "question": "Who?"}), "no SQuAD JSON .KeyError.'answers'"),
+        (squad(context=5), "no SQuAD JSON"),
+        ('{"data": [{"title": 1}]}', "no SQuAD JSON .KeyError.'paragraphs'"),
+        ('{"data": []}', "it holds no paragraphs"),
+        (squad(), "it holds no answerable questions"),
+        ('{\n"data": [\n', r"dev.json:2: no valid JSON at column \d+"),
+        ("[]", "dev.json:1: a JSON object was expected, found a list"),
+    ],
+)
+def test_wrong_squad(tmp_path, content, message):
+    with pytest.raises(InputError, match=message):
+        read_squad(write(tmp_path, "dev.json", content))
+
+
+def test_spans(tmp_path):
+    rows = [
+        {"qid": 1, "query": "who", "psgid": 7, "passage": "It was Ada. Ada!", "selected_spans": [" was Ada", "Ada", "Bob", ""]},
+        {"qid": 1, "query": "", "psgid": 7, "passage": "", "selected_spans": [""]},
+        {"qid": 2, "query": "why", "psgid": 7, "passage": "It was Ada. Ada!", "selected_spans": []},
+    ]
+    one = read_spans(write(tmp_path, "s.jsonl", "\n".join(map(json.dumps, rows))))
+    assert one.get_answers()[["answer", "start", "end", "offset"]].values.tolist() == [
+        ["was Ada", 3, 10, "unique"], ["Ada", 7, 10, "first"], ["Bob", -1, -1, "absent"],
+    ]  # fmt: skip
+    assert one.get_qrels().values.tolist() == [["1", "7", 1], ["2", "7", 0]]
+    with pytest.raises(InputError, match=r"s\.jsonl:1: field 'psgid' is missing; write qid, query, psgid"):
+        read_spans(write(tmp_path, "s.jsonl", '{"qid": 1, "query": "who"}'))
+    with pytest.raises(InputError, match=r"s\.jsonl:1: field 'passage' is of type int"):
+        read_spans(write(tmp_path, "s.jsonl", json.dumps({**rows[0], "passage": 5})))
+
+
+def test_a_span_that_does_not_print_is_absent():
+    assert locate("\x80", "a\x80b") == (-1, -1, "absent")
+
+
+@given(st.text(max_size=30), st.integers(0, 29), st.integers(1, 10))
+def test_a_span_is_found_in_its_text(text, start, length):
+    span = text[start : start + length].strip()
+    if not any(character.isprintable() for character in span):
+        return
+    begin, end, offset = locate(span, text)
+    assert offset in ("unique", "first")
+    assert begin <= text.find(span) or not span.isprintable()
+    shown = "".join(filter(str.isprintable, text[begin:end]))
+    assert shown == "".join(filter(str.isprintable, span))
+    assert text[begin].isprintable()
+    assert text[end - 1].isprintable()
+
+
+QNA = [
+    {"query_id": 9, "query": "when?", "query_type": "NUMERIC", "answers": ["in 1900", "1900"], "passages": [
+        {"is_selected": 0, "passage_text": "No.", "url": "u"}, {"is_selected": 1, "passage_text": "It was 1900.", "url": "v"}]},
+    {"query_id": 8, "query": "why?", "query_type": "DESCRIPTION", "answers": ["No Answer Present."], "passages": [
+        {"is_selected": 0, "passage_text": "Because.", "url": "w"}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["lines", "columns"])
+def test_qna(tmp_path, layout):
+    fields = ("answers", "passages", "query", "query_id", "query_type")
+    columns = {field: {str(i): row[field] for i, row in enumerate(QNA)} for field in fields}
+    content = "\n".join(map(json.dumps, QNA)) if layout == "lines" else json.dumps(columns)
+    path = write(tmp_path, "dev_v2.1.json.gz", content)
+    for one in (read_qna(path), open_dataset(path), open_dataset(tmp_path)):
+        assert one.get_topics().values.tolist() == [["9", "when?", "NUMERIC"], ["8", "why?", "DESCRIPTION"]]
+        assert one.get_candidates().values.tolist() == [["9", "9-0", 0.0, 0], ["9", "9-1", -1.0, 1], ["8", "8-0", 0.0, 0]]
+        assert one.get_qrels()["label"].tolist() == [0, 1, 0]
+        assert one.get_answers().values.tolist() == [["9", "9-1", "in 1900", -1, -1], ["9", "9-1", "1900", -1, -1]]
+        assert one.get_corpus()["url"].tolist() == ["u", "v", "w"]
+
+
+def test_wrong_qna(tmp_path):
+    with pytest.raises(InputError, match="f:2: field 'passages' is missing"):
+        read_qna(write(tmp_path, "f", json.dumps(QNA[0]) + '\n{"query_id": 1}'))
+    with pytest.raises(InputError, match="f:1: field 'passage_text' is missing"):
+        read_qna(write(tmp_path, "f", '{"query_id": 1, "query": "x", "passages": [{"text": ""}]}'))
+    with pytest.raises(InputError, match="f:1: no field 'query'"):
+        read_qna(write(tmp_path, "f", '{"query_id": 1, "passages": []}'))
+
+
+# --- folders
+
+CORPUS_LINES = '{"_id": "d1", "title": "I", "text": "one"}\n{"_id": "d2", "title": "II", "text": "two"}\n'
+QUERY_LINES = '{"_id": "1", "text": "a"}\n{"_id": "2", "text": "b"}\n{"_id": "3", "text": "c"}\n'
+
+
+@pytest.fixture
+def beir(tmp_path):
+    write(tmp_path, "corpus.jsonl", CORPUS_LINES)
+    write(tmp_path, "queries.jsonl", QUERY_LINES)
+    write(tmp_path, "qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\td1\t1\n")
+    write(tmp_path, "qrels/dev.tsv", "query-id\tcorpus-id\tscore\n2\td2\t1\n")
+    return tmp_path
+
+
+@pytest.fixture
+def trec(tmp_path):
+    write(tmp_path, "collection.tsv.gz", "d1\tone\nd2\ttwo\n")
+    for year in ("19", "20"):
+        write(tmp_path, f"topics.dl{year}-passage.tsv", f"{year}\ta\n")
+        write(tmp_path, f"qrels.dl{year}-passage.txt", f"{year} 0 d1 1\n")
+        write(tmp_path, f"runs/dl{year}.bm25.trec.gz", f"{year} Q0 d2 1 {year} bm25\n")
+    write(tmp_path, "runs/mine.run", "20 Q0 d2 1 5 mine\n")
+    return tmp_path
+
+
+def test_a_table_of_candidates_is_a_run(beir):
+    header = "qid\tpid\tbm25_rank\tlabel\n"
+    write(beir, "candidates.tsv.gz", f"{header}1\td1\t2\t1\n1\td2\t1\t0\n2\td1\t1\t0\n")
+    assert open_dataset(beir).get_runs()["bm25"][["qid", "docno", "score", "rank"]].values.tolist() == [
+        ["1", "d2", -1.0, 0], ["1", "d1", -2.0, 1],
+    ]  # fmt: skip
+    write(beir, "candidates.tsv.gz", f"{header}1\td1\tfirst\t1\n")
+    with pytest.raises(InputError, match=r"candidates.tsv.gz: column 'score' is NaN or no number .*qid='1', docno='d1'"):
+        open_dataset(beir)
+    write(beir, "candidates.tsv.gz", f"{header}1\td1\n")
+    with pytest.raises(InputError, match=r"candidates.tsv.gz:2: 4 tab-separated fields were expected, found 2"):
+        open_dataset(beir)
+    write(beir, "candidates.tsv.gz", "another\ttable\n1\t2\n")
+    assert open_dataset(beir).get_runs() == {}
+
+
+def test_a_beir_folder(beir):
+    dataset = open_dataset(str(beir))
+    assert isinstance(dataset, Dataset)
+    assert dataset.name == beir.name
+    assert dataset.split == "test"
+    assert dataset.get_topics().values.tolist() == [["1", "a"]]
+    assert dataset.get_topics("dev").values.tolist() == [["2", "b"]]
+    assert open_dataset(beir, split="dev").get_qrels().values.tolist() == [["2", "d2", 1]]
+    assert next(dataset.get_corpus_iter()) == {"docno": "d1", "title": "I", "text": "one"}
+
+
+def test_a_trec_folder(trec):
+    first, second = open_dataset(trec), open_dataset(trec, split="dl20")
+    assert (first.split, second.split) == ("dl19", "dl20")
+    assert first.get_topics("dl20").equals(second.get_topics())
+    assert list(first.get_runs()) == ["bm25"]  # mine.run ranks topics of the other split
+    assert list(second.get_runs()) == ["bm25", "mine"]
+    assert second.get_runs()["bm25"].values.tolist() == [["20", "d2", 20.0, 0]]
+
+
+def test_one_file_of_topics_and_of_judgements_keeps_all_topics(beir):
+    (beir / "qrels" / "dev.tsv").unlink()
+    assert len(open_dataset(beir).get_topics()) == 3
+
+
+def test_one_file_of_judgements_is_shared_out_between_topics(trec):
+    for year in ("19", "20"):
+        (trec / f"qrels.dl{year}-passage.txt").unlink()
+    write(trec, "qrels.txt", "19 0 d1 1\n20 0 d2 1\n")
+    assert open_dataset(trec).get_qrels().values.tolist() == [["19", "d1", 1]]
+    assert open_dataset(trec, split="dl20").get_qrels().values.tolist() == [["20", "d2", 1]]
+
+
+def test_topics_and_judgements_of_other_names(trec):
+    for year in ("19", "20"):
+        (trec / f"qrels.dl{year}-passage.txt").rename(trec / f"qrels.year{year}.txt")
+    with pytest.raises(InputError, match="topics are named dl19, dl20 and judgements year19, year20; give those that belong"):
+        open_dataset(trec)
+    (trec / "qrels.year20.txt").rename(trec / "qrels.dl20.txt")
+    assert open_dataset(trec).split == "dl20"
+    assert len(open_dataset(trec).get_topics("dl19")) == 1
+
+
+def test_runs_of_one_name_are_not_guessed_between(trec):
+    write(trec, "runs/dl19.bm25.run", "19 Q0 d2 1 5 bm25\n")
+    with pytest.raises(InputError, match="there is another run called 'bm25' for the split 'dl19'; rename"):
+        open_dataset(trec)
+    assert set(open_dataset(trec, split="dl20").get_runs()) == {"bm25", "mine"}
+
+
+def test_splits_that_are_not_there(beir):
+    with pytest.raises(InputError, match="there is no split 'train'; it has dev, test"):
+        open_dataset(beir, split="train")
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("corpus.jsonl", "it holds no corpus; add corpus.jsonl"),
+        ("queries.jsonl", "it holds no topics; add queries.jsonl"),
+        ("qrels", "it holds no judgements; add qrels/<split>.tsv or qrels.<split>.txt"),
+    ],
+)
+def test_a_missing_file_of_a_folder(beir, missing, message):
+    (beir / missing).rename(beir / "elsewhere")
+    with pytest.raises(InputError, match=message):
+        open_dataset(beir)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("qrels/test.tsv", "7\td1\t1\n", "no qid is in both the topics or run .e.g. none. and the judgements .e.g. '7'"),
+        ("qrels/test.tsv", "1\td7\t1\n", "no judged docno .e.g. 'd7'. is in corpus.jsonl .e.g. 'd1'"),
+        ("qrels/test.txt", "1\td1\t1\n", None),
+        ("runs/mine", "9 Q0 d1 1 1 t\n", "mine: no qid is in both the topics or run .e.g. '9'. and the judgements"),
+        ("runs/mine", "1 Q0 d1 1 t\n", "mine:1: 6 fields were expected"),
+        ("corpus.jsonl", "{\n", "corpus.jsonl:1: no valid JSON"),
+    ],
+)
+def test_wrong_files_of_a_folder(beir, name, content, message):
+    write(beir, name, content)
+    if message is None:
+        assert open_dataset(beir).split == "test"
+        return
+    with pytest.raises(InputError, match=message):
+        open_dataset(beir)
+
+
+def test_several_corpora_are_not_guessed_between(beir):
+    (beir / "corpus.jsonl").rename(beir / "corpus.a.jsonl")
+    write(beir, "corpus.b.jsonl", CORPUS_LINES)
+    with pytest.raises(InputError, match=r"several files may be the corpus .corpus.a.jsonl, corpus.b.jsonl.; call one"):
+        open_dataset(beir)
+    (beir / "corpus.a.jsonl").rename(beir / "corpus.jsonl")
+    assert len(open_dataset(beir).get_corpus()) == 2
+
+
+def test_several_files_with_answers(tmp_path):
+    for name in ("train-v2.0.json", "dev-v1.1.json", "dev-v2.0.json"):
+        write(tmp_path, name, squad(QUESTION))
+    assert open_dataset(tmp_path).split == "dev-v2.0"
+    assert open_dataset(tmp_path, split="train").name == "train-v2.0"
+    assert open_dataset(tmp_path, split="train").split == "train"
+    with pytest.raises(InputError, match=r"split 'dev' names several files; name one of dev-v1\.1, dev-v2\.0, train-v2\.0"):
+        open_dataset(tmp_path, split="dev")
+    with pytest.raises(InputError, match="split 'eval' names no file"):
+        open_dataset(tmp_path, split="eval")
+
+
+def test_nothing_to_open(tmp_path):
+    with pytest.raises(InputError, match="no such folder or file; name one, or 'planted', or"):
+        open_dataset(tmp_path / "nothing")
+    with pytest.raises(InputError, match="it holds no corpus"):
+        open_dataset(tmp_path)
+    with pytest.raises(InputError, match="neither SQuAD JSON, marked spans nor MS MARCO QnA; name the folder"):
+        open_dataset(write(tmp_path, "corpus.jsonl", CORPUS_LINES))
+
+
+# --- objects
+
+
+class Foreign:
+    """A dataset of a user's own, with identifiers of the type given."""
+
+    name = "mine"
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def get_corpus_iter(self, verbose=False):
+        yield {"docno": self.kind(1), "text": "one"}
+
+    def get_topics(self, variant=None):
+        return pd.DataFrame({"qid": [self.kind(2)], "query": [variant or "none"]})
+
+    def get_qrels(self, variant=None):
+        return pd.DataFrame({"qid": [self.kind(2)], "docno": [self.kind(1)], "label": [1]})
+
+    def text_loader(self, fields="text", *, verbose=False):
+        pytest.fail("texts of a dataset in memory are loaded from its corpus")
+
+
+def test_objects():
+    own = Foreign(str)
+    assert open_dataset(own) is own
+    numbered = open_dataset(Foreign(int))
+    assert isinstance(numbered, Collection)
+    assert numbered.name == "mine"
+    assert numbered.get_qrels().values.tolist() == [["2", "1", 1]]
+    assert numbered.text_loader()(pd.DataFrame({"docno": ["1"]}))["text"].tolist() == ["one"]
+    assert open_dataset(own, split="dev").get_topics()["query"].tolist() == ["dev"]
+    with pytest.raises(InputError, match="a dict is no dataset: it lacks get_corpus_iter, get_topics, get_qrels, text_loader"):
+        open_dataset({})
+
+
+class Large(Foreign):
+    """One that knows more, and whose corpus nobody should read."""
+
+    def __init__(self):
+        super().__init__(str)
+        self.read = 0
+
+    def get_corpus_iter(self, verbose=False):
+        self.read += 1
+        yield from super().get_corpus_iter()
+
+    def get_qrels(self, variant=None):
+        return super().get_qrels().assign(label={"full": 3, "dev": 2}.get(variant, 1))
+
+    def get_runs(self):
+        return {"bm25": pd.DataFrame({"qid": ["2"], "docno": ["1"], "score": [1.0], "rank": [0]})}
+
+    def text_loader(self, fields="text", *, verbose=False):
+        return pt.apply.text(lambda row: f"{fields} of {row['docno']}")
+
+
+def test_another_split_of_an_object_is_a_view():
+    large = Large()
+    dev = open_dataset(large, split="dev")
+    assert (dev.name, dev.get_topics()["query"].item(), dev.get_qrels()["label"].item()) == ("mine", "dev", 2)
+    assert dev.get_topics("test")["query"].item() == "test" and dev.get_qrels("full")["label"].item() == 3
+    assert list(dev.get_runs()) == ["bm25"] and provided(dev, "get_answers") is None
+    assert dev.text_loader("title")(pd.DataFrame({"docno": ["1"]}))["text"].tolist() == ["title of 1"]
+    assert isinstance(dev, Dataset) and not hasattr(dev, "truth") and repr(dev).endswith("split 'dev'>")
+    assert large.read == 0 and list(dev.get_corpus_iter()) == [{"docno": "1", "text": "one"}]
+    assert open_dataset(dev, split="test").get_topics()["query"].item() == "test"
+    assert pickle.loads(pickle.dumps(dev)).get_qrels()["label"].item() == 2
+    assert len(audit({"run": large.get_runs()["bm25"]}, large, split="dev", rooms=[ROOM]).findings) == 1
+
+
+ROOM = Room("made", lambda system, dataset: None, lambda c: RoomResult([Finding("run", "made", "m", "g", 1.0)], pd.DataFrame()))
+
+
+def test_fuller_judgements_of_an_object_with_numbers_are_kept():
+    class Numbered(Large):
+        def get_topics(self, variant=None):
+            return super().get_topics(variant).astype({"qid": int})
+
+    full = open_dataset(Numbered()).get_qrels("full")
+    assert full[["qid", "label"]].values.tolist() == [["2", 3]]
+
+    class Strict(Foreign):
+        def get_qrels(self, variant=None):
+            if variant == "full":
+                raise KeyError(variant)
+            return super().get_qrels(variant)
+
+    with pytest.raises(InputError, match="no judgements for 'full'"):
+        open_dataset(Strict(int)).get_qrels("full")
+
+
+def test_a_field_that_the_corpus_lacks_is_named_with_those_that_there_are():
+    corpus = pd.DataFrame({"docno": ["d1"], "text": ["one"], "url": ["x"]})
+    own = Collection("toy", corpus=corpus, topics={"test": pd.DataFrame({"qid": ["1"], "query": ["a"]})}, qrels={})
+    for fields in ("title", ["text", "title"]):
+        with pytest.raises(InputError, match="toy: documents have no field 'title'; there are text, url"):
+            own.text_loader(fields)
+    with pytest.raises(InputError, match="TextLoader: documents have no field 'title'; there are text, url"):
+        TextLoader(corpus, ("title",))(pd.DataFrame({"docno": ["d1"]}))
+    assert own.text_loader("*").fields == ("text", "url")
+
+
+def test_the_planted_collection_is_opened_by_name(monkeypatch):
+    own = Foreign(str)
+    monkeypatch.setitem(sys.modules, "pyterrier_debias.data.planted", SimpleNamespace(PlantedCollection=lambda: own))
+    assert open_dataset("planted") is own
+    assert open_dataset("planted", split="dev").get_topics()["query"].tolist() == ["dev"]
+
+
+def test_a_collection_with_another_split(beir):
+    dataset = open_dataset(beir)
+    assert open_dataset(dataset) is dataset
+    other = open_dataset(dataset, split="dev")
+    assert (dataset.split, other.split) == ("test", "dev")
+    assert other.get_topics()["qid"].tolist() == ["2"]
+    with pytest.raises(InputError, match="no topics for 'train'"):
+        open_dataset(dataset, split="train")
+
+
+def test_home_is_understood(beir, monkeypatch):
+    monkeypatch.setenv("HOME", str(beir.parent))
+    monkeypatch.setenv("USERPROFILE", str(beir.parent))
+    assert open_dataset(f"~/{beir.name}").name == beir.name
+    assert open_dataset(Path("~") / beir.name).split == "test"

@@ -1,0 +1,122 @@
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+
+from pyterrier_debias import InputError, audit
+from pyterrier_debias.report.card import BEGIN, END, merged
+from tests.report import worlds
+from tests.report.worlds import BROKEN, GROUP, ORDER, PICKY
+
+AUTHORS = """---
+# what the author wrote
+license: apache-2.0
+tags: [sentence-transformers]
+model-index:
+- name: mine
+  results:
+  - task: {type: retrieval}
+    dataset: {name: NFCorpus, type: nfcorpus}
+    metrics: [{type: ndcg, value: 0.3}]
+---
+# My ranker
+
+Words of the author: naïve | pipes.
+
+## Licence
+"""
+
+
+@pytest.fixture(scope="module")
+def result():
+    dataset = worlds.collection()
+    return audit(worlds.systems(dataset), dataset, rooms=[ORDER, PICKY, BROKEN])
+
+
+def test_a_card_is_one_that_hugging_face_reads(result):
+    card = ModelCard(result.card("longest"))
+    (found,) = [r for r in card.data.eval_results if r.metric_type == "order-bias"]
+    assert found.metric_value == result.findings.query("system == 'longest' and bias == 'order' and primary")["value"].item()
+    assert found.metric_name == f"RR@10 ({GROUP})" and found.dataset_name == "toy"
+    assert found.metric_args == {"low": -0.5, "high": -0.5} or found.metric_args["low"] <= found.metric_value
+    assert card.data.tags == ["bias-audit", "pyterrier-debias"]
+    assert "upside down, RR@10 changes by" in card.text
+    assert "- Seed 0;" in card.text and "a: trec\\_eval" in card.text
+    assert "broken: broken off (RuntimeError: the room fell down)" in card.text
+
+
+def test_without_a_system_all_are_shown_and_the_metadata_names_none(result):
+    text = result.card()
+    assert "| BM25 | order |" in text and "| longest | order |" in text and "it has no ranker to probe" in text
+    assert "model-index" not in text
+    with pytest.raises(InputError, match="system 'DPH' is not in this audit; there are BM25, longest"):
+        result.card("DPH")
+
+
+def test_a_saved_rankers_card_keeps_its_authors_words(result, tmp_path):
+    (tmp_path / "README.md").write_text(AUTHORS, encoding="utf-8")
+    path = result.write_card(tmp_path, "longest")
+    text = path.read_text(encoding="utf-8")
+    assert "# My ranker\n\nWords of the author: naïve | pipes.\n\n## Licence\n" in text
+    data = yaml.safe_load(text.split("---")[1])
+    assert data["license"] == "apache-2.0" and data["tags"] == ["sentence-transformers", "bias-audit", "pyterrier-debias"]
+    tasks = [r["task"].get("name") for r in data["model-index"][0]["results"]]
+    assert tasks == [None, "Bias audit by pyterrier-debias"]
+    # Writing again changes nothing; what stands behind our part stays as well.
+    path.write_text(text + "\nAn afterword.\n", encoding="utf-8")
+    result.write_card(tmp_path, "longest")
+    assert path.read_text(encoding="utf-8") == text + "\nAn afterword.\n"
+    assert [f.name for f in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_a_later_audit_replaces_its_own_part_only(result):
+    first = merged(AUTHORS, result, "longest")
+    later = audit({"longest": worlds.systems(worlds.collection())["longest"]}, worlds.collection(name="second"), rooms=[ORDER])
+    second = merged(first, later, "longest")
+    assert "second" in second and "toy" not in second and second.count(BEGIN) == second.count(END) == 1
+    assert second == merged(merged(AUTHORS, later), later)
+    results = yaml.safe_load(second.split("---")[1])["model-index"][0]["results"]
+    assert [r["dataset"]["name"] for r in results] == ["NFCorpus", "second"]
+
+
+def test_entries_without_results_are_their_authors(result):
+    planned = AUTHORS.replace("---\n# My", "- name: planned\n  results: []\n---\n# My")
+    index = yaml.safe_load(merged(planned, result, "longest").split("---")[1])["model-index"]
+    assert [entry["name"] for entry in index] == ["mine", "planned"]
+
+
+def test_an_empty_folder_gets_a_card(result, tmp_path):
+    text = result.write_card(tmp_path, "longest").read_text()
+    assert text == result.card("longest") and text.startswith("---\n") and text.rstrip().endswith(END)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"words\n{BEGIN}\n", "markers do not pair"),
+        (f"{END}\n{BEGIN}\n", "markers do not pair"),
+        (f"{BEGIN}{END}{BEGIN}{END}", "markers do not pair"),
+        ("---\ntags: [\n---\n", "no YAML"),
+        ("---\n- a\n---\n", "no table"),
+        ("---\nmodel-index: 3\n---\n", "model-index is no list"),
+    ],
+)
+def test_cards_that_cannot_be_merged_stay_as_they_are(result, tmp_path, text, message):
+    (tmp_path / "README.md").write_text(text)
+    with pytest.raises(InputError, match=message):
+        result.write_card(tmp_path)
+    assert (tmp_path / "README.md").read_text() == text
+
+
+def test_folders_that_are_not_there(result, tmp_path):
+    with pytest.raises(InputError, match="save the ranker first"):
+        result.write_card(tmp_path / "nowhere")
+
+
+def test_data_is_no_markup(result):
+    evil = f"a|b <b>*bold*</b> {BEGIN} [x](y)\n## heading"
+    dataset = worlds.collection()
+    systems = {evil: worlds.systems(dataset)["longest"]}
+    text = audit(systems, dataset, rooms=[ORDER]).card()
+    _, _, body = text.split("---\n", 2)
+    assert body.count(BEGIN) == 1 and "<b>" not in body and "\n## heading" not in text
+    assert "a\\|b" in body and merged(text, result).count(BEGIN) == 1

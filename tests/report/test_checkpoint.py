@@ -1,0 +1,396 @@
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+
+from pyterrier_debias import Collection, InputError, Room, System, WordList, audit
+from pyterrier_debias.core.bias import Finding, RoomResult
+from pyterrier_debias.core.plots import new_axes, rendered
+from pyterrier_debias.core.systems import Context
+from pyterrier_debias.report.checkpoint import Checkpoint, DrawnFigure, _describe, fingerprint
+from pyterrier_debias.report.first_stage import PisaIndexer
+from tests.report import worlds
+from tests.report.killed import check_that_it_goes_on
+from tests.report.worlds import ORDER, PICKY
+
+
+@pytest.fixture
+def dataset():
+    return worlds.collection()
+
+
+class Counted:
+    """A room that counts its runs, and breaks off for as long as it is told to."""
+
+    def __init__(self, room, broken=False):
+        self.room, self.broken, self.runs = room, broken, 0
+
+    def __call__(self, context):
+        self.runs += 1
+        if self.broken:
+            raise RuntimeError("out of memory")
+        return self.room.run(context)
+
+    @property
+    def as_room(self):
+        return Room(self.room.name, self.room.needs, self)
+
+
+def test_a_finished_audit_is_read_again_and_is_the_same(dataset, tmp_path):
+    whole = audit(worlds.systems(dataset), dataset, rooms=[ORDER, PICKY], baseline="BM25")
+    rooms = [Counted(ORDER), Counted(PICKY)]
+    options = {"rooms": [r.as_room for r in rooms], "baseline": "BM25", "checkpoint": tmp_path / "kept"}
+    first = audit(worlds.systems(dataset), dataset, **options)
+    again = audit(worlds.systems(dataset), dataset, **options)
+    assert [r.runs for r in rooms] == [1, 1]
+    for name in ("findings", "per_query", "skipped", "failed"):
+        for result in (first, again):
+            pd.testing.assert_frame_equal(getattr(result, name), getattr(whole, name))
+    # Figures are drawn once; pages differ in nothing but the time.
+    again.settings = first.settings = whole.settings
+    assert first.to_html() == again.to_html() == whole.to_html()
+    assert again.save(tmp_path / "saved").joinpath("order-change.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_audit_that_was_killed_goes_on(tmp_path):
+    check_that_it_goes_on(tmp_path / "kept")
+
+
+def test_a_system_that_can_be_examined_now_is(dataset, tmp_path):
+    def needs(system, dataset):
+        return None if system.ranker or system.indexer else "it has no indexer"
+
+    options = {"rooms": [Room("order", needs, ORDER.run)], "checkpoint": tmp_path / "kept"}
+    before = audit(worlds.systems(dataset), dataset, **options)
+    assert set(before.findings["system"]) == {"longest"} and before.skipped["system"].tolist() == ["BM25"]
+    systems = worlds.systems(dataset)
+    after = audit({**systems, "BM25": System("BM25", systems["BM25"], indexer=lambda documents: None)}, dataset, **options)
+    assert set(after.findings["system"]) == {"BM25", "longest"} and after.skipped.empty
+
+
+def test_rooms_that_broke_off_run_again_and_finished_ones_do_not(dataset, tmp_path):
+    good, bad = Counted(ORDER), Counted(PICKY, broken=True)
+    options = {"rooms": [good.as_room, bad.as_room], "checkpoint": tmp_path / "kept"}
+    result = audit(worlds.systems(dataset), dataset, **options)
+    assert result.failed["bias"].tolist() == ["picky"] and set(result.findings["bias"]) == {"order"}
+    bad.broken = False
+    result = audit(worlds.systems(dataset), dataset, **options)
+    assert result.failed.empty and set(result.findings["bias"]) == {"order", "picky"}
+    assert (good.runs, bad.runs) == (1, 2)
+
+
+def test_an_interruption_keeps_what_had_finished(dataset, tmp_path):
+    class Impatient(Counted):
+        def __call__(self, context):
+            raise KeyboardInterrupt
+
+    good = Counted(ORDER)
+    with pytest.raises(KeyboardInterrupt):
+        rooms = [good.as_room, Impatient(PICKY).as_room]
+        audit(worlds.systems(dataset), dataset, rooms=rooms, checkpoint=tmp_path / "kept")
+    audit(worlds.systems(dataset), dataset, rooms=[good.as_room, PICKY], checkpoint=tmp_path / "kept")
+    assert good.runs == 1
+
+
+def test_rooms_may_be_added_and_correction_changed(dataset, tmp_path):
+    audit(worlds.systems(dataset), dataset, rooms=[ORDER], checkpoint=tmp_path / "kept")
+    options = {"rooms": [ORDER, PICKY], "checkpoint": tmp_path / "kept", "correction": "bonferroni", "baseline": "BM25"}
+    assert set(audit(worlds.systems(dataset), dataset, **options).findings["bias"]) == {"order", "picky"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": 1}, "seed is 0 there and 1 here"),
+        ({"depth": 7}, "depth is 100 there and 7 here"),
+        ({"draws": 2}, "draws is None there and 2 here"),
+        ({"topics": 3}, "its topics differ"),
+        ({"qrels": worlds.collection().get_qrels().assign(label=2)}, "its judgements differ"),
+    ],
+)
+def test_other_settings_are_refused(dataset, tmp_path, options, message):
+    audit(worlds.systems(dataset), dataset, rooms=[ORDER], checkpoint=tmp_path / "kept")
+    before = {f.name: f.read_bytes() for f in (tmp_path / "kept").iterdir()}
+    with pytest.raises(InputError, match=message):
+        audit(worlds.systems(dataset), dataset, rooms=[ORDER], checkpoint=tmp_path / "kept", **options)
+    assert {f.name: f.read_bytes() for f in (tmp_path / "kept").iterdir()} == before
+
+
+def test_other_systems_are_refused(dataset, tmp_path):
+    first, texts = pt.Transformer.from_df(dataset.get_runs()["bm25"]), dataset.text_loader()
+    ranker = worlds.CountingRanker
+
+    def go(systems):
+        audit(systems, dataset, rooms=[ORDER], checkpoint=tmp_path / "kept")
+
+    go({"a": first >> texts >> ranker()})
+    go({"a": first >> texts >> ranker()})
+    with pytest.raises(InputError, match="its systems are a, not b"):
+        go({"b": first >> texts >> ranker()})
+    with pytest.raises(InputError, match="made of other stages"):
+        go({"a": first >> texts})
+    # The same class and the same name: only its scores give it away.
+    with pytest.raises(InputError, match="scores otherwise, as one with other weights would"):
+        go({"a": first >> texts >> ranker(sign=-1)})
+    fewer = pt.Transformer.from_df(dataset.get_runs()["bm25"].query("rank == 0"))
+    with pytest.raises(InputError, match="retrieves other documents"):
+        go({"a": fewer >> texts >> ranker()})
+
+
+def changed(dataset, **parts):
+    """The same collection under the same name, with some parts replaced."""
+    own = {
+        "corpus": dataset.corpus, "topics": dataset.topics, "qrels": dataset.qrels, "runs": dataset.runs,
+        "candidates": CANDIDATES, "answers": ANSWERS,
+    }  # fmt: skip
+    return Collection(dataset.name, **{**own, **parts})
+
+
+CANDIDATES = pd.DataFrame({"qid": ["q0"], "docno": ["q0-good"], "score": [1.0], "rank": [0]})
+ANSWERS = pd.DataFrame({"qid": ["q0"], "docno": ["q0-good"], "answer": ["text"], "start": [5], "end": [9]})
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (lambda d: {"corpus": d.corpus.assign(text=[*d.corpus["text"][:-1], "new"])}, "differs: corpus"),
+        (lambda d: {"answers": ANSWERS.assign(start=6)}, "differs: answers"),
+        (lambda d: {"answers": None}, "differs: answers"),
+        (lambda d: {"candidates": CANDIDATES.assign(docno="q0-bad")}, "differs: candidates"),
+        (lambda d: {"qrels": {**d.qrels, "full": d.qrels["test"].assign(label=2)}}, "differs: full judgements"),
+        (lambda d: {"runs": {**d.runs, "other": CANDIDATES}}, "differs: runs"),
+        (lambda d: {"topics": {**d.topics, "full": d.topics["test"].assign(type="x")}}, "differs: full topics"),
+    ],
+)
+def test_another_collection_of_the_same_name_is_refused(dataset, tmp_path, part, message):
+    whole = changed(dataset)
+    other = changed(dataset, **part(dataset))
+    for number, systems in enumerate((worlds.systems, lambda d: {"BM25": worlds.systems(d)["BM25"]})):
+        claim(tmp_path / f"{number}", systems(whole), whole)
+        claim(tmp_path / f"{number}", systems(changed(worlds.collection())), changed(worlds.collection()))
+        with pytest.raises(InputError, match=message):
+            claim(tmp_path / f"{number}", systems(other), other)
+
+
+def test_a_dataset_of_another_kind_is_known_by_the_texts_of_what_is_retrieved(dataset, tmp_path):
+    class Duck:
+        def __init__(self, inner):
+            self.name = "duck"
+            for method in ("get_corpus_iter", "get_topics", "get_qrels", "text_loader"):
+                setattr(self, method, getattr(inner, method))
+
+    for number, systems in enumerate((worlds.systems, lambda d: {"BM25": worlds.systems(d)["BM25"]})):
+        claim(tmp_path / f"{number}", systems(dataset), Duck(dataset))
+        claim(tmp_path / f"{number}", systems(dataset), Duck(worlds.collection()))
+        other = changed(dataset, corpus=dataset.corpus.assign(text=[*dataset.corpus["text"][:-1], "new"]))
+        with pytest.raises(InputError, match=r"has other texts of its candidates|other stages: .*TextLoader"):
+            claim(tmp_path / f"{number}", systems(other), Duck(other))
+
+
+def claim(folder, systems, dataset):
+    """What an audit does before its rooms run."""
+    made = [System.of(name, pipeline) for name, pipeline in systems.items()]
+    context = Context(made, dataset, dataset.get_topics(), dataset.get_qrels())
+    Checkpoint(folder).claim(fingerprint(context, dataset=dataset.name, split=None))
+
+
+def test_systems_that_differ_only_in_later_queries_or_a_cut_off_are_refused(dataset, tmp_path):
+    run = dataset.get_runs()["bm25"]
+    last = run["qid"] == "q5"
+    texts, ranker = dataset.text_loader(), worlds.CountingRanker()
+
+    def go(candidates, *more):
+        system = pt.Transformer.from_df(candidates) >> texts >> ranker
+        for stage in more:
+            system = system >> stage
+        claim(tmp_path / "kept", {"a": system}, dataset)
+
+    go(run, pt.RankCutoff(10))
+    go(run, pt.RankCutoff(10))
+    with pytest.raises(InputError, match=r"made of other stages: .*RankCutoff\(10\).* there, .*RankCutoff\(50\).* here"):
+        go(run, pt.RankCutoff(50))
+    with pytest.raises(InputError, match="retrieves other documents"):
+        go(run.assign(score=run["score"].mask(last, -run["score"])), pt.RankCutoff(10))
+    with pytest.raises(InputError, match=r"made of other stages: .*RankCutoff\(10\).* there, nothing here"):
+        go(run)
+
+
+class Long(pt.Transformer):
+    """A stage whose description is as long as that of a retriever of Terrier."""
+
+    def __init__(self, b=0.75, index="/home/me/an-index", more=(), end=""):
+        self.b, self.index, self.more, self.end = b, index, more, end
+
+    def __repr__(self):
+        controls = {"terrierql": "on", "wmodel": "BM25", "bm25.k_1": 1.2, "bm25.b": self.b, "end": "999", **dict(self.more)}
+        properties = {f"querying.{name}": "some long value of no interest here" for name in "abcdefghij"}
+        return f"TerrierRetr({self.index},{controls},{properties}){self.end}"
+
+    def transform(self, inp):
+        return inp
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "told"),
+    [
+        (Long(b=0.75), Long(b=0.4), "in tests.report.test_checkpoint.Long it is 'bm25.b': 0.75 there, 'bm25.b': 0.4 here"),
+        (Long(), Long(index="/home/me/another"), "it is /home/me/an-index there, /home/me/another here"),
+        (Long(), Long(more=[("qe", "on")]), "it is 'end': '999' there, 'end': '999', 'qe': 'on' here"),
+        (Long(b="a" * 500), Long(b="b" * 500), "..."),
+        (Long(end=" 0123abcd"), Long(end=" 4567abcd"), "has other options or weights, which its description does not show"),
+    ],
+)
+def test_a_long_stage_is_told_by_what_differs(dataset, tmp_path, was, now, told):
+    run = pt.Transformer.from_df(dataset.get_runs()["bm25"])
+    claim(tmp_path / "kept", {"a": run >> was}, dataset)
+    with pytest.raises(InputError, match="made of other stages") as caught:
+        claim(tmp_path / "kept", {"a": run >> now}, dataset)
+    message = str(caught.value).partition("made of other stages: ")[2]
+    assert told in message
+    assert len(message) < 450
+
+
+def test_what_changes_from_run_to_run_is_no_part_of_a_stage(tmp_path, monkeypatch):
+    pytest.importorskip("pyterrier_pisa")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    documents = [{"docno": "d1", "text": "one text"}, {"docno": "d2", "text": "another text"}]
+    make = PisaIndexer(tmp_path, 5)
+    one, two = _describe(make(documents)), _describe(make(documents))
+    assert one == two != _describe(PisaIndexer(tmp_path, 6)(documents))
+    assert _describe(pt.apply.doc_score(lambda row: 1)) == _describe(pt.apply.doc_score(lambda row: 1))
+    assert _describe(Lexical("a")) == _describe(Lexical("a")) != _describe(Lexical("b"))
+
+
+class Lexical(pt.Transformer):
+    """A stage whose text holds an address."""
+
+    def __init__(self, kind):
+        self.kind, self.index = kind, object()
+
+    def transform(self, inp):
+        return inp
+
+    def __repr__(self):
+        return f"Lexical({self.kind}, {self.index})"
+
+
+RAN = []
+
+
+def count_words(words, context):
+    RAN.append(words)
+    return RoomResult([Finding("BM25", "words", "count", "all", float(len(words.groups["a"])))], pd.DataFrame())
+
+
+def test_rooms_of_one_name_that_look_for_something_else_keep_their_own_results(dataset, tmp_path):
+    def room(*words):
+        return Room("words", lambda system, dataset: None, partial(count_words, WordList({"a": words, "b": ["old"]}, "age")))
+
+    def closure(number):
+        words = WordList({"a": map(str, range(number)), "b": ["old"]})
+        return Room("words", lambda system, dataset: None, lambda context: count_words(words, context))
+
+    def go(one):
+        result = audit(worlds.bm25_system(dataset), dataset, rooms=[one], checkpoint=tmp_path / "kept")
+        return result.findings["value"].item()
+
+    RAN.clear()
+    assert [go(room("teen")), go(room("teen", "young")), go(closure(7)), go(closure(8))] == [1, 2, 7, 8]
+    assert [go(room("teen")), go(room("teen", "young")), go(closure(8)), go(closure(7))] == [1, 2, 8, 7]
+    assert len(RAN) == 4
+
+
+def test_another_process_goes_on():
+    code = """
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint, made_from
+from pyterrier_debias.audit.first_stage import PisaIndexer
+from pyterrier_debias.gender.audit import word_list_room
+from pyterrier_debias.systems import Context, System
+from tests.report import worlds
+dataset = worlds.collection()
+made = [System.of(name, pipeline) for name, pipeline in worlds.systems(dataset).items()]
+room = word_list_room({"good": ["good", "fine", "great"], "bad": ["bad", "evil", "poor"]}, "praise")
+context = Context(made, dataset, dataset.get_topics(), dataset.get_qrels())
+with tempfile.TemporaryDirectory(prefix="pyterrier-debias-") as folder:
+    made[0] = replace(made[0], indexer=PisaIndexer(Path(folder)))
+    print(json.dumps([fingerprint(context, dataset="toy", split=None), made_from(room.run, made)]))
+"""
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert told[0] == told[1] and b"gender.audit._run" in told[0] and b"PisaIndexer" in told[0]
+
+
+def test_a_folder_of_an_earlier_form_is_refused(dataset, tmp_path):
+    claim(tmp_path / "kept", worlds.systems(dataset), dataset)
+    file = tmp_path / "kept" / "checkpoint.json"
+    content = json.loads(file.read_text())
+    del content["form"]
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="form is None there and 2 here"):
+        claim(tmp_path / "kept", worlds.systems(dataset), dataset)
+
+
+def test_folders_that_are_no_checkpoint(dataset, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="holds something else"):
+        audit(worlds.systems(dataset), dataset, rooms=[ORDER], checkpoint=tmp_path / "mine")
+    with pytest.raises(InputError, match="is a file"):
+        Checkpoint(tmp_path / "mine" / "thesis.tex")
+    (tmp_path / "mine" / "checkpoint.json").write_text("{")
+    with pytest.raises(InputError, match=r"damaged, or no checkpoint of an audit.*name another folder"):
+        audit(worlds.systems(dataset), dataset, rooms=[ORDER], checkpoint=tmp_path / "mine")
+    (tmp_path / "mine" / "checkpoint.json").write_text('{"step": 500}')
+    with pytest.raises(InputError, match="holds something else"):
+        audit(worlds.systems(dataset), dataset, rooms=[ORDER], checkpoint=tmp_path / "mine")
+
+
+def test_a_file_that_cannot_be_read_makes_its_room_run_again(dataset, tmp_path):
+    room = Counted(ORDER)
+    audit(worlds.systems(dataset), dataset, rooms=[room.as_room], checkpoint=tmp_path / "kept")
+    (file,) = (tmp_path / "kept").glob("room-order-*.json")
+    file.write_text(file.read_text()[:-20])
+    audit(worlds.systems(dataset), dataset, rooms=[room.as_room], checkpoint=tmp_path / "kept")
+    assert room.runs == 2
+    json.loads(file.read_text())
+
+
+def test_numbers_survive_exactly(tmp_path):
+    values = pd.DataFrame(
+        {"system": "s", "bias": "b", "measure": "m", "group": "g", "qid": ["1", "2"], "value": [0.1 + 0.2, np.nan]}
+    )
+    finding = Finding("s", "b", "m", "g", 1 / 3, low=-np.inf, n=np.int64(2), primary=np.bool_(True))
+    kept = Checkpoint(tmp_path / "kept")
+    kept.keep("r", RoomResult([finding], values))
+    back = kept.kept("r")
+    assert back.findings[0].value == 1 / 3 and back.findings[0].low == -np.inf and np.isnan(back.findings[0].p)
+    pd.testing.assert_frame_equal(back.per_query, values, check_dtype=False)
+    assert kept.kept("other") is None
+
+
+def test_a_drawn_figure_can_be_drawn_onto_axes():
+    figure = DrawnFigure.of(worlds._run(_context()).figures[0])
+    axes = new_axes()
+    figure.draw(axes)
+    assert len(axes.images) == 1
+    assert rendered(axes.figure).startswith(b"\x89PNG")
+
+
+def _context():
+    dataset = worlds.collection()
+    return Context([worlds.bm25_system(dataset)], dataset, dataset.get_topics(), dataset.get_qrels())

@@ -1,0 +1,317 @@
+import gzip
+import importlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pyterrier as pt
+import pytest
+from typer.testing import CliRunner
+
+from pyterrier_debias.core.files import MANIFEST
+from pyterrier_debias.report import run as audit_run
+from pyterrier_debias.report.cli import app
+from tests import tiny_models
+from tests.report import worlds
+from tests.report.worlds import QIDS
+
+needs_pisa = pytest.mark.skipif(importlib.util.find_spec("pyterrier_pisa") is None, reason="PISA is not installed")
+
+
+@pytest.fixture(autouse=True)
+def toy_room(monkeypatch):
+    """The command line finds rooms by name; here it finds one whose figures are known."""
+    monkeypatch.setattr(audit_run, "ROOMS", {"order": "tests.report.order_room"})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The toy collection as files."""
+    place = tmp_path / "toy"
+    (place / "runs").mkdir(parents=True)
+    dataset = worlds.collection()
+    dataset.get_corpus().to_csv(place / "passages.tsv", sep="\t", header=False, index=False)
+    dataset.get_topics().to_csv(place / "topics.tsv", sep="\t", header=False, index=False)
+    (place / "qrels.txt").write_text("".join(f"{q} 0 {q}-good 1\n" for q in QIDS))
+    (place / "runs" / "bm25.trec").write_text(trec())
+    return place
+
+
+def trec(rows=None):
+    rows = rows or [(q, f"{q}-{kind}", score) for q in QIDS for kind, score in (("good", 2.0), ("bad", 1.0))]
+    return "".join(f"{q} Q0 {d} 1 {s} tag\n" for q, d, s in rows)
+
+
+def call(*arguments):
+    """Exit code, output, error output."""
+    result = CliRunner().invoke(app, ["audit", *map(str, arguments)], catch_exceptions=False)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def refused(*arguments):
+    """The one line that a call with bad input prints."""
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, ""), (code, out, err)
+    lines = err.splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("pyterrier-debias: ")
+    return lines[0].removeprefix("pyterrier-debias: ")
+
+
+def test_a_folder_is_audited_and_the_files_are_written(folder, tmp_path):
+    code, out, err = call("--dataset", folder, "--model", "none", "--out", tmp_path / "results")
+    assert code == 0
+    assert re.search(r"BM25\s+RR@10\s+original.*\s+\*\s+RR@10\s+reversed - original\s+-0\.5000\s+\[-0\.500, -0\.500\]\s+6", out)
+    assert f"Written to {tmp_path / 'results'}" in out
+    assert err == ""
+    assert {f.name for f in (tmp_path / "results").iterdir()} == {
+        MANIFEST, "audit.json", "findings.csv", "per_query.csv", "index.html", "order-change.png",
+    }  # fmt: skip
+    settings = json.loads((tmp_path / "results" / "audit.json").read_text())["settings"]
+    assert settings["dataset"] == "toy" and settings["systems"] == ["BM25"] and settings["rooms"] == ["order"]
+
+
+def test_a_model_reranks_the_run(folder, tmp_path):
+    model = tiny_models.build_sentence_transformer(tmp_path / "my-model")
+    code, out, _ = call("--dataset", folder, "--model", model, "--baseline", "BM25")
+    assert code == 0
+    assert re.search(r"BM25 >> my-model\n\s+RR@10\s+original", out)
+    assert "reversed - original, vs BM25" in out
+
+
+def test_finished_rooms_are_kept_and_other_folders_refused(folder, tmp_path):
+    base = ["--dataset", folder, "--model", "none", "--checkpoint"]
+    first = call(*base, tmp_path / "kept")
+    assert first[0] == 0 and len(list((tmp_path / "kept").glob("room-order-*.json"))) == 1
+    assert call(*base, tmp_path / "kept") == first
+    assert "depth is 100 there and 9 here" in refused(*base, tmp_path / "kept", "--depth", 9)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    assert "holds something else" in refused(*base, tmp_path / "mine")
+
+
+def test_runs_take_the_retrievers_place(folder, tmp_path):
+    with gzip.open(tmp_path / "second.trec.gz", "wt") as file:
+        file.write(trec([(q, f"{q}-bad", 2.0) for q in QIDS] + [(q, f"{q}-good", 1.0) for q in QIDS]))
+    (tmp_path / "first.trec").write_text(trec())
+    code, out, _ = call(
+        "--dataset", folder, "--run", tmp_path / "first.trec", "--run", f"other={tmp_path / 'second.trec.gz'}", "--model", "none"
+    )
+    assert code == 0
+    assert re.search(r"first\s+RR@10\s+original\s+1\.0000", out)
+    assert re.search(r"other\s+RR@10\s+original\s+0\.5000", out)
+    assert "BM25" not in out
+
+
+def test_a_defect_in_a_room_is_told_apart_from_bad_input(folder, tmp_path, monkeypatch):
+    broken = importlib.import_module("tests.report.order_room")
+    monkeypatch.setattr(broken, "ROOM", worlds.BROKEN)
+    code, out, err = call("--dataset", folder, "--model", "none", "--out", tmp_path / "results")
+    assert code == 1
+    assert "broken: RuntimeError: the room fell down" in out
+    assert "Traceback" in err
+    assert (tmp_path / "results" / "index.html").is_file()
+
+
+def test_what_the_dataset_lacks(folder, tmp_path):
+    assert "no such folder" in refused("--dataset", tmp_path / "nowhere")
+    assert "no split 'dl99'" in refused("--dataset", folder, "--split", "dl99")
+    (folder / "qrels.txt").write_text("other 0 q1-good 1\n")
+    assert "no qid is in both" in refused("--dataset", folder, "--model", "none")
+    (folder / "qrels.txt").write_text("q1 0 q1-good\n")
+    assert "qrels.txt:1:" in refused("--dataset", folder, "--model", "none")
+    (folder / "qrels.txt").unlink()
+    assert "holds no judgements" in refused("--dataset", folder, "--model", "none")
+
+
+def test_files_that_are_not_utf8(folder):
+    (folder / "topics.tsv").write_bytes(b"q1\tcaf\xe9\n")
+    assert "UTF-8" in refused("--dataset", folder, "--model", "none")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "empty"),
+        (trec([("q1", "q1-good", 2.0), ("q1", "q1-good", 1.0)]), "mine.trec:2:"),
+        (trec([("q1", "q1-good", "nan")]), "NaN"),
+        ("q1 Q0 d1 1\n", "6 fields were expected"),
+        (trec([("other", "q1-good", 2.0)]), "no qid is in both"),
+    ],
+)
+def test_bad_runs(folder, tmp_path, content, message):
+    path = tmp_path / "mine.trec"
+    path.write_text(content)
+    assert message in refused("--dataset", folder, "--run", path, "--model", "none", "--out", tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+def test_bad_run_options(folder, tmp_path):
+    (tmp_path / "a.trec").write_text(trec())
+    assert "nowhere.trec" in refused("--dataset", folder, "--run", tmp_path / "nowhere.trec")
+    twice = ["--run", f"a={tmp_path / 'a.trec'}"] * 2
+    assert "two runs are named 'a'" in refused("--dataset", folder, "--model", "none", *twice)
+
+
+def test_models_that_are_not_there(folder, tmp_path):
+    assert "does not exist" in refused("--dataset", folder, "--model", tmp_path / "nowhere")
+    assert "neither a folder nor" in refused("--dataset", folder, "--model", "no-such/model")
+    (tmp_path / "empty").mkdir()
+    assert "holds no config.json" in refused("--dataset", folder, "--model", tmp_path / "empty")
+    (tmp_path / "empty" / "config.json").write_text("{")
+    assert "damaged" in refused("--dataset", folder, "--model", tmp_path / "empty")
+    (tmp_path / "empty" / "config.json").write_text('{"architectures": ["BertModel"], "model_type": "bert"}')
+    assert "cannot tell its kind" in refused("--dataset", folder, "--model", tmp_path / "empty")
+    assert "kind 'tree' is not known" in refused("--dataset", folder, "--model", tmp_path / "empty", "--model-kind", "tree")
+    assert "named twice" in refused("--dataset", folder, *["--model", f"cross:{tmp_path / 'empty'}"] * 2)
+
+
+def test_a_model_whose_weights_are_damaged_is_found_out_before_the_audit(folder, tmp_path):
+    model = tiny_models.build_sentence_transformer(tmp_path / "my-model")
+    weights = next((tmp_path / "my-model").rglob("model.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:1000])
+    line = refused("--dataset", folder, "--model", model, "--out", tmp_path / "results")
+    assert "my-model" in line
+    assert not (tmp_path / "results").exists()
+
+
+def test_settings_that_no_audit_can_have(folder):
+    base = ["--dataset", folder, "--model", "none"]
+    assert "room 'astrology' is not known; use 'all' or some of order" in refused(*base, "--rooms", "order,astrology")
+    assert "depth is 0" in refused(*base, "--depth", 0)
+    assert "draws is 0" in refused(*base, "--draws", 0)
+    assert "topics is -1" in refused(*base, "--topics", -1)
+    assert "correction 'hope'" in refused(*base, "--correction", "hope")
+    assert "baseline 'DPH' is not one of the systems: BM25" in refused(*base, "--baseline", "DPH")
+    assert "dtype 'float8'" in refused(*base, "--dtype", "float8")
+    assert "device 'abacus' is not known" in refused(*base, "--device", "abacus")
+    assert "device 'cuda:77' is not there" in refused(*base, "--device", "cuda:77")
+
+
+def test_an_out_folder_that_cannot_be_used(folder, tmp_path):
+    base = ["--dataset", folder, "--model", "none", "--out"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    (tmp_path / "mine" / "audit.json").write_text("{}")
+    assert "did not write (audit.json)" in refused(*base, tmp_path / "mine")
+    assert "did not write (audit.json)" in refused(*base, tmp_path / "mine", "--overwrite")
+    assert "exists already" in refused(*base, tmp_path / "mine" / "thesis.tex")
+    assert "cannot be written" in refused(*base, tmp_path / "mine" / "thesis.tex" / "below")
+    assert "lies in --out" in refused(*base, tmp_path / "new", "--checkpoint", tmp_path / "new" / "kept")
+    assert not (tmp_path / "new").exists()
+    assert call(*base, tmp_path / "results")[0] == 0
+    assert "--overwrite" in refused(*base, tmp_path / "results")
+    (tmp_path / "results" / "mine.png").write_text("mine")
+    assert call(*base, tmp_path / "results", "--overwrite")[0] == 0
+    assert (tmp_path / "results" / "mine.png").read_text() == "mine"
+    (tmp_path / "results" / "index.html").write_text("mine")
+    assert "holds index.html, which has changed" in refused(*base, tmp_path / "results", "--overwrite")
+    assert (tmp_path / "results" / "index.html").read_text() == "mine"
+
+
+def test_nothing_is_left_behind_by_what_was_refused(folder, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    refused("--dataset", folder, "--model", "none", "--baseline", "DPH", "--out", tmp_path / "new" / "results")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_help_is_the_manual_and_answers_at_once():
+    started = time.perf_counter()
+    code = "import sys; sys.argv = ['x', 'audit', '--help']\n"
+    code += "import atexit; atexit.register(lambda: print('LOADED', *(m for m in sys.modules if '.' not in m)))\n"
+    code += "from pyterrier_debias.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert time.perf_counter() - started < 5
+    text, loaded = done.stdout.split("LOADED")
+    assert not {"torch", "transformers", "pandas", "pyterrier", "matplotlib", "scipy"} & set(loaded.split())
+    for needed in ("Examples:", "Exit codes:", "Columns of the table:", "--dataset", "--model", "--run", "--out", "p corr."):
+        assert needed in text
+
+
+def test_the_module_can_be_run_and_knows_its_version():
+    done = subprocess.run([sys.executable, "-m", "pyterrier_debias", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"pyterrier-debias {__import__('pyterrier_debias').__version__}"
+
+
+@needs_pisa
+def test_pisa_indexes_a_collection_without_runs_and_says_nothing(folder, capfd):
+    (folder / "runs" / "bm25.trec").unlink()
+    code, out, err = call("--dataset", folder, "--model", "none")
+    assert code == 0
+    assert "BM25 is PISA's" in out and re.search(r"BM25\s+RR@10\s+original", out)
+    assert capfd.readouterr() == ("", "")
+    assert err == ""
+
+
+def test_without_pisa_a_collection_needs_a_run(folder, monkeypatch):
+    from pyterrier_debias.report import first_stage
+
+    monkeypatch.setattr(first_stage, "pisa_installed", lambda: False)
+    code, out, _ = call("--dataset", folder, "--model", "none")
+    assert code == 0 and "PISA is not installed here" in " ".join(out.split())
+    (folder / "runs" / "bm25.trec").unlink()
+    assert "PISA is not installed" in refused("--dataset", folder, "--model", "none")
+
+
+def test_trec_dl_scores_what_was_published(shared_data, monkeypatch, tmp_path):
+    from pyterrier_debias import Finding, Room
+    from pyterrier_debias.core.bias import RoomResult
+    from pyterrier_debias.core.evaluation import judged_qids, per_query
+
+    def run(context):
+        qids = judged_qids(context.topics, context.qrels)
+        means = [per_query(context.results(s), context.qrels, ["nDCG@10"], qids).mean().item() for s in context.systems]
+        found = [Finding(s.name, "quality", "nDCG@10", "all", mean) for s, mean in zip(context.systems, means)]
+        return RoomResult(found, pd.DataFrame())
+
+    module = importlib.import_module("tests.report.order_room")
+    monkeypatch.setattr(module, "ROOM", Room("quality", lambda system, dataset: None, run))
+    for split, published in (("dl19", 0.5058), ("dl20", 0.4796)):
+        call("--dataset", shared_data / "msmarco_trec_dl", "--split", split, "--model", "none", "--out", tmp_path / split)
+        assert pd.read_csv(tmp_path / split / "findings.csv")["value"].item() == pytest.approx(published, abs=5e-5)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_place_without_permission(folder, tmp_path):
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    assert "cannot be written" in refused("--dataset", folder, "--model", "none", "--out", locked / "results")
+
+
+@pytest.fixture
+def index(tmp_path):
+    """What looks like a Terrier index, for what is checked before Java starts."""
+    place = tmp_path / "index"
+    place.mkdir()
+    (place / "data.properties").write_text("num.Documents=3\n")
+    return place
+
+
+def test_options_of_terrier_are_checked_before_java_starts(folder, index, tmp_path):
+    for name, value in (("wmodel", "BM25"), ("queries", "x.tsv"), ("qrels", "x.txt")):
+        assert refused(f"--{name}", value) == f"--{name} belongs to --terrier INDEX; name the index, too"
+    assert "both name what retrieves" in refused("--terrier", index, "--run", folder / "runs" / "bm25.trec")
+    assert "--wmodel DPH is named twice" in refused("--terrier", index, "--wmodel", "DPH", "--wmodel", "DPH")
+    assert f"--terrier {folder}: no Terrier index is there" in refused("--terrier", folder)
+    for run in (index, f"mine={index}"):
+        told = f"run {index} is a folder with a Terrier index, not a run; give it as --terrier {index}"
+        assert refused("--run", run, "--dataset", folder) == told
+    assert "is a Terrier index, which has no topics and judgements" in refused("--dataset", index)
+    # Files are read before Java starts.
+    assert "missing.tsv" in refused("--terrier", index, "--queries", tmp_path / "missing.tsv", "--dataset", folder)
+    assert not (tmp_path / "out").exists()
+
+
+def test_java_that_cannot_be_started_is_told(folder, index, monkeypatch):
+    def no_java(_):
+        raise RuntimeError("Unable to find JAVA_HOME\nmore")
+
+    monkeypatch.setattr(pt.java, "started", lambda: False)
+    monkeypatch.setattr(pt.terrier.TerrierIndex, "coerce", no_java)
+    told = refused("--terrier", index, "--dataset", folder, "--model", "none")
+    assert "Java cannot be started (RuntimeError: Unable to find JAVA_HOME more); install one (11 or newer" in told

@@ -1,0 +1,322 @@
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from pyterrier_debias import AuditResult, Finding, InputError
+from pyterrier_debias.core.bias import findings_frame, per_query_values
+from pyterrier_debias.core.plots import close, colour, new_axes, rendered
+from pyterrier_debias.report.compare import compare
+from pyterrier_debias.report.pareto import front, fronts, plot_front
+from tests.report.test_report import Page
+
+QIDS = [f"q{i:02d}" for i in range(40)]
+BIAS = "rotated - original"
+EVIL = "<script>alert('x')</script>"
+
+
+def made(systems, dataset="toy", depth=100, qids=QIDS):
+    """An audit of the position room: name to (values of the bias, values of nDCG@10)."""
+    findings, rows = [], []
+    for name, (bias, quality) in systems.items():
+        half = 1.96 * np.std(bias) / np.sqrt(len(bias))
+        ends = {"low": np.mean(bias) - half, "high": np.mean(bias) + half, "primary": True}
+        findings.append(Finding(name, "position", "nDCG@10", BIAS, float(np.mean(bias)), n=len(bias), **ends))
+        findings.append(Finding(name, "position", "nDCG@10", "original", float(np.mean(quality)), n=len(bias)))
+        for group, values in ((BIAS, bias), ("original", quality)):
+            about = {"system": name, "bias": "position", "measure": "nDCG@10", "group": group}
+            rows.append(per_query_values(**about, qids=qids, values=values))
+    settings = {
+        "dataset": dataset, "split": None, "systems": list(systems), "rooms": ["position"], "baseline": None, "topics": len(qids),
+        "judged_topics": len(qids), "depth": depth, "draws": None, "seed": 0, "correction": "holm", "notes": [],
+        "created": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "versions": {"pyterrier-debias": "0.0"},
+    }  # fmt: skip
+    empty = pd.DataFrame(columns=["bias", "system", "reason"]), pd.DataFrame(columns=["bias", "error", "traceback"])
+    return AuditResult(findings_frame(findings, "holm"), pd.concat(rows, ignore_index=True), *empty, settings)
+
+
+def values(bias, quality, seed=0, noise=0.02):
+    """The same queries before and after: their noise is shared but for a little."""
+    shared, own = np.random.default_rng(99), np.random.default_rng(seed)
+    return tuple(mean + shared.normal(0, 0.1, 40) + own.normal(0, noise, 40) for mean in (bias, quality))
+
+
+PLAIN = values(-0.20, 0.5, 1)
+DEBIASED = values(-0.02, 0.5, 2)
+BROKEN = values(-0.02, 0.3, 3)
+
+
+def by_kind(comparison, kind):
+    (row,) = comparison.table[comparison.table["kind"] == kind].to_dict("records")
+    return row
+
+
+def test_gain_and_cost_are_the_paired_tests():
+    found = compare(made({"plain": PLAIN}), made({"debiased": DEBIASED}), margin=0.03)
+    bias, cost = by_kind(found, "bias"), by_kind(found, "cost")
+    peer = stats.ttest_rel(DEBIASED[0], PLAIN[0])
+    assert bias["p"] == pytest.approx(peer.pvalue, abs=1e-12)
+    assert (bias["low"], bias["high"]) == pytest.approx(peer.confidence_interval(), abs=1e-12)
+    size = abs(DEBIASED[0].mean()) - abs(PLAIN[0].mean())
+    assert bias["size_change"] == pytest.approx(size) and bias["verdict"] == "smaller" and bias["system"] == "plain -> debiased"
+    loss = stats.ttest_1samp(DEBIASED[1] - PLAIN[1], -0.03, alternative="greater")
+    assert cost["p"] == pytest.approx(loss.pvalue, abs=1e-12) and cost["p_equivalent"] >= cost["p"]
+    assert cost["verdict"] == "kept"
+    assert f"nDCG@10 from {PLAIN[1].mean():.3f} to {DEBIASED[1].mean():.3f}" in cost["text"]
+
+
+@pytest.mark.parametrize(("after", "margin", "verdict"), [(BROKEN, 0.03, "lost"), (DEBIASED, 1e-4, "not ruled out")])
+def test_losses_are_shown_or_left_open(after, margin, verdict):
+    assert by_kind(compare(made({"plain": PLAIN}), made({"new": after}), margin=margin), "cost")["verdict"] == verdict
+
+
+def test_the_verdict_on_costs_is_that_of_the_test():
+    for margin in np.linspace(0.001, 0.02, 4):
+        cost = by_kind(compare(made({"plain": PLAIN}), made({"new": DEBIASED}), margin=margin), "cost")
+        assert (cost["p"] < 0.05) == (cost["verdict"] == "kept")
+
+
+def test_nothing_happened():
+    found = compare(made({"a": PLAIN}), made({"b": PLAIN}))
+    assert by_kind(found, "bias")["verdict"] == "no change shown" and by_kind(found, "bias")["p"] == 1
+    assert by_kind(found, "cost")["verdict"] == "kept"
+
+
+def test_a_bias_that_turns_round_is_no_smaller():
+    text = by_kind(compare(made({"a": PLAIN}), made({"b": (-PLAIN[0], PLAIN[1])})), "bias")
+    assert text["verdict"] == "no change shown" and text["low"] > 0
+    assert "it changed (+0.361" in text["text"] and "no change of its size is shown" in text["text"]
+
+
+def test_two_systems_of_one_audit_and_common_ones_of_two():
+    both = made({"plain": PLAIN, "debiased": DEBIASED})
+    expected = compare(made({"plain": PLAIN}), made({"debiased": DEBIASED})).table
+    pd.testing.assert_frame_equal(compare(both).table, expected)
+    pd.testing.assert_frame_equal(both.compare(systems=("plain", "debiased")).table, expected)
+    back = compare(both, systems=("debiased", "plain"))
+    assert by_kind(back, "bias")["verdict"] == "larger"
+    # Each audit has one system that the other lacks: those are compared, not BM25 with itself.
+    found = compare(made({"BM25": BROKEN, "plain": PLAIN}), made({"BM25": BROKEN, "debiased": DEBIASED}))
+    assert found.table["system"].unique().tolist() == ["plain -> debiased"]
+    found = compare(made({"mine": PLAIN}), made({"mine": DEBIASED}))
+    assert found.table["system"].unique().tolist() == ["mine"]
+
+
+def test_queries_that_only_one_audit_has_are_left_out():
+    fewer = made({"b": tuple(v[:30] for v in DEBIASED)}, qids=QIDS[:30])
+    assert set(compare(made({"a": PLAIN}), fewer).table["n"]) == {30}
+
+
+def test_several_training_seeds():
+    plain = [made({"m": values(-0.2, 0.5, s)}) for s in range(3)]
+    after = [made({"m": values(-0.02 - 0.05 * s, 0.5, 10 + s)}) for s in range(3)]
+    found = compare(plain, after)
+    bias = by_kind(found, "bias")
+    assert bias["seeds"] == 3 and np.isnan(bias["p"]) and bias["verdict"] == "smaller"
+    assert "40 queries and 3 training seeds" in bias["text"]
+    one = by_kind(compare(plain[0], after[0]), "bias")
+    assert bias["high"] - bias["low"] > one["high"] - one["low"]
+    assert by_kind(compare(plain[0], after), "bias")["seeds"] == 3
+    with pytest.raises(InputError, match="2 audits before and 3 after"):
+        compare(plain[:2], after)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((made({"a": PLAIN}), made({"b": PLAIN}, dataset="other")), {}, "dataset is 'toy' of one audit and 'other'"),
+        ((made({"a": PLAIN}), made({"b": PLAIN})), {"margin": 0}, "margin is 0"),
+        ((made({"a": PLAIN}), made({"b": PLAIN})), {"systems": ("a", "c")}, "system 'c' is not in the audit; there are a and b"),
+        ((made({"a": PLAIN}),), {}, "which two systems"),
+        ((made({"a": PLAIN}), made({"b": PLAIN, "c": PLAIN})), {}, "no system is in both"),
+        ((made({"a": PLAIN}), made({"b": PLAIN})), {"systems": "ab"}, "give two names"),
+        (([], []), {}, "0 audits"),
+    ],
+)
+def test_what_cannot_be_compared(arguments, options, message):
+    with pytest.raises(InputError, match=message):
+        compare(*arguments, **options)
+
+
+def with_other(audit, bias, system, group, values, primary=True):
+    """The audit with a figure of another room."""
+    about = {"system": system, "bias": bias, "measure": "nDCG@10", "group": group}
+    finding = Finding(**about, value=float(np.mean(values)), n=len(values), primary=primary)
+    return dataclasses.replace(
+        audit,
+        findings=pd.concat([audit.findings, findings_frame([finding], "holm")], ignore_index=True),
+        per_query=pd.concat([audit.per_query, per_query_values(**about, qids=QIDS, values=values)], ignore_index=True),
+    )
+
+
+def test_a_retriever_and_a_ranker_are_compared_by_what_both_have():
+    """A first stage has effectiveness and a slope of its own, under other groups than a ranker's."""
+    quality = PLAIN[1]
+    audit = made({"BM25": PLAIN, "mine": DEBIASED})
+    audit = dataclasses.replace(
+        audit,
+        findings=audit.findings[audit.findings["system"] == "mine"].reset_index(drop=True),
+        per_query=audit.per_query[audit.per_query["system"] == "mine"].reset_index(drop=True),
+    )
+    audit = with_other(audit, "linguistic", "BM25", "complexity", quality)
+    audit = with_other(audit, "linguistic", "mine", "complexity, given the candidates", quality)
+    audit = with_other(audit, "linguistic", "mine", "complexity", quality, primary=False)
+    for system in ("BM25", "mine"):
+        audit = with_other(audit, "pooling", system, "as non-relevant", quality, primary=False)
+    for systems in (("BM25", "mine"), ("mine", "BM25")):
+        found = compare(audit, systems=systems)
+        assert found.table[["kind", "bias", "group"]].values.tolist() == [
+            ["bias", "linguistic", "complexity"], ["cost", "pooling", "as non-relevant"],
+        ]  # fmt: skip
+        (note,) = found.notes
+        assert note == f"{' and '.join(systems)}: position is not compared; the audits have no such figure of both."
+
+
+def test_measures_that_are_asked_for_and_not_there_are_named():
+    audit = made({"plain": PLAIN, "debiased": DEBIASED})
+    assert compare(audit).notes == ()
+    assert compare(audit, effectiveness=["AP", "nDCG@10"]).notes == (
+        "plain and debiased: AP is not compared; the audits have no such figure of both.",
+    )
+    with pytest.raises(InputError, match=r"give a list of measures, such as \['nDCG@10'\]"):
+        compare(audit, effectiveness="nDCG@10")
+
+
+def test_no_figure_in_common():
+    before, after = made({"a": PLAIN}), made({"b": PLAIN})
+    after.per_query = after.per_query.assign(bias="pooling", measure="other")
+    with pytest.raises(InputError, match="no figure in common"):
+        compare(before, after)
+
+
+def test_differences_of_settings_are_told():
+    found = compare(made({"a": PLAIN}), made({"b": DEBIASED}, depth=50))
+    assert found.notes == ("The audits differ in their depth: 100 and 50.",)
+    assert found.notes[0] in str(found)
+
+
+def with_convention(result, convention, **settings):
+    return dataclasses.replace(
+        result, findings=result.findings.assign(convention=convention), settings={**result.settings, **settings}
+    )
+
+
+def test_figures_of_other_conventions_topics_and_judgements_are_told():
+    plain = with_convention(made({"a": PLAIN}), "tagger spaCy; mean of 2 draws", judgements="1f")
+    other = with_convention(made({"b": DEBIASED}), "tagger textblob; mean of 2 draws", judgements="2e", judged_topics=30)
+    assert compare(plain, other).notes == (
+        "The audits differ in their judged topics: 40 and 30; only queries that both have are compared.",
+        "The audits were made with other judgements, although the collection has the same name.",
+        "position: what is compared was computed under different conventions: 'tagger spaCy' and 'tagger textblob'.",
+    )
+    assert compare(plain, with_convention(made({"b": DEBIASED}), "tagger spaCy; mean of 2 draws", judgements="1f")).notes == ()
+    # Older files lack the digest; two systems of one audit are compared as well.
+    assert len(compare(made({"a": PLAIN}), with_convention(made({"b": DEBIASED}), "", judgements="1f")).notes) == 0
+    both = made({"a": PLAIN, "b": DEBIASED})
+    both.findings["convention"] = np.where(both.findings["system"] == "a", "tagger spaCy", "")
+    assert compare(both).notes == (
+        "position: what is compared was computed under different conventions: 'tagger spaCy' and 'none stated'.",
+    )
+    # Several training seeds: each pair of conventions is told once.
+    seeds = [with_convention(made({"a": values(-0.2, 0.5, s)}), "tagger spaCy") for s in range(3)]
+    assert len(compare(seeds, [with_convention(made({"b": DEBIASED}), "tagger x") for _ in range(3)]).notes) == 1
+
+
+def test_a_front_of_other_judgements_or_conventions():
+    one, other = made({"a": PLAIN}), made({"b": DEBIASED})
+    table = front([with_convention(one, "spaCy"), with_convention(other, "textblob")], "position")
+    assert dict(zip(table["system"], table["convention"])) == {"a": "spaCy", "b": "textblob"}
+    axes = plot_front(table)
+    assert any("under different conventions" in text.get_text() for text in axes.texts)
+    close(axes.figure)
+    axes = plot_front(front([with_convention(one, "spaCy"), with_convention(other, "spaCy")], "position"))
+    assert not any("conventions" in text.get_text() for text in axes.texts)
+    close(axes.figure)
+    with pytest.raises(InputError, match="made with other judgements"):
+        front([with_convention(one, "", judgements="1f"), with_convention(other, "", judgements="2e")], "position")
+    front([with_convention(one, "", judgements="1f"), other], "position")
+
+
+def test_it_can_be_read():
+    found = compare(made({EVIL: PLAIN}, dataset=EVIL), made({"new": DEBIASED}, dataset=EVIL), margin=0.03)
+    text = " ".join(str(found).split())
+    assert text.index("WHAT WAS GAINED") < text.index("the bias became smaller") < text.index("WHAT IT COST")
+    page = Page(found.to_html())
+    assert "script" not in [tag for tag, _ in page.tags] and any(EVIL in t for t in page.text)
+    assert "srcdoc=" in found._repr_html_() and "<script>" not in found._repr_html_()
+    assert repr(found).startswith("<Comparison on")
+    frame = found.to_frame()
+    frame["p"] = 9.0
+    assert (found.table["p"] != 9).all()
+
+
+def test_the_front_over_systems():
+    one = made({"plain": PLAIN, "debiased": DEBIASED, "broken": BROKEN})
+    table = front(one, "position")
+    best = dict(zip(table["system"], table["on_front"]))
+    assert not best["broken"] and any(best.values())
+    row = table.set_index("system").loc["plain"]
+    assert row["size"] == pytest.approx(abs(PLAIN[0].mean())) and row["effectiveness"] == pytest.approx(PLAIN[1].mean())
+    assert row["size_low"] <= row["size"] <= row["size_high"]
+    again = front([made({"plain": PLAIN}), made({"debiased": DEBIASED, "broken": BROKEN})], "position")
+    pd.testing.assert_frame_equal(table, again)
+    assert rendered(plot_front(table).figure).startswith(b"\x89PNG")
+
+
+def test_the_report_shows_the_front_by_itself():
+    one = made({"plain": PLAIN, "debiased": DEBIASED, EVIL: BROKEN})
+    (figure,) = fronts(one)
+    best = ", ".join(front(one, "position").query("on_front")["system"])
+    assert figure.name == "front-position"
+    assert "|nDCG@10, rotated - original|" in figure.caption
+    assert "of 3 systems, with 95 % intervals over 40 queries. " in figure.caption
+    assert f"The front ({best}, filled and joined" in figure.caption and "hollow: another one is" in figure.caption
+    axes = new_axes()
+    figure.draw(axes)
+    # Colours are those of the order in which systems were given, as in other figures.
+    drawn = {label.get_text(): line.lines[0].get_color() for label, line in zip(axes.texts, axes.containers)}
+    assert drawn == {"plain": colour(0), "debiased": colour(1), EVIL: colour(2)}
+    close(axes.figure)
+    one.findings.loc[one.findings["system"] == "plain", "n"] = 30
+    assert "over 30 to 40 queries (bias) and 40 (effectiveness)." in fronts(one)[0].caption
+    page = Page(one.to_html())
+    assert "Bias against effectiveness" in page.text and EVIL not in one.to_html()
+    assert [a["alt"] for t, a in page.tags if t == "img"] == [fronts(one)[0].caption]
+    # From a file there is nothing but values, and they are enough.
+    assert AuditResult.from_json(one.to_json()).to_html() == one.to_html()
+
+
+def test_one_system_has_no_front():
+    one = made({"plain": PLAIN})
+    assert fronts(one) == [] and "Bias against effectiveness" not in one.to_html()
+    unknown = made({"plain": PLAIN, "debiased": DEBIASED})
+    assert fronts(unknown, effectiveness="R@10") == []
+    unknown.findings["primary"] = False
+    assert fronts(unknown) == []
+
+
+def test_a_bias_around_zero_has_an_interval_from_zero():
+    table = front(made({"a": (PLAIN[0] - PLAIN[0].mean() + 0.001, PLAIN[1])}), "position")
+    assert table["size_low"].item() == 0 and table["size_high"].item() > table["size"].item()
+
+
+def test_fronts_that_cannot_be_drawn_up():
+    with pytest.raises(InputError, match="no system has both"):
+        front(made({"a": PLAIN}), "gender")
+    with pytest.raises(InputError, match="occurs twice"):
+        front([made({"a": PLAIN}), made({"a": PLAIN})], "position")
+    one = made({"a": PLAIN, "b": DEBIASED})
+    message = r"several figures of 'position' are meant: nDCG@10 \(rotated - original\), nDCG@10 \(original\); name one"
+    with pytest.raises(InputError, match=message):
+        front(one, "position", measure="nDCG@10")
+    pd.testing.assert_frame_equal(front(one, "position", measure="nDCG@10", group=BIAS), front(one, "position"))
+    pd.testing.assert_frame_equal(front(one, "position", group=BIAS), front(one, "position"))
+    with pytest.raises(InputError, match="different collections"):
+        front([made({"a": PLAIN}), made({"b": PLAIN}, dataset="other")], "position")
+
+
+def test_the_comparison_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        compare(made({"a": PLAIN, "b": DEBIASED})).margin = 3

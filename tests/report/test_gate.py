@@ -1,0 +1,237 @@
+from dataclasses import replace
+
+import pyterrier as pt
+import pytest
+from typer.testing import CliRunner
+
+from pyterrier_debias import InputError, audit
+from pyterrier_debias.report import run as audit_run
+from pyterrier_debias.report.cli import app
+from pyterrier_debias.report.gate import Budget, check_budgets, read_gate
+from tests.report import worlds
+from tests.report.worlds import BROKEN, GROUP, ORDER, PICKY
+
+FIGURE = f"order: BM25: RR@10 ({GROUP}) is -0.5000 [-0.7000, -0.3000]"
+
+
+@pytest.fixture(scope="module")
+def result():
+    dataset = worlds.collection()
+    result = audit(worlds.systems(dataset), dataset, rooms=[ORDER, PICKY, BROKEN])
+    primary = result.findings["primary"]
+    result.findings.loc[primary, ["low", "high"]] = [-0.7, -0.3]
+    return result
+
+
+@pytest.fixture
+def saved(result, tmp_path):
+    (tmp_path / "audit.json").write_text(result.to_json())
+    return tmp_path / "audit.json"
+
+
+def budget_file(folder, *tables, audit=""):
+    path = folder / "budget.toml"
+    path.write_text(audit + "".join(f"[[budget]]\n{table}\n" for table in tables))
+    return path
+
+
+def check(*arguments):
+    found = CliRunner().invoke(app, ["check", *map(str, arguments)], catch_exceptions=False)
+    return found.exit_code, found.stdout.splitlines(), found.stderr.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("limits", "crossed"),
+    [
+        ({"at_least": -0.7}, False),  # a bound that touches the budget keeps it
+        ({"at_least": -0.69}, True),  # the figure itself, -0.5, would keep it
+        ({"at_most": -0.3}, False),
+        ({"at_most": -0.31}, True),
+        ({"at_most": -0.31, "bound": "value"}, False),
+        ({"at_least": -0.49, "bound": "value"}, True),
+        ({"at_least": -0.7, "at_most": 0.0}, False),
+    ],
+)
+def test_the_end_of_the_interval_is_what_counts(result, limits, crossed):
+    verdicts = check_budgets(result, [Budget("order", system="BM25", **limits)])
+    assert [v.crossed for v in verdicts] == [crossed] * len([k for k in limits if k.startswith("at_")])
+
+
+def test_a_crossed_budget_is_named_in_one_line(result):
+    (verdict,) = check_budgets(result, [Budget("order", system="BM25", at_least=-0.25)])
+    assert verdict.text == f"{FIGURE}: its lower end is below the budget of -0.25"
+    (verdict,) = check_budgets(result, [Budget("order", system="BM25", at_most=0)])
+    assert verdict.text == f"{FIGURE}: within the budget of at most 0"
+
+
+def test_without_a_measure_the_primary_figures_of_all_systems_count(result):
+    verdicts = check_budgets(result, [Budget("order", at_least=-1.0)])
+    assert len(verdicts) == 2 and all(GROUP in v.text for v in verdicts)
+
+
+def test_what_has_no_interval_is_not_shown_to_keep_a_budget(result):
+    (verdict,) = check_budgets(result, [Budget("order", "RR@10", "original", "BM25", at_least=0.5)])
+    assert verdict.crossed and "has no interval" in verdict.text
+    (verdict,) = check_budgets(result, [Budget("order", "RR@10", "original", "BM25", at_least=0.5, bound="value")])
+    assert not verdict.crossed
+
+
+def test_a_room_that_broke_off_keeps_the_gate_shut(result):
+    (verdict,) = check_budgets(result, [Budget("broken", at_most=9.0)])
+    assert verdict.crossed and "the room fell down" in verdict.text
+
+
+def test_a_system_that_could_not_be_examined_keeps_a_budget_of_every_system_shut(result):
+    # picky examines rankers only: of BM25 it shows nothing, and a budget of every system speaks of BM25 too.
+    kept, missing = check_budgets(result, [Budget("picky", at_least=-1.0)])
+    assert not kept.crossed and missing.crossed
+    assert missing.text == (
+        "picky: primary figure: BM25 was not examined (it has no ranker to probe), so that nothing is shown of it; "
+        "name the systems that the budget is meant for with system ="
+    )
+    (named,) = check_budgets(result, [Budget("picky", system="longest", at_least=-1.0)])
+    assert not named.crossed
+    (_, figure) = check_budgets(result, [Budget("picky", "RR@10", "original", at_least=0.5, bound="value")])
+    assert figure.crossed
+
+
+def test_a_system_without_a_primary_figure_keeps_the_gate_shut(result):
+    f = result.findings
+    fewer = replace(result, findings=f[~((f["system"] == "BM25") & f["primary"])])
+    (kept, missing) = check_budgets(fewer, [Budget("order", at_least=-1.0)])
+    assert not kept.crossed and missing.crossed and "order: primary figure: the audit has none of BM25" in missing.text
+    (kept, missing) = check_budgets(fewer, [Budget("order", group=GROUP, at_least=-1.0)])
+    assert not kept.crossed and missing.crossed and f"order: ({GROUP}): the audit has none of BM25" in missing.text
+
+
+def test_a_baseline_needs_no_comparison_with_itself():
+    dataset = worlds.collection()
+    result = audit(worlds.systems(dataset), dataset, rooms=[ORDER], baseline="BM25")
+    (only,) = check_budgets(result, [Budget("order", group=f"{GROUP}, vs BM25", at_least=-1.0)])
+    assert not only.crossed
+
+
+def test_a_system_that_raises_crosses_its_own_budget_only():
+    dataset = worlds.collection()
+
+    def broken(row):
+        raise ValueError("not yet")
+
+    first = pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader()
+    result = audit({**worlds.systems(dataset), "mine": first >> pt.apply.doc_score(broken)}, dataset, rooms=[ORDER])
+    assert result.failed["system"].tolist() == ["mine"]
+    (kept,) = check_budgets(result, [Budget("order", system="longest", at_least=-1.0)])
+    (crossed,) = check_budgets(result, [Budget("order", system="mine", at_least=-1.0)])
+    assert not kept.crossed and crossed.crossed and "system 'mine' raised ValueError: not yet" in crossed.text
+    every = check_budgets(result, [Budget("order", at_least=-1.0)])
+    assert [verdict.crossed for verdict in every] == [False, False, True]
+    # Where every system raised there is no figure, and no error in the budget.
+    alone = audit({"mine": first >> pt.apply.doc_score(broken)}, dataset, rooms=[ORDER])
+    (crossed,) = check_budgets(alone, [Budget("order", at_least=-1.0)])
+    assert crossed.crossed and "not yet" in crossed.text
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        (Budget("astrology", at_most=1), r"no figures of the bias 'astrology'; there are order, picky"),
+        (Budget("order", system="DPH", at_most=1), r"no system 'DPH'; there are BM25, longest"),
+        (Budget("order", measure="MAP", at_most=1), r"no measure 'MAP'; there are RR@10"),
+        (Budget("order", group="sideways", at_most=1), f"no group 'sideways'; there are original, {GROUP}"),
+        (Budget("picky", system="BM25", at_most=1), "was not examined: it has no ranker to probe"),
+    ],
+)
+def test_figures_that_the_audit_lacks_are_named_with_what_there_is(result, budget, message):
+    with pytest.raises(InputError, match=message):
+        check_budgets(result, [budget])
+
+
+def test_the_command_says_what_is_crossed(saved, tmp_path):
+    path = budget_file(tmp_path, "bias = 'order'\nat_least = -0.25\nsystem = 'BM25'", "bias = 'order'\nat_most = 0")
+    code, out, err = check(path, "--audit", saved)
+    assert (code, out, err) == (1, [f"{FIGURE}: its lower end is below the budget of -0.25"], ["1 of 3 limits crossed"])
+    code, out, _ = check(path, "--audit", saved.parent, "--verbose")
+    assert code == 1 and len(out) == 3
+    kept = budget_file(tmp_path, "bias = 'order'\nat_most = 0.0")
+    assert check(kept, "--audit", saved) == (0, [], ["0 of 2 limits crossed"])
+
+
+def test_the_file_may_name_the_saved_audit(saved, tmp_path):
+    path = budget_file(tmp_path, "bias = 'order'\nat_most = 0.0", audit=f"[audit]\nfile = '{saved}'\n")
+    assert check(path)[0] == 0
+
+
+def test_the_file_may_name_what_to_audit(tmp_path, monkeypatch):
+    monkeypatch.setattr(audit_run, "ROOMS", {"order": "tests.report.order_room"})
+    place = tmp_path / "toy"
+    dataset = worlds.collection()
+    (place / "runs").mkdir(parents=True)
+    dataset.get_corpus().to_csv(place / "passages.tsv", sep="\t", header=False, index=False)
+    dataset.get_topics().to_csv(place / "topics.tsv", sep="\t", header=False, index=False)
+    (place / "qrels.txt").write_text("".join(f"{q} 0 {q}-good 1\n" for q in worlds.QIDS))
+    run = dataset.get_runs()["bm25"]
+    lines = [f"{q} Q0 {d} 1 {s} tag\n" for q, d, s in zip(run["qid"], run["docno"], run["score"])]
+    (place / "runs" / "bm25.trec").write_text("".join(lines))
+    what = f"[audit]\ndataset = '{place}'\nmodel = 'none'\nrooms = 'order'\n"
+    path = budget_file(tmp_path, "bias = 'order'\nat_least = -0.4", audit=what)
+    code, out, _ = check(path, "--out", tmp_path / "results")
+    assert code == 1 and out[0].startswith(f"order: BM25: RR@10 ({GROUP}) is -0.5000")
+    assert (tmp_path / "results" / "audit.json").is_file()
+    assert check(budget_file(tmp_path, "bias = 'order'\nat_least = -0.5", audit=what))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[budget]", "is no TOML"),
+        ("", "holds no budget"),
+        ("budget = 3", "holds no budget"),
+        ("[budgets]\n", "there is no table 'budgets'"),
+        ("[[budget]]\nbias = 'order'\nlimit = 3\n", "there is no key 'limit'; there are bias, measure"),
+        ("[[budget]]\nbias = 'order'\n", "has no limit"),
+        ("[[budget]]\nat_most = 1\n", "names no bias"),
+        ("[[budget]]\nbias = 'order'\nat_most = '1'\n", "at_most is '1'; it must be a number"),
+        ("[[budget]]\nbias = 'order'\nat_most = true\n", "at_most is True; it must be a number"),
+        ("[[budget]]\nbias = 'order'\nat_most = nan\n", "must be a number"),
+        ("[[budget]]\nbias = 3\nat_most = 1\n", "bias is 3; it must be text"),
+        ("[[budget]]\nbias = 'order'\nat_most = 1\nbound = 'mean'\n", "bound 'mean' is not known"),
+        ("[[budget]]\nbias = 'order'\nat_most = 0\nat_least = 1\n", "no figure can keep it"),
+        ("[audit]\ncolour = 'red'\n[[budget]]\nbias = 'order'\nat_most = 1\n", "there is no option 'colour'; there are dataset"),
+        ("[audit]\ndepth = 'deep'\n[[budget]]\nbias = 'order'\nat_most = 1\n", "depth is 'deep'; it must be a whole number"),
+        ("[audit]\nmodel = 3\n[[budget]]\nbias = 'order'\nat_most = 1\n", "model is 3; it must be text or a list"),
+        ("[audit]\nverbose = 1\n[[budget]]\nbias = 'order'\nat_most = 1\n", "verbose is 1; it must be true or false"),
+        ("[audit]\nfile = 'a.json'\ndepth = 3\n[[budget]]\nbias = 'order'\nat_most = 1\n", "stand alone"),
+        ("[audit]\nfile = 'nowhere.json'\n[[budget]]\nbias = 'order'\nat_most = 1\n", "nowhere.json cannot be read"),
+        ("[audit]\ndataset = '/nowhere'\n[[budget]]\nbias = 'order'\nat_most = 1\n", "no such folder"),
+    ],
+)
+def test_bad_files_are_refused_in_one_line(tmp_path, text, message):
+    (tmp_path / "budget.toml").write_text(text)
+    code, out, err = check(tmp_path / "budget.toml")
+    assert (code, out, len(err)) == (2, [], 1), (code, out, err)
+    assert err[0].startswith("pyterrier-debias: ") and message in err[0]
+
+
+def test_a_missing_file_and_a_figure_that_is_not_there(saved, tmp_path):
+    code, _, err = check(tmp_path / "nowhere.toml")
+    assert code == 2 and "cannot be read" in err[0]
+    code, out, err = check(budget_file(tmp_path, "bias = 'gender'\nat_most = 1"), "--audit", saved)
+    assert (code, out) == (2, []) and "there are order, picky" in err[0]
+
+
+def test_options_are_those_of_the_command_line():
+    from dataclasses import fields
+
+    import typer
+
+    from pyterrier_debias.report.request import Request
+
+    command = typer.main.get_command(app).commands["audit"]
+    assert {f.name for f in fields(Request)} == {p.name for p in command.params if p.name != "help"}
+
+
+def test_a_file_is_read_as_written(tmp_path):
+    path = budget_file(tmp_path, "bias = 'order'\nat_most = 1", audit="[audit]\nrooms = ['order']\ntopics = 7\nout = 'here'\n")
+    gate = read_gate(path)
+    assert gate.request.rooms == ["order"] and gate.request.topics == 7 and str(gate.request.out) == "here"
+    assert gate.budgets == (Budget("order", at_most=1),) and gate.file is None

