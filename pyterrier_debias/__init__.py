@@ -53,7 +53,7 @@ _PUBLIC = {
     "BiasAwareReranker": "gender.training.fair_rerankers",
     "AdversarialReranker": "gender.training.fair_rerankers",
     "NeutralReranker": "gender.training.neutral_reranker",
-    "word_list_room": "gender.audit",
+    "WordListBias": "gender.audit",
     "neutral_qids": "gender.audit",
     # pooling
     "CETReranker": "pooling.training.cet",
@@ -120,13 +120,15 @@ _PUBLIC = {
     "AuditResult": "report.result",
     "compare": "report.compare",
     "Comparison": "report.compare",
-    "front": "report.pareto",
-    "plot_front": "report.pareto",
-    "measures": "report.bias_measures",
+    "pareto": "report.pareto",
+    "plot_pareto": "report.pareto",
+    "bias_measures": "report.bias_measures",
     "intervene": "report.interventions",
     "System": "core.systems",
+    "Bias": "core.bias",
+    "Context": "core.systems",
+    "Figure": "core.bias",
     "Finding": "core.bias",
-    "Room": "core.bias",
     # input errors
     "InputError": "core.errors",
 }
@@ -134,10 +136,10 @@ _PUBLIC = {
 __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
-    from pyterrier_debias.core.bias import Finding, Room
+    from pyterrier_debias.core.bias import Bias, Figure, Finding
     from pyterrier_debias.core.dataset import Dataset
     from pyterrier_debias.core.errors import InputError
-    from pyterrier_debias.core.systems import System
+    from pyterrier_debias.core.systems import Context, System
     from pyterrier_debias.data.answers import read_qna, read_spans, read_squad
     from pyterrier_debias.data.base import Collection, TextLoader
     from pyterrier_debias.data.irds import IRDSCollection
@@ -146,7 +148,7 @@ if TYPE_CHECKING:
     from pyterrier_debias.data.planted_rankers import PlantedRanker
     from pyterrier_debias.data.readers import read_corpus, read_qrels, read_run, read_topics
     from pyterrier_debias.data.terrier import TerrierCollection, TerrierIndexer
-    from pyterrier_debias.gender.audit import neutral_qids, word_list_room
+    from pyterrier_debias.gender.audit import WordListBias, neutral_qids
     from pyterrier_debias.gender.data.balanced_pairs import BalancedPairs, plot_balance, save_pairs
     from pyterrier_debias.gender.data.profiles import Lexicon, LexiconProfiles
     from pyterrier_debias.gender.data.query_gender import GenderClassifier, QueryGender, read_gender_queries
@@ -190,10 +192,10 @@ if TYPE_CHECKING:
     from pyterrier_debias.rankers.multi_vector import MultiVector
     from pyterrier_debias.rankers.t5 import T5Reranker
     from pyterrier_debias.rankers.tk import TK
-    from pyterrier_debias.report.bias_measures import measures
+    from pyterrier_debias.report.bias_measures import bias_measures
     from pyterrier_debias.report.compare import Comparison, compare
     from pyterrier_debias.report.interventions import intervene
-    from pyterrier_debias.report.pareto import front, plot_front
+    from pyterrier_debias.report.pareto import pareto, plot_pareto
     from pyterrier_debias.report.result import AuditResult
     from pyterrier_debias.report.run import audit
     from pyterrier_debias.survivorship.data.annotations import rank_annotations, read_annotations

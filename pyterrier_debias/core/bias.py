@@ -1,44 +1,89 @@
-"""What an audit says: findings, the rooms that make them, the table that holds them."""
+"""What a bias is to an audit: a class that examines systems, and the findings that it makes.
+
+A finding carries its own values per query and, where it can be taken apart, its parts. The tables that reports, gates, cards and
+comparisons read are made of findings and nothing else.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from pyterrier_debias.core.statistics import Interval, correct
+
+if TYPE_CHECKING:
+    from pyterrier_debias.core.systems import Context, System
+
 #: How an interval that is not defined would be told, as over one query.
 _NO_INTERVAL = re.compile(r" \[\+?nan%?, \+?nan%?\]")
+
+#: Columns of the table of findings, in order, with their types.
+FINDING_TYPES = {
+    "system": "str", "bias": "str", "measure": "str", "contrast": "str", "value": "float64", "low": "float64", "high": "float64",
+    "p": "float64", "p_corrected": "float64", "n": "int64", "convention": "str", "null_value": "float64", "text": "str",
+    "primary": "bool",
+}  # fmt: skip
+#: What a row of every table begins with: one figure.
+FIGURE_KEY = ["system", "bias", "measure", "contrast"]
+#: Columns of the table of values.
+PER_QUERY_COLUMNS = [*FIGURE_KEY, "qid", "value"]
+#: What the parts of a figure are given by.
+ITEM = ["item", "note", "qid", "queries", "contribution"]
+#: Columns of a finding's parts.
+PART_TYPES = {
+    "kind": "str", "item": "str", "note": "str", "qid": "str", "queries": "int64", "contribution": "float64", "share": "float64",
+    "exact": "bool",
+}  # fmt: skip
+#: Columns of the table of parts.
+ATTRIBUTION_COLUMNS = ["kind", *FIGURE_KEY, *(name for name in PART_TYPES if name != "kind")]
+#: What parts can be asked for, and what an item of them is.
+KINDS = {"documents": "document", "words": "word", "positions": "position"}
+#: How many documents of a figure are kept, those that push it furthest in its own direction.
+KEPT = 50
+
+#: Values by qid.
+Values = pd.Series
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One figure about one system, with what is needed to judge it.
+    """One figure about one system, with what it is made of and what is needed to judge it.
 
     Attributes:
         system: The system's name.
-        bias: The room: ``'position'``, ``'survivorship'``, ``'gender'``, ``'linguistic'`` or ``'pooling'``.
+        bias: The bias' name: ``'position'``, ``'survivorship'``, ``'gender'``, ``'linguistic'``, ``'pooling'``, or a user's own.
         measure: What was measured, such as ``'nDCG@10'`` or ``'PSI'``.
-        group: Where or between what, such as ``'rotated - original'``.
+        contrast: Where or between what, such as ``'rotated - original'``.
         value: The figure.
         low: Lower end of its interval; NaN where there is none.
         high: Upper end of its interval.
-        p: Uncorrected p value of the room's test; NaN where the figure is not tested.
-        p_corrected: The same after correction over the table; NaN until :func:`findings_frame` was asked to correct.
+        p: Uncorrected p value of the test; NaN where the figure is not tested.
+        p_corrected: The same after correction over the table; NaN until :func:`corrected` was asked.
         n: How many units (queries, if not said otherwise) stand behind the value.
         convention: The choices under which it was computed; two figures under different conventions never look alike.
-        noise_floor: The figure that nothing but chance would give; NaN where it is zero by construction or unknown.
+        null_value: The figure that chance alone would give; NaN where it is zero by construction or unknown.
         text: One plain sentence.
-        primary: Whether this is the room's primary test, the one that calibration speaks of.
+        primary: Whether this is the primary test of the bias, the one that calibration speaks of.
+        values: The values per query behind the figure, by qid; None where it has none.
+        beside: Values that were measured beside it and have no figure of their own: measure and contrast to values by qid.
+        parts: What documents, words or positions contribute to it, see :func:`parts_of`; None where it is not taken apart.
+
+    Example:
+        >>> found = Finding("BM25", "length", "words", "first ten", 12.5, values=pd.Series([12.0, 13.0], index=["q1", "q2"]))
+        >>> found.value, found.values.mean()
+        (12.5, 12.5)
     """
 
     system: str
     bias: str
     measure: str
-    group: str
+    contrast: str
     value: float
     low: float = float("nan")
     high: float = float("nan")
@@ -46,45 +91,17 @@ class Finding:
     p_corrected: float = float("nan")
     n: int = 0
     convention: str = ""
-    noise_floor: float = float("nan")
+    null_value: float = float("nan")
     text: str = ""
     primary: bool = False
+    values: Values | None = field(default=None, repr=False, compare=False)
+    beside: Mapping[tuple[str, str], Values] = field(default_factory=dict, repr=False, compare=False)
+    parts: pd.DataFrame | None = field(default=None, repr=False, compare=False)
 
-
-@dataclass(frozen=True)
-class Room:
-    """One bias, as the audit sees it.
-
-    Attributes:
-        name: The bias' name, as findings carry it.
-        needs: ``needs(system, dataset)`` gives the reason why the room cannot examine the system on the dataset, in one
-            sentence, or None where it can.
-        run: ``run(context)`` gives a :class:`RoomResult`. The context holds systems, dataset, topics, judgements, seed, and
-            what rooms share (retrieval and scoring are done once).
-        contributions: ``contributions(context, result)`` gives what single documents, words or positions contribute to figures
-            of the room's result: frames as :func:`pyterrier_debias.core.attributions.parts_of_figure` makes them. None where the
-            room does not take its figures apart.
-    """
-
-    name: str
-    needs: Callable[[Any, Any], str | None]
-    run: Callable[[Any], RoomResult]
-    contributions: Callable[[Any, RoomResult], Sequence[pd.DataFrame]] | None = None
-
-
-@dataclass(frozen=True)
-class RoomResult:
-    """What a room returns.
-
-    Attributes:
-        findings: The room's findings, in the order to show them.
-        per_query: Tidy frame ``system, bias, measure, group, qid, value`` behind the findings.
-        figures: Name to a function ``draw(axes)`` and its size, see :class:`Figure`.
-    """
-
-    findings: Sequence[Finding]
-    per_query: pd.DataFrame
-    figures: Sequence[Figure] = ()
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What the figure is called by: system, bias, measure, contrast."""
+        return self.system, self.bias, self.measure, self.contrast
 
 
 @dataclass(frozen=True)
@@ -102,26 +119,252 @@ class Figure:
     draw: Callable[[Any], None]
 
 
-PER_QUERY_COLUMNS = ["system", "bias", "measure", "group", "qid", "value"]
+@dataclass(frozen=True)
+class Parts:
+    """What single documents, words or positions contribute to a figure.
+
+    Attributes:
+        kind: ``'document'``, ``'word'`` or ``'position'``.
+        items: All that contribute: ``item``, ``note`` (what is known of it), ``qid`` (where it counts most; empty for positions),
+            ``queries`` (how many it counts in), ``contribution`` (in the figure's unit). Of equal ones the first comes first.
+        exact: Whether a contribution is the item's own, or was divided among items by a rule.
+    """
+
+    kind: str
+    items: pd.DataFrame
+    exact: bool = True
 
 
-def per_query_values(*, system: str, bias: str, measure: str, group: str, qids: Any, values: Any) -> pd.DataFrame:
-    """The values behind one finding, in the shape of :attr:`RoomResult.per_query`.
+class Bias(ABC):
+    """One bias, as an audit examines it: subclass it to bring your own.
+
+    :meth:`examine` is all that must be written. Findings that :meth:`finding` makes carry their values and parts, so that a bias
+    of your own is in the report, the gate, the card, comparisons and the checkpoint like those of this package.
+
+    Attributes:
+        name: What findings and reports call it.
+
+    Example:
+        >>> class Length(Bias):
+        ...     name = "length"
+        ...     def examine(self, context):
+        ...         for system in context.systems:
+        ...             top = context.results(system).query("rank < 10")
+        ...             words = top["text"].str.split().str.len().groupby(top["qid"]).mean()
+        ...             yield self.finding(system.name, "words", "first ten", words.mean(), values=words)
+        >>> Length().name
+        'length'
+
+    When not to use it: for a measure that one ranking tells query by query; that is a measure for ``pt.Experiment``.
+    """
+
+    name: str = ""
+
+    def needs(self, system: System | None, dataset: Any) -> str | None:
+        """Why a system cannot be examined on a dataset.
+
+        Args:
+            system: The system; None where only the dataset is asked about.
+            dataset: The collection, with the topics and judgements of the audit.
+
+        Returns:
+            One sentence; None where it can.
+        """
+        return None
+
+    @abstractmethod
+    def examine(self, context: Context) -> Iterator[Finding]:
+        """Examine the systems of an audit.
+
+        Args:
+            context: Systems, collection, topics, judgements and seed, and what biases share: retrieval and scoring run once.
+                Its systems are those that :meth:`needs` has nothing against.
+
+        Yields:
+            Findings, in the order to show them.
+        """
+
+    def figures(self, context: Context) -> Sequence[Figure]:
+        """Pictures for the report.
+
+        Args:
+            context: What was examined; ``context.once`` gives what :meth:`examine` computed.
+
+        Returns:
+            The figures, undrawn.
+        """
+        return ()
+
+    def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
+        """What the bias measures query by query on one ranking, for ``pt.Experiment``.
+
+        Args:
+            context: Collection, topics and judgements; its systems, if there are any, may be run.
+
+        Returns:
+            Measures of ir_measures; and for each figure that one ranking does not tell, where it can be had.
+        """
+        return [], {f"every figure of the bias {self.name}": "audit(..., biases=[...]) with this bias"}
+
+    def finding(
+        self,
+        system: str,
+        measure: str,
+        contrast: str,
+        value: float | Interval,
+        text: str = "",
+        *,
+        values: Values | None = None,
+        beside: Mapping[tuple[str, str], Values] | None = None,
+        parts: Sequence[Parts] = (),
+        **more: Any,
+    ) -> Finding:
+        """A finding of this bias, with what it is made of.
+
+        Args:
+            system: The system's name.
+            measure: See :class:`Finding`, as for the next.
+            contrast: The same.
+            value: The figure, or its interval, which gives ``low``, ``high`` and ``n`` too.
+            text: One plain sentence, without the system's name.
+            values: See :class:`Finding`; where they are given and ``n`` is not, they are counted.
+            beside: See :class:`Finding`.
+            parts: What contributes to the figure; parts that do not sum to it are left out.
+            more: Other attributes of :class:`Finding`.
+
+        Returns:
+            The finding.
+        """
+        if isinstance(value, Interval):
+            more = {"low": value.low, "high": value.high, "n": value.n, **more}
+            value = value.estimate
+        if values is not None:
+            more = {"n": len(values), **more}
+        text = f"{system}: {text}" if text else ""
+        taken = [parts_of(float(value), one) for one in parts]
+        taken = [part for part in taken if len(part)]
+        more["parts"] = pd.concat(taken, ignore_index=True) if taken else None
+        return Finding(system, self.name, measure, contrast, float(value), text=text, values=values, beside=beside or {}, **more)
+
+
+def parts_of(figure: float, parts: Parts) -> pd.DataFrame:
+    """Parts of one figure, where they sum to it: those that push it furthest in its own direction first.
 
     Args:
-        system: See :class:`Finding`, as for the next three.
-        bias: The room.
-        measure: What was measured.
-        group: Where or between what.
-        qids: n queries.
-        values: n values.
+        figure: The figure.
+        parts: All that contributes to it.
 
     Returns:
-        A frame of n rows with ``PER_QUERY_COLUMNS``.
+        A frame with the columns of ``PART_TYPES``: :class:`Parts`, with ``share`` (of the figure; NaN where that is 0). Items
+        that contribute 0 are left out, and documents after the first ``KEPT``. Empty where the items do not sum to the figure,
+        as with another measure or another convention.
+
+    Example:
+        >>> items = pd.DataFrame({"item": ["a", "b"], "note": "", "qid": "1", "queries": 1, "contribution": [0.1, -0.4]})
+        >>> parts_of(-0.3, Parts("document", items))[["item", "share"]].round(2).values.tolist()
+        [['b', 1.33], ['a', -0.33]]
     """
-    frame = pd.DataFrame({"qid": np.asarray(qids, dtype=object), "value": np.asarray(values, dtype=float)})
-    frame = frame.assign(system=system, bias=bias, measure=measure, group=group)
-    return frame[PER_QUERY_COLUMNS].astype({"qid": "str"})
+    items = parts.items[ITEM]
+    values = items["contribution"].to_numpy(dtype=float)
+    if not np.isclose(values.sum(), figure, rtol=1e-6, atol=1e-9):
+        return parts_frame()
+    items = items[np.abs(values) > 1e-15]
+    values = items["contribution"].to_numpy(dtype=float)
+    pushed = values * np.sign(figure) if figure else np.abs(values)
+    # Sums of equal parts differ in their last bits.
+    order = np.argsort(-np.round(pushed, 12), kind="stable")
+    items = items.iloc[order[:KEPT] if parts.kind == "document" else order]
+    with np.errstate(over="ignore"):  # a figure may be all but 0
+        share = items["contribution"] / figure if figure else np.nan
+    return parts_frame(items.assign(kind=parts.kind, share=share, exact=parts.exact))
+
+
+def parts_frame(rows: Any = ()) -> pd.DataFrame:
+    """Parts with their types.
+
+    Args:
+        rows: Dictionaries, or columns, or nothing.
+
+    Returns:
+        A frame with the columns of ``PART_TYPES``.
+
+    Raises:
+        KeyError: Where columns are given and one is missing.
+    """
+    frame = pd.DataFrame(rows) if len(rows) else pd.DataFrame(columns=list(PART_TYPES))
+    return frame[list(PART_TYPES)].astype(PART_TYPES)
+
+
+def corrected(findings: Sequence[Finding], correction: str) -> list[Finding]:
+    """Findings with p values corrected over all of them.
+
+    Args:
+        findings: Any number of findings; those without a p are not counted.
+        correction: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
+
+    Returns:
+        The same findings, with ``p_corrected`` where they carry a p.
+    """
+    tested = [number for number, finding in enumerate(findings) if np.isfinite(finding.p)]
+    found = list(findings)
+    for number, p in zip(tested, correct(np.array([findings[number].p for number in tested]), correction)):
+        found[number] = replace(findings[number], p_corrected=float(p))
+    return found
+
+
+def findings_frame(findings: Iterable[Finding]) -> pd.DataFrame:
+    """The table of findings.
+
+    Args:
+        findings: Any number of findings.
+
+    Returns:
+        A frame with one row a finding and the columns of ``FINDING_TYPES``.
+    """
+    frame = pd.DataFrame([{name: getattr(f, name) for name in FINDING_TYPES} for f in findings], columns=list(FINDING_TYPES))
+    frame = frame.astype(FINDING_TYPES)
+    return frame.assign(text=[_NO_INTERVAL.sub("", text) for text in frame["text"]]).astype({"text": "str"})
+
+
+def per_query_frame(findings: Iterable[Finding]) -> pd.DataFrame:
+    """The values behind findings.
+
+    Args:
+        findings: Any number of findings.
+
+    Returns:
+        One row a figure and query: ``system``, ``bias``, ``measure``, ``contrast``, ``qid``, ``value``.
+
+    Example:
+        >>> found = Finding("m", "position", "nDCG@10", "rotated", 0.4, values=pd.Series([0.3, 0.5], index=["1", "2"]))
+        >>> per_query_frame([found])[["contrast", "qid", "value"]].values.tolist()
+        [['rotated', '1', 0.3], ['rotated', '2', 0.5]]
+    """
+    frames = []
+    for finding in findings:
+        system, bias, measure, contrast = finding.key
+        own = {} if finding.values is None else {(measure, contrast): finding.values}
+        for (of, where), values in {**own, **finding.beside}.items():
+            qids = np.asarray(values.index, dtype=object)
+            frame = pd.DataFrame({"qid": qids, "value": values.to_numpy(dtype=float)})
+            frames.append(frame.assign(system=system, bias=bias, measure=of, contrast=where))
+    if not frames:
+        return pd.DataFrame(columns=PER_QUERY_COLUMNS)
+    return pd.concat(frames, ignore_index=True)[PER_QUERY_COLUMNS].astype({"qid": "str"})
+
+
+def attributions_frame(findings: Iterable[Finding]) -> pd.DataFrame:
+    """What documents, words and positions contribute to findings.
+
+    Args:
+        findings: Any number of findings.
+
+    Returns:
+        One row a figure and item, with ``ATTRIBUTION_COLUMNS``; see :func:`parts_of`.
+    """
+    frames = [f.parts.assign(**dict(zip(FIGURE_KEY, f.key))) for f in findings if f.parts is not None]
+    frame = pd.concat(frames, ignore_index=True) if frames else parts_frame().assign(**dict.fromkeys(FIGURE_KEY, ""))
+    return frame[ATTRIBUTION_COLUMNS].astype(dict.fromkeys(FIGURE_KEY, "str"))
 
 
 def p_text(p: float) -> str:
@@ -134,26 +377,3 @@ def p_text(p: float) -> str:
         Such as ``'0.0013'`` or ``'0.42'``.
     """
     return f"{p:.2g}" if p < 0.095 else f"{p:.2f}"
-
-
-def findings_frame(findings: Iterable[Finding], correction: str | None = None) -> pd.DataFrame:
-    """The tidy table of findings.
-
-    Args:
-        findings: Any number of findings.
-        correction: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``: fill ``p_corrected`` over all findings that carry a ``p``;
-            None leaves it as it is.
-
-    Returns:
-        A frame with one row a finding and one column an attribute of :class:`Finding`.
-    """
-    frame = pd.DataFrame([asdict(f) for f in findings], columns=[f.name for f in fields(Finding)])
-    frame = frame.assign(text=[_NO_INTERVAL.sub("", text) for text in frame["text"]]).astype({"text": "str"})
-    if correction is not None and len(frame):
-        from pyterrier_debias.core.statistics import correct
-
-        tested = frame["p"].notna()
-        corrected = frame["p_corrected"].to_numpy(dtype=float, copy=True)
-        corrected[tested.to_numpy()] = correct(frame.loc[tested, "p"].to_numpy(dtype=float), correction)
-        frame = frame.assign(p_corrected=corrected)
-    return frame

@@ -1,9 +1,9 @@
-"""What an audit examines, and what its rooms share while they do."""
+"""What an audit examines, and what biases share while they are examined."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -315,7 +315,7 @@ class _Retrieved:
 
 @dataclass(eq=False)
 class Context:
-    """What the rooms of one audit share: retrieval and scoring run once, whoever asks first, also where they raise.
+    """What the biases of one audit share: retrieval and scoring run once, whoever asks first, also where they raise.
 
     Attributes:
         systems: What is examined.
@@ -324,7 +324,7 @@ class Context:
         qrels: ``qid``, ``docno``, ``label``.
         depth: How many candidates of each query a ranker is given.
         seed: Seed of everything random.
-        draws: How many random variants of each text a room draws; None leaves it to the room.
+        draws: How many random variants of each text a bias draws; None leaves it to the bias.
         verbose: Whether to show progress.
         sharing: All systems that may want the same retrieval later; None means ``systems``.
     """
@@ -349,7 +349,7 @@ class Context:
 
     @property
     def asked(self) -> Asked:
-        """The collection as rooms are asked about it: with the topics and judgements of the audit in place of its own."""
+        """The collection as biases are asked about it: with the topics and judgements of the audit in place of its own."""
         return Asked(self.dataset, self.topics, self.qrels)
 
     def candidates(self, system: System) -> pd.DataFrame:
@@ -460,12 +460,14 @@ class Context:
             self._ranked[system.name] = frame
         return self._ranked[system.name]
 
-    def once(self, what: str, system: System, make: Callable[[], Any]) -> Any:
-        """What was made of a system under these settings, made once: where a system turns out to be unfit, a bias begins anew.
+    def once(self, what: str, system: System | None, make: Callable[[], Any]) -> Any:
+        """What was made of a system, or of all systems, under these settings: made once, whoever asks first.
+
+        Findings and figures of a bias share it; and where a system turns out to be unfit, what was made of others is kept.
 
         Args:
             what: What it is.
-            system: One of the systems.
+            system: One of the systems; None for all of them together.
             make: Makes it.
 
         Returns:
@@ -475,10 +477,11 @@ class Context:
             BrokenSystemError: Where a part of the system raised.
             UnfitSystemError: Where a probe refuses the system.
         """
-        # A copy of this audit with other settings shares what was made.
-        key = (what, system.name, self.depth, self.seed, self.draws, id(self.topics), id(self.qrels))
+        # A copy of this audit with other settings or systems shares what was made.
+        of = tuple(one.name for one in self.systems) if system is None else system.name
+        key = (what, of, self.depth, self.seed, self.draws, id(self.topics), id(self.qrels))
         if key not in self._made:
-            with refused_alone(system):
+            with nullcontext() if system is None else refused_alone(system):
                 self._made[key] = make()
         return self._made[key]
 

@@ -1,15 +1,15 @@
-"""The gender room: do rankings for neutral queries lean to one gender's words?
+"""The gender bias in an audit: do rankings for neutral queries lean to one gender's words?
 
 Primary test: over neutral queries, the ranker's ARaB@10 equals that of a random order of the same candidates, which is known in
 closed form (their mean lean): mean signed difference, signs flipped at random query by query. So what the candidates themselves
-lean is not laid at the ranker's door; it is reported beside it. :func:`word_list_room` makes the same room for any other
-attribute that words tell.
+lean is not attributed to the ranker; it is reported beside it. :class:`WordListBias` is the same for any other attribute
+that words tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.attributions import KEPT, parts_of_figure, primary_finding
-from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
+from pyterrier_debias.core.bias import Bias, Figure, Finding, Parts, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import with_string_ids
@@ -32,7 +31,6 @@ from pyterrier_debias.gender.formulas.counting import count_words
 from pyterrier_debias.gender.measures.evaluation import BiasResult
 from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator, union_background
 
-_BIAS = "gender"
 _CUTOFF = 10
 _CUTOFFS = (5, 10, 20)
 _ARAB, _ABS, _NFAIRR = f"ARaB@{_CUTOFF}", f"abs(ARaB@{_CUTOFF})", f"NFaiRR@{_CUTOFF}"
@@ -46,21 +44,103 @@ _ENGLISH = frozenset("the of and to in a is that for it as was with be by on are
 _FEWEST_ENGLISH = 0.08
 
 
-@dataclass(frozen=True)
-class Attribute:
-    """What a room of this kind looks at.
+class WordListBias(Bias):
+    """Do rankings for neutral queries lean to the words of one group, such as of one age, religion or nationality?
+
+    Neutral queries are those without a word of the list.
 
     Attributes:
-        name: The bias' name, as findings carry it.
+        name: What findings call the bias.
         wordlist: The groups' words.
         contrast: What is compared; see :meth:`WordList.contrast`.
-        topics_column: The topics' column that says which queries are neutral, where it is there.
+
+    Example:
+        >>> ages = WordList({"young": ["teen", "youth"], "old": ["elderly", "senior"]}, "age")
+        >>> WordListBias(ages).name
+        'age'
+
+    When not to use it: with words that the topic of a query decides ("church" for a query about weddings); then every ranker that
+    works has what this calls a bias.
     """
 
-    name: str = _BIAS
-    wordlist: WordList = field(default_factory=lambda: WordList.of("debias"))
-    contrast: str | tuple[str, str] | None = None
-    topics_column: str | None = "gender"
+    #: The topics' column that says which queries are neutral, where it is there.
+    topics_column: str | None = None
+
+    def __init__(self, wordlist: Any, name: str | None = None, *, contrast: str | tuple[str, str] | None = None):
+        """
+        Args:
+            wordlist: What :meth:`WordList.of` takes.
+            name: What findings call the bias; default the list's name.
+            contrast: What is compared where there are more than two groups; see :meth:`WordList.contrast`.
+
+        Raises:
+            InputError: For what is not a word list, or a contrast of unknown groups.
+        """
+        self.wordlist = WordList.of(wordlist)
+        self.wordlist.contrast(contrast)
+        self.name = name or self.wordlist.name
+        self.contrast = contrast
+
+    def needs(self, system: System | None, dataset: Any) -> str | None:
+        """See :meth:`Bias.needs`: texts of documents, neutral topics, and a list in the collection's language."""
+        if getattr(dataset, "text_loader", None) is None:
+            return "the collection gives no text of documents (text_loader)"
+        topics = provided(dataset, "get_topics")
+        if topics is not None and "query" not in topics.columns and self.topics_column not in topics.columns:
+            return "the topics have no column 'query', so that nothing is known of which of them are neutral"
+        if topics is not None and len(topics) and not self.neutral_qids(topics):
+            return f"no topic is neutral: each names a group of {self.wordlist.name!r}"
+        share = _english(dataset)
+        if self.wordlist == WordList.of("debias") and share is not None and share < _FEWEST_ENGLISH:
+            return f"the word list is English, the collection is not: only {share:.1%} of its words are frequent English ones"
+        return None
+
+    def examine(self, context: Context) -> Iterator[Finding]:
+        """See :meth:`Bias.examine`."""
+        if context.systems:
+            yield from self._examined(context).findings()
+
+    def figures(self, context: Context) -> Sequence[Figure]:
+        """See :meth:`Bias.figures`."""
+        return self._examined(context).figures()
+
+    def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
+        """See :meth:`Bias.measures`: measures over the neutral queries, such as ``ARaB(neutral)@10``."""
+        from pyterrier_debias.gender.measures.over_rankings import ARaB, NFaiRR
+
+        reason = self.needs(None, context.asked)
+        if reason is not None:
+            return [], {_ARAB: reason}
+        own: dict[str, Any] = {"query_filter": self.neutral_qids(context.topics), "texts": Texts(context.dataset)}
+        if self.contrast is not None or self.wordlist != WordList.of("debias"):
+            own |= {"wordlist": self.wordlist, "contrast": self.contrast}
+        # Names of their own: an experiment may have ARaB@10 over all queries beside them.
+        queries = self._queries
+        found = [
+            ARaB(name=f"ARaB({queries})", **own) @ _CUTOFF,
+            ARaB(name=f"abs(ARaB({queries}))", per_query_abs=True, **own) @ _CUTOFF,
+        ]
+        if len(self.wordlist.names) > 1:
+            own.pop("contrast", None)
+            found.append(NFaiRR(name=f"NFaiRR({queries})", **own) @ _CUTOFF)
+        second = {f"{_ARAB}, {_ORDER}": "ARaBEvaluator(...).evaluate(results).table, column 'added'"}
+        return found, second
+
+    @property
+    def _queries(self) -> str:
+        """Which queries its measures are over, for their names."""
+        return f"{self.name}-neutral"
+
+    def neutral_qids(self, topics: pd.DataFrame) -> list[str]:
+        """The queries that name no group.
+
+        Args:
+            topics: ``qid`` and ``query``, or the bias' own column.
+
+        Returns:
+            Their qids, in the topics' order.
+        """
+        return neutral_qids(topics, self.wordlist, column=self.topics_column)
 
     def sides(self) -> tuple[str, str]:
         """The groups on the positive and on the negative side, in words."""
@@ -69,113 +149,37 @@ class Attribute:
         sides = [[names.get(g, g) for g, w in weights.items() if w * side > 0] for side in (1, -1)]
         return " and ".join(sides[0]), " and ".join(sides[1]) or "none"
 
+    def _examined(self, context: Context) -> _Examined:
+        return context.once(f"{self.name} by words", None, partial(_Examined.of, self, context))
 
-GENDER = Attribute()
 
+class GenderBias(WordListBias):
+    """Do rankings for neutral queries lean to one gender's words?
 
-def needs(system: System, dataset: Any) -> str | None:
-    """Why a system cannot be examined; None where it can.
+    Source: Rekabsaz and Schedl 2020 for ARaB, Bigdeli et al. 2023; see :class:`~pyterrier_debias.ARaBEvaluator`. Where the topics
+    have a column ``gender``, the neutral queries are those that it says; otherwise those without a word of the list.
 
-    Args:
-        system: The system.
-        dataset: The collection.
-
-    Returns:
-        One sentence, or None.
+    When not to use it: on texts in other languages than the list's, English.
     """
-    return _needs(GENDER, system, dataset)
+
+    topics_column = "gender"
+
+    def __init__(self) -> None:
+        """The library's list of words."""
+        super().__init__("debias", "gender")
+
+    @property
+    def _queries(self) -> str:
+        return "neutral"
 
 
-def run(context: Context) -> RoomResult:
-    """Examine the systems of an audit.
-
-    Args:
-        context: Systems, collection, topics and judgements. Where the topics have a column ``gender``, the neutral queries are
-            those that it says; otherwise those without a word of the list.
-
-    Returns:
-        Findings, the values behind them, and figures.
-    """
-    return _run(GENDER, context)
-
-
-def contributions(context: Context, result: RoomResult) -> list[pd.DataFrame]:
-    """What documents and words contribute to the primary figures.
-
-    Args:
-        context: Systems, collection, topics and judgements.
-        result: What :func:`run` found.
-
-    Returns:
-        Two frames a system; see :func:`pyterrier_debias.core.attributions.contributions_of`.
-    """
-    return _contributions(GENDER, context, result)
-
-
-ROOM = Room(name=_BIAS, needs=needs, run=run, contributions=contributions)
-
-
-def word_list_room(wordlist: Any, name: str | None = None, *, contrast: str | tuple[str, str] | None = None) -> Room:
-    """The same room for another attribute that words tell, such as age, religion or nationality.
-
-    Neutral queries are those without a word of the list.
-
-    Args:
-        wordlist: What :meth:`WordList.of` takes.
-        name: What findings call the bias; default the list's name.
-        contrast: What is compared where there are more than two groups; see :meth:`WordList.contrast`.
-
-    Returns:
-        A room for ``audit(..., rooms=[...])``.
-
-    Raises:
-        InputError: For what is no word list, or a contrast of groups that there are not.
-
-    Example:
-        >>> ages = WordList({"young": ["teen", "youth"], "old": ["elderly", "senior"]}, "age")
-        >>> word_list_room(ages).name
-        'age'
-
-    When not to use it: with words that the topic of a query decides ("church" for a query about weddings); then every ranker that
-    works has what this calls a bias.
-    """
-    words = WordList.of(wordlist)
-    words.contrast(contrast)
-    attribute = Attribute(name or words.name, words, contrast, None)
-    return Room(attribute.name, *(partial(part, attribute) for part in (_needs, _run, _contributions)))
-
-
-def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
-    """What this room measures query by query on one ranking, for ``pt.Experiment``.
-
-    Args:
-        context: Collection, topics and judgements.
-
-    Returns:
-        Measures over the neutral queries (``ARaB(neutral)@10`` and its like), and where the other figures can be had.
-    """
-    from pyterrier_debias.gender.measures.over_rankings import ARaB, NFaiRR
-
-    reason = _needs(GENDER, None, context.asked)
-    if reason is not None:
-        return [], {_ARAB: reason}
-    own = {"query_filter": neutral_qids(context.topics, GENDER), "texts": Texts(context.dataset)}
-    # Names of their own: an experiment may have ARaB@10 over all queries beside them.
-    found = [
-        ARaB(name="ARaB(neutral)", **own) @ _CUTOFF,
-        ARaB(name="abs(ARaB(neutral))", per_query_abs=True, **own) @ _CUTOFF,
-        NFaiRR(name="NFaiRR(neutral)", **own) @ _CUTOFF,
-    ]
-    second = {f"{_ARAB}, {_ORDER}": "ARaBEvaluator(...).evaluate(results).table, column 'added'"}
-    return found, second
-
-
-def neutral_qids(topics: pd.DataFrame, attribute: Attribute = GENDER) -> list[str]:
+def neutral_qids(topics: pd.DataFrame, wordlist: Any = "debias", *, column: str | None = "gender") -> list[str]:
     """The queries that name no group.
 
     Args:
-        topics: ``qid`` and ``query``, or the attribute's own column.
-        attribute: Whose groups.
+        topics: ``qid`` and ``query``, or the column.
+        wordlist: The groups' words; what :meth:`WordList.of` takes.
+        column: A column of the topics that says ``neutral`` of such queries, where it is there; None for words alone.
 
     Returns:
         Their qids, in the topics' order.
@@ -185,25 +189,11 @@ def neutral_qids(topics: pd.DataFrame, attribute: Attribute = GENDER) -> list[st
         ['2']
     """
     topics = with_string_ids(topics).drop_duplicates("qid")
-    if attribute.topics_column is not None and attribute.topics_column in topics.columns:
-        keep = topics[attribute.topics_column].astype(str).str.lower().isin(_NEUTRAL_LABELS).to_numpy()
+    if column is not None and column in topics.columns:
+        keep = topics[column].astype(str).str.lower().isin(_NEUTRAL_LABELS).to_numpy()
     else:
-        keep = count_words(topics["query"], attribute.wordlist).sum(axis=1) == 0
+        keep = count_words(topics["query"], WordList.of(wordlist)).sum(axis=1) == 0
     return topics["qid"][keep].tolist()
-
-
-def _needs(attribute: Attribute, system: System | None, dataset: Any) -> str | None:
-    if getattr(dataset, "text_loader", None) is None:
-        return "the collection gives no text of documents (text_loader)"
-    topics = provided(dataset, "get_topics")
-    if topics is not None and "query" not in topics.columns and attribute.topics_column not in topics.columns:
-        return "the topics have no column 'query', so that nothing is known of which of them are neutral"
-    if topics is not None and len(topics) and not neutral_qids(topics, attribute):
-        return f"no topic is neutral: each names a group of {attribute.wordlist.name!r}"
-    share = _english(dataset)
-    if attribute.wordlist == WordList.of("debias") and share is not None and share < _FEWEST_ENGLISH:
-        return f"the word list is English, the collection is not: only {share:.1%} of its words are frequent English ones"
-    return None
 
 
 def _english(dataset: Any) -> float | None:
@@ -215,52 +205,32 @@ def _english(dataset: Any) -> float | None:
     return sum(word in _ENGLISH for word in words) / len(words) if words else None
 
 
-def _run(attribute: Attribute, context: Context) -> RoomResult:
-    if not context.systems:
-        return RoomResult([], pd.DataFrame(columns=PER_QUERY_COLUMNS))
-    return _Examined.of(attribute, context).result()
-
-
-def _contributions(attribute: Attribute, context: Context, result: RoomResult) -> list[pd.DataFrame]:
-    qids = set(neutral_qids(context.topics, attribute)) & set(judged_qids(context.topics, context.qrels))
-    texts, parts = Texts(context.dataset), []
-    for system in context.systems:
-        finding = primary_finding(result, system.name)
-        if finding is None:
-            continue
-        run = context.results(system)
-        run = run[run["qid"].isin(qids) & (run["rank"] < context.depth)]
-        cutoff = int(finding.measure.rpartition("@")[2])
-        documents, words, exact = order_parts(run, texts, cutoff, wordlist=attribute.wordlist, contrast=attribute.contrast)
-        parts.append(parts_of_figure("document", finding, documents, keep=KEPT))
-        parts.append(parts_of_figure("word", finding, words, exact=exact))
-    return parts
-
-
 @dataclass(frozen=True, eq=False)
 class _Examined:
     """All systems of an audit.
 
     Attributes:
-        attribute: What is looked at.
+        bias: Whose findings these are.
         context: The audit.
         evaluator: How.
         found: The systems' rankings, evaluated; None where no query is neutral.
         candidates: For those with a ranker, the same values of their candidates in the order in which they came.
         runs: System to its results for the neutral queries.
+        texts: The documents' texts.
     """
 
-    attribute: Attribute
+    bias: WordListBias
     context: Context
     evaluator: ARaBEvaluator | None
     found: BiasResult | None
     candidates: dict[str, pd.DataFrame]
     runs: dict[str, pd.DataFrame]
+    texts: Texts
 
     @classmethod
-    def of(cls, attribute: Attribute, context: Context) -> _Examined:
+    def of(cls, bias: WordListBias, context: Context) -> _Examined:
         judged = set(judged_qids(context.topics, context.qrels))
-        qids = [qid for qid in neutral_qids(context.topics, attribute) if qid in judged]
+        qids = [qid for qid in bias.neutral_qids(context.topics) if qid in judged]
 
         def neutral(frame: pd.DataFrame) -> pd.DataFrame:
             frame = frame[frame["qid"].isin(set(qids)) & (frame["rank"] < context.depth)]
@@ -269,47 +239,33 @@ class _Examined:
         runs = {system.name: neutral(context.results(system)) for system in context.systems}
         runs = {name: frame for name, frame in runs.items() if len(frame)}
         if not runs:
-            return cls(attribute, context, None, None, {}, {})
+            return cls(bias, context, None, None, {}, {}, Texts({}))
         first = {s.name: neutral(context.candidates(s)) for s in context.systems if s.ranker is not None and s.name in runs}
         docnos = pd.concat([frame[["docno"]] for frame in (*runs.values(), *first.values())]).drop_duplicates("docno")
-        texts = dict(zip(docnos["docno"], Texts(context.dataset).of(docnos.reset_index(drop=True), f"{attribute.name} room")))
+        texts = dict(zip(docnos["docno"], Texts(context.dataset).of(docnos.reset_index(drop=True), f"{bias.name} bias")))
         evaluator = ARaBEvaluator(
-            _CUTOFFS, wordlist=attribute.wordlist, contrast=attribute.contrast, texts=texts, depth=10 * context.depth,
+            _CUTOFFS, wordlist=bias.wordlist, contrast=bias.contrast, texts=texts, depth=10 * context.depth,
             background=union_background([frame[["qid", "docno", "score"]] for frame in runs.values()], context.depth),
         )  # fmt: skip
         topics = pd.DataFrame({"qid": qids})
         found = evaluator.evaluate(runs, topics, seed=context.seed)
         candidates = {name: evaluator(frame) for name, frame in first.items() if len(frame)}
-        return cls(attribute, context, evaluator, found, candidates, runs)
+        return cls(bias, context, evaluator, found, candidates, runs, Texts(texts))
 
     # ------------------------------------------------------------------------------------------- findings
 
-    def result(self) -> RoomResult:
-        """Findings, the values behind them, and figures."""
-        findings, frames = [], []
-        for system in self.context.systems:
-            for finding, values in self._of_system(system.name):
-                findings.append(finding)
-                if values is not None:
-                    about = {name: getattr(finding, name) for name in ("system", "bias", "measure", "group")}
-                    frames.append(per_query_values(**about, qids=values.index, values=values))
-        per_query = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=PER_QUERY_COLUMNS)
-        return RoomResult(findings, per_query, self._figures())
-
-    def _of_system(self, name: str) -> Iterator[tuple[Finding, pd.Series | None]]:
-        if name not in self.runs:
-            text = "no judged query is neutral and has results, so that nothing can be said."
-            yield self._finding(name, _ARAB, _ORDER, self._nothing(), text), None
-            return
-        yield from self._lean(name)
-        yield from self._fair(name)
-        if name in self.candidates:
-            yield from self._against_candidates(name)
-        yield self._passages(name), None
-
-    def _finding(self, name: str, measure: str, group: str, found: Interval, text: str, **more: Any) -> Finding:
-        ends = {"low": found.low, "high": found.high, "n": found.n, "text": f"{name}: {text}"}
-        return Finding(name, self.attribute.name, measure, group, float(found.estimate), **{**ends, **more})
+    def findings(self) -> Iterator[Finding]:
+        """How each system's rankings lean, absolutely, against a random order, and against its candidates."""
+        for name in (system.name for system in self.context.systems):
+            if name not in self.runs:
+                text = "no judged query is neutral and has results, so that nothing can be said."
+                yield self.bias.finding(name, _ARAB, _ORDER, self._nothing(), text)
+                continue
+            yield from self._lean(name)
+            yield from self._fair(name)
+            if name in self.candidates:
+                yield from self._against_candidates(name)
+            yield self._passages(name)
 
     @staticmethod
     def _nothing() -> Interval:
@@ -323,11 +279,11 @@ class _Examined:
         values = np.asarray(values, dtype=np.float64)
         return bootstrap_interval(values, seed=self.context.seed) if len(values) else self._nothing()
 
-    def _lean(self, name: str) -> Iterator[tuple[Finding, pd.Series]]:
+    def _lean(self, name: str) -> Iterator[Finding]:
         own = self._own(name)
         table = self.found.table
         row = table[(table["system"] == name) & (table["cutoff"] == _CUTOFF)].iloc[0]
-        first, second = self.attribute.sides()
+        first, second = self.bias.sides()
         how = self.found.convention
         low, high = row["low"], row["high"]
         text = (
@@ -337,7 +293,7 @@ class _Examined:
         )
         mean = Interval(row["ARaB"], low, high, 0.95, len(own))
         convention = f"{how}; p by flipping signs"
-        yield self._finding(name, _ARAB, _NEUTRAL, mean, text, p=row["p"], convention=convention), own["ARaB"]
+        yield self.bias.finding(name, _ARAB, _NEUTRAL, mean, text, p=row["p"], convention=convention, values=own["ARaB"])
         added = Interval(row["added"], row["added_low"], row["added_high"], 0.95, len(own))
         if (own["added"] == 0).all():
             text = f"the order of its results has nothing to do with {first} and {second} words in any query."
@@ -348,12 +304,10 @@ class _Examined:
                 f"same documents ({row['expected']:+.3f}), towards {side} words; by chance alone {row['floor']:.3f}; over "
                 f"{len(own)} neutral queries (p = {p_text(row['added_p'])})."
             )
-        yield (
-            self._finding(
-                name, _ARAB, _ORDER, added, text, p=row["added_p"], noise_floor=row["floor"], primary=True,
-                convention=f"{how}; expectation over all orders in closed form; p by flipping signs",
-            ),
-            own["added"],
+        yield self.bias.finding(
+            name, _ARAB, _ORDER, added, text, p=row["added_p"], null_value=row["floor"], primary=True,
+            convention=f"{how}; expectation over all orders in closed form; p by flipping signs",
+            values=own["added"], parts=self._parts(name),
         )  # fmt: skip
         absolute = own["ARaB"].abs()
         interval = self._interval(absolute)
@@ -362,10 +316,18 @@ class _Examined:
             f"without direction, {_ARAB} of a neutral query is {interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}] "
             f"on average; a random order of the same documents has {floor:.3f}."
         )
-        yield self._finding(name, _ABS, _NEUTRAL, interval, text, convention=how, noise_floor=floor), absolute
+        yield self.bias.finding(name, _ABS, _NEUTRAL, interval, text, convention=how, null_value=floor, values=absolute)
 
-    def _fair(self, name: str) -> Iterator[tuple[Finding, pd.Series]]:
-        if len(self.attribute.wordlist.names) < 2:
+    def _parts(self, name: str) -> list[Parts]:
+        """What documents and words contribute to what the order adds."""
+        bias = self.bias
+        documents, words, exact = order_parts(
+            self.runs[name], self.texts, _CUTOFF, wordlist=bias.wordlist, contrast=bias.contrast
+        )
+        return [Parts("document", documents), Parts("word", words, exact)]
+
+    def _fair(self, name: str) -> Iterator[Finding]:
+        if len(self.bias.wordlist.names) < 2:
             return
         own = self._own(name)["NFaiRR"].dropna()
         interval = self._interval(own)
@@ -374,9 +336,9 @@ class _Examined:
             f"(1: as neutral as its documents allow)."
         )
         convention = f"{self.found.convention}; background: the documents of all systems; threshold 1, equal portions"
-        yield self._finding(name, _NFAIRR, _NEUTRAL, interval, text, convention=convention), own
+        yield self.bias.finding(name, _NFAIRR, _NEUTRAL, interval, text, convention=convention, values=own)
 
-    def _against_candidates(self, name: str) -> Iterator[tuple[Finding, pd.Series]]:
+    def _against_candidates(self, name: str) -> Iterator[Finding]:
         before, after = self.candidates[name], self._own(name)
         before = before[before["cutoff"] == _CUTOFF].set_index("qid")
         for measure, column in ((_ARAB, "ARaB"), (_NFAIRR, "NFaiRR")):
@@ -393,12 +355,12 @@ class _Examined:
             if column == "NFaiRR":
                 # BM25 prefers short documents, which hold fewer words of any group: a fair ranker that does not moves this.
                 convention = f"{self.found.convention}; paired by query; not tested"
-                yield self._finding(name, measure, _ADDED, interval, f"{text}.", convention=convention), change
+                yield self.bias.finding(name, measure, _ADDED, interval, f"{text}.", convention=convention, values=change)
                 continue
             test = randomisation_test(both["before"].to_numpy(), both["after"].to_numpy(), seed=self.context.seed)
             convention = f"{self.found.convention}; paired by query; p by randomisation"
             text = f"{text} (p = {p_text(test.p)})."
-            yield self._finding(name, measure, _ADDED, interval, text, p=test.p, convention=convention), change
+            yield self.bias.finding(name, measure, _ADDED, interval, text, p=test.p, convention=convention, values=change)
 
     def _passages(self, name: str) -> Finding:
         table = self.evaluator.contributions(self.runs[name], _CUTOFF, top=None)
@@ -411,15 +373,16 @@ class _Examined:
             text = f"no document above rank {_CUTOFF} has a word of the list."
         found = Interval(share, np.nan, np.nan, 0.95, len(table))
         convention = f"{self.found.convention}; share of the sum of absolute parts; n: documents with a part"
-        return self._finding(name, _ARAB, "ten documents", found, text, convention=convention)
+        return self.bias.finding(name, _ARAB, "ten documents", found, text, convention=convention)
 
     # ------------------------------------------------------------------------------------------- figures
 
-    def _figures(self) -> list[Figure]:
+    def figures(self) -> list[Figure]:
+        """ARaB by cut-off, what the order adds, and the documents behind it."""
         if self.found is None:
             return []
         n = int(self.found.table["n"].max())
-        first, _ = self.attribute.sides()
+        first, _ = self.bias.sides()
         figures = [
             Figure(
                 "cutoffs",

@@ -1,4 +1,4 @@
-"""The linguistic room: does quality depend on how a query is worded?
+"""The linguistic bias in an audit: does quality depend on how a query is worded?
 
 Primary test: quality does not depend on the complexity of a query's wording, given the number of its relevant documents and,
 where it is known, its type: partial slope, with permutations. What a ranker was given to rank is a control too: most of what one
@@ -8,7 +8,7 @@ query's quality has over another's is there before the ranker, and hides what th
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
+from pyterrier_debias.core.bias import Bias, Figure, Finding, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.evaluation import judged_qids, per_query
 from pyterrier_debias.core.frames import query_forms, with_string_ids
@@ -42,97 +42,20 @@ from pyterrier_debias.linguistic.measures.wording import (
     asking_again_reason,
 )
 
-_BIAS = "linguistic"
 _MAIN = "nDCG@10"
 _SLOPE, _SHARE, _RHO, _GAP = (f"{what} of {_MAIN}" for what in ("slope", "share", "rho", "gap"))
 #: A topic's column that the audit takes for the complexity of its wording, where it is there.
 COMPLEXITY = "complexity"
-#: The slope given what the candidates had, as the gender room calls its own.
+#: The slope given what the candidates had, as the gender bias has it.
 _ADDED = "complexity, given the candidates"
 _RESAMPLES = 9_999
-#: How the room measures complexity: all of Lu's indices, which follow planted wording closer than those of words alone.
+#: How complexity is measured here: all of Lu's indices, which follow planted wording closer than those of words alone.
 INDEX_SET = "lu"
 _EVERY_CAUSE = "every spread between queries, whatever its cause"
 
 
-def needs(system: System, dataset: Any) -> str | None:
-    """Why a system cannot be examined; None where it can.
-
-    Args:
-        system: The system.
-        dataset: The collection.
-
-    Returns:
-        One sentence, or None.
-    """
-    topics = provided(dataset, "get_topics")
-    if topics is not None and COMPLEXITY in topics.columns:
-        known = pd.to_numeric(topics[COMPLEXITY], errors="coerce")
-        words = topics[COMPLEXITY][known.isna() & topics[COMPLEXITY].notna()]
-        if len(words):
-            return f"the topics' column 'complexity' must hold numbers, and holds {words.iloc[0]!r}; map it, or leave it out"
-        if known.isna().all():
-            return "the topics' column 'complexity' is empty; fill it, or leave it out, so that it is computed"
-    if topics is not None and "query" not in topics.columns and COMPLEXITY not in topics.columns:
-        return "the topics have no column 'query', so that nothing is known of their wording"
-    if importlib.util.find_spec("wordfreq") is None and (topics is None or COMPLEXITY not in topics.columns):
-        return (
-            "complexity needs a list of frequent words: pip install 'pyterrier-debias[linguistic]', or give the topics a column "
-            "'complexity'"
-        )
-    return None
-
-
-def run(context: Context) -> RoomResult:
-    """Examine the systems of an audit.
-
-    Args:
-        context: Systems, collection, topics and judgements. Topics that have a column ``complexity`` are taken at their word;
-            otherwise it is computed by ``LinguisticComplexity('lu')``.
-
-    Returns:
-        Findings, the values behind them, and figures.
-    """
-    if not context.systems:
-        return RoomResult([], pd.DataFrame(columns=PER_QUERY_COLUMNS))
-    return _Examined.of(context).result()
-
-
-def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
-    """What this room measures query by query on one ranking, for ``pt.Experiment``.
-
-    Args:
-        context: Collection, topics and judgements.
-
-    Returns:
-        Spread, and slope, gap and worst third by complexity where all judged queries have one; and where the other figures can
-        be had.
-    """
-    from pyterrier_debias.linguistic.measures.over_queries import OverQueries
-
-    second = {
-        f"{_SLOPE} on complexity, with controls": "Disparity(...).evaluate(...)",
-        f"{_MAIN}, the same need in other words": "WordingSensitivity(...).evaluate(...), or RewriteQueries(...) before a ranker",
-    }
-    found = [OverQueries(_MAIN, "sd"), OverQueries(_MAIN, "cv")]
-    reason = needs(None, context.asked)
-    if reason is None:
-        topics, _, _ = prepared_topics(context.topics, context.qrels)
-        complexity = topics[["qid", COMPLEXITY]]
-        unknown = set(context.qrels["qid"]) - set(topics["qid"])
-        if complexity[COMPLEXITY].notna().all() and not unknown and complexity[COMPLEXITY].nunique() > 1:
-            # There is one complexity here, so that names need not tell which.
-            own = [OverQueries(_MAIN, s, complexity, name=f"{s}({_MAIN})") for s in ("slope", "gap", "worst")]
-            return found + own, second
-        reason = "some judged queries have no complexity, or all have the same"
-    return found, {f"slope, gap and worst third of {_MAIN} by complexity": reason, **second}
-
-
-ROOM = Room(name=_BIAS, needs=needs, run=run)
-
-
-def room_complexity() -> pt.Transformer:
-    """The stage that measures complexity for the room."""
+def complexity_stage() -> pt.Transformer:
+    """The stage that measures complexity in an audit."""
     from pyterrier_debias.linguistic.measures.complexity import LinguisticComplexity
 
     return LinguisticComplexity(INDEX_SET)
@@ -150,7 +73,7 @@ def measured_complexity(topics: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     if COMPLEXITY in topics.columns:
         return topics.assign(**{COMPLEXITY: pd.to_numeric(topics[COMPLEXITY])}), "complexity as the topics have it"
     how = f"complexity by LinguisticComplexity({INDEX_SET!r}), normalised over these queries"
-    return with_complexity(topics, room_complexity()), how
+    return with_complexity(topics, complexity_stage()), how
 
 
 def prepared_topics(topics: pd.DataFrame, qrels: pd.DataFrame) -> tuple[pd.DataFrame, list[str], str]:
@@ -202,11 +125,80 @@ def ranker_slope(
     return partial_slope(values, topics[COMPLEXITY].to_numpy(dtype=float), given, draws=draws, seed=seed)
 
 
+class LinguisticBias(Bias):
+    """Does quality depend on how a query is worded? Slopes on complexity, and the same needs in other words.
+
+    Topics that have a column ``complexity`` keep it; otherwise it is computed by ``LinguisticComplexity('lu')``. Source: Cheng
+    and Amiri 2025; see :class:`~pyterrier_debias.Disparity` and :class:`~pyterrier_debias.WordingSensitivity`.
+
+    When not to use it: on queries of other languages than English.
+    """
+
+    name = "linguistic"
+
+    def needs(self, system: System | None, dataset: Any) -> str | None:
+        """See :meth:`Bias.needs`: the topics' complexity, or their queries and a list of frequent words."""
+        topics = provided(dataset, "get_topics")
+        if topics is not None and COMPLEXITY in topics.columns:
+            known = pd.to_numeric(topics[COMPLEXITY], errors="coerce")
+            words = topics[COMPLEXITY][known.isna() & topics[COMPLEXITY].notna()]
+            if len(words):
+                return (
+                    f"the topics' column 'complexity' must hold numbers, and holds {words.iloc[0]!r}; map it, or leave it out"
+                )
+            if known.isna().all():
+                return "the topics' column 'complexity' is empty; fill it, or leave it out, so that it is computed"
+        if topics is not None and "query" not in topics.columns and COMPLEXITY not in topics.columns:
+            return "the topics have no column 'query', so that nothing is known of their wording"
+        if importlib.util.find_spec("wordfreq") is None and (topics is None or COMPLEXITY not in topics.columns):
+            return (
+                "complexity needs a list of frequent words: pip install 'pyterrier-debias[linguistic]', or give the topics a "
+                "column 'complexity'"
+            )
+        return None
+
+    def examine(self, context: Context) -> Iterator[Finding]:
+        """See :meth:`Bias.examine`."""
+        if context.systems:
+            yield from self._examined(context).findings()
+
+    def figures(self, context: Context) -> Sequence[Figure]:
+        """See :meth:`Bias.figures`."""
+        return self._examined(context).figures()
+
+    def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
+        """See :meth:`Bias.measures`: spread, and slope, gap and worst third where all judged queries have a complexity."""
+        from pyterrier_debias.linguistic.measures.over_queries import OverQueries
+
+        second = {
+            f"{_SLOPE} on complexity, with controls": "Disparity(...).evaluate(...)",
+            f"{_MAIN}, the same need in other words": (
+                "WordingSensitivity(...).evaluate(...), or RewriteQueries(...) before a ranker"
+            ),
+        }
+        found = [OverQueries(_MAIN, "sd"), OverQueries(_MAIN, "cv")]
+        reason = self.needs(None, context.asked)
+        if reason is None:
+            topics, _, _ = prepared_topics(context.topics, context.qrels)
+            complexity = topics[["qid", COMPLEXITY]]
+            unknown = set(context.qrels["qid"]) - set(topics["qid"])
+            if complexity[COMPLEXITY].notna().all() and not unknown and complexity[COMPLEXITY].nunique() > 1:
+                # There is one complexity here, so that names need not tell which.
+                own = [OverQueries(_MAIN, s, complexity, name=f"{s}({_MAIN})") for s in ("slope", "gap", "worst")]
+                return found + own, second
+            reason = "some judged queries have no complexity, or all have the same"
+        return found, {f"slope, gap and worst third of {_MAIN} by complexity": reason, **second}
+
+    def _examined(self, context: Context) -> _Examined:
+        return context.once(self.name, None, partial(_Examined.of, self, context))
+
+
 @dataclass(frozen=True, eq=False)
 class _Examined:
     """All systems of an audit.
 
     Attributes:
+        bias: Whose findings these are.
         context: The audit.
         found: What Disparity found, with the controls of the primary test.
         beyond: The same with the length of queries as a further control; None where queries are not known.
@@ -217,6 +209,7 @@ class _Examined:
         controls: The controls of the primary test, in words.
     """
 
+    bias: LinguisticBias
     context: Context
     found: DisparityResult
     beyond: DisparityResult | None
@@ -227,7 +220,7 @@ class _Examined:
     controls: str
 
     @classmethod
-    def of(cls, context: Context) -> _Examined:
+    def of(cls, bias: LinguisticBias, context: Context) -> _Examined:
         qrels = context.qrels
         topics, controls, how = prepared_topics(context.topics, qrels)
         values = [
@@ -252,7 +245,7 @@ class _Examined:
                 unasked[system.name] = reason
         words = {RELEVANT: "the number of relevant documents (logarithm)", "type": "the type of the query"}
         given = " and ".join(words[control] for control in controls) or "nothing"
-        return cls(context, found, beyond, added, reworded, unasked, how, given)
+        return cls(bias, context, found, beyond, added, reworded, unasked, how, given)
 
     @staticmethod
     def _given_candidates(
@@ -280,27 +273,19 @@ class _Examined:
 
     # ------------------------------------------------------------------------------------------- findings
 
-    def result(self) -> RoomResult:
-        """Findings, the values behind them, and figures."""
-        findings, frames = [], []
+    def findings(self) -> Iterator[Finding]:
+        """Of each system: spread, slopes on complexity, thirds, and the same needs in other words."""
         for system in self.context.systems:
-            parts = (self._spread(system.name), self._slopes(system.name), self._groups(system.name), self._reworded(system.name))
-            for part in parts:
-                for finding, values in part:
-                    findings.append(finding)
-                    if values is not None:
-                        about = {name: getattr(finding, name) for name in ("system", "bias", "measure", "group")}
-                        frames.append(per_query_values(**about, qids=values.index, values=values))
-        return RoomResult(findings, pd.concat(frames, ignore_index=True), self._figures())
+            yield from self._spread(system.name)
+            yield from self._slopes(system.name)
+            yield from self._groups(system.name)
+            yield from self._reworded(system.name)
 
     def _values(self, name: str, column: str = "value", of: DisparityResult | None = None) -> pd.Series:
         own = (of or self.found).per_query
         return own[own["name"] == name].set_index("qid")[column]
 
-    def _finding(self, name: str, measure: str, group: str, value: float, text: str, **more: Any) -> Finding:
-        return Finding(name, _BIAS, measure, group, float(value), text=f"{name}: {text}", **more)
-
-    def _spread(self, name: str) -> Iterator[tuple[Finding, pd.Series | None]]:
+    def _spread(self, name: str) -> Iterator[Finding]:
         table = self.found.table
         row = table[(table["name"] == name) & (table["group"] == EVERYONE)].iloc[0]
         text = (
@@ -310,17 +295,18 @@ class _Examined:
         )
         for statistic, measure in (("mean", _MAIN), ("sd", f"sigma of {_MAIN}"), ("cv", f"c_v of {_MAIN}")):
             convention = "" if statistic == "mean" else f"over queries, ddof 0; {_EVERY_CAUSE}"
-            ends = {"low": row[f"{statistic}_low"], "high": row[f"{statistic}_high"], "n": int(row["n"])}
+            ends: dict[str, Any] = {"low": row[f"{statistic}_low"], "high": row[f"{statistic}_high"], "n": int(row["n"])}
             values = self._values(name) if statistic == "mean" else None
-            yield self._finding(name, measure, "all queries", row[statistic], text, convention=convention, **ends), values
+            ends |= {"convention": convention, "values": values}
+            yield self.bias.finding(name, measure, "all queries", row[statistic], text, **ends)
 
-    def _slopes(self, name: str) -> Iterator[tuple[Finding, pd.Series | None]]:
+    def _slopes(self, name: str) -> Iterator[Finding]:
         slope, share = self.found.test("slope", name), self.found.test("share", name)
         notes = "".join(f" {note}" for note in self.found.notes)
         test = f"for one standard deviation of complexity, given {self.controls}; p by studentised permutation; {self.how}"
         if np.isnan(slope["value"]):
             text = f"nothing can be said of complexity: it does not vary among these queries, given {self.controls}.{notes}"
-            yield self._finding(name, _SLOPE, "complexity", np.nan, text, convention=test, n=slope["n"]), None
+            yield self.bias.finding(name, _SLOPE, "complexity", np.nan, text, convention=test, n=slope["n"])
             return
         text = (
             f"{_direction(slope)} for each standard deviation of complexity, given {self.controls} "
@@ -331,10 +317,10 @@ class _Examined:
         primary = added is None or np.isnan(added[0].slope)
         ends = {"low": slope["low"], "high": slope["high"], "n": slope["n"], "p": slope["p"], "primary": primary}
         influence = self._values(name, "influence")
-        yield self._finding(name, _SLOPE, "complexity", slope["value"], text, convention=test, **ends), influence
-        ends = {"low": share["low"], "high": share["high"], "n": share["n"], "noise_floor": share["noise_floor"]}
+        yield self.bias.finding(name, _SLOPE, "complexity", slope["value"], text, convention=test, values=influence, **ends)
+        ends = {"low": share["low"], "high": share["high"], "n": share["n"], "null_value": share["noise_floor"]}
         ends["convention"] = f"share of variance: gain of R squared, given {self.controls}; interval of the slope; {self.how}"
-        yield self._finding(name, _SHARE, "complexity", share["value"], text, **ends), None
+        yield self.bias.finding(name, _SHARE, "complexity", share["value"], text, **ends)
         if not primary:
             yield self._ranker_slope(name, *added)
         if self.beyond is None:
@@ -349,9 +335,10 @@ class _Examined:
         ends = {"low": more["low"], "high": more["high"], "n": more["n"], "p": more["p"]}
         convention = f"for one standard deviation of complexity, given {self.controls}, and the number of words; {self.how}"
         values = self._values(name, "influence", self.beyond)
-        yield self._finding(name, _SLOPE, "beyond length", more["value"], text, convention=convention, **ends), values
+        ends |= {"convention": convention, "values": values}
+        yield self.bias.finding(name, _SLOPE, "beyond length", more["value"], text, **ends)
 
-    def _ranker_slope(self, name: str, slope: Slope, qids: pd.Index) -> tuple[Finding, pd.Series]:
+    def _ranker_slope(self, name: str, slope: Slope, qids: pd.Index) -> Finding:
         found = slope.per_sd
         text = (
             f"given what its candidates had, {_direction({'value': found.estimate})} for each standard deviation of complexity "
@@ -362,10 +349,10 @@ class _Examined:
             f"and {self.controls}; p by studentised permutation; {self.how}"
         )
         ends = {"low": found.low, "high": found.high, "n": found.n, "p": slope.p, "primary": True}
-        finding = self._finding(name, _SLOPE, _ADDED, found.estimate, text, convention=convention, **ends)
-        return finding, pd.Series(slope.influence * slope.sd, index=qids)
+        influence = pd.Series(slope.influence * slope.sd, index=qids)
+        return self.bias.finding(name, _SLOPE, _ADDED, found.estimate, text, convention=convention, values=influence, **ends)
 
-    def _groups(self, name: str) -> Iterator[tuple[Finding, pd.Series | None]]:
+    def _groups(self, name: str) -> Iterator[Finding]:
         rho = self.found.test("rank correlation", name)
         if np.isfinite(rho["value"]):
             text = (
@@ -374,7 +361,7 @@ class _Examined:
             )
             ends = {"low": rho["low"], "high": rho["high"], "n": rho["n"], "p": rho["p"]}
             ends["convention"] = f"Spearman's, no controls; p by permutation; {self.how}"
-            yield self._finding(name, _RHO, "complexity", rho["value"], text, **ends), None
+            yield self.bias.finding(name, _RHO, "complexity", rho["value"], text, **ends)
         table = self.found.table
         rows = table[(table["name"] == name) & (table["group"] != EVERYONE)].to_dict("records")
         if len(rows) < 2:
@@ -390,12 +377,12 @@ class _Examined:
         for row in rows:
             ends = {"low": row["mean_low"], "high": row["mean_high"], "n": int(row["n"])}
             ends["convention"] = f"thirds of the queries by complexity, equal ones together; {self.how}"
-            yield self._finding(name, _MAIN, row["group"], row["mean"], text, **ends), own[group == row["group"]]
-        ends = {"p": kruskal["p"], "noise_floor": gap["noise_floor"], "n": gap["n"]}
+            yield self.bias.finding(name, _MAIN, row["group"], row["mean"], text, values=own[group == row["group"]], **ends)
+        ends = {"p": kruskal["p"], "null_value": gap["noise_floor"], "n": gap["n"]}
         ends["convention"] = f"best third less worst; p of Kruskal and Wallis' test over the thirds, by permutation; {self.how}"
-        yield self._finding(name, _GAP, "best - worst", gap["value"], text, **ends), None
+        yield self.bias.finding(name, _GAP, "best - worst", gap["value"], text, **ends)
 
-    def _reworded(self, name: str) -> Iterator[tuple[Finding, pd.Series | None]]:
+    def _reworded(self, name: str) -> Iterator[Finding]:
         if name not in self.reworded:
             return
         result = self.reworded[name]
@@ -417,11 +404,12 @@ class _Examined:
             text += "".join(f" {note}" for note in unanswered_notes(f"Asked {what}", len(own), without.get(arm, {})))
             ends = {"low": row["low"], "high": row["high"], "p": row["p"], "n": row["n"]}
             convention = f"paired by query; p by randomisation; {result.convention}"
-            yield self._finding(name, _MAIN, row["comparison"], row["difference"], text, convention=convention, **ends), change
+            ends |= {"convention": convention, "values": change}
+            yield self.bias.finding(name, _MAIN, row["comparison"], row["difference"], text, **ends)
 
     def _as_it_comes(
         self, name: str, result: WordingResult, compared: pd.Series, without: dict[str, dict[str, str]]
-    ) -> Iterator[tuple[Finding, pd.Series | None]]:
+    ) -> Iterator[Finding]:
         """The original queries as they come, where the wordings are asked otherwise; not tested."""
         own = result.as_it_comes.set_index("qid")["value"].astype(float)
         if own.empty:  # the wordings are compared with the queries as they come
@@ -434,11 +422,12 @@ class _Examined:
         for arm, what in ((AS_IT_COMES, "As they come"), (ORIGINAL, "As they are compared")):
             text += "".join(f" {note}" for note in unanswered_notes(what, len(own), without.get(arm, {})))
         convention = "the original queries, nothing taken from them; for comparison, not tested"
-        yield self._finding(name, _MAIN, AS_IT_COMES, own.mean(), text, convention=convention, n=len(own)), own
+        yield self.bias.finding(name, _MAIN, AS_IT_COMES, own.mean(), text, convention=convention, values=own)
 
     # ------------------------------------------------------------------------------------------- figures
 
-    def _figures(self) -> list[Figure]:
+    def figures(self) -> list[Figure]:
+        """Quality against complexity, by thirds, and in other words."""
         n = self.found.per_query["qid"].nunique()
         figures = [
             Figure(

@@ -1,4 +1,4 @@
-"""The pooling room: are a system's results judged as often as the pool's, and does it matter?
+"""The pooling bias in an audit: are a system's results judged as often as the pool's, and does it matter?
 
 Primary test: per query, Judged@10 of the system equals Judged@10 of the pool's run.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.attributions import KEPT, parts_of_figure, primary_finding
-from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
+from pyterrier_debias.core.bias import Bias, Figure, Finding, Parts, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import judged_qids, parse_measures, per_query
@@ -24,7 +24,6 @@ from pyterrier_debias.core.systems import Context, System, check_run
 from pyterrier_debias.pooling.formulas.attributions import unjudged_parts
 from pyterrier_debias.pooling.measures.unjudged import ExpectedNDCG, infer_judgements, kendall_tau, strictly_ranked
 
-_BIAS = "pooling"
 _CUTOFF = 10
 _JUDGED = f"Judged@{_CUTOFF}"
 _MAIN = f"nDCG@{_CUTOFF}"
@@ -48,87 +47,6 @@ _POSITIVES_ONLY = (
     "the judgements list relevant documents only, so that a document that nobody judged cannot be told from one that was found "
     "not relevant; give judgements with labels of 0 too"
 )
-
-
-def needs(system: System, dataset: Any) -> str | None:
-    """Why a system cannot be examined; None where it can.
-
-    Args:
-        system: The system.
-        dataset: The collection.
-
-    Returns:
-        One sentence, or None.
-    """
-    qrels = provided(dataset, "get_qrels")
-    return None if qrels is None or _tells_unjudged(qrels) else _POSITIVES_ONLY
-
-
-def run(context: Context) -> RoomResult:
-    """Examine the systems of an audit.
-
-    Args:
-        context: Systems, collection, topics and judgements.
-
-    Returns:
-        Findings, the values behind them, and figures.
-    """
-    if not context.systems:
-        return RoomResult([], pd.DataFrame(columns=PER_QUERY_COLUMNS))
-    return _Examined.of(context).result()
-
-
-def contributions(context: Context, result: RoomResult) -> list[pd.DataFrame]:
-    """What unjudged documents contribute to the primary figures.
-
-    Args:
-        context: Systems, collection, topics and judgements.
-        result: What :func:`run` found.
-
-    Returns:
-        A frame a system; see :func:`pyterrier_debias.core.attributions.contributions_of`.
-    """
-    pool, parts = pools_run(context.dataset), []
-    if pool is None:
-        return parts
-    qids = judged_qids(context.topics, context.qrels)
-    for system in context.systems:
-        finding = primary_finding(result, system.name)
-        if finding is not None:
-            runs = {system.name: context.results(system), f"{pool[0]} (the pool)": pool[1]}
-            items = unjudged_parts(runs, context.qrels, qids, int(finding.measure.rpartition("@")[2]))
-            parts.append(parts_of_figure("document", finding, items, keep=KEPT))
-    return parts
-
-
-def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
-    """What this room measures query by query on one ranking, for ``pt.Experiment``.
-
-    Args:
-        context: Collection, topics and judgements; its systems, if there are any, are run.
-
-    Returns:
-        Judged@10, nDCG@10 of judged documents only and, where there are systems to infer labels from, of all documents; and
-        where the other figures can be had. Where scores are tied, Judged@10 is that of ir_measures' order of ties, which is not
-        the one of :func:`judged_shares` and of the room.
-    """
-    reason = needs(None, context.asked)
-    if reason is not None:
-        return [], {_JUDGED: reason}
-    found = parse_measures([_JUDGED, f"nDCG(judged_only=True)@{_CUTOFF}"])
-    inferred = f"{_MAIN} with inferred labels"
-    if not context.systems:
-        how = "measures(..., systems=...), or ExpectedNDCG(infer_judgements(runs, qrels)) @ 10: it takes all rankings to infer"
-        return found, {inferred: how}
-    runs = [context.results(system) for system in context.systems]
-    try:
-        judgements = infer_judgements(runs, context.qrels, depth=context.depth)
-    except InputError as error:
-        return found, {inferred: str(error)}
-    return [*found, ExpectedNDCG(judgements) @ _CUTOFF], {}
-
-
-ROOM = Room(name=_BIAS, needs=needs, run=run, contributions=contributions)
 
 
 def pools_run(dataset: Any) -> tuple[str, pd.DataFrame] | None:
@@ -192,7 +110,7 @@ def judged_shares(results: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str
 def judged_difference(
     system: pd.DataFrame, pool: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str], *, seed: int = 0
 ) -> tuple[pd.DataFrame, TestResult]:
-    """The room's primary test: Judged@10 of a system against that of the pool's run, query by query.
+    """The primary test: Judged@10 of a system against that of the pool's run, query by query.
 
     The null hypothesis is that within each query the two lists could be exchanged: judgements were made without regard to which
     of them a document came from. Signs of the differences are flipped at random. It holds where judgements are drawn evenly from
@@ -221,11 +139,64 @@ def _tells_unjudged(qrels: pd.DataFrame) -> bool:
     return bool((qrels["label"] <= 0).any())
 
 
+class PoolingBias(Bias):
+    """Are a system's results judged as often as the pool's, and does it matter for its quality?
+
+    See :class:`~pyterrier_debias.OnlyJudged` and :class:`~pyterrier_debias.ExpectedNDCG`; training against unlabelled positives
+    (Cai et al. 2022) is :class:`~pyterrier_debias.CETReranker`'s.
+
+    When not to use it: with judgements that list relevant documents only.
+    """
+
+    name = "pooling"
+
+    def needs(self, system: System | None, dataset: Any) -> str | None:
+        """See :meth:`Bias.needs`: judgements of documents that are not relevant, too."""
+        qrels = provided(dataset, "get_qrels")
+        return None if qrels is None or _tells_unjudged(qrels) else _POSITIVES_ONLY
+
+    def examine(self, context: Context) -> Iterator[Finding]:
+        """See :meth:`Bias.examine`."""
+        if context.systems:
+            yield from self._examined(context).findings()
+
+    def figures(self, context: Context) -> Sequence[Figure]:
+        """See :meth:`Bias.figures`."""
+        return self._examined(context).figures()
+
+    def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
+        """See :meth:`Bias.measures`: Judged@10, nDCG@10 of judged documents only and, where systems tell labels, of all.
+
+        Where scores are tied, Judged@10 is that of ir_measures' order of ties, which is not that of :func:`judged_shares`.
+        """
+        reason = self.needs(None, context.asked)
+        if reason is not None:
+            return [], {_JUDGED: reason}
+        found = parse_measures([_JUDGED, f"nDCG(judged_only=True)@{_CUTOFF}"])
+        inferred = f"{_MAIN} with inferred labels"
+        if not context.systems:
+            how = (
+                "bias_measures(..., systems=...), or ExpectedNDCG(infer_judgements(runs, qrels)) @ 10: it takes all rankings to "
+                "infer"
+            )
+            return found, {inferred: how}
+        runs = [context.results(system) for system in context.systems]
+        try:
+            judgements = infer_judgements(runs, context.qrels, depth=context.depth)
+        except InputError as error:
+            return found, {inferred: str(error)}
+        return [*found, ExpectedNDCG(judgements) @ _CUTOFF], {}
+
+    def _examined(self, context: Context) -> _Examined:
+        return context.once(self.name, None, partial(_Examined.of, self, context))
+
+
 @dataclass(frozen=True, eq=False)
 class _Examined:
     """All systems of an audit, since documents that one finds tell about another's.
 
     Attributes:
+        bias: Whose findings these are.
         context: The audit.
         qids: The judged queries.
         pool: Name and results of the pool's run; None where unknown.
@@ -233,6 +204,7 @@ class _Examined:
         values: System to nDCG@10, one row a query, one column a treatment; empty where judgements do not tell what is unjudged.
     """
 
+    bias: PoolingBias
     context: Context
     qids: list[str]
     pool: tuple[str, pd.DataFrame] | None
@@ -240,7 +212,7 @@ class _Examined:
     values: dict[str, pd.DataFrame]
 
     @classmethod
-    def of(cls, context: Context) -> _Examined:
+    def of(cls, bias: PoolingBias, context: Context) -> _Examined:
         qids = sorted(judged_qids(context.topics, context.qrels))  # resamples are drawn by a query's place
         qrels = context.qrels[context.qrels["qid"].isin(set(qids))]
         results = {system.name: context.results(system) for system in context.systems}
@@ -260,31 +232,21 @@ class _Examined:
             for name, run in results.items():
                 found = per_query(strictly_ranked(run, f"run {name!r}"), qrels, measures, qids)
                 values[name] = found.set_axis(list(TREATMENTS), axis=1)
-        return cls(context, qids, pool, judged, values)
-
-    def result(self) -> RoomResult:
-        """Findings, the values behind them, and figures."""
-        findings, frames = [], []
-        for system in self.context.systems:
-            for part in (self._judged(system), self._treated(system.name)):
-                for finding, values in part:
-                    findings.append(finding)
-                    if values is not None:
-                        about = {name: getattr(finding, name) for name in ("system", "bias", "measure", "group")}
-                        frames.append(per_query_values(**about, qids=values.index, values=values))
-        findings.extend(self._order())
-        return RoomResult(findings, pd.concat(frames, ignore_index=True), self._figures())
+        return cls(bias, context, qids, pool, judged, values)
 
     # ------------------------------------------------------------------------------------------- findings
 
     def _interval(self, values: Any) -> Interval:
         return bootstrap_interval(np.asarray(values, dtype=float), seed=self.context.seed)
 
-    def _finding(self, system: str, measure: str, group: str, found: Interval, text: str, **more: Any) -> Finding:
-        ends = {"low": found.low, "high": found.high, "n": found.n, "text": f"{system}: {text}"}
-        return Finding(system, _BIAS, measure, group, found.estimate, **{**ends, **more})
+    def findings(self) -> Iterator[Finding]:
+        """Of each system: how much is judged, and its quality by treatment of the rest; and the order of all systems."""
+        for system in self.context.systems:
+            yield from self._judged(system)
+            yield from self._treated(system.name)
+        yield from self._order()
 
-    def _judged(self, system: System) -> Iterator[tuple[Finding, pd.Series]]:
+    def _judged(self, system: System) -> Iterator[Finding]:
         own = self.judged[system.name][_CUTOFF]
         interval = self._interval(own)
         text = f"of its first {_CUTOFF} documents {_share(interval.estimate)} are judged {_brackets(interval)}"
@@ -293,7 +255,7 @@ class _Examined:
         elif self.pool is None:
             text += "; the collection names no run that judgements were pooled from (get_runs), so nothing is tested"
         convention = f"share of the first {_CUTOFF}, or of what is there, that has a label"
-        yield self._finding(system.name, _JUDGED, "system", interval, f"{text}.", convention=convention), own
+        yield self.bias.finding(system.name, _JUDGED, "system", interval, f"{text}.", convention=convention, values=own)
         if not self.values or self.pool is None:
             return
         name, run = self.pool
@@ -308,15 +270,15 @@ class _Examined:
                 f"{_share(frame['pool'].mean())}: {change.estimate:+.3f} {_signed(change)} over {change.n} queries "
                 f"(p = {p_text(test.p)})."
             )
-        yield (
-            self._finding(
-                system.name, _JUDGED, f"system - pool ({name})", change, text, p=test.p, primary=True,
-                convention=f"{convention}; p by exchange of the two lists within queries",
-            ),
-            frame["difference"],
+        runs = {system.name: results, f"{name} (the pool)": run}
+        items = unjudged_parts(runs, self.context.qrels, self.qids, _CUTOFF)
+        yield self.bias.finding(
+            system.name, _JUDGED, f"system - pool ({name})", change, text, p=test.p, primary=True,
+            convention=f"{convention}; p by exchange of the two lists within queries",
+            values=frame["difference"], parts=[Parts("document", items)],
         )  # fmt: skip
 
-    def _treated(self, name: str) -> Iterator[tuple[Finding, pd.Series | None]]:
+    def _treated(self, name: str) -> Iterator[Finding]:
         if not self.values:
             return
         values = self.values[name]
@@ -324,7 +286,8 @@ class _Examined:
         for treatment in TREATMENTS:
             interval = self._interval(values[treatment])
             text = f"{_MAIN} with unjudged documents: {means}."
-            yield self._finding(name, _MAIN, treatment, interval, text, convention=_CONVENTIONS[treatment]), values[treatment]
+            how, own = _CONVENTIONS[treatment], values[treatment]
+            yield self.bias.finding(name, _MAIN, treatment, interval, text, convention=how, values=own)
         for treatment in TREATMENTS[1:]:
             change = values[treatment] - values[TREATMENTS[0]]
             interval = self._interval(change)
@@ -336,8 +299,8 @@ class _Examined:
             else:
                 text = f"{_MAIN} does not change in any query where unjudged documents are {treatment}."
             convention = f"{_CONVENTIONS[treatment]}; not tested"
-            group = f"{treatment} - {TREATMENTS[0]}"
-            yield self._finding(name, _MAIN, group, interval, text, convention=convention), change
+            contrast = f"{treatment} - {TREATMENTS[0]}"
+            yield self.bias.finding(name, _MAIN, contrast, interval, text, convention=convention, values=change)
 
     def _order(self) -> Iterator[Finding]:
         """Does the order of the systems depend on the treatment, more than it depends on the queries?"""
@@ -351,10 +314,13 @@ class _Examined:
             tau = float(kendall_tau(usual.mean(axis=0), values.mean(axis=0)))
             spread = kendall_tau(again, means)
             low, high = np.nanquantile(spread, [0.025, 0.975]) if np.isfinite(spread).any() else (np.nan, np.nan)
-            yield Finding(
-                _ALL, _BIAS, f"tau of {_MAIN}", f"{TREATMENTS[0]}, {treatment}", tau, float(low), float(high),
-                n=len(self.qids), noise_floor=floor, text=f"{_ALL}: {self._swaps(names, treatment)} (Kendall's tau "
-                f"{tau:.2f}; the order on other queries of this kind, drawn from these, has {floor:.2f} with it).",
+            interval = Interval(tau, float(low), float(high), 0.95, len(self.qids))
+            text = (
+                f"{self._swaps(names, treatment)} (Kendall's tau {tau:.2f}; the order on other queries of this kind, drawn from "
+                f"these, has {floor:.2f} with it)."
+            )
+            yield self.bias.finding(
+                _ALL, f"tau of {_MAIN}", f"{TREATMENTS[0]}, {treatment}", interval, text, null_value=floor,
                 convention="Kendall's tau-b of the order of systems; percentile interval over resampled queries",
             )  # fmt: skip
 
@@ -377,7 +343,8 @@ class _Examined:
 
     # ------------------------------------------------------------------------------------------- figures
 
-    def _figures(self) -> list[Figure]:
+    def figures(self) -> list[Figure]:
+        """How much is judged by depth, and quality by treatment of unjudged documents."""
         n = len(self.qids)
         figures = [
             Figure(

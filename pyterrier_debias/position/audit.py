@@ -1,11 +1,11 @@
-"""The position room: does quality depend on where the relevant content sits?
+"""The position bias in an audit: does quality depend on where the relevant content sits?
 
 Primary test: the mean paired difference of nDCG@10 between original and rotated candidates is zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.attributions import parts_of_figure, primary_finding
-from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
+from pyterrier_debias.core.bias import Bias, Figure, Finding, Parts, Values, p_text
 from pyterrier_debias.core.evaluation import judged_qids, per_query
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval
 from pyterrier_debias.core.systems import Context, System, named_where_it_raises
@@ -23,7 +22,6 @@ from pyterrier_debias.position.formulas.attributions import answer_thirds, move_
 from pyterrier_debias.position.measures.sensitivity import PositionSensitivity, reindexing_reason
 from pyterrier_debias.position.measures.sensitivity_result import SensitivityResult
 
-_BIAS = "position"
 #: Judged@10 tells how much of a change may be due to rotation bringing up documents that nobody judged.
 _MEASURES = ("nDCG@10", "RR@10", "R@10", "Judged@10")
 _MAIN = _MEASURES[0]
@@ -31,99 +29,72 @@ _CHANGE = "rotated - original"
 _DRAWS = 3
 
 
-def needs(system: System, dataset: Any) -> str | None:
-    """Why a system cannot be examined; None where it can.
+class PositionBias(Bias):
+    """Does quality depend on where the relevant content sits? Candidates are rotated, and answers moved within their passages.
 
-    Args:
-        system: The system.
-        dataset: The collection.
+    Source: Hofstätter et al. 2021; see :class:`~pyterrier_debias.PositionSensitivity`, which measures it.
 
-    Returns:
-        One sentence, or None.
+    When not to use it: on texts of one sentence, which have no other place for an answer.
     """
-    return reindexing_reason(system, dataset) if system.ranker is None else system.out_of_reach or None
 
+    name = "position"
 
-def run(context: Context) -> RoomResult:
-    """Examine the systems of an audit.
+    def needs(self, system: System | None, dataset: Any) -> str | None:
+        """See :meth:`Bias.needs`: a retriever needs an indexer, a ranker texts that can be changed."""
+        if system is None:
+            return None
+        return reindexing_reason(system, dataset) if system.ranker is None else system.out_of_reach or None
 
-    Args:
-        context: Systems, collection, topics and judgements.
+    def examine(self, context: Context) -> Iterator[Finding]:
+        """See :meth:`Bias.examine`."""
+        for one in self._examined(context):
+            yield from one.findings()
 
-    Returns:
-        Findings, the values behind them, and figures.
-    """
-    able = [system for system in context.systems if needs(system, context.dataset) is None]
-    for system in able:
-        context.results(system)  # a system that raises does so before the others are probed
-    examined = [context.once(_BIAS, system, partial(_Examined.of, system, context)) for system in able]
-    frames = [frame for one in examined for frame in one.per_query()]
-    return RoomResult(
-        findings=[finding for one in examined for finding in one.findings()],
-        per_query=pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=PER_QUERY_COLUMNS),
-        figures=_figures(examined),
-    )
+    def figures(self, context: Context) -> Sequence[Figure]:
+        """See :meth:`Bias.figures`."""
+        return _figures(self._examined(context))
 
+    def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
+        """See :meth:`Bias.measures`: none, since one ranking does not tell what another place would do."""
+        where = (
+            "PositionSensitivity(...).evaluate(...), or in the same experiment a second pipeline: "
+            "candidates >> RotatePassages(seed=...) >> ranker"
+        )
+        return [], {
+            f"{_MAIN}, {_CHANGE}": where,
+            "displacement of a relevant passage, rotated alone": "PositionSensitivity(...).evaluate(...).displacement",
+            "PSI": "PositionSensitivity(...).evaluate(...).psi",
+        }
 
-def contributions(context: Context, result: RoomResult) -> list[pd.DataFrame]:
-    """What moves of an answer, and places of answers, contribute to the figures that they sum to.
-
-    Args:
-        context: Systems, collection, topics and judgements.
-        result: What :func:`run` found.
-
-    Returns:
-        A frame for each figure that can be taken apart; see :func:`pyterrier_debias.core.attributions.contributions_of`.
-    """
-    parts, thirds = [], answer_thirds(context)
-    values = {key: own.set_index("qid")["value"] for key, own in result.per_query.groupby(["system", "measure", "group"])}
-    for system in context.systems:
-        for finding in result.findings:
-            if finding.system == system.name and finding.group == "end - start":
-                places = [values.get((finding.system, finding.measure, f"answer at the {p}")) for p in ("start", "middle", "end")]
-                if all(place is not None for place in places):
-                    parts.append(parts_of_figure("position", finding, move_parts(*places)))
-        finding = primary_finding(result, system.name)
-        own = None if finding is None else values.get((system.name, finding.measure, finding.group))
-        if thirds and own is not None:
-            parts.append(parts_of_figure("position", finding, third_parts(own, thirds)))
-    return parts
-
-
-def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
-    """What this room measures query by query on one ranking, for ``pt.Experiment``.
-
-    Args:
-        context: Collection, topics and judgements.
-
-    Returns:
-        Nothing, since one ranking does not tell what another place would do; and where the figures can be had.
-    """
-    where = (
-        "PositionSensitivity(...).evaluate(...), or in the same experiment a second pipeline: "
-        "candidates >> RotatePassages(seed=...) >> ranker"
-    )
-    return [], {
-        f"{_MAIN}, {_CHANGE}": where,
-        "displacement of a relevant passage, rotated alone": "PositionSensitivity(...).evaluate(...).displacement",
-        "PSI": "PositionSensitivity(...).evaluate(...).psi",
-    }
-
-
-ROOM = Room(name=_BIAS, needs=needs, run=run, contributions=contributions)
+    def _examined(self, context: Context) -> list[_Examined]:
+        able = [system for system in context.systems if self.needs(system, context.dataset) is None]
+        for system in able:
+            context.results(system)  # a system that raises does so before the others are probed
+        return [context.once(self.name, system, partial(_Examined.of, self, system, context)) for system in able]
 
 
 @dataclass(frozen=True, eq=False)
 class _Examined:
-    """One system and what its probe found; ``own`` are its values on its own results, one column a measure."""
+    """One system and what its probe found.
 
+    Attributes:
+        bias: Whose findings these are.
+        system: The system.
+        result: What the probe found.
+        own: The system's values on its own results, one column a measure.
+        thirds: Query to the third of its passages in which its answers begin.
+        seed: Of the intervals.
+    """
+
+    bias: PositionBias
     system: System
     result: SensitivityResult
     own: pd.DataFrame
+    thirds: dict[str, str]
     seed: int
 
     @classmethod
-    def of(cls, system: System, context: Context) -> _Examined:
+    def of(cls, bias: PositionBias, system: System, context: Context) -> _Examined:
         probe = PositionSensitivity(
             named_where_it_raises(system),
             dataset=context.dataset,
@@ -141,7 +112,8 @@ class _Examined:
         else:
             result = probe.evaluate(context.candidates(system), context.qrels, topics=context.topics)
             own = result.per_query.pivot(index="qid", columns="measure", values="original")
-        return cls(system, result, own, context.seed)
+        thirds = context.once("answer thirds", None, partial(answer_thirds, context))
+        return cls(bias, system, result, own, thirds, context.seed)
 
     # ------------------------------------------------------------------------------------------- findings
 
@@ -162,11 +134,9 @@ class _Examined:
         yield from self._indices()
         yield from self._displacement()
 
-    def _finding(self, measure: str, group: str, value: float, text: str, **more: Any) -> Finding:
+    def _finding(self, measure: str, contrast: str, value: float | Interval, text: str, **more: Any) -> Finding:
         notes = f"{self.result.convention}; {more.pop('convention')}" if "convention" in more else self.result.convention
-        return Finding(
-            self.system.name, _BIAS, measure, group, float(value), convention=notes, text=f"{self.system.name}: {text}", **more
-        )
+        return self.bias.finding(self.system.name, measure, contrast, value, text, convention=notes, **more)
 
     def _interval(self, values: Any) -> Interval:
         return bootstrap_interval(np.asarray(values, dtype=float), level=self.result.level, seed=self.seed)
@@ -175,15 +145,39 @@ class _Examined:
         interval = self._interval(self.own[_MAIN])
         text = f"{_MAIN} is {interval.estimate:.4f} {_brackets(interval)} on the original passages, over {interval.n} queries."
         text = " ".join([text, *self.result.notes[bool(self.result.untested) :]])  # the first of them is the primary row's text
-        yield self._finding(_MAIN, "original", interval.estimate, text, low=interval.low, high=interval.high, n=interval.n)
+        yield self._finding(_MAIN, "original", interval, text, values=self.own[_MAIN], beside=self._beside())
         if self.system.ranker is None:
             anew = self._interval(self._values(_MAIN)["original"])
             text = f"indexed anew over the passages at hand, {_MAIN} is {anew.estimate:.4f} {_brackets(anew)}."
-            yield self._finding(_MAIN, "original, indexed anew", anew.estimate, text, low=anew.low, high=anew.high, n=anew.n)
+            yield self._finding(_MAIN, "original, indexed anew", anew, text, values=self._values(_MAIN)["original"])
 
     def _values(self, measure: str) -> pd.DataFrame:
         frame = self.result.per_query
-        return frame[frame["measure"] == measure]
+        return frame[frame["measure"] == measure].set_index("qid")
+
+    def _placed(self, measure: str) -> pd.DataFrame:
+        """Quality with the answer at the start, in the middle and at the end, of queries whose answers could be moved."""
+        return self._values(measure).dropna(subset=["start", "end"])
+
+    def _beside(self) -> dict[tuple[str, str], Values]:
+        """Values that have no figure of their own: measure and contrast to values by qid."""
+        found: dict[tuple[str, str], Values] = {}
+        for measure in _MEASURES:
+            values = self._values(measure)
+            if measure != _MAIN:
+                found[measure, "original"] = self.own[measure]
+                if self.system.ranker is None:
+                    found[measure, "original, indexed anew"] = values["original"]
+            if self.unseen:
+                continue
+            if measure != _MAIN:
+                found[measure, "rotated"] = values["rotated"]
+            placed = self._placed(measure)
+            for where in ("start", "middle", "end"):
+                found[measure, f"answer at the {where}"] = placed[where]
+            if measure != _MAIN or not self._moves():
+                found[measure, "end - start"] = placed["end"] - placed["start"]
+        return found
 
     def _rotation(self) -> Iterator[Finding]:
         rows = self.result.table[self.result.table["comparison"] == _CHANGE].to_dict("records")
@@ -194,9 +188,11 @@ class _Examined:
             text = f"{_MAIN} stays at {main['before']:.3f}: {self.result.untested}."
         if main["delta"] and not np.isnan(main["delta"]):
             text = f"{text[:-1]}; original/rotated - 1 is {main['delta']:+.1%}."
-        yield self._finding(_MAIN, "rotated", rotated.estimate, text, low=rotated.low, high=rotated.high, n=rotated.n)
+        yield self._finding(_MAIN, "rotated", rotated, text, values=self._values(_MAIN)["rotated"])
         tested = "not tested" if self.result.untested else "p by exchange randomisation"
-        yield self._change(main, text, p=main["p"], primary=True, convention=tested)
+        change = self._values(_MAIN)["difference"]
+        parts = [Parts("position", third_parts(change, self.thirds))] if self.thirds else []
+        yield self._change(main, text, p=main["p"], primary=True, convention=tested, values=change, parts=parts)
         if not np.isnan(main["delta"]):
             yield self._finding(
                 f"delta {_MAIN}",
@@ -210,14 +206,22 @@ class _Examined:
             )
         text = ", ".join(_change_briefly(row) for row in others)
         for row in others:
-            yield self._change(row, f"{text} when passages are rotated.", convention="not tested")
+            change = self._values(row["measure"])["difference"]
+            yield self._change(row, f"{text} when passages are rotated.", convention="not tested", values=change)
+
+    def _moves(self) -> list[dict[str, Any]]:
+        """The comparison of answers at the end with answers at the start, where answers could be moved."""
+        rows = self.result.table[(self.result.table["comparison"] == "end - start") & (self.result.table["measure"] == _MAIN)]
+        return rows.to_dict("records")
 
     def _placement(self) -> Iterator[Finding]:
-        rows = self.result.table[(self.result.table["comparison"] == "end - start") & (self.result.table["measure"] == _MAIN)]
         tested = "not tested" if self.result.untested else "p by exchange randomisation"
-        for row in rows.to_dict("records"):
+        for row in self._moves():
             text = _change_in_words(row, "when answers move from the start of their passages to the end")
-            yield self._change(row, text, p=row["p"], convention=tested)
+            placed = self._placed(_MAIN)
+            moves = Parts("position", move_parts(*(placed[place] for place in ("start", "middle", "end"))))
+            change = placed["end"] - placed["start"]
+            yield self._change(row, text, p=row["p"], convention=tested, values=change, parts=[moves])
 
     def _change(self, row: dict[str, Any], text: str, **more: Any) -> Finding:
         return self._finding(
@@ -230,11 +234,11 @@ class _Examined:
                 continue
             chance = f"chance alone gives {row['noise_floor']:.3f}"
             if row["answers"] == "placed":
-                group, p = "answers placed", row["p"]
+                contrast, p = "answers placed", row["p"]
                 where = f"over {len(self.result.placements)} places that the same answers were put to; {chance}"
                 null = "permutation of places within queries"
             else:
-                group, p = "answers as found", row["p_blind"]
+                contrast, p = "answers as found", row["p_blind"]
                 where = (
                     f"over {len(self.result.buckets)} buckets of queries by where their answers begin; {chance}, a ranker blind "
                     f"to position would show {row['blind_floor']:.3f} on these queries"
@@ -244,14 +248,14 @@ class _Examined:
             text = f"position sensitivity index {index} {where} ({_tested(p)})."
             yield self._finding(
                 "PSI",
-                group,
+                contrast,
                 row["value"],
                 text,
                 low=row["low"],
                 high=row["high"],
                 p=p,
                 n=int(row["n"]),
-                noise_floor=row["noise_floor"],
+                null_value=row["noise_floor"],
                 convention=f"1 - min/max of mean nDCG@10; simultaneous bootstrap interval; p by {null}",
             )
 
@@ -274,34 +278,9 @@ class _Examined:
             high=found["high"],
             p=found["p"],
             n=int(found["n"]),
+            values=self.result.displacement.groupby("qid", sort=False)["displacement"].mean(),
             convention="ranks a relevant passage moves down when it alone is rotated; mean over a query's passages and draws",
         )
-
-    # ------------------------------------------------------------------------------------------- values and figures
-
-    def per_query(self) -> Iterator[pd.DataFrame]:
-        """The values behind the findings."""
-        for measure in _MEASURES:
-            values = self._values(measure)
-            original = "original" if self.system.ranker is not None else "original, indexed anew"
-            if self.system.ranker is None:
-                yield self._frame(measure, "original", self.own.index, self.own[measure])
-            yield self._frame(measure, original, values["qid"], values["original"])
-            if self.unseen:
-                continue
-            yield self._frame(measure, "rotated", values["qid"], values["rotated"])
-            yield self._frame(measure, _CHANGE, values["qid"], values["difference"])
-            placed = values.dropna(subset=["start", "end"])
-            for where in ("start", "middle", "end"):
-                yield self._frame(measure, f"answer at the {where}", placed["qid"], placed[where])
-            yield self._frame(measure, "end - start", placed["qid"], placed["end"] - placed["start"])
-        if self.unseen:
-            return
-        moved = self.result.displacement.groupby("qid", sort=False)["displacement"].mean()
-        yield self._frame("displacement", "rotated alone", moved.index, moved)
-
-    def _frame(self, measure: str, group: str, qids: Any, values: Any) -> pd.DataFrame:
-        return per_query_values(system=self.system.name, bias=_BIAS, measure=measure, group=group, qids=qids, values=values)
 
 
 def _brackets(interval: Interval) -> str:

@@ -9,10 +9,10 @@ import pandas as pd
 
 #: What :func:`worst_items` returns.
 ITEM_COLUMNS = [
-    "system", "bias", "measure", "group", "item", "note", "qid", "queries", "contribution", "share", "exact",
+    "system", "bias", "measure", "contrast", "item", "note", "qid", "queries", "contribution", "share", "exact",
 ]  # fmt: skip
-COLUMNS = ["system", "bias", "measure", "group", "qid", "query", "value", "contribution", "share"]
-_KEY = ["system", "bias", "measure", "group"]
+COLUMNS = ["system", "bias", "measure", "contrast", "qid", "query", "value", "contribution", "share"]
+_KEY = ["system", "bias", "measure", "contrast"]
 
 
 def worst_queries(
@@ -20,7 +20,7 @@ def worst_queries(
 ) -> pd.DataFrame:
     """The queries that push each primary figure furthest in its own direction.
 
-    A figure that is a mean over m queries is the sum of their contributions value / m. Rooms whose figure is no plain mean (a
+    A figure that is a mean over m queries is the sum of their contributions value / m. Biases whose figure is no plain mean (a
     slope) give influence values, whose mean is the figure too. So contributions of all queries add up to the figure exactly.
     Primary figures whose values do not average to them are left out: there is no share to give.
 
@@ -31,14 +31,14 @@ def worst_queries(
         queries: The words of queries by qid.
 
     Returns:
-        One row a figure and query, largest contribution first: ``system``, ``bias``, ``measure``, ``group``, ``qid``, ``query``
-        (empty where unknown), ``value``, ``contribution`` (in the figure's unit), ``share`` (of the figure; NaN where that is 0).
-        Queries that contribute 0 are left out. The contributions of a large enough ``n`` sum to the figure.
+        One row a figure and query, largest contribution first: ``system``, ``bias``, ``measure``, ``contrast``, ``qid``,
+        ``query`` (empty where unknown), ``value``, ``contribution`` (in the figure's unit), ``share`` (of the figure; NaN where
+        that is 0). Queries that contribute 0 are left out. The contributions of a large enough ``n`` sum to the figure.
 
     Example:
-        >>> found = pd.DataFrame({"system": ["m"], "bias": "position", "measure": "nDCG@10", "group": "rotated - original",
+        >>> found = pd.DataFrame({"system": ["m"], "bias": "position", "measure": "nDCG@10", "contrast": "rotated - original",
         ...     "value": [-0.2], "primary": True})
-        >>> values = pd.DataFrame({"system": "m", "bias": "position", "measure": "nDCG@10", "group": "rotated - original",
+        >>> values = pd.DataFrame({"system": "m", "bias": "position", "measure": "nDCG@10", "contrast": "rotated - original",
         ...     "qid": ["1", "2", "3"], "value": [0.0, -0.5, -0.1]})
         >>> worst_queries(found, values, 2)[["qid", "value", "share"]].round(2).values.tolist()
         [['2', -0.5, 0.83], ['3', -0.1, 0.17]]
@@ -74,17 +74,17 @@ def worst_queries(
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
 
 
-def worst_items(contributions: pd.DataFrame, kind: str, n: int = 10) -> pd.DataFrame:
+def worst_items(attributions: pd.DataFrame, kind: str, n: int = 10) -> pd.DataFrame:
     """The documents, words or positions that push each figure furthest in its own direction.
 
     Args:
-        contributions: What :func:`pyterrier_debias.core.attributions.contributions_of` returned, in its order.
+        attributions: What :func:`pyterrier_debias.core.bias.attributions_frame` returned.
         kind: ``'document'``, ``'word'`` or ``'position'``.
         n: How many of each figure.
 
     Returns:
-        The first ``n`` rows of each figure: ``system``, ``bias``, ``measure``, ``group``, ``item``, ``note``, ``qid``,
+        The first ``n`` rows of each figure: ``system``, ``bias``, ``measure``, ``contrast``, ``item``, ``note``, ``qid``,
         ``queries``, ``contribution``, ``share``, ``exact``.
     """
-    own = contributions[contributions["kind"] == kind]
+    own = attributions[attributions["kind"] == kind]
     return own.groupby(_KEY, sort=False).head(n)[ITEM_COLUMNS].reset_index(drop=True)

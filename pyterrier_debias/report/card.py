@@ -10,13 +10,14 @@ import math
 import re
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import write_whole
-from pyterrier_debias.report.pages import (
+from pyterrier_debias.report.tables import AuditTables
+from pyterrier_debias.report.text import (
     ALPHA,
     convention_marks,
     correction_made,
@@ -27,9 +28,6 @@ from pyterrier_debias.report.pages import (
     skipped_reasons,
 )
 
-if TYPE_CHECKING:
-    from pyterrier_debias.report.result import AuditResult
-
 BEGIN, END = "<!-- pyterrier-debias audit: begin -->", "<!-- pyterrier-debias audit: end -->"
 #: By which our results are known in a card's metadata.
 TASK = {"type": "text-ranking", "name": "Bias audit by pyterrier-debias"}
@@ -39,7 +37,7 @@ FILE = "README.md"
 _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 
 
-def card(result: AuditResult, system: str | None = None) -> str:
+def as_card(result: AuditTables, system: str | None = None) -> str:
     """An audit as a model card.
 
     Args:
@@ -56,13 +54,13 @@ def card(result: AuditResult, system: str | None = None) -> str:
     return merged("", result, system)
 
 
-def write_card(result: AuditResult, folder: str | Path, system: str | None = None) -> Path:
+def write_card(result: AuditTables, folder: str | Path, system: str | None = None) -> Path:
     """Write an audit into the model card of a saved ranker, in place of what an earlier audit wrote there.
 
     Args:
         result: The audit.
         folder: The folder that a ranker's ``save()`` wrote.
-        system: See :func:`card`.
+        system: See :func:`as_card`.
 
     Returns:
         The card's path.
@@ -87,13 +85,13 @@ def write_card(result: AuditResult, folder: str | Path, system: str | None = Non
     return path
 
 
-def merged(text: str, result: AuditResult, system: str | None = None) -> str:
+def merged(text: str, result: AuditTables, system: str | None = None) -> str:
     """A card with an audit's part renewed.
 
     Args:
         text: The card so far; may be empty.
         result: The audit.
-        system: See :func:`card`.
+        system: See :func:`as_card`.
 
     Returns:
         The card. Metadata that does not change keeps its form, comments included; otherwise it is written anew.
@@ -120,7 +118,7 @@ def merged(text: str, result: AuditResult, system: str | None = None) -> str:
     return head + _placed(body, f"{BEGIN}\n{_body(result, findings, system)}\n{END}")
 
 
-def _findings(result: AuditResult, system: str | None) -> pd.DataFrame:
+def _findings(result: AuditTables, system: str | None) -> pd.DataFrame:
     if system is None:
         return result.findings
     if system not in result.settings["systems"]:
@@ -143,7 +141,7 @@ def _placed(body: str, part: str) -> str:
 # ------------------------------------------------------------------------------------------------ metadata
 
 
-def _metadata(before: dict[str, Any], result: AuditResult, findings: pd.DataFrame) -> dict[str, Any]:
+def _metadata(before: dict[str, Any], result: AuditTables, findings: pd.DataFrame) -> dict[str, Any]:
     after = dict(before)
     tags = before.get("tags") or []
     if not isinstance(tags, list):
@@ -170,7 +168,7 @@ def _is_ours(result: Any) -> bool:
     return isinstance(result, dict) and isinstance(result.get("task"), dict) and result["task"].get("name") == TASK["name"]
 
 
-def _evaluation(result: AuditResult, findings: pd.DataFrame) -> dict[str, Any] | None:
+def _evaluation(result: AuditTables, findings: pd.DataFrame) -> dict[str, Any] | None:
     """The primary figures of one system as a result of the model index."""
     rows = findings[findings["primary"].astype(bool) & findings["value"].map(math.isfinite)]
     if rows.empty or rows["system"].nunique() > 1:
@@ -184,7 +182,7 @@ def _evaluation(result: AuditResult, findings: pd.DataFrame) -> dict[str, Any] |
         metrics.append(
             {
                 "type": f"{row['bias']}-bias",
-                "name": f"{row['measure']} ({row['group']})",
+                "name": f"{row['measure']} ({row['contrast']})",
                 "value": round(float(row["value"]), 6),
                 **({"args": args} if args else {}),
             }
@@ -201,7 +199,7 @@ def _plain(text: Any) -> str:
     return re.sub(r"([\\`*_\[\]|~]|^[>#+-])", r"\\\1", text)
 
 
-def _body(result: AuditResult, findings: pd.DataFrame, system: str | None) -> str:
+def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> str:
     s = result.settings
     shown = findings[findings["primary"].astype(bool) | (findings["p_corrected"] < ALPHA)]
     several = findings["system"].nunique() > 1
@@ -248,9 +246,9 @@ def _table(rows: pd.DataFrame, marks: dict[str, str], several: bool) -> str:
         value = number(row["value"], 4)
         lines.append(
             ([_plain(row["system"])] if several else [])
-            + [_plain(row["bias"]), _plain(row["measure"]), _plain(row["group"])]
+            + [_plain(row["bias"]), _plain(row["measure"]), _plain(row["contrast"])]
             + [f"**{value}**" if row["primary"] and value else value, interval(row["low"], row["high"])]
-            + [number(row["noise_floor"]), str(row["n"] or ""), probability(row["p_corrected"])]
+            + [number(row["null_value"]), str(row["n"] or ""), probability(row["p_corrected"])]
             + [marks.get(row["convention"], "")]
         )
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

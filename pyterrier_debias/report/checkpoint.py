@@ -1,31 +1,26 @@
-"""Results of finished rooms on disk, so that a long audit can be taken up again.
+"""Findings of finished biases on disk, so that a long audit can be taken up again.
 
-A checkpoint is a folder with one file for what was audited and one for each finished room. Every file is written whole or not at
-all. A folder that was made for anything else is refused, since half of one audit and half of another make none. A room that looks
-for other words than before is another room, whatever its name is, and has a file of its own.
+A checkpoint is a folder with one file for what was audited and one for each finished bias. Every file is written whole or not at
+all. A folder that was made for anything else is refused, since half of one audit and half of another make none. A bias that looks
+for other words than before is another one, whatever its name is, and has a file of its own.
 """
 
 from __future__ import annotations
 
 import base64
-import inspect
 import json
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pyterrier_debias._version import __version__
-from pyterrier_debias.core.attributions import CONTRIBUTION_COLUMNS, contributions_frame
-from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, Figure, Finding, RoomResult
+from pyterrier_debias.core.bias import FINDING_TYPES, PART_TYPES, Bias, Figure, Finding, parts_frame
 from pyterrier_debias.core.cache_key import known_by
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError, shortened
@@ -37,6 +32,7 @@ from pyterrier_debias.core.systems import Context, System
 from pyterrier_debias.core.text import digest
 from pyterrier_debias.data.base import Collection
 from pyterrier_debias.data.irds import IRDSCollection
+from pyterrier_debias.report.pictures import DrawnFigure
 
 #: The file that says what was audited.
 ABOUT = "checkpoint.json"
@@ -44,8 +40,8 @@ ABOUT = "checkpoint.json"
 #: Where that file names the package: another program may write files of that name.
 _MARK = "written_by"
 #: Raised where what a checkpoint says of an audit changes.
-_FORM = 2
-#: What rooms ask a collection for, beside texts and what the audit has: how it is called in a message, to a method and arguments.
+_FORM = 3
+#: What biases ask a collection for, beside texts and what the audit has: its name in a message, to a method and arguments.
 _ASKED = {
     "topics": ("get_topics",),
     "full topics": ("get_topics", "full"),
@@ -63,53 +59,11 @@ _TOLERANCE = 1e-3
 _LONGEST = 120
 
 
-@dataclass(frozen=True)
-class DrawnFigure(Figure):
-    """A figure that was drawn before.
+class Examined(NamedTuple):
+    """What a bias found: findings, and the figures of the report."""
 
-    Attributes:
-        pictures: Format (``'png'``, ``'svg'``) to the content of a file.
-    """
-
-    pictures: Mapping[str, bytes]
-
-    @classmethod
-    def of(cls, figure: Figure) -> DrawnFigure:
-        """Draw a figure in both formats.
-
-        Args:
-            figure: Any figure.
-
-        Returns:
-            The figure, drawn.
-        """
-        from pyterrier_debias.report.pages import picture
-
-        return cls.from_pictures(figure.name, figure.caption, {kind: picture(figure, kind) for kind in ("png", "svg")})
-
-    @classmethod
-    def from_pictures(cls, name: str, caption: str, pictures: Mapping[str, bytes]) -> DrawnFigure:
-        """A figure from its pictures.
-
-        Args:
-            name: File name without ending.
-            caption: What it shows.
-            pictures: ``'png'`` and ``'svg'``.
-
-        Returns:
-            The figure; drawn onto axes it is an image.
-        """
-        return cls(name, caption, partial(_show, pictures["png"]), pictures)
-
-
-def _show(png: bytes, axes: Any) -> None:
-    """A picture as an image on axes of its own size."""
-    import io
-
-    import matplotlib.image
-
-    axes.imshow(matplotlib.image.imread(io.BytesIO(png), format="png"))
-    axes.set_axis_off()
+    findings: Sequence[Finding]
+    figures: Sequence[Figure] = ()
 
 
 class Checkpoint:
@@ -157,34 +111,33 @@ class Checkpoint:
             raise InputError(f"{path} is damaged, or no checkpoint of an audit ({error}); name another folder") from error
         return about if isinstance(about, dict) and about.get(_MARK) == PACKAGE else None
 
-    def kept(self, room: str, made: Any = None) -> RoomResult | None:
-        """What a finished room found; None where it has not finished.
+    def kept(self, name: str, made: Any = None) -> Examined | None:
+        """What a finished bias found; None where it has not finished.
 
         Args:
-            room: Its name.
-            made: What :func:`made_by` says of it.
+            name: Its name.
+            made: What :func:`made_from` says of it.
 
         Returns:
-            The result, with figures as pictures. A file that cannot be read counts as none, so that the room runs again.
+            The findings, with figures as pictures. A file that cannot be read counts as none, so that the bias runs again.
         """
         try:
-            content = json.loads(self._file(room, made).read_text(encoding="utf-8"))
+            content = json.loads(self._file(name, made).read_text(encoding="utf-8"))
             figures = [
                 DrawnFigure.from_pictures(f["name"], f["caption"], {k: base64.b64decode(f[k]) for k in ("png", "svg")})
                 for f in content["figures"]
             ]
-            values = pd.DataFrame(content["per_query"], columns=PER_QUERY_COLUMNS).astype({"value": "float64", "qid": "str"})
-            return RoomResult([Finding(**finding) for finding in content["findings"]], values, figures)
+            return Examined([_read(finding) for finding in content["findings"]], figures)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def keep(self, room: str, result: RoomResult, made: Any = None) -> RoomResult:
-        """Keep what a room found.
+    def keep(self, name: str, examined: Examined, made: Any = None) -> Examined:
+        """Keep what a bias found.
 
         Args:
-            room: Its name.
-            result: Its result.
-            made: What :func:`made_by` says of it.
+            name: Its name.
+            examined: What it found.
+            made: What :func:`made_from` says of it.
 
         Returns:
             The same, with its figures drawn, so that nothing is drawn twice.
@@ -192,106 +145,78 @@ class Checkpoint:
         Raises:
             InputError: Where the place cannot be written.
         """
-        values = pd.DataFrame(columns=PER_QUERY_COLUMNS) if result.per_query is None else result.per_query
-        values = values.reindex(columns=PER_QUERY_COLUMNS)
-        figures = [DrawnFigure.of(figure) for figure in result.figures]
+        figures = [DrawnFigure.of(figure) for figure in examined.figures]
         content = {
             "made_by": made,
-            "findings": [{k: _plain(v) for k, v in asdict(finding).items()} for finding in result.findings],
-            "per_query": {c: [_plain(v) for v in values[c].tolist()] for c in PER_QUERY_COLUMNS},
+            "findings": [_written(finding) for finding in examined.findings],
             "figures": [
                 {"name": f.name, "caption": f.caption, **{k: base64.b64encode(v).decode() for k, v in f.pictures.items()}}
                 for f in figures
             ],
         }
         # NaN is written as such: this file is read by nobody but the package.
-        write_whole(self._file(room, made), json.dumps(content, ensure_ascii=False))
-        return RoomResult(result.findings, result.per_query, figures)
+        write_whole(self._file(name, made), json.dumps(content, ensure_ascii=False))
+        return Examined(examined.findings, figures)
 
-    def kept_contributions(self, room: str, made: Any = None) -> pd.DataFrame | None:
-        """What items contribute to a finished room's figures; None where it is not known.
+    def _file(self, name: str, made: Any) -> Path:
+        key = digest([name, json.dumps(made, sort_keys=True)])[:8]
+        return self.folder / f"bias-{re.sub(r'[^A-Za-z0-9_-]', '_', name)}-{key}.json"
 
-        Args:
-            room: Its name.
-            made: What :func:`made_by` says of it.
 
-        Returns:
-            See :func:`pyterrier_debias.core.attributions.contributions_of`.
-        """
-        try:
-            content = json.loads(self._file(room, made, "contributions").read_text(encoding="utf-8"))
-            return contributions_frame(content)
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+def _written(finding: Finding) -> dict[str, Any]:
+    """A finding as JSON can hold it."""
+    own = [] if finding.values is None else [(finding.measure, finding.contrast, finding.values)]
+    beside = [(measure, contrast, values) for (measure, contrast), values in finding.beside.items()]
+    return {
+        **{name: _plain(getattr(finding, name)) for name in FINDING_TYPES},
+        "values": [_listed(*one) for one in own],
+        "beside": [_listed(*one) for one in beside],
+        "parts": None if finding.parts is None else {c: [_plain(v) for v in finding.parts[c].tolist()] for c in PART_TYPES},
+    }
 
-    def keep_contributions(self, room: str, contributions: pd.DataFrame, made: Any = None) -> None:
-        """Keep what items contribute to a room's figures.
 
-        Args:
-            room: Its name.
-            contributions: The table.
-            made: What :func:`made_by` says of it.
+def _listed(measure: str, contrast: str, values: pd.Series) -> list[Any]:
+    return [measure, contrast, [str(qid) for qid in values.index], [float(value) for value in values]]
 
-        Raises:
-            InputError: Where the place cannot be written.
-        """
-        content = {c: [_plain(v) for v in contributions[c].tolist()] for c in CONTRIBUTION_COLUMNS}
-        write_whole(self._file(room, made, "contributions"), json.dumps(content, ensure_ascii=False))
 
-    def _file(self, room: str, made: Any, kind: str = "room") -> Path:
-        key = digest([room, json.dumps(made, sort_keys=True)])[:8]
-        return self.folder / f"{kind}-{re.sub(r'[^A-Za-z0-9_-]', '_', room)}-{key}.json"
+def _read(content: dict[str, Any]) -> Finding:
+    """The finding that :func:`_written` made the content of."""
+    def series(qids: list[str], values: list[float]) -> pd.Series:
+        return pd.Series(values, index=pd.Index(qids, dtype="str"), dtype="float64")
+
+    return Finding(
+        **{name: content[name] for name in FINDING_TYPES},
+        values=next((series(*one[2:]) for one in content["values"]), None),
+        beside={(one[0], one[1]): series(*one[2:]) for one in content["beside"]},
+        parts=None if content["parts"] is None else parts_frame(content["parts"]),
+    )
 
 
 def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def made_by(run: Callable[..., Any]) -> Any:
-    """What a room's function is known by: its name, and what it was given before it runs, such as the words that it looks for.
+def made_from(bias: Bias, systems: Sequence[System]) -> dict[str, Any]:
+    """The key of a kept result: the bias with its options, such as its words, and the systems that it could examine.
 
     Args:
-        run: A function, a partial one, a method or an object that can be called.
-
-    Returns:
-        What JSON can hold; equal in every process. What the function does is not in it.
-
-    Example:
-        >>> made_by(partial(sorted, key=len, reverse=True))
-        {'function': 'builtins.sorted', 'given': [[], {'key': 'builtins.len', 'reverse': True}]}
-    """
-    given: list[Any] = []
-    while isinstance(run, partial):
-        given += [known_by(list(run.args)), known_by(run.keywords)]
-        run = run.func
-    if not hasattr(run, "__qualname__"):  # an object
-        return {"function": f"{type(run).__module__}.{type(run).__qualname__}", "given": [*given, known_by(run)]}
-    if getattr(run, "__self__", None) is not None and not isinstance(run.__self__, ModuleType):
-        given.append(known_by(run.__self__))
-    given += [known_by(value) for value in inspect.getclosurevars(run).nonlocals.values()] if inspect.isfunction(run) else []
-    return {"function": known_by(run), "given": given}
-
-
-def made_from(run: Callable[..., Any], systems: Sequence[System]) -> dict[str, Any]:
-    """What a kept result is known by: a room's function, and the systems that the room could examine.
-
-    Args:
-        run: See :func:`made_by`.
+        bias: The bias; what its methods do is not in the key.
         systems: The systems; one that got an indexer may be examined in ways that it was not before.
 
     Returns:
-        What JSON can hold.
+        What JSON can hold; equal in every process.
     """
     told = [[system.name, None if system.indexer is None else _describe(system.indexer)] for system in systems]
-    return {"run": made_by(run), "systems": told}
+    kind = f"{type(bias).__module__}.{type(bias).__qualname__}"
+    return {"bias": kind, "options": known_by(vars(bias)), "systems": told}
 
 
 def fingerprint(context: Context, *, dataset: str, split: str | None) -> dict[str, Any]:
-    """What two audits must share so that rooms of one may stand in the other.
+    """What two audits must share so that findings of one may stand in the other.
 
     Systems are black boxes: beside the names of their stages it is what they retrieve, with its texts, and how they score some of
-    it, that tells them apart, so that other weights under the same name are found out. Which rooms run, the baseline and the
-    correction are free: they do not change what a room finds.
+    it, that tells them apart, so that other weights under the same name are found out. Which biases are examined, the baseline
+    and the correction are free: they do not change a finding.
 
     Args:
         context: What is audited. Its systems retrieve for it.
@@ -317,7 +242,7 @@ def fingerprint(context: Context, *, dataset: str, split: str | None) -> dict[st
 
 
 def _provided(dataset: Any) -> dict[str, Any]:
-    """Digests of what the collection gives to rooms. A dataset of ir_datasets is what its name says, and would be downloaded."""
+    """Digests of what the collection gives to biases. A dataset of ir_datasets is what its name says, and would be downloaded."""
     if isinstance(dataset, IRDSCollection):
         return {}
     about: dict[str, Any] = {"corpus": frame_digest(dataset.corpus) if isinstance(dataset, Collection) else None}
@@ -346,19 +271,19 @@ def _of_system(system: System, context: Context) -> dict[str, Any]:
         found = found[found["qid"].isin(qids) & (found["rank"] < _CANDIDATES)].reset_index(drop=True)
         scored = found if system.ranker is None else system.ranker(found)
         about["scores"] = [float(s) for s in scored.sort_values(["qid", "docno"])["score"]]
-    except Exception:  # whatever is wrong with the system, the rooms say it better
+    except Exception:  # whatever is wrong with the system, the biases say it better
         return about
     return about
 
 
 def _with_texts(found: pd.DataFrame, dataset: Any) -> pd.DataFrame:
-    """Candidates with the texts that rooms load for them, where a system has none itself and the collection gives them."""
+    """Candidates with the texts that biases load for them, where a system has none itself and the collection gives them."""
     if "text" in found.columns:
         return found
     try:
         texts = dataset.text_loader()(found[["docno"]].drop_duplicates())
         return found.merge(texts[["docno", "text"]], on="docno", how="left")
-    except Exception:  # the rooms that need them say it better
+    except Exception:  # the biases that need them say it better
         return found
 
 

@@ -113,7 +113,7 @@ def audit(
     qrels: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --terrier: judgements (TREC, TSV) in place of the dataset's.")
     ] = None,
-    rooms: Annotated[
+    biases: Annotated[
         str,
         typer.Option(
             metavar="NAMES",
@@ -126,7 +126,7 @@ def audit(
     depth: Annotated[int, typer.Option(metavar="N", help="How many results of the first stage a model reranks.")] = 100,
     draws: Annotated[
         int | None,
-        typer.Option(metavar="N", help="How many random variants of each text are scored.  [default: what the room says]"),
+        typer.Option(metavar="N", help="How many random variants of each text are scored.  [default: what the bias says]"),
     ] = None,
     topics: Annotated[int | None, typer.Option(metavar="N", help="Use the first N judged topics only.")] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of everything random.")] = 0,
@@ -140,7 +140,7 @@ def audit(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier audit in the --out folder.")] = False,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Keep the results of finished rooms there; the same command goes on from them."),
+        typer.Option(metavar="FOLDER", help="Keep the findings of finished biases there; the same command goes on from them."),
     ] = None,
     device: Annotated[
         str | None,
@@ -196,7 +196,7 @@ def audit(
         request = Request(
             dataset=dataset, split=split, model=model or [], model_kind=model_kind, run=run or [],
             terrier=terrier, wmodel=wmodel or [], queries=queries, qrels=qrels,
-            rooms=[name.strip() for name in rooms.split(",")], baseline=baseline, depth=depth, draws=draws, topics=topics,
+            biases=[name.strip() for name in biases.split(",")], baseline=baseline, depth=depth, draws=draws, topics=topics,
             seed=seed, correction=correction, out=out, overwrite=overwrite, checkpoint=checkpoint, device=device, dtype=dtype,
             verbose=verbose,
         )  # fmt: skip
@@ -215,7 +215,7 @@ def _perform(request: Request) -> AuditResult:
 
 
 def _report_defects(result: AuditResult) -> None:
-    """Where a room broke off: the traceback, and exit code 1."""
+    """Where a bias failed: the traceback, and exit code 1."""
     if len(result.failed):
         for trace in dict.fromkeys(result.failed["traceback"]):
             sys.stderr.write(trace)
@@ -243,21 +243,21 @@ def check(
     Example of a file:
       [audit]                                  # options as of 'pyterrier-debias audit', or file = "audit.json"
       dataset = "planted"
-      rooms = ["position"]
+      biases = ["position"]
       [[budget]]                               # any number
-      bias = "position"                        # without measure and group: the primary figure
+      bias = "position"                        # without measure and contrast: the primary figure
       at_least = -0.05                         # the lower end of its interval may not be below
       [[budget]]
       bias = "position"
       measure = "PSI"
-      group = "answers placed"
+      contrast = "answers placed"
       system = "BM25 >> all-MiniLM-L6-v2"      # without it: every system, also those that cannot be examined
       at_most = 0.2                            # the upper end of its interval may not be above
 
     \b
     Exit codes:
       0   every budget is kept
-      1   a budget is crossed, the room that it speaks of broke off, or one of its systems could not be examined
+      1   a budget is crossed, the bias that it speaks of failed, or one of its systems could not be examined
       2   the input is at fault: unknown keys, figures that the audit does not have
     """
     with _one_line_errors():

@@ -14,16 +14,16 @@ from pyterrier_debias.core.bias import p_text
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.statistics import correct, equivalence_test, paired_t
 from pyterrier_debias.report.noninferiority import bias_verdict, change_interval, leaves_out_zero, non_inferiority, size_interval
-from pyterrier_debias.report.result import AuditResult
+from pyterrier_debias.report.tables import AuditTables
 
-#: Groups under which rooms report plain effectiveness, the first one that is there counts.
-EFFECTIVENESS_GROUPS = ("original", "all queries", "as non-relevant", "zero-filled")
+#: Contrasts under which biases report plain effectiveness, the first one that is there counts.
+EFFECTIVENESS_CONTRASTS = ("original", "all queries", "as non-relevant", "zero-filled")
 
 #: Measures whose loss is a cost, if nothing else is said.
 EFFECTIVENESS = ("nDCG@10", "RR@10", "R@10")
 
 COLUMNS = [
-    "kind", "system", "bias", "measure", "group", "before", "after", "change", "low", "high", "size_change", "size_low",
+    "kind", "system", "bias", "measure", "contrast", "before", "after", "change", "low", "high", "size_change", "size_low",
     "size_high", "p", "p_corrected", "p_equivalent", "n", "seeds", "verdict", "text",
 ]  # fmt: skip
 #: What is said where two audits of one name were judged otherwise.
@@ -37,7 +37,7 @@ class Comparison:
 
     Attributes:
         table: One row a figure. ``kind`` is ``bias`` (the primary figures) or ``cost`` (effectiveness); ``system`` (such as
-            ``plain -> debiased``), ``bias``, ``measure``, ``group``; ``before`` and ``after``; ``change`` with its interval
+            ``plain -> debiased``), ``bias``, ``measure``, ``contrast``; ``before`` and ``after``; ``change`` with its interval
             ``low``, ``high``; of biases ``size_change`` with ``size_low`` and ``size_high``, the change of the figure's distance
             from 0. ``p``: of biases the paired t-test of no change, of costs the non-inferiority test; ``p_corrected`` over the
             rows of a kind (Holm); ``p_equivalent``: TOST with the same margin; all three with one training seed only. ``n``
@@ -64,7 +64,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, for notebooks."""
-        from pyterrier_debias.report.pages import framed
+        from pyterrier_debias.report.templates import framed
 
         return framed(self.to_html(), "What changed, and what it cost")
 
@@ -97,7 +97,7 @@ class Comparison:
         Returns:
             An HTML document.
         """
-        from pyterrier_debias.report.pages import environment
+        from pyterrier_debias.report.templates import environment
 
         rows = self.table.to_dict("records")
         return environment().get_template("comparison.html").render(
@@ -118,8 +118,8 @@ _TITLES = (("bias", "What was gained"), ("cost", "What it cost"))
 
 
 def compare(
-    before: AuditResult | Sequence[AuditResult],
-    after: AuditResult | Sequence[AuditResult] | None = None,
+    before: AuditTables | Sequence[AuditTables],
+    after: AuditTables | Sequence[AuditTables] | None = None,
     *,
     systems: tuple[str, str] | None = None,
     margin: float = 0.01,
@@ -162,8 +162,8 @@ def compare(
         raise InputError(f"compare: draws is {draws}; it must be 1 or more")
     if isinstance(effectiveness, str):
         raise InputError(f"compare: effectiveness is {effectiveness!r}; give a list of measures, such as [{effectiveness!r}]")
-    old = [before] if isinstance(before, AuditResult) else list(before)
-    new = old if after is None else [after] if isinstance(after, AuditResult) else list(after)
+    old = [before] if isinstance(before, AuditTables) else list(before)
+    new = old if after is None else [after] if isinstance(after, AuditTables) else list(after)
     if not old or not new or (len(old) != len(new) and 1 not in (len(old), len(new))):
         counts = f"{len(old)} audits before and {len(new)} after"
         raise InputError(f"compare: {counts} cannot be paired; give as many, or one on a side")
@@ -177,7 +177,7 @@ def compare(
         notes |= dict.fromkeys(_left_out(old, new, pair, own, effectiveness or ()))
         rows += own
     if not rows:
-        raise InputError("compare: the audits have no figure in common; audit both with the same rooms")
+        raise InputError("compare: the audits have no figure in common; audit both with the same biases")
     table = pd.DataFrame(rows, columns=COLUMNS)
     for kind in ("bias", "cost"):
         own = table["kind"] == kind
@@ -185,7 +185,7 @@ def compare(
     return Comparison(table, margin, str(old[0].settings["dataset"]), tuple(notes))
 
 
-def check_alike(results: Sequence[AuditResult], who: str) -> list[str]:
+def check_alike(results: Sequence[AuditTables], who: str) -> list[str]:
     """Refuse audits of different collections; say what else differs between them.
 
     Args:
@@ -217,7 +217,7 @@ def check_alike(results: Sequence[AuditResult], who: str) -> list[str]:
 
 
 def _convention_notes(
-    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], rows: Sequence[Mapping[str, Any]]
+    old: Sequence[AuditTables], new: Sequence[AuditTables], pair: tuple[str, str], rows: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """What differs in how the two figures of a row were computed."""
     notes = []
@@ -226,7 +226,7 @@ def _convention_notes(
         for system, result in [*((pair[0], r) for r in old), *((pair[1], r) for r in new)]:
             f = result.findings
             own = f[(f["system"] == system) & (f["bias"] == row["bias"])]
-            own = own[(own["measure"] == row["measure"]) & (own["group"] == row["group"])]
+            own = own[(own["measure"] == row["measure"]) & (own["contrast"] == row["contrast"])]
             found |= dict.fromkeys(own["convention"])
         if len(found) > 1:
             parts = [convention.split("; ") for convention in found]
@@ -238,7 +238,7 @@ def _convention_notes(
 
 
 def _pairs(
-    old: Sequence[AuditResult], new: Sequence[AuditResult], systems: tuple[str, str] | None, *, one: bool
+    old: Sequence[AuditTables], new: Sequence[AuditTables], systems: tuple[str, str] | None, *, one: bool
 ) -> list[tuple[str, str]]:
     """Names before and after."""
     sides = [[n for n in side[0].settings["systems"] if all(n in r.settings["systems"] for r in side)] for side in (old, new)]
@@ -264,16 +264,16 @@ def _pairs(
 
 
 def values_of(
-    results: Sequence[AuditResult], system: str, bias: str, measure: str, group: str
+    results: Sequence[AuditTables], system: str, bias: str, measure: str, contrast: str
 ) -> pd.DataFrame:
     """The values of one figure in several audits, over the queries that all have.
 
     Args:
         results: Audits, one a training seed.
         system: The system's name.
-        bias: The room.
+        bias: The bias.
         measure: The measure.
-        group: The group.
+        contrast: The contrast.
 
     Returns:
         One row a query, one column an audit; empty where one of them lacks the figure.
@@ -281,12 +281,12 @@ def values_of(
     columns = []
     for result in results:
         f = result.per_query
-        own = f[(f["system"] == system) & (f["bias"] == bias) & (f["measure"] == measure) & (f["group"] == group)]
+        own = f[(f["system"] == system) & (f["bias"] == bias) & (f["measure"] == measure) & (f["contrast"] == contrast)]
         columns.append(own.drop_duplicates("qid").set_index("qid")["value"])
     return pd.concat(columns, axis=1, keys=range(len(columns)), join="inner").dropna()
 
 
-def effectiveness_of(result: AuditResult, system: str, measure: str) -> list[tuple[str, str]]:
+def effectiveness_of(result: AuditTables, system: str, measure: str) -> list[tuple[str, str]]:
     """Where an audit has the plain effectiveness of a system.
 
     Args:
@@ -295,17 +295,19 @@ def effectiveness_of(result: AuditResult, system: str, measure: str) -> list[tup
         measure: Such as ``'nDCG@10'``.
 
     Returns:
-        Bias and group of each room that reports it, the plainest group first; empty where none does.
+        Bias and contrast of each bias that reports it, the plainest contrast first; empty where none does.
     """
     f = result.per_query
     own = f[(f["system"] == system) & (f["measure"] == measure)]
     return [
-        (str(bias), group) for group in EFFECTIVENESS_GROUPS for bias in dict.fromkeys(own.loc[own["group"] == group, "bias"])
+        (str(bias), contrast)
+        for contrast in EFFECTIVENESS_CONTRASTS
+        for bias in dict.fromkeys(own.loc[own["contrast"] == contrast, "bias"])
     ]
 
 
 def _both(
-    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], key: tuple[str, str, str]
+    old: Sequence[AuditTables], new: Sequence[AuditTables], pair: tuple[str, str], key: tuple[str, str, str]
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Values [seeds, n] before and after, over the queries of all audits; None for fewer than two queries."""
     before, after = values_of(old, pair[0], *key), values_of(new, pair[1], *key)
@@ -316,7 +318,7 @@ def _both(
 
 
 def _first_of_both(
-    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], keys: Sequence[tuple[str, str, str]]
+    old: Sequence[AuditTables], new: Sequence[AuditTables], pair: tuple[str, str], keys: Sequence[tuple[str, str, str]]
 ) -> tuple[tuple[str, str, str], tuple[np.ndarray, np.ndarray]] | tuple[None, None]:
     """The first figure that there is of both, and its values as :func:`_both` gives them."""
     for key in keys:
@@ -331,25 +333,25 @@ def _row(
 ) -> dict[str, Any]:
     name = pair[0] if pair[0] == pair[1] else f"{pair[0]} -> {pair[1]}"
     row = dict.fromkeys(COLUMNS, float("nan"))
-    row.update(kind=kind, system=name, bias=key[0], measure=key[1], group=key[2], before=before.mean(), after=after.mean())
+    row.update(kind=kind, system=name, bias=key[0], measure=key[1], contrast=key[2], before=before.mean(), after=after.mean())
     row.update(n=before.shape[1], seeds=max(len(before), len(after)), **more)
     return row
 
 
 def _primary(
-    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str]
+    old: Sequence[AuditTables], new: Sequence[AuditTables], pair: tuple[str, str]
 ) -> dict[str, list[tuple[str, str, str]]]:
     """Bias to its primary figures: that of the system before, then that of the system after."""
     keys: dict[str, list[tuple[str, str, str]]] = {}
     for result, system in zip((old[0], new[0]), pair):
         f = result.findings
         for one in f[(f["system"] == system) & f["primary"].astype(bool)].to_dict("records"):
-            keys.setdefault(one["bias"], []).append((one["bias"], one["measure"], one["group"]))
+            keys.setdefault(one["bias"], []).append((one["bias"], one["measure"], one["contrast"]))
     return keys
 
 
 def _left_out(
-    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], rows: Sequence[Mapping[str, Any]],
+    old: Sequence[AuditTables], new: Sequence[AuditTables], pair: tuple[str, str], rows: Sequence[Mapping[str, Any]],
     measures: Sequence[str],
 ) -> list[str]:  # fmt: skip
     """What was to be compared and could not be."""
@@ -362,7 +364,7 @@ def _left_out(
 
 
 def _bias_rows(
-    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], draws: int, seed: int
+    old: Sequence[AuditTables], new: Sequence[AuditTables], pair: tuple[str, str], draws: int, seed: int
 ) -> list[dict[str, Any]]:
     rows = []
     for keys in _primary(old, new, pair).values():
@@ -392,12 +394,12 @@ def _bias_rows(
 
 
 def _cost_rows(
-    old: Sequence[AuditResult], new: Sequence[AuditResult], pair: tuple[str, str], measures: Sequence[str], margin: float,
+    old: Sequence[AuditTables], new: Sequence[AuditTables], pair: tuple[str, str], measures: Sequence[str], margin: float,
     draws: int, seed: int,
 ) -> list[dict[str, Any]]:  # fmt: skip
     rows = []
     for measure in measures:
-        places = [(bias, measure, group) for bias, group in effectiveness_of(old[0], pair[0], measure)]
+        places = [(bias, measure, contrast) for bias, contrast in effectiveness_of(old[0], pair[0], measure)]
         key, both = _first_of_both(old, new, pair, places)
         if both is None:
             continue
@@ -425,8 +427,8 @@ def _cost_rows(
 
 
 def _figure(row: dict[str, Any]) -> str:
-    group = "" if row["kind"] == "cost" else f" ({row['group']})"
-    return f"{row['system']}: {row['measure']}{group} from {row['before']:.3f} to {row['after']:.3f}"
+    contrast = "" if row["kind"] == "cost" else f" ({row['contrast']})"
+    return f"{row['system']}: {row['measure']}{contrast} from {row['before']:.3f} to {row['after']:.3f}"
 
 
 def _over(row: dict[str, Any]) -> str:

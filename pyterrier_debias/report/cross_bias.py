@@ -1,21 +1,22 @@
-"""What no room can say alone: the wording of queries by the rank at which labellers first met an answer.
+"""What no bias tells alone: the wording of queries by the rank at which labellers first met an answer.
 
-Rooms do not import each other. What needs two of them is joined here, and runs where an audit asks for both.
+Biases do not import each other. What needs two of them stands here, and is examined where an audit asks for both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, Figure, Finding, RoomResult, p_text, per_query_values
+from pyterrier_debias.core.bias import Bias, Figure, Finding, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.statistics import Interval, t_interval
-from pyterrier_debias.core.systems import Context
+from pyterrier_debias.core.systems import Context, System
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,46 +28,65 @@ _TTR = "TTR"
 _NEVER_ANSWERED = "never answered"
 
 
-@dataclass(frozen=True)
-class Joined:
-    """A part of the audit that two rooms make together.
+class WordingByRank(Bias):
+    """How queries are worded, by the rank at which labellers first met an answer: easy queries may be worded otherwise.
 
-    Attributes:
-        name: What reports call it where it is missing.
-        rooms: The rooms that must have run, by name.
-        needs: ``needs(context)`` gives the reason why it cannot be said, in one sentence, or None where it can.
-        run: ``run(context)`` gives a :class:`~pyterrier_debias.core.bias.RoomResult`; its findings carry one of the rooms' names.
+    When not to use it: as a finding about rankers; it describes the queries of a collection.
     """
 
-    name: str
-    rooms: tuple[str, ...]
-    needs: Callable[[Context], str | None]
-    run: Callable[[Context], RoomResult]
+    name = "survivorship and linguistic"
+    #: The biases that must have been examined; findings are shown with the first.
+    biases = ("survivorship", "linguistic")
+
+    def needs(self, system: System | None, dataset: Any) -> str | None:
+        """See :meth:`Bias.needs`: the lists that labellers were shown."""
+        from pyterrier_debias.survivorship.audit import unshown_reason
+
+        return unshown_reason(provided(dataset, "get_candidates"), provided(dataset, "get_qrels"))
+
+    def examine(self, context: Context) -> Iterator[Finding]:
+        """See :meth:`Bias.examine`."""
+        yield from self._examined(context).findings()
+
+    def figures(self, context: Context) -> Sequence[Figure]:
+        """See :meth:`Bias.figures`."""
+        return self._examined(context).figures()
+
+    def finding(self, *args: Any, **more: Any) -> Finding:
+        """See :meth:`Bias.finding`; it is shown with the first of the biases."""
+        return replace(super().finding(*args, **more), bias=self.biases[0])
+
+    def _examined(self, context: Context) -> _Wording:
+        return context.once(self.name, None, partial(_Wording.of, self, context))
 
 
-def unjoined_reason(part: Joined, ran: Sequence[str], context: Context) -> str | None:
-    """Why a part cannot be made; None where it can.
+#: Everything of this kind.
+CROSS_BIASES = (WordingByRank(),)
+
+
+def missing_reason(cross: WordingByRank, ran: Sequence[str], context: Context) -> str | None:
+    """Why what needs several biases cannot be examined; None where it can.
 
     Args:
-        part: The part.
-        ran: The rooms that examined something, by name.
+        cross: What needs several.
+        ran: The biases that were examined, by name.
         context: The audit.
 
     Returns:
         One sentence, or None.
 
     Example:
-        >>> unjoined_reason(WORDING, ["linguistic"], None)
-        'it needs the survivorship room, which examined nothing'
+        >>> missing_reason(CROSS_BIASES[0], ["linguistic"], None)
+        'it needs the bias survivorship, which was not examined on any system'
     """
-    for room in part.rooms:
-        if room not in ran:
-            return f"it needs the {room} room, which examined nothing"
-    return part.needs(context)
+    for name in cross.biases:
+        if name not in ran:
+            return f"it needs the bias {name}, which was not examined on any system"
+    return cross.needs(None, context.asked)
 
 
 def wording_by_rank(topics: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Queries with their complexity and their type-token ratio, measured as the linguistic room measures it.
+    """Queries with their complexity and their type-token ratio, measured as the linguistic bias measures it.
 
     Args:
         topics: ``qid``, and ``query``; ``complexity`` is taken as it is where it is there.
@@ -92,60 +112,39 @@ def wording_by_rank(topics: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     return found, how
 
 
-def _needs_shown_lists(context: Context) -> str | None:
-    from pyterrier_debias.survivorship.audit import unshown_reason
-
-    return unshown_reason(provided(context.dataset, "get_candidates"), context.qrels)
-
-
-def _wording(context: Context) -> RoomResult:
-    return _Wording.of(context).result()
-
-
-WORDING = Joined("survivorship and linguistic", ("survivorship", "linguistic"), _needs_shown_lists, _wording)
-
-#: All parts of this kind.
-JOINED = (WORDING,)
-
-
 @dataclass(frozen=True, eq=False)
 class _Wording:
     """Complexity and type-token ratio by first relevant rank.
 
     Attributes:
+        bias: Whose findings these are.
         topics: The queries that labellers were shown something for: ``qid``, ``first_relevant_rank``, and the measures.
         measures: Column to what it is called in a sentence.
         how: How complexity was measured.
         seed: Of the permutations.
     """
 
+    bias: WordingByRank
     topics: pd.DataFrame
     measures: dict[str, str]
     how: str
     seed: int
 
     @classmethod
-    def of(cls, context: Context) -> _Wording:
+    def of(cls, bias: WordingByRank, context: Context) -> _Wording:
         from pyterrier_debias.linguistic.audit import COMPLEXITY
         from pyterrier_debias.survivorship.audit import answer_grade, shown_queries
 
         shown, _ = shown_queries(context, answer_grade(context.dataset, context.qrels))
         topics, how = wording_by_rank(shown)
         names = {COMPLEXITY: "complexity of the wording", _TTR: "type-token ratio of queries"}
-        return cls(topics, {name: said for name, said in names.items() if name in topics.columns}, how, context.seed)
+        return cls(bias, topics, {name: said for name, said in names.items() if name in topics.columns}, how, context.seed)
 
-    def result(self) -> RoomResult:
-        """Findings, the values behind them, and the figure."""
-        findings, frames = [], []
+    def findings(self) -> Iterator[Finding]:
+        """Means by rank and their trend, of each measure."""
         for measure in self.measures:
-            for part in (self._means(measure), self._trend(measure)):
-                for finding, qids, values in part:
-                    findings.append(finding)
-                    if values is not None:
-                        about = {name: getattr(finding, name) for name in ("system", "bias", "measure", "group")}
-                        frames.append(per_query_values(**about, qids=qids, values=values))
-        per_query = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=PER_QUERY_COLUMNS)
-        return RoomResult(findings, per_query, self._figures() if frames else ())
+            yield from self._means(measure)
+            yield from self._trend(measure)
 
     def _own(self, measure: str) -> pd.DataFrame:
         """Queries that have a value: ``qid``, ``rank``, ``value``."""
@@ -155,7 +154,7 @@ class _Wording:
         return own.dropna(subset=["value"]).astype({"rank": "float64", "value": "float64"}).reset_index(drop=True)
 
     def bins(self, measure: str) -> Iterator[tuple[str, pd.DataFrame, Interval]]:
-        """The survivorship room's bins that hold a query, and the queries that were never answered.
+        """The bins of the survivorship bias that hold a query, and the queries that were never answered.
 
         Args:
             measure: A column.
@@ -173,20 +172,19 @@ class _Wording:
                 found = t_interval(own.loc[rows, "value"].to_numpy())
                 yield label, own[rows], found.within() if measure == _TTR else found
 
-    def _finding(self, measure: str, group: str, found: Interval, text: str, convention: str, **more: Any) -> Finding:
+    def _finding(self, measure: str, contrast: str, found: Interval, text: str, convention: str, **more: Any) -> Finding:
         how = f"{convention}; {self.how}" if measure != _TTR else f"{convention}; different words by words, as they stand"
-        ends = {"low": found.low, "high": found.high, "n": found.n, "text": f"{ALL}: {text}", "convention": how}
-        return Finding(ALL, WORDING.rooms[0], measure, group, found.estimate, **ends, **more)
+        return self.bias.finding(ALL, measure, contrast, found, text, convention=how, **more)
 
-    def _means(self, measure: str) -> Iterator[tuple[Finding, pd.Series, pd.Series]]:
+    def _means(self, measure: str) -> Iterator[Finding]:
         rows = list(self.bins(measure))
         means = ", ".join(f"{found.estimate:.3f} ({label}, n = {found.n})" for label, _, found in rows)
         text = f"the mean {self.measures[measure]} is {means}."
         how = f"mean over queries; Student's interval{', cut to [0, 1]' if measure == _TTR else ''}; not tested"
         for label, own, found in rows:
-            yield self._finding(measure, label, found, text, how), own["qid"], own["value"]
+            yield self._finding(measure, label, found, text, how, values=own.set_index("qid")["value"])
 
-    def _trend(self, measure: str) -> Iterator[tuple[Finding, pd.Series | None, np.ndarray | None]]:
+    def _trend(self, measure: str) -> Iterator[Finding]:
         from pyterrier_debias.survivorship.formulas.nested import rank_influence, trend
 
         own = self._own(measure)
@@ -207,14 +205,17 @@ class _Wording:
             f"{found.noise_floor:.2f} (p = {p_text(found.p)}, not corrected)."
         )
         interval = Interval(found.rho, found.low, found.high, 0.95, found.n)
-        finding = self._finding(
-            f"rho of {measure}", "first relevant rank", interval, text, convention, noise_floor=found.noise_floor
+        influence = pd.Series(rank_influence(values, ranks), index=own["qid"].to_numpy())
+        yield self._finding(
+            f"rho of {measure}", "first relevant rank", interval, text, convention, null_value=found.noise_floor, values=influence
         )
-        yield finding, own["qid"], rank_influence(values, ranks)
 
     # ------------------------------------------------------------------------------------------- figure
 
-    def _figures(self) -> Sequence[Figure]:
+    def figures(self) -> Sequence[Figure]:
+        """Means by rank, where a query has a value."""
+        if not any(len(self._own(measure)) for measure in self.measures):
+            return []
         counts = [f"{len(self._own(measure))} queries ({measure})" for measure in self.measures]
         return [
             Figure(
@@ -253,7 +254,7 @@ class _Wording:
 
 
 def _short(label: str) -> str:
-    """A bin's label where there is little room.
+    """A bin's label where there is little space.
 
     Example:
         >>> _short("first met at 7 or later"), _short(_NEVER_ANSWERED)

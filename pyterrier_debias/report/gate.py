@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _BOUNDS = ("interval", "value")
-_KEYS = ("bias", "measure", "group", "system", "at_most", "at_least", "bound")
+_KEYS = ("bias", "measure", "contrast", "system", "at_most", "at_least", "bound")
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Budget:
     """What figures may be.
 
     Attributes:
-        bias: The room.
-        measure: Of these figures only; None and no ``group`` means the primary ones.
-        group: Of these only.
+        bias: The bias.
+        measure: Of these figures only; None and no ``contrast`` means the primary ones.
+        contrast: Of these only.
         system: Of this system only; None means every system, so that one that could not be examined crosses the budget.
         at_most: What the upper end of the interval may not exceed.
         at_least: What the lower end of the interval may not fall below.
@@ -40,7 +40,7 @@ class Budget:
 
     bias: str
     measure: str | None = None
-    group: str | None = None
+    contrast: str | None = None
     system: str | None = None
     at_most: float | None = None
     at_least: float | None = None
@@ -49,7 +49,7 @@ class Budget:
     @property
     def name(self) -> str:
         """The budget in words."""
-        what = [part for part in (self.measure, f"({self.group})" if self.group else None) if part] or ["primary figure"]
+        what = [part for part in (self.measure, f"({self.contrast})" if self.contrast else None) if part] or ["primary figure"]
         return f"{self.bias}: {' '.join(what)}" + (f" of {self.system}" if self.system else "")
 
 
@@ -174,7 +174,7 @@ def check_budgets(result: AuditResult, budgets: Sequence[Budget]) -> list[Verdic
         budgets: The budgets.
 
     Returns:
-        One verdict a figure and limit, in the order of budgets and figures. A room that broke off crosses its budget, and so does
+        One verdict a figure and limit, in the order of budgets and figures. A bias that failed crosses its budget, and so does
         each system that it could not examine, that raised, or that has no such figure, where the budget is of every system:
         nothing is shown.
 
@@ -197,7 +197,7 @@ def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
     if len(whole):
         return [Verdict(True, f"{budget.name}: broken off by a defect, so that nothing is shown ({whole['error'].iloc[0]})")]
     rows = result.findings
-    for name in ("bias", "system", "measure", "group"):
+    for name in ("bias", "system", "measure", "contrast"):
         wanted = getattr(budget, name)
         if wanted is None:
             continue
@@ -205,10 +205,10 @@ def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
         rows = rows[rows[name] == wanted]
         if rows.empty:
             raise InputError(_absent(result, budget, name, wanted, there))
-    if budget.measure is None and budget.group is None:
+    if budget.measure is None and budget.contrast is None:
         rows = rows[rows["primary"].astype(bool)]
         if rows.empty:
-            raise InputError(f"the audit has no primary figure of {budget.name}; name a measure and a group")
+            raise InputError(f"the audit has no primary figure of {budget.name}; name a measure and a contrast")
     return [verdict for row in rows.to_dict("records") for verdict in _verdicts(row, budget)] + _unshown(result, budget, rows)
 
 
@@ -220,7 +220,7 @@ def _unshown(result: AuditResult, budget: Budget, rows: pd.DataFrame) -> list[Ve
     reasons = {}
     if shown <= set(named):  # or it is a figure of all systems together
         # Of a baseline there is no comparison with itself.
-        lacking = [n for n in named if n not in shown and not str(budget.group).endswith(f", vs {n}")]
+        lacking = [n for n in named if n not in shown and not str(budget.contrast).endswith(f", vs {n}")]
         reasons = {name: f"the audit has none of {name}" for name in lacking}
     for why, column in ((result.skipped, "reason"), (result.failed, "error")):
         for one in why[(why["bias"] == budget.bias) & why["system"].ne("")].to_dict("records"):
@@ -240,7 +240,7 @@ def _absent(result: AuditResult, budget: Budget, name: str, wanted: str, there: 
 
 
 def _verdicts(row: Mapping[str, Any], budget: Budget) -> list[Verdict]:
-    figure = f"{row['bias']}: {row['system']}: {row['measure']} ({row['group']})"
+    figure = f"{row['bias']}: {row['system']}: {row['measure']} ({row['contrast']})"
     value, low, high = row["value"], row["low"], row["high"]
     by_value = budget.bound == "value"
     shown = f"is {value:.4f}" + ("" if by_value or math.isnan(low) else f" [{low:.4f}, {high:.4f}]")

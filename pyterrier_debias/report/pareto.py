@@ -14,29 +14,29 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.statistics import t_interval
 from pyterrier_debias.report.compare import OTHER_JUDGEMENTS, check_alike, effectiveness_of, values_of
 from pyterrier_debias.report.noninferiority import on_front
-from pyterrier_debias.report.result import AuditResult
+from pyterrier_debias.report.tables import AuditTables
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLUMNS = [
-    "system", "bias", "measure", "group", "size", "size_low", "size_high", "effectiveness", "low", "high", "n",
+    "system", "bias", "measure", "contrast", "size", "size_low", "size_high", "effectiveness", "low", "high", "n",
     "convention", "on_front",
 ]  # fmt: skip
 
 
-def front(
-    results: AuditResult | Sequence[AuditResult], bias: str, *, effectiveness: str = "nDCG@10",
-    measure: str | None = None, group: str | None = None,
+def pareto(
+    results: AuditTables | Sequence[AuditTables], bias: str, *, effectiveness: str = "nDCG@10",
+    measure: str | None = None, contrast: str | None = None,
 ) -> pd.DataFrame:  # fmt: skip
     """The front of one bias against effectiveness.
 
     Args:
         results: An audit of several systems, or several audits of the same collection; their systems must have distinct names.
-        bias: The room.
+        bias: The bias.
         effectiveness: The measure.
-        measure: The figure of the bias; None (with ``group`` None) means each system's primary one.
-        group: The same. One of the two alone will do where it names a single figure.
+        measure: The figure of the bias; None (with ``contrast`` None) means each system's primary one.
+        contrast: The same. One of the two alone will do where it names a single figure.
 
     Returns:
         One row a system that has both: ``size`` (the figure's distance from 0) with the interval's ends likewise, the mean
@@ -46,37 +46,37 @@ def front(
         queries.
 
     Raises:
-        InputError: For audits of different collections or judgements, names that occur twice, a measure or group that names
+        InputError: For audits of different collections or judgements, names that occur twice, a measure or contrast that names
             several figures, or where no system has both figures.
 
     Example:
         ::
 
-            plot_front(front(audit({'a': a, 'b': b, 'c': c}, dataset), 'position'))
+            plot_pareto(pareto(audit({'a': a, 'b': b, 'c': c}, dataset), 'position'))
     """
-    audits = [results] if isinstance(results, AuditResult) else list(results)
+    audits = [results] if isinstance(results, AuditTables) else list(results)
     if not audits:
-        raise InputError("front: there are no audits; give one of several systems, or several")
-    if OTHER_JUDGEMENTS in check_alike(audits, "front"):
-        raise InputError("front: the audits were made with other judgements, although the collection has the same name")
-    chosen = [_meant(one.findings, bias, measure, group) for one in audits]
-    meant = list(dict.fromkeys(pair for f in chosen for pair in zip(f["measure"], f["group"])))
-    if len(meant) > 1 and (measure is not None or group is not None):
+        raise InputError("pareto: there are no audits; give one of several systems, or several")
+    if OTHER_JUDGEMENTS in check_alike(audits, "pareto"):
+        raise InputError("pareto: the audits were made with other judgements, although the collection has the same name")
+    chosen = [_meant(one.findings, bias, measure, contrast) for one in audits]
+    meant = list(dict.fromkeys(pair for f in chosen for pair in zip(f["measure"], f["contrast"])))
+    if len(meant) > 1 and (measure is not None or contrast is not None):
         names = ", ".join(f"{m} ({g})" for m, g in meant)
-        raise InputError(f"front: several figures of {bias!r} are meant: {names}; name one with measure= and group=")
+        raise InputError(f"pareto: several figures of {bias!r} are meant: {names}; name one with measure= and contrast=")
     rows = []
     for one, f in zip(audits, chosen):
         for found in f.drop_duplicates("system").to_dict("records"):
             places = effectiveness_of(one, found["system"], effectiveness)
             if not places or np.isnan(found["value"]):
                 continue
-            room, where = places[0]
-            interval = t_interval(values_of([one], found["system"], room, effectiveness, where)[0].to_numpy())
+            of, where = places[0]
+            interval = t_interval(values_of([one], found["system"], of, effectiveness, where)[0].to_numpy())
             low, high = found["low"], found["high"]
             ends = sorted((abs(low), abs(high)))
             rows.append(
                 {
-                    **{name: found[name] for name in ("system", "bias", "measure", "group")},
+                    **{name: found[name] for name in ("system", "bias", "measure", "contrast")},
                     "size": abs(found["value"]),
                     "size_low": 0.0 if low <= 0 <= high else ends[0],
                     "size_high": ends[1],
@@ -89,26 +89,26 @@ def front(
             )
     table = pd.DataFrame(rows, columns=COLUMNS)
     if table.empty:
-        raise InputError(f"front: no system has both a figure of the bias {bias!r} and {effectiveness} in these audits")
+        raise InputError(f"pareto: no system has both a figure of the bias {bias!r} and {effectiveness} in these audits")
     if table["system"].duplicated().any():
         name = table.loc[table["system"].duplicated(), "system"].iloc[0]
-        raise InputError(f"front: system {name!r} occurs twice; name systems apart")
+        raise InputError(f"pareto: system {name!r} occurs twice; name systems apart")
     table["on_front"] = on_front(table["size"], table["effectiveness"])
     return table.sort_values("effectiveness", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def _meant(findings: pd.DataFrame, bias: str, measure: str | None, group: str | None) -> pd.DataFrame:
+def _meant(findings: pd.DataFrame, bias: str, measure: str | None, contrast: str | None) -> pd.DataFrame:
     """The findings that a front is of."""
     f = findings[findings["bias"] == bias]
-    if measure is None and group is None:
+    if measure is None and contrast is None:
         return f[f["primary"].astype(bool)]
-    return f[((f["measure"] == measure) | (measure is None)) & ((f["group"] == group) | (group is None))]
+    return f[((f["measure"] == measure) | (measure is None)) & ((f["contrast"] == contrast) | (contrast is None))]
 
 
-def plot_front(
+def plot_pareto(
     table: pd.DataFrame, axes: Axes | None = None, *, effectiveness: str = "nDCG@10", order: Sequence[str] | None = None
 ) -> Axes:
-    """Draw what :func:`front` returned: better is up and to the left; the front is joined, other systems are hollow.
+    """Draw what :func:`pareto` returned: better is up and to the left; the front is joined, other systems are hollow.
 
     Args:
         table: The front.
@@ -139,13 +139,13 @@ def plot_front(
             told = "bias computed under different conventions: see the table"
             axes.text(0.01, 0.01, told, transform=axes.transAxes, fontsize=8, color=plots.GREY)
         plots.label_axes(
-            axes, x=f"size of {first['bias']} bias: |{first['measure']}, {first['group']}|", y=f"mean {effectiveness}",
+            axes, x=f"size of {first['bias']} bias: |{first['measure']}, {first['contrast']}|", y=f"mean {effectiveness}",
             n=int(table["n"].max()),
         )  # fmt: skip
     return axes
 
 
-def fronts(result: AuditResult, *, effectiveness: str = "nDCG@10") -> list[Figure]:
+def pareto_figures(result: AuditTables, *, effectiveness: str = "nDCG@10") -> list[Figure]:
     """The front of each bias of an audit, for its report.
 
     Args:
@@ -158,22 +158,22 @@ def fronts(result: AuditResult, *, effectiveness: str = "nDCG@10") -> list[Figur
     Example:
         ::
 
-            for figure in fronts(audit({'a': a, 'b': b}, dataset)):
+            for figure in pareto_figures(audit({'a': a, 'b': b}, dataset)):
                 print(figure.caption)
     """
     found = []
     for bias in dict.fromkeys(result.findings.loc[result.findings["primary"].astype(bool), "bias"]):
         try:
-            table = front(result, bias, effectiveness=effectiveness)
+            table = pareto(result, bias, effectiveness=effectiveness)
         except InputError:  # no system has both figures
             continue
         if len(table) > 1:
-            draw = partial(plot_front, table, effectiveness=effectiveness, order=result.settings["systems"])
+            draw = partial(plot_pareto, table, effectiveness=effectiveness, order=result.settings["systems"])
             found.append(Figure(f"front-{bias}", _caption(table, result, effectiveness), draw))
     return found
 
 
-def _caption(table: pd.DataFrame, result: AuditResult, effectiveness: str) -> str:
+def _caption(table: pd.DataFrame, result: AuditTables, effectiveness: str) -> str:
     first = table.iloc[0]
     f = result.findings
     own = f[(f["bias"] == first["bias"]) & f["primary"].astype(bool)].drop_duplicates("system").set_index("system")
@@ -185,7 +185,7 @@ def _caption(table: pd.DataFrame, result: AuditResult, effectiveness: str) -> st
     if own["n"].tolist() != table["n"].tolist():
         over = f"{over} (bias) and {_counted(table['n'])} (effectiveness)"
     return (
-        f"{str(first['bias']).capitalize()}: size of the bias, |{first['measure']}, {first['group']}|, against mean "
+        f"{str(first['bias']).capitalize()}: size of the bias, |{first['measure']}, {first['contrast']}|, against mean "
         f"{effectiveness}, of {len(table)} systems, with 95 % intervals over {over}. Better is up and to the left. The front "
         f"({which}{hollow}) knows nothing of intervals: systems whose intervals overlap may change places on other queries."
     )

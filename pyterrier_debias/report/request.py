@@ -27,7 +27,7 @@ class Request:
         wmodel: Weighting models of Terrier; empty for BM25.
         queries: With ``terrier``: a file of topics in place of the dataset's.
         qrels: With ``terrier``: a file of judgements in place of the dataset's.
-        rooms: ``all``, or names.
+        biases: ``all``, or names.
         baseline: The system that others are compared with.
         depth: How many results a model reranks.
         draws: How many random variants of each text.
@@ -36,7 +36,7 @@ class Request:
         correction: ``holm``, ``bonferroni`` or ``fdr_bh``.
         out: Where files are written.
         overwrite: Whether an earlier audit there may be replaced.
-        checkpoint: Where results of finished rooms are kept.
+        checkpoint: Where findings of finished biases are kept.
         device: Where models compute.
         dtype: ``float32``, ``bfloat16`` or ``float16``.
         verbose: Whether to show progress.
@@ -51,7 +51,7 @@ class Request:
     wmodel: list[str] = field(default_factory=list)
     queries: Path | None = None
     qrels: Path | None = None
-    rooms: list[str] = field(default_factory=lambda: ["all"])
+    biases: list[str] = field(default_factory=lambda: ["all"])
     baseline: str | None = None
     depth: int = 100
     draws: int | None = None
@@ -70,7 +70,7 @@ class Request:
         """From a table of a TOML file.
 
         Args:
-            table: Option to value; lists may also be one text (``rooms`` with commas).
+            table: Option to value; lists may also be one text (``biases`` with commas).
             where: The file and the table; named in messages.
 
         Returns:
@@ -80,7 +80,7 @@ class Request:
             InputError: For an option that does not exist, or a value of another kind.
 
         Example:
-            >>> Request.from_table({"model": "none", "rooms": "position, pooling"}, "budget.toml").rooms
+            >>> Request.from_table({"model": "none", "biases": "position, pooling"}, "budget.toml").biases
             ['position', 'pooling']
         """
         kinds = {f.name: str(f.type) for f in fields(cls)}
@@ -89,8 +89,8 @@ class Request:
             if name not in kinds:
                 raise InputError(f"{where}: there is no option {name!r}; there are {', '.join(kinds)}")
             options[name] = _converted(value, kinds[name], f"{where}: {name}")
-        if "rooms" in options:
-            options["rooms"] = [part.strip() for name in options["rooms"] for part in name.split(",")]
+        if "biases" in options:
+            options["biases"] = [part.strip() for name in options["biases"] for part in name.split(",")]
         return cls(**options)
 
 
@@ -134,8 +134,9 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
     from pyterrier_debias.report import options
     from pyterrier_debias.report.checkpoint import Checkpoint
     from pyterrier_debias.report.defaults import default_systems
+    from pyterrier_debias.report.inputs import check_baseline, check_settings, find_biases
     from pyterrier_debias.report.result import HOLDS
-    from pyterrier_debias.report.run import audit, check_baseline, check_settings, find_rooms
+    from pyterrier_debias.report.run import audit
 
     r = request
     with ExitStack() as stack:
@@ -145,7 +146,7 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
             Checkpoint(r.checkpoint)
             if r.out is not None and r.checkpoint.resolve().is_relative_to(r.out.resolve()):
                 raise InputError(f"--checkpoint {r.checkpoint} lies in --out {r.out}, which is filled at the end; name another")
-        chosen = find_rooms("all" if r.rooms == ["all"] else r.rooms)
+        chosen = find_biases("all" if r.biases == ["all"] else r.biases)
         check_settings(correction=r.correction, depth=r.depth, draws=r.draws, topics=r.topics, seed=r.seed)
         ranker_options = options.ranker_options(r.device, r.dtype, r.verbose)
         found = options.find_models(r.model, r.model_kind)
@@ -168,7 +169,7 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
         if r.verbose or sys.stderr.isatty():
             say(f"auditing {', '.join(s.name for s in systems)} on {getattr(collection, 'name', r.dataset)} ...")
         result = audit(
-            systems, collection, rooms=chosen, baseline=r.baseline, split=r.split, topics=r.topics, depth=r.depth,
+            systems, collection, biases=chosen, baseline=r.baseline, split=r.split, topics=r.topics, depth=r.depth,
             draws=r.draws, correction=r.correction, seed=r.seed, checkpoint=r.checkpoint, verbose=r.verbose,
         )  # fmt: skip
         if results is not None:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-import numbers
-from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
-from pyterrier_debias.core.attributions import CONTRIBUTION_COLUMNS, contributions_frame
-from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, Figure, Finding
+from pyterrier_debias.core.bias import ATTRIBUTION_COLUMNS, FIGURE_KEY, FINDING_TYPES, PART_TYPES, PER_QUERY_COLUMNS
 from pyterrier_debias.core.errors import InputError, one_line
 from pyterrier_debias.core.files import whole_folder, write_whole
-
-if TYPE_CHECKING:
-    from pyterrier_debias.report.compare import Comparison
+from pyterrier_debias.report.card import as_card, write_card
+from pyterrier_debias.report.html import as_frame, as_html
+from pyterrier_debias.report.pictures import picture
+from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS, AuditTables
+from pyterrier_debias.report.text import as_text
 
 #: Raised with every change of the JSON form that old readers would misread.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 #: The file of a saved audit that everything can be read from.
 RESULT_FILE = "audit.json"
@@ -29,26 +28,23 @@ HOLDS = "an audit"
 
 _TABLES = ("findings.csv", "per_query.csv", "index.html")
 
-SKIPPED_COLUMNS = ["bias", "system", "reason"]
-FAILED_COLUMNS = ["bias", "system", "error", "traceback"]
 
 
-@dataclass(eq=False, repr=False)
-class AuditResult:
+class AuditResult(AuditTables):
     """What an audit found, with everything needed to judge it.
 
     Printing it shows the table and plain sentences; notebooks show the HTML report.
 
     Attributes:
         findings: One row a finding; the columns are the attributes of :class:`pyterrier_debias.core.bias.Finding`.
-        per_query: The values behind the findings: ``system``, ``bias``, ``measure``, ``group``, ``qid``, ``value``.
+        per_query: The values behind the findings: ``system``, ``bias``, ``measure``, ``contrast``, ``qid``, ``value``.
         skipped: What was not examined: ``bias``, ``system``, ``reason``.
-        failed: Rooms that broke off, and systems that raised in one: ``bias``, ``system`` (empty where the room itself broke
-            off), ``error``, ``traceback``.
+        failed: Biases that failed with an internal error, and systems that raised: ``bias``, ``system`` (empty where the bias
+            itself failed), ``error``, ``traceback``.
         settings: What was audited and how: dataset, split, systems, sizes, seed, correction, notes, versions.
         figures: Pairs of bias and :class:`pyterrier_debias.core.bias.Figure`; they are drawn when somebody looks.
         queries: The words of the queries of ``per_query``, by qid.
-        contributions: What documents, words and positions contribute to the rooms' figures; see :meth:`worst`.
+        attributions: What documents, words and positions contribute to figures; see :meth:`worst`.
 
     Example:
         ::
@@ -57,15 +53,6 @@ class AuditResult:
             print(result)
             result.save("audit-results")      # CSV, JSON, PNG and index.html
     """
-
-    findings: pd.DataFrame
-    per_query: pd.DataFrame
-    skipped: pd.DataFrame
-    failed: pd.DataFrame
-    settings: dict[str, Any]
-    figures: tuple[tuple[str, Figure], ...] = ()
-    queries: dict[str, str] = field(default_factory=dict)
-    contributions: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=CONTRIBUTION_COLUMNS))
 
     def __repr__(self) -> str:
         """Sizes in one line; ``print`` shows the report."""
@@ -80,79 +67,7 @@ class AuditResult:
 
     def _repr_html_(self) -> str:
         """The report for notebooks, in a frame of its own so that its style stays inside."""
-        from pyterrier_debias.report.pages import as_frame
-
         return as_frame(self)
-
-    def to_frame(self) -> pd.DataFrame:
-        """The findings as a frame of their own, to sort, filter and join."""
-        return self.findings.copy()
-
-    def worst(
-        self, n: int = 10, *, kind: str = "queries", bias: str | None = None, system: str | None = None
-    ) -> pd.DataFrame:
-        """What contributes most to each figure, exactly: all contributions sum to the figure.
-
-        - ``'queries'``: of every primary figure that is a mean over queries, or has influence values;
-        - ``'documents'``: gender (each document's part of the ARaB that the order adds), pooling (unjudged documents among the
-          first ten of one of the two runs, those that stand highest first where parts are equal);
-        - ``'words'``: gender; ``exact`` is False where a document's magnitude is no sum over its words, as ln(1 + c) is not: then
-          it is divided among them in proportion to their counts;
-        - ``'positions'``: position: the two moves of an answer that ``end - start`` is the sum of; and, for ``rotated -
-          original``, the queries whose answers begin in the first, middle or last third of their passages.
-
-        Args:
-            n: How many of each figure.
-            kind: One of these.
-            bias: Of this bias only.
-            system: Of this system only.
-
-        Returns:
-            For queries see :func:`pyterrier_debias.report.attributions.worst_queries`: ``system``, ``bias``, ``measure``,
-            ``group``, ``qid``, ``query``, ``value``, ``contribution``, ``share``. For the others
-            :func:`pyterrier_debias.report.attributions.worst_items`: in place of the query ``item``, ``note`` (what is known of
-            it), ``qid`` (where it counts most) and ``queries`` (how many it counts in); and ``exact``. An audit keeps the first
-            50 documents of each figure. Empty where there are none.
-
-        Raises:
-            InputError: For a kind that is not known, a bias or system that was not audited, or ``n`` below 1.
-        """
-        from pyterrier_debias.core.attributions import KINDS
-        from pyterrier_debias.report.attributions import worst_items, worst_queries
-
-        if not isinstance(n, numbers.Integral) or n < 1:
-            raise InputError(f"worst: n is {n}; it must be a whole number, 1 or more")
-        if kind != "queries" and kind not in KINDS:
-            raise InputError(f"worst: kind {kind!r} is not known; use one of queries, {', '.join(KINDS)}")
-        findings, contributions = self.findings, self.contributions
-        for name, wanted in (("bias", bias), ("system", system)):
-            if wanted is not None:
-                known = list(dict.fromkeys(self.findings[name]))
-                if wanted not in known:
-                    raise InputError(f"worst: {name} {wanted!r} is not in this audit; there are {', '.join(known)}")
-                findings = findings[findings[name] == wanted]
-                contributions = contributions[contributions[name] == wanted]
-        if kind == "queries":
-            return worst_queries(findings, self.per_query, n, self.queries)
-        return worst_items(contributions, KINDS[kind], n)
-
-    def compare(self, after: AuditResult | None = None, **options: Any) -> Comparison:
-        """What another audit's system gained over this one's, and what it cost; see
-        :func:`pyterrier_debias.report.compare.compare`.
-
-        Args:
-            after: The later audit; None compares two systems of this one.
-            options: ``systems``, ``margin``, ``effectiveness``, ``draws``, ``seed``.
-
-        Returns:
-            The comparison.
-
-        Raises:
-            InputError: See there.
-        """
-        from pyterrier_debias.report.compare import compare
-
-        return compare(self, after, **options)
 
     def card(self, system: str | None = None) -> str:
         """The audit as a Hugging Face model card: YAML metadata, table, sentences, and how it was made.
@@ -167,9 +82,7 @@ class AuditResult:
         Raises:
             InputError: For a system that was not audited.
         """
-        from pyterrier_debias.report.card import card
-
-        return card(self, system)
+        return as_card(self, system)
 
     def write_card(self, folder: str | Path, system: str | None = None) -> Path:
         """Write the card into the README.md of a saved ranker; what an earlier audit wrote there is replaced, the rest stays.
@@ -184,8 +97,6 @@ class AuditResult:
         Raises:
             InputError: Where there is no such folder, or its card cannot be read or merged; nothing is changed then.
         """
-        from pyterrier_debias.report.card import write_card
-
         return write_card(self, folder, system)
 
     def to_text(self, width: int = 110) -> str:
@@ -197,8 +108,6 @@ class AuditResult:
         Returns:
             Tables by bias, sentences beneath, and what was skipped.
         """
-        from pyterrier_debias.report.pages import as_text
-
         return as_text(self, width)
 
     def to_html(self) -> str:
@@ -207,8 +116,6 @@ class AuditResult:
         Returns:
             An HTML document.
         """
-        from pyterrier_debias.report.pages import as_html
-
         return as_html(self)
 
     def to_json(self) -> str:
@@ -224,7 +131,7 @@ class AuditResult:
             "settings": json.dumps(self.settings, indent=1, **options),
             **{name: _lines(getattr(self, name), **options) for name in ("findings", "per_query", "skipped", "failed")},
             "queries": json.dumps(self.queries, indent=1, **options),
-            "contributions": _lines(self.contributions, **options),
+            "attributions": _lines(self.attributions, **options),
         }
         return "{\n" + ",\n".join(f'"{name}": {part}' for name, part in parts.items()) + "\n}\n"
 
@@ -268,15 +175,12 @@ class AuditResult:
         lacks = [name for name in schema["properties"]["settings"]["required"] if name not in settings]
         if lacks:
             raise KeyError(f"the settings lack {lacks[0]!r}")
-        kinds = {f.name: f.type for f in fields(Finding)}
-        findings = pd.DataFrame(content["findings"], columns=list(kinds)).astype(
-            {name: {"float": "float64", "int": "int64", "bool": "bool", "str": "str"}[kind] for name, kind in kinds.items()}
-        )
+        findings = pd.DataFrame(content["findings"], columns=list(FINDING_TYPES)).astype(FINDING_TYPES)
         per_query = pd.DataFrame(content["per_query"], columns=PER_QUERY_COLUMNS).astype({"value": "float64"})
         skipped = pd.DataFrame(content["skipped"], columns=SKIPPED_COLUMNS)
         failed = pd.DataFrame(content["failed"], columns=FAILED_COLUMNS).fillna({"system": ""})
-        queries, parts = dict(content.get("queries", {})), contributions_frame(content.get("contributions", []))
-        return cls(findings, per_query, skipped, failed, settings, queries=queries, contributions=parts)
+        queries, parts = dict(content.get("queries", {})), _attributions(content.get("attributions", []))
+        return cls(findings, per_query, skipped, failed, settings, queries=queries, attributions=parts)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the audit to a folder: whole, or not at all.
@@ -308,8 +212,6 @@ class AuditResult:
         Raises:
             InputError: Where it holds a file of one of their names.
         """
-        from pyterrier_debias.report.pages import picture
-
         findings, per_query, page = _TABLES
         write_whole(folder / findings, self.findings.to_csv(index=False), replace=False)
         write_whole(folder / per_query, self.per_query.to_csv(index=False), replace=False)
@@ -317,6 +219,10 @@ class AuditResult:
         write_whole(folder / page, self.to_html(), replace=False)
         for bias, figure in self.figures:
             write_whole(folder / f"{bias}-{figure.name}.png", picture(figure, "png"), replace=False)
+
+
+def _attributions(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=ATTRIBUTION_COLUMNS).astype(dict.fromkeys(FIGURE_KEY, "str") | PART_TYPES)
 
 
 def _lines(frame: pd.DataFrame, **options: Any) -> str:

@@ -1,4 +1,4 @@
-"""The survivorship room: which queries survived labelling, and does quality go with how early they were answered?
+"""The survivorship bias in an audit: which queries survived labelling, and does quality go with how early they were answered?
 
 Primary test: among answered queries, quality does not depend on the rank at which labellers first met the answer: Spearman's
 correlation of DCG@10 (:func:`~pyterrier_debias.survivorship.formulas.binary_gain.discounted_gain` says why) with the first
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, Figure, Finding, Room, RoomResult, p_text, per_query_values
+from pyterrier_debias.core.bias import Bias, Figure, Finding, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.evaluation import from_grade, parse_measures, per_query
 from pyterrier_debias.core.frames import with_string_ids
@@ -25,7 +26,6 @@ from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
 from pyterrier_debias.survivorship.formulas.nested import Trend, nested_means, rank_influence, trend
 from pyterrier_debias.survivorship.measures.curve import SurvivorshipResult, curve_of_values
 
-_BIAS = "survivorship"
 _DRAWS = 9_999
 #: Findings that speak of the collection, not of a system.
 _ALL = "all systems"
@@ -36,19 +36,6 @@ LONGEST = 100
 LEAST_JUDGED = 0.5
 #: Bins of the first relevant rank: first and last.
 BINS = ((1, 3), (4, 6), (7, None))
-
-
-def needs(system: System, dataset: Any) -> str | None:
-    """Why a system cannot be examined; None where it can.
-
-    Args:
-        system: The system.
-        dataset: The collection.
-
-    Returns:
-        One sentence, or None.
-    """
-    return unshown_reason(provided(dataset, "get_candidates"), provided(dataset, "get_qrels"))
 
 
 def unshown_reason(shown: pd.DataFrame | None, qrels: pd.DataFrame | None) -> str | None:
@@ -92,44 +79,6 @@ def unshown_reason(shown: pd.DataFrame | None, qrels: pd.DataFrame | None) -> st
     return None
 
 
-def run(context: Context) -> RoomResult:
-    """Examine the systems of an audit.
-
-    Args:
-        context: Systems, collection, topics and judgements.
-
-    Returns:
-        Findings, the values behind them, and figures.
-    """
-    if not context.systems:
-        return RoomResult([], pd.DataFrame(columns=PER_QUERY_COLUMNS))
-    return _Examined.of(context).result()
-
-
-def measures(context: Context) -> tuple[list[Any], dict[str, str]]:
-    """What this room measures query by query on one ranking, for ``pt.Experiment``.
-
-    Args:
-        context: Collection, topics and judgements.
-
-    Returns:
-        Quality as the room takes it; and where the other figures can be had.
-    """
-    reason = needs(None, context.asked)
-    if reason is not None:
-        return [], {"quality by the rank at which labellers first met the answer": reason}
-    grade = answer_grade(context.dataset, context.qrels)
-    name = from_grade("RR@10", grade)
-    return parse_measures([name]), {
-        f"rank correlation of {from_grade('DCG@10', grade)} and first relevant rank": "audit(..., rooms='survivorship')",
-        f"rank correlation of {name} and first relevant rank": f"SurvivorshipCurve(..., measures=['{name}'])",
-        f"{name} over queries answered early": "SurvivorshipSubset(...) on the topics of a second experiment",
-    }
-
-
-ROOM = Room(name=_BIAS, needs=needs, run=run)
-
-
 def answer_grade(dataset: Any, qrels: pd.DataFrame) -> int:
     """The lowest label of documents that answer, where the collection has answers; 1 elsewhere.
 
@@ -140,7 +89,7 @@ def answer_grade(dataset: Any, qrels: pd.DataFrame) -> int:
         qrels: Its judgements.
 
     Returns:
-        The label from which on a document counts as relevant for this room.
+        The label from which on a document counts as relevant here.
     """
     answers = provided(dataset, "get_answers")
     if answers is None or not len(answers):
@@ -183,7 +132,7 @@ def shown_queries(context: Context, grade: int) -> tuple[pd.DataFrame, list[str]
         Topics with ``first_relevant_rank`` and ``asked`` (whether systems were asked), sorted by qid; and notes.
     """
     dataset, notes = context.dataset, []
-    ranks = first_relevant_ranks(dataset.get_candidates(), context.qrels, min_rel=grade, stage=f"{_BIAS} room")
+    ranks = first_relevant_ranks(dataset.get_candidates(), context.qrels, min_rel=grade, stage="survivorship bias")
     shown = set(ranks["qid"])
     topics = with_string_ids(context.topics)
     seen = topics[topics["qid"].isin(shown)]
@@ -201,11 +150,52 @@ def shown_queries(context: Context, grade: int) -> tuple[pd.DataFrame, list[str]
     return with_ranks(seen, ranks).sort_values("qid").reset_index(drop=True), notes
 
 
+class SurvivorshipBias(Bias):
+    """Which queries survived labelling, and does quality go with how early they were answered?
+
+    Source: Gupta 2021; see :class:`~pyterrier_debias.SurvivorshipCurve`.
+
+    When not to use it: where a collection gives a run in place of the lists that its labellers read.
+    """
+
+    name = "survivorship"
+
+    def needs(self, system: System | None, dataset: Any) -> str | None:
+        """See :meth:`Bias.needs`: the lists that labellers were shown, and judgements of them."""
+        return unshown_reason(provided(dataset, "get_candidates"), provided(dataset, "get_qrels"))
+
+    def examine(self, context: Context) -> Iterator[Finding]:
+        """See :meth:`Bias.examine`."""
+        if context.systems:
+            yield from self._examined(context).findings()
+
+    def figures(self, context: Context) -> Sequence[Figure]:
+        """See :meth:`Bias.figures`."""
+        return self._examined(context).figures()
+
+    def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
+        """See :meth:`Bias.measures`: quality as means are taken here."""
+        reason = self.needs(None, context.asked)
+        if reason is not None:
+            return [], {"quality by the rank at which labellers first met the answer": reason}
+        grade = answer_grade(context.dataset, context.qrels)
+        name = from_grade("RR@10", grade)
+        return parse_measures([name]), {
+            f"rank correlation of {from_grade('DCG@10', grade)} and first relevant rank": "audit(..., biases='survivorship')",
+            f"rank correlation of {name} and first relevant rank": f"SurvivorshipCurve(..., measures=['{name}'])",
+            f"{name} over queries answered early": "SurvivorshipSubset(...) on the topics of a second experiment",
+        }
+
+    def _examined(self, context: Context) -> _Examined:
+        return context.once(self.name, None, partial(_Examined.of, self, context))
+
+
 @dataclass(frozen=True, eq=False)
 class _Examined:
     """All systems of an audit.
 
     Attributes:
+        bias: Whose findings these are.
         context: The audit.
         topics: See :func:`shown_queries`.
         values: System to its RR@10, in the order of the topics.
@@ -216,6 +206,7 @@ class _Examined:
         curve: Means over nested subsets, for the figures.
     """
 
+    bias: SurvivorshipBias
     context: Context
     topics: pd.DataFrame
     values: dict[str, np.ndarray]
@@ -226,7 +217,7 @@ class _Examined:
     curve: SurvivorshipResult
 
     @classmethod
-    def of(cls, context: Context) -> _Examined:
+    def of(cls, bias: SurvivorshipBias, context: Context) -> _Examined:
         grade = answer_grade(context.dataset, context.qrels)
         topics, notes = shown_queries(context, grade)
         if "type" in topics.columns:
@@ -242,7 +233,7 @@ class _Examined:
             values[system.name] = found.reindex(topics["qid"]).fillna(0.0).to_numpy()
             frames.append(topics.assign(name=system.name, measure=name, value=values[system.name]))
         curve = curve_of_values(pd.concat(frames, ignore_index=True), ranks=_RANKS, draws=1, seed=context.seed)
-        return cls(context, topics, values, gains, name, grade, notes, curve)
+        return cls(bias, context, topics, values, gains, name, grade, notes, curve)
 
     @property
     def ranks(self) -> np.ndarray:
@@ -254,27 +245,21 @@ class _Examined:
         """Which queries are answered."""
         return np.isfinite(self.ranks)
 
-    def result(self) -> RoomResult:
-        """Findings, the values behind them, and figures."""
-        findings, frames = [], []
-        parts: list[Iterator[tuple[Finding, np.ndarray | None, np.ndarray | None]]] = [self._survival()]
-        for system in self.context.systems:
-            parts += [self._means(system.name), self._trend(system.name), self._groups(system.name)]
-        for part in parts:
-            for finding, chosen, values in part:
-                findings.append(finding)
-                if values is not None:
-                    about = {name: getattr(finding, name) for name in ("system", "bias", "measure", "group")}
-                    frames.append(per_query_values(**about, qids=self.topics["qid"].to_numpy()[chosen], values=values))
-        return RoomResult(findings, pd.concat(frames, ignore_index=True), self._figures())
-
     # ------------------------------------------------------------------------------------------- findings
 
-    def _finding(self, name: str, measure: str, group: str, found: Interval, text: str, **more: Any) -> Finding:
-        ends = {"low": found.low, "high": found.high, "n": found.n, "text": f"{name}: {text}"}
-        return Finding(name, _BIAS, measure, group, found.estimate, **{**ends, **more})
+    def findings(self) -> Iterator[Finding]:
+        """How many queries were answered; of each system means, the trend with the rank, and means of strata."""
+        yield from self._survival()
+        for system in self.context.systems:
+            yield from self._means(system.name)
+            yield from self._trend(system.name)
+            yield from self._groups(system.name)
 
-    def _survival(self) -> Iterator[tuple[Finding, np.ndarray | None, np.ndarray | None]]:
+    def _values(self, chosen: np.ndarray, values: np.ndarray) -> pd.Series:
+        """Values of the chosen topics by qid."""
+        return pd.Series(values, index=self.topics["qid"].to_numpy()[chosen])
+
+    def _survival(self) -> Iterator[Finding]:
         answered, everyone = self.answered, np.ones(len(self.topics), dtype=bool)
         if not len(answered):
             return
@@ -287,13 +272,15 @@ class _Examined:
             f"share, whatever the ranker.{notes}"
         )
         values = answered.astype(float)
-        yield self._finding(_ALL, "answered", "all queries", share, text, convention=convention), everyone, values
+        kept = self._values(everyone, values)
+        yield self.bias.finding(_ALL, "answered", "all queries", share, text, convention=convention, values=kept)
         kinds = self._kinds()
         for kind in kinds:
             own = (self.topics["type"] == kind).to_numpy()
             share = binomial_interval(int(answered[own].sum()), int(own.sum()), level=0.95)
             text = f"of the {int(own.sum())} queries of type {kind}, {share.estimate:.1%} were answered."
-            yield self._finding(_ALL, "answered", f"type {kind}", share, text, convention=convention), own, values[own]
+            kept = self._values(own, values[own])
+            yield self.bias.finding(_ALL, "answered", f"type {kind}", share, text, convention=convention, values=kept)
 
     def _kinds(self) -> list[str]:
         if "type" not in self.topics.columns:
@@ -301,7 +288,7 @@ class _Examined:
         kinds = sorted(kind for kind in set(self.topics["type"]) if kind)
         return kinds if len(kinds) > 1 else []
 
-    def _means(self, name: str) -> Iterator[tuple[Finding, np.ndarray | None, np.ndarray | None]]:
+    def _means(self, name: str) -> Iterator[Finding]:
         values, answered = self.values[name], self.answered
         found = nested_means(values, self.ranks, [1, NEVER])
         last = found[1]
@@ -312,12 +299,13 @@ class _Examined:
             f"over all {last.total}: {last.mean.estimate:.3f} times the share answered, {last.share:.3f}."
         )
         how = "mean over answered queries; Student's interval"
-        yield self._finding(name, self.measure, "answered", last.mean.within(), text, convention=how), answered, values[answered]
+        own = self._values(answered, values[answered])
+        yield self.bias.finding(name, self.measure, "answered", last.mean.within(), text, convention=how, values=own)
         how = "mean over all queries shown to labellers, unanswered ones as 0; Student's interval"
-        everyone, filled = np.ones(len(values), dtype=bool), np.where(answered, values, 0.0)
-        yield self._finding(name, self.measure, "zero-filled", last.zero_filled.within(), text, convention=how), everyone, filled
+        filled = self._values(np.ones(len(values), dtype=bool), np.where(answered, values, 0.0))
+        yield self.bias.finding(name, self.measure, "zero-filled", last.zero_filled.within(), text, convention=how, values=filled)
 
-    def _trend(self, name: str) -> Iterator[tuple[Finding, np.ndarray | None, np.ndarray | None]]:
+    def _trend(self, name: str) -> Iterator[Finding]:
         values, answered, seed = self.gains[name], self.answered, self.context.seed
         gain = from_grade("DCG@10", self.grade)
         measure = f"rho of {gain}"
@@ -327,7 +315,7 @@ class _Examined:
             what = "there are fewer than three answered queries" if found.n < 3 else f"{gain} or the rank does not vary"
             none = Interval(float("nan"), float("nan"), float("nan"), 0.95, found.n)
             text = f"nothing can be said of how early queries were answered: {what}."
-            yield self._finding(name, measure, "first relevant rank", none, text, convention=how), None, None
+            yield self.bias.finding(name, measure, "first relevant rank", none, text, convention=how)
             return
         direction = "lower" if found.rho < 0 else "higher"
         text = (
@@ -335,9 +323,9 @@ class _Examined:
             f"[{found.low:+.2f}, {found.high:+.2f}] over {found.n} answered queries, chance alone {found.noise_floor:.2f} "
             f"(p = {p_text(found.p)})."
         )
-        more = {"p": found.p, "noise_floor": found.noise_floor, "convention": how}
-        influence = rank_influence(values[answered], self.ranks[answered])
-        yield self._correlated(name, measure, "first relevant rank", found, text, primary=True, **more), answered, influence
+        more = {"p": found.p, "null_value": found.noise_floor, "convention": how}
+        influence = self._values(answered, rank_influence(values[answered], self.ranks[answered]))
+        yield self._correlated(name, measure, "first relevant rank", found, text, primary=True, values=influence, **more)
         if not self._kinds():
             return
         within = trend(values, self.ranks, strata=self.topics["type"], draws=_DRAWS, seed=seed)
@@ -347,29 +335,33 @@ class _Examined:
                 f"(p = {p_text(within.p)})."
             )
             how = f"{how}; ranks centred and permuted within types"
-            more = {"p": within.p, "noise_floor": within.noise_floor, "convention": how}
-            yield self._correlated(name, measure, "first relevant rank, within types", within, text, **more), None, None
+            more = {"p": within.p, "null_value": within.noise_floor, "convention": how}
+            yield self._correlated(name, measure, "first relevant rank, within types", within, text, **more)
 
-    def _correlated(self, name: str, measure: str, group: str, found: Trend, text: str, **more: Any) -> Finding:
-        return self._finding(name, measure, group, Interval(found.rho, found.low, found.high, 0.95, found.n), text, **more)
+    def _correlated(self, name: str, measure: str, contrast: str, found: Trend, text: str, **more: Any) -> Finding:
+        interval = Interval(found.rho, found.low, found.high, 0.95, found.n)
+        return self.bias.finding(name, measure, contrast, interval, text, **more)
 
-    def _groups(self, name: str) -> Iterator[tuple[Finding, np.ndarray | None, np.ndarray | None]]:
+    def _groups(self, name: str) -> Iterator[Finding]:
         values, ranks = self.values[name], self.ranks
         how = "strata that share no query; Student's interval, cut to [0, 1]; not tested"
         rows = [(label, own, t_interval(values[own]).within()) for label, own in rank_bins(ranks)]
         text = f"{self.measure} is {', '.join(f'{found.estimate:.3f} ({label})' for label, _, found in rows)}."
         for label, own, found in rows:
-            yield self._finding(name, self.measure, label, found, text, convention=how), own, values[own]
+            kept = self._values(own, values[own])
+            yield self.bias.finding(name, self.measure, label, found, text, convention=how, values=kept)
         for kind in self._kinds():
             own = self.answered & (self.topics["type"] == kind).to_numpy()
             if own.any():
                 found = t_interval(values[own]).within()
                 text = f"{self.measure} is {found.estimate:.3f} over the {found.n} answered queries of type {kind}."
-                yield self._finding(name, self.measure, f"answered, type {kind}", found, text, convention=how), own, values[own]
+                kept = self._values(own, values[own])
+                yield self.bias.finding(name, self.measure, f"answered, type {kind}", found, text, convention=how, values=kept)
 
     # ------------------------------------------------------------------------------------------- figures
 
-    def _figures(self) -> Sequence[Figure]:
+    def figures(self) -> Sequence[Figure]:
+        """The curve, the strata, and how many queries were first answered at each rank."""
         n, answered = len(self.topics), int(self.answered.sum())
         if not answered:
             return []

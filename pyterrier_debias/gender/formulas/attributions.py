@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.attributions import ITEM
+from pyterrier_debias.core.bias import ITEM
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.gender.data.documents import counted, in_order, query_slices
 from pyterrier_debias.gender.data.words import WordList

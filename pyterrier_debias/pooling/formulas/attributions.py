@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.attributions import ITEM
+from pyterrier_debias.core.bias import ITEM
 from pyterrier_debias.core.frames import ranked, with_string_ids
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from pyterrier_debias.core.attributions import ITEM
+from pyterrier_debias.core.bias import ITEM
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.systems import Context

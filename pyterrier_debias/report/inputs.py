@@ -1,0 +1,208 @@
+"""What an audit is asked for, checked: settings, biases, topics, judgements, systems."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.bias import Bias
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.evaluation import judged_qids
+from pyterrier_debias.core.frames import check_overlap, check_pairs, check_text, with_grades, with_query, with_string_ids
+from pyterrier_debias.core.naming import distinct_names
+from pyterrier_debias.core.systems import System, with_indexer
+
+#: The biases in the order of reports: name to the module and the class.
+BIASES = {
+    "position": ("pyterrier_debias.position.audit", "PositionBias"),
+    "survivorship": ("pyterrier_debias.survivorship.audit", "SurvivorshipBias"),
+    "gender": ("pyterrier_debias.gender.audit", "GenderBias"),
+    "linguistic": ("pyterrier_debias.linguistic.audit", "LinguisticBias"),
+    "pooling": ("pyterrier_debias.pooling.audit", "PoolingBias"),
+}
+
+CORRECTIONS = ("holm", "bonferroni", "fdr_bh")
+
+#: Columns of judgements.
+JUDGEMENT = ["qid", "docno", "label"]
+
+
+def check_settings(
+    *, correction: str, depth: Any, draws: Any, topics: Any, seed: Any = 0
+) -> tuple[int, int | None, pd.DataFrame | int | None, int]:
+    """Refuse settings that no audit can have.
+
+    Args:
+        correction: As for :func:`~pyterrier_debias.report.run.audit`.
+        depth: As for :func:`~pyterrier_debias.report.run.audit`.
+        draws: As for :func:`~pyterrier_debias.report.run.audit`.
+        topics: As for :func:`~pyterrier_debias.report.run.audit`.
+        seed: As for :func:`~pyterrier_debias.report.run.audit`.
+
+    Returns:
+        Depth, draws, topics and seed, numbers as Python's own.
+
+    Raises:
+        InputError: For an unknown correction, what is no whole number, or one that is too small.
+    """
+    if correction not in CORRECTIONS:
+        raise InputError(f"correction {correction!r} is not known; use one of {', '.join(CORRECTIONS)}")
+    return (
+        _whole("depth", depth),
+        None if draws is None else _whole("draws", draws),
+        topics if topics is None or isinstance(topics, pd.DataFrame) else _limit(topics),
+        _whole("seed", seed, 0),
+    )
+
+
+def _whole(name: str, number: Any, least: int = 1, instead: str = "") -> int:
+    try:
+        if isinstance(number, bool):
+            raise TypeError
+        number = operator.index(number)
+    except TypeError:
+        raise InputError(f"{name} is {number!r}; it must be a whole number{instead}") from None
+    if number < least:
+        raise InputError(f"{name} is {number}; it must be {least} or more")
+    return number
+
+
+def _limit(topics: Any) -> int:
+    return _whole("topics", topics, instead=", or a frame with qid and query")
+
+
+def check_baseline(baseline: str | None, systems: Sequence[System]) -> None:
+    """Refuse a baseline that is not among the systems.
+
+    Args:
+        baseline: As for :func:`~pyterrier_debias.report.run.audit`.
+        systems: What is examined.
+
+    Raises:
+        InputError: Where no system has that name.
+    """
+    names = [system.name for system in systems]
+    if baseline is not None and baseline not in names:
+        raise InputError(f"baseline {baseline!r} is not one of the systems: {', '.join(names)}")
+
+
+def find_biases(biases: str | Bias | Sequence[str | Bias]) -> list[Bias]:
+    """Biases by their names.
+
+    Args:
+        biases: ``'all'``, a name, a bias, or names and biases.
+
+    Returns:
+        The biases, each once.
+
+    Raises:
+        InputError: For an unknown name, something that is not a bias, or none at all.
+    """
+    wanted = [biases] if isinstance(biases, (str, Bias)) else list(biases or ())
+    wanted = list(BIASES) if wanted == ["all"] else wanted
+    found: dict[str, Bias] = {}
+    for bias in wanted:
+        if isinstance(bias, str):
+            if bias not in BIASES:
+                raise InputError(f"bias {bias!r} is not known; use 'all' or some of {', '.join(BIASES)}")
+            module, name = BIASES[bias]
+            bias = getattr(importlib.import_module(module), name)()
+        if not isinstance(bias, Bias) or not bias.name:
+            raise InputError(f"{bias!r} is not a bias; give a name, or an object of a subclass of Bias with a name of its own")
+        found[bias.name] = bias
+    if not found:
+        raise InputError(f"no bias is named; use 'all' or some of {', '.join(BIASES)}")
+    return list(found.values())
+
+
+def topics_and_qrels(
+    collection: Any, topics: pd.DataFrame | int | None = None, qrels: pd.DataFrame | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Topics and judgements to audit on, checked.
+
+    Args:
+        collection: The dataset.
+        topics: As for :func:`~pyterrier_debias.report.run.audit`.
+        qrels: As for :func:`~pyterrier_debias.report.run.audit`.
+
+    Returns:
+        Topics (``qid``, ``query``, ...) and judgements (``qid``, ``docno``, ``label``) with string identifiers.
+
+    Raises:
+        InputError: Where a column is missing, a query is no text, a qid is repeated, a label is no whole number, a pair has two
+            labels, or the two do not overlap.
+    """
+    limit = None if topics is None or isinstance(topics, pd.DataFrame) else _limit(topics)
+    topics = topics if isinstance(topics, pd.DataFrame) else collection.get_topics()
+    qrels = collection.get_qrels() if qrels is None else qrels
+    topics = with_query(topics) if isinstance(topics, pd.DataFrame) else topics
+    for name, frame, columns in (("topics", topics, ["qid", "query"]), ("judgements", qrels, JUDGEMENT)):
+        if not isinstance(frame, pd.DataFrame):
+            raise InputError(f"{name}: a {type(frame).__name__} is no frame; give a DataFrame with {', '.join(columns)}")
+        missing = [c for c in columns if c not in frame.columns]
+        if missing:
+            there = ", ".join(map(str, frame.columns))
+            remedy = "; rename the column that holds it, as in topics.rename(columns={'title': 'query'})" * (missing == ["query"])
+            raise InputError(f"{name}: column {missing[0]!r} is missing; there are {there}{remedy}")
+    topics, qrels = with_string_ids(topics), with_string_ids(with_grades(qrels, "audit"))
+    check_text(topics, "query", "topics")
+    repeated = topics["qid"].duplicated()
+    if repeated.any():
+        raise InputError(f"topics: qid {topics['qid'][repeated].iloc[0]!r} occurs twice; keep one row a query")
+    qrels = qrels.drop_duplicates(JUDGEMENT, ignore_index=True) if qrels.duplicated(JUDGEMENT).any() else qrels
+    check_pairs(qrels, "judgements")
+    check_overlap(topics, qrels, "audit")
+    if limit is not None:
+        topics = topics[topics["qid"].isin(judged_qids(topics, qrels)[:limit])].reset_index(drop=True)
+    return topics, qrels
+
+
+def named_systems(systems: Any, collection: Any) -> list[System]:
+    """Systems from whatever a user gives.
+
+    Args:
+        systems: A dictionary from name to system, a list, or one; see :func:`~pyterrier_debias.report.run.audit`.
+        collection: The dataset, where rankers alone find candidates.
+
+    Returns:
+        Systems with distinct names.
+
+    Raises:
+        InputError: Where there are none, two share a name, or one is nothing that can be examined.
+    """
+    if isinstance(systems, Mapping):
+        named = list(systems.items())
+    elif isinstance(systems, (list, tuple)):
+        named = list(zip(_labels(systems), systems))
+    else:
+        named = list(zip(_labels([systems]), [systems]))
+    if not named:
+        raise InputError("there are no systems to audit; give a dictionary from name to pipeline, or None for the defaults")
+    for name, pipeline in named:
+        if isinstance(pipeline, pt.Indexer):
+            raise InputError(
+                f"system {str(name)!r} is an index ({type(pipeline).__name__}), not a retriever; give e.g. index.bm25(), with "
+                f"TerrierCollection(index, dataset) as the dataset where its documents are to be the collection"
+            )
+    found = [System.of(str(name), pipeline, dataset=collection) for name, pipeline in named]
+    found = [replace(with_indexer(system, collection), name=str(name)) for system, (name, _) in zip(found, named)]
+    names = [system.name for system in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"two systems are named {twice!r}; give a dictionary with a name for each")
+    return found
+
+
+def _labels(systems: Sequence[Any]) -> list[str]:
+    """Short names for systems that came without one."""
+    found = iter(distinct_names([system for system in systems if isinstance(system, pt.Transformer)]))
+    return [
+        system.name if isinstance(system, System) else next(found) if isinstance(system, pt.Transformer) else f"run {number}"
+        for number, system in enumerate(systems, start=1)
+    ]

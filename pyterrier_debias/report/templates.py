@@ -1,0 +1,57 @@
+"""The templates of pages, and how figures stand in them."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+from pyterrier_debias.report.text import interval, number, probability
+
+
+def environment() -> Any:
+    """The templates of pages: everything that is put into them is escaped.
+
+    Returns:
+        A jinja2 environment.
+    """
+    import jinja2
+
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("pyterrier_debias.report", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    found.filters.update(
+        number=_signed, percent=_percent, probability=probability, interval=lambda f: _signed_interval(f["low"], f["high"])
+    )
+    return found
+
+
+def framed(page: str, title: str) -> str:
+    """A page in an inline frame.
+
+    Args:
+        page: An HTML document.
+        title: What the frame shows.
+
+    Returns:
+        An ``iframe`` element.
+    """
+    page = html.escape(page, quote=True)
+    return f'<iframe srcdoc="{page}" style="width:100%;height:42em;border:0" title="{html.escape(title)}"></iframe>'
+
+
+def _signed(value: float, digits: int = 3) -> str:
+    """A figure with a typographic minus sign."""
+    return number(value, digits).replace("-", "\N{MINUS SIGN}")
+
+
+def _percent(share: float) -> str:
+    """A share in per cent; blank where it is not defined or says nothing."""
+    return "" if not abs(share) < 10 else f"{share:.0%}".replace("-", "\N{MINUS SIGN}")
+
+
+def _signed_interval(low: float, high: float) -> str:
+    return interval(low, high).replace("-", "\N{MINUS SIGN}")

@@ -1,0 +1,170 @@
+"""An audit as plain text, and the forms of figures that all reports share."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd
+
+from pyterrier_debias.report.tables import AuditTables
+
+#: Below this corrected p a finding is called significant.
+ALPHA = 0.05
+
+#: The column of the text table that gives way where the line is too long.
+_CONTRAST = 2
+
+CORRECTION_NAMES = {"holm": "Holm", "bonferroni": "Bonferroni", "fdr_bh": "Benjamini and Hochberg"}
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A figure for a table: fixed digits, blank where it is not defined, never ``-0.000``."""
+    if math.isnan(value):
+        return ""
+    text = f"{value:.{digits}f}"
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def interval(low: float, high: float) -> str:
+    """An interval for a table; blank where there is none."""
+    return "" if math.isnan(low) or math.isnan(high) else f"[{number(low)}, {number(high)}]"
+
+
+def probability(p: float) -> str:
+    """A p value for a table: blank where nothing was tested."""
+    return "" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def as_text(result: AuditTables, width: int = 100) -> str:
+    """The report as plain text.
+
+    Sentences are printed for the primary tests and for what is significant; all of them are in the table and on the page.
+
+    Args:
+        result: The audit.
+        width: Characters in a line; a table that needs more shortens the column ``contrast``.
+
+    Returns:
+        Lines joined by newlines.
+    """
+    parts = [textwrap.fill(headline(result), width)]
+    parts.extend(textwrap.fill(note, width) for note in result.settings["notes"])
+    for bias, rows in result.findings.groupby("bias", sort=False):
+        marks = convention_marks(rows["convention"])
+        parts.append(f"{str(bias).upper()}\n\n{_table(rows, marks, width)}")
+        told = rows[rows["text"].ne("") & (rows["primary"].astype(bool) | (rows["p_corrected"] < ALPHA))]
+        if len(told):
+            parts.append("\n".join(_bullet(text, width) for text in dict.fromkeys(told["text"])))
+        if marks:
+            notes = [f"  {mark}  {text}" for mark, text in shortened_conventions(marks)]
+            parts.append("\n".join(textwrap.fill(note, width, subsequent_indent="     ") for note in notes))
+    if len(result.skipped):
+        reasons = [f"{bias}: {systems}: {reason}" for bias, systems, reason in skipped_reasons(result.skipped)]
+        parts.append("\n".join(["NOT EXAMINED", *(_bullet(reason, width) for reason in reasons)]))
+    if len(result.failed):
+        errors = [f"{bias}: {error}" for bias, error in zip(result.failed["bias"], result.failed["error"])]
+        parts.append("\n".join(["FAILED WITH AN INTERNAL ERROR", *(_bullet(error, width) for error in errors)]))
+    parts.append(textwrap.fill(f"* the primary test of its bias. p corr.: p {correction_made(result)}", width))
+    return "\n\n".join(parts)
+
+
+def convention_marks(conventions: Iterable[str]) -> dict[str, str]:
+    """A letter for each convention, so that figures computed in different ways never look alike.
+
+    Args:
+        conventions: The findings' conventions; empty ones get no letter.
+
+    Returns:
+        Convention to its mark: ``a`` to ``z``, then ``aa``, ``ab``, ...
+    """
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    distinct = [text for text in dict.fromkeys(conventions) if text]
+    return {text: letters[i // 26 - 1] * (i >= 26) + letters[i % 26] for i, text in enumerate(distinct)}
+
+
+def shortened_conventions(marks: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Mark and text of each convention; one that begins like an earlier one names that one's mark instead.
+
+    Args:
+        marks: What :func:`convention_marks` returned.
+
+    Returns:
+        Pairs in the order of the marks.
+
+    Example:
+        >>> shortened_conventions({"3 draws": "a", "3 draws; t-test": "b"})
+        [('a', '3 draws'), ('b', 'a; t-test')]
+    """
+    pairs: list[tuple[str, str]] = []
+    for text, mark in marks.items():
+        earlier = [known for known in list(marks)[: len(pairs)] if text.startswith(f"{known}; ")]
+        longest = max(earlier, key=len, default="")
+        pairs.append((mark, marks[longest] + text[len(longest) :] if longest else text))
+    return pairs
+
+
+def headline(result: AuditTables) -> str:
+    """One sentence: what was audited, on what."""
+    s = result.settings
+    split = f" ({s['split']})" if s["split"] else ""
+    topics = f"{s['judged_topics']} judged topics"
+    if s["topics"] != s["judged_topics"]:
+        topics += f" of {s['topics']}"
+    return f"Bias audit of {', '.join(s['systems'])} on {s['dataset']}{split}: {topics}, depth {s['depth']}, seed {s['seed']}."
+
+
+def correction_made(result: AuditTables) -> str:
+    """What the corrected p values were corrected for."""
+    tests = int(result.findings["p"].notna().sum())
+    name = CORRECTION_NAMES[result.settings["correction"]]
+    return f"corrected for {tests} test{'' if tests == 1 else 's'} ({name}); below {ALPHA} is called significant."
+
+
+def skipped_reasons(skipped: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Bias, systems joined by commas, reason: one entry for each bias and reason."""
+    return [
+        (str(bias), ", ".join(rows["system"]), str(reason))
+        for (bias, reason), rows in skipped.groupby(["bias", "reason"], sort=False)
+    ]
+
+
+def _bullet(text: str, width: int) -> str:
+    return textwrap.fill(text, width, initial_indent="  - ", subsequent_indent="    ")
+
+
+def _table(rows: pd.DataFrame, marks: Mapping[str, str], width: int) -> str:
+    """An aligned table of one bias' findings, system by system; a column in which nothing stands is left out."""
+    titles = ["", "measure", "contrast", "value", "95 % interval", "null value", "n", "p", "p corr.", "method"]
+    columns = [
+        ["*" if primary else "" for primary in rows["primary"]],
+        rows["measure"].tolist(),
+        rows["contrast"].tolist(),
+        [number(v, 4) for v in rows["value"]],
+        [interval(low, high) for low, high in zip(rows["low"], rows["high"])],
+        [number(v) for v in rows["null_value"]],
+        [str(n) if n else "" for n in rows["n"]],
+        [probability(p) for p in rows["p"]],
+        [probability(p) for p in rows["p_corrected"]],
+        [marks.get(text, "") for text in rows["convention"]],
+    ]
+    kept = [i for i, column in enumerate(columns) if any(column)]
+    widths = {i: max(len(cell) for cell in [titles[i], *columns[i]]) for i in kept}
+    space = width - 2 - 2 * (len(kept) - 1) - sum(w for i, w in widths.items() if i != _CONTRAST)
+    if _CONTRAST in widths:
+        widths[_CONTRAST] = min(widths[_CONTRAST], max(space, 8))
+
+    def line(cells: Sequence[str]) -> str:
+        cut = {i: c if len(c) <= widths[i] else f"{c[: widths[i] - 3]}..." for i, c in zip(kept, cells)}
+        words = (c.ljust(widths[i]) if i <= _CONTRAST or titles[i] == "method" else c.rjust(widths[i]) for i, c in cut.items())
+        return f"  {'  '.join(words)}".rstrip()
+
+    lines = [line([titles[i] for i in kept]), line(["-" * widths[i] for i in kept])]
+    before = None
+    for system, cells in zip(rows["system"], zip(*(columns[i] for i in kept))):
+        if system != before:
+            lines.append(textwrap.shorten(str(system), width, placeholder="..."))
+        lines.append(line(cells))
+        before = system
+    return "\n".join(lines)
