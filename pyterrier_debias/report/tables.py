@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from pyterrier_debias.core.bias import ATTRIBUTION_COLUMNS, Figure
+from pyterrier_debias.core.bias import ATTRIBUTION_COLUMNS, KINDS, Figure
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.report.attributions import worst_items, worst_queries
 
