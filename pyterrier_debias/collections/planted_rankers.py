@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.collections.planted_material import FUNCTION_WORDS
+from pyterrier_debias.collections import planted_material as material
 from pyterrier_debias.errors import InputError
 from pyterrier_debias.frames import check_text, ranked
 from pyterrier_debias.stage import Stage
@@ -164,7 +164,7 @@ class PlantedRanker(Stage):
         Returns:
             float64 scores, shape [n].
         """
-        asked = {query: set(regex_word(query)) - FUNCTION_WORDS for query in set(queries)}
+        asked = {query: set(regex_word(query)) - material.FUNCTION_WORDS for query in set(queries)}
         read: dict[str, dict[str, int]] = {}
         match = np.empty(len(texts))
         early = self.bias == "position" and self.strength > 0
