@@ -217,7 +217,8 @@ FOLDERS = {
     "T5Reranker.save": Writer("rankers/t5", saves("T5Reranker")),
     "TK.save": Writer("rankers/tk", saves("TK")),
     "CETReranker.save": Writer(
-        "rankers/trained_reranker pooling/training/cet", lambda made, folder, overwrite: made.coupled.save(folder, overwrite=overwrite)
+        "rankers/trained_reranker pooling/training/cet",
+        lambda made, folder, overwrite: made.coupled.save(folder, overwrite=overwrite),
     ),
     "CETReranker.save, two rankers": Writer(
         "", lambda made, folder, overwrite: made.coupled_rankers.save(folder, overwrite=overwrite)
