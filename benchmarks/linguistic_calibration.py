@@ -38,7 +38,7 @@ from scipy import stats
 from pyterrier_debias import PlantedCollection, PlantedRanker
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.data.planted_rankers import wording_complexity
-from pyterrier_debias.linguistic.audit import prepared_topics, ranker_slope, room_complexity
+from pyterrier_debias.linguistic.audit import complexity_stage, prepared_topics, ranker_slope
 from pyterrier_debias.linguistic.formulas.slope import design, partial_slope
 from pyterrier_debias.linguistic.formulas.spread import bin_numbers, inner_edges, permutation_tests
 from pyterrier_debias.linguistic.measures.wording import ORIGINAL, WordingSensitivity
@@ -71,7 +71,7 @@ def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any
         planted = asked.assign(complexity=asked["query"].map(wording_complexity))
         values = found.per_query.set_index("qid")[ORIGINAL]
         before = per_query(candidates, qrels, [MEASURE], list(values.index))[MEASURE]
-        measured = {"planted": planted, "measured": room_complexity()(asked)}
+        measured = {"planted": planted, "measured": complexity_stage()(asked)}
         for how, complexity in measured.items():
             prepared, controls, _ = prepared_topics(complexity, qrels)
             prepared = prepared.sort_values("qid")

@@ -9,9 +9,11 @@ from pyterrier_debias.core.decomposition import out_of_reach, take_apart
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.stage import Stage, flatten
 from pyterrier_debias.core.systems import System
-from pyterrier_debias.position.audit import ROOM
+from pyterrier_debias.position.audit import PositionBias
 from pyterrier_debias.report.gate import Budget, check_budgets
 from tests.position.worlds import Overlap, collection
+
+BIAS = PositionBias()
 
 DATASET = collection(3, queries=8, depth=12)
 RUN = pt.Transformer.from_df(DATASET.get_candidates())
@@ -104,13 +106,13 @@ def test_a_stage_that_loads_and_scores_is_no_text_stage(pipeline):
     assert candidates == len(flatten(pipeline)) and INSIDE in reason
     system = System.of("mine", pipeline)
     assert system.ranker is None
-    assert "put the text loader before that stage" in ROOM.needs(system, DATASET)
+    assert "put the text loader before that stage" in BIAS.needs(system, DATASET)
     assert system.note.startswith("mine: the depth does not reach its ranker")
     pd.testing.assert_frame_equal(system.candidates(TOPICS), pipeline(TOPICS))
     with pytest.raises(InputError, match=INSIDE):
         PositionSensitivity(pipeline, dataset=DATASET).transform(TOPICS)
     # With an indexer it is probed as a retriever is.
-    assert ROOM.needs(System.of("mine", pipeline, indexer=lambda documents: pipeline), DATASET) is None
+    assert BIAS.needs(System.of("mine", pipeline, indexer=lambda documents: pipeline), DATASET) is None
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_a_stage_that_loads_and_scores_is_no_text_stage(pipeline):
 def test_rankers_that_changed_texts_cannot_reach(ranker, reason):
     system = System.of("mine", Stored() >> ranker)
     assert system.ranker is not None and reason in system.out_of_reach
-    assert ROOM.needs(system, DATASET) == system.out_of_reach
+    assert BIAS.needs(system, DATASET) == system.out_of_reach
     for pipeline, inp in ((system, TOPICS), (ranker, system.candidates(TOPICS))):
         with pytest.raises(InputError, match=reason):
             PositionSensitivity(pipeline).transform(inp)
@@ -202,7 +204,7 @@ SYSTEMS = {
 
 @pytest.fixture(scope="module")
 def result():
-    return audit(SYSTEMS, DATASET, rooms=["position"], draws=1, depth=8)
+    return audit(SYSTEMS, DATASET, biases=["position"], draws=1, depth=8)
 
 
 def test_one_system_that_cannot_be_probed_does_not_end_the_audit_of_all(result):
@@ -210,7 +212,7 @@ def test_one_system_that_cannot_be_probed_does_not_end_the_audit_of_all(result):
     reasons = result.skipped.set_index("system")["reason"].to_dict()
     assert list(reasons) == ["inside", "between", "store"]
     assert INSIDE in reasons["inside"] and "looks documents up by their names" in reasons["store"]
-    alone = audit({"early": SYSTEMS["early"]}, DATASET, rooms=["position"], draws=1, depth=8)
+    alone = audit({"early": SYSTEMS["early"]}, DATASET, biases=["position"], draws=1, depth=8)
     own = result.findings[result.findings["system"] == "early"]
     columns = [c for c in own.columns if c != "p_corrected"]
     pd.testing.assert_frame_equal(own[columns].reset_index(drop=True), alone.findings[columns])
@@ -226,13 +228,13 @@ def test_a_refusal_found_while_probing_costs_no_second_probe_of_the_others():
             return super().transform(inp)
 
     systems = {"counting": RUN >> LOADER >> Counting(early=1.0), "store": SYSTEMS["store"]}
-    found = audit(systems, DATASET, rooms=["position"], draws=1, depth=8)
+    found = audit(systems, DATASET, biases=["position"], draws=1, depth=8)
     assert found.skipped["system"].tolist() == ["store"] and len(calls) == 1
 
 
 def test_an_audit_of_nothing_that_can_be_probed_says_why():
     with pytest.raises(InputError, match=r"no room can examine any of the systems.*looks documents up by their names"):
-        audit({"store": SYSTEMS["store"]}, DATASET, rooms=["position"], draws=1)
+        audit({"store": SYSTEMS["store"]}, DATASET, biases=["position"], draws=1)
 
 
 def test_where_no_score_changed_nothing_is_tested(result, tmp_path):
@@ -263,7 +265,7 @@ def test_a_bag_of_words_that_is_indexed_anew_is_zero_by_construction():
         return pt.apply.generic(lambda topics: ranked(BAG(topics.merge(texts, how="cross"))).query("rank < 20"))
 
     systems = {"words": System("words", RUN, None, index), "early": SYSTEMS["early"]}
-    found = audit(systems, DATASET, rooms=["position"], draws=1, depth=8, baseline="early")
+    found = audit(systems, DATASET, biases=["position"], draws=1, depth=8, baseline="early")
     row = found.findings[found.findings["primary"] & (found.findings["system"] == "words")].iloc[0]
     assert row["value"] == 0 and pd.isna(row["p"]) and pd.isna(row["p_corrected"])
     assert row["text"].endswith("0 by construction, not tested.")

@@ -21,7 +21,7 @@ from pyterrier_debias.pooling.data.relabel import RelabelReranker
 from pyterrier_debias.pooling.training.cet import CETReranker
 from pyterrier_debias.position.measures.mats_probe import MATSProbe, plot_ats
 from pyterrier_debias.rankers.vectors import Vectors
-from pyterrier_debias.report import run as audit_run
+from pyterrier_debias.report import inputs
 from pyterrier_debias.report.cli import app
 from tests.gender.test_balanced import labelled
 from tests.gender.test_query_gender import Letters, annotated
@@ -138,7 +138,7 @@ class Made:
     @cached_property
     def result(self):
         dataset = worlds.collection()
-        return audit({"BM25": worlds.systems(dataset)["BM25"]}, dataset, rooms=[worlds.ORDER])
+        return audit({"BM25": worlds.systems(dataset)["BM25"]}, dataset, biases=[worlds.ORDER])
 
     @cached_property
     def pairs(self):
@@ -161,7 +161,7 @@ def made(tiny):  # noqa: F811
 @pytest.fixture(autouse=True)
 def toy_bias(monkeypatch, caplog):
     caplog.set_level("ERROR")  # fresh heads announce themselves
-    monkeypatch.setattr(audit_run, "ROOMS", {"order": "tests.report.order_room"})
+    monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.worlds", "Order")})
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ def fit(made, folder):
 
 def audited(made, folder):
     dataset = worlds.collection()
-    audit({"BM25": worlds.systems(dataset)["BM25"]}, dataset, rooms=[worlds.ORDER], checkpoint=folder)
+    audit({"BM25": worlds.systems(dataset)["BM25"]}, dataset, biases=[worlds.ORDER], checkpoint=folder)
 
 
 def compared(made, folder):

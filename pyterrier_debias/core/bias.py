@@ -206,6 +206,13 @@ class Bias(ABC):
         """
         return [], {f"every figure of the bias {self.name}": "audit(..., biases=[...]) with this bias"}
 
+    def cache_key(self) -> Any:
+        """What distinguishes this bias from others of its class: by default all attributes of the object.
+
+        A checkpoint keeps findings under this key, so that a bias with other options is examined anew.
+        """
+        return vars(self)
+
     def finding(
         self,
         system: str,

@@ -479,11 +479,12 @@ class Context:
         """
         # A copy of this audit with other settings or systems shares what was made.
         of = tuple(one.name for one in self.systems) if system is None else system.name
-        key = (what, of, self.depth, self.seed, self.draws, id(self.topics), id(self.qrels))
+        given = (self.dataset, self.topics, self.qrels)
+        key = (what, of, self.depth, self.seed, self.draws, *map(id, given))
         if key not in self._made:
             with nullcontext() if system is None else refused_alone(system):
-                self._made[key] = make()
-        return self._made[key]
+                self._made[key] = make(), given  # what is kept alive keeps its id
+        return self._made[key][0]
 
     def _asked(self, system: System, asked: Callable[[pd.DataFrame], Any], inp: pd.DataFrame) -> Any:
         """What a part of a system makes of a frame. A system that has raised is not asked again."""

@@ -227,7 +227,8 @@ def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> st
         )
     ]
     missing = [f"- {_plain(bias)}, {_plain(systems)}: {_plain(reason)}" for bias, systems, reason in reasons]
-    missing += [f"- {_plain(bias)}: broken off ({_plain(e)})" for bias, e in zip(result.failed["bias"], result.failed["error"])]
+    failed = zip(result.failed["bias"], result.failed["error"])
+    missing += [f"- {_plain(bias)}: failed with an internal error ({_plain(error)})" for bias, error in failed]
     if missing:
         parts.append("\n".join(["### Not examined", "", *missing]))
     made += [f"- {_plain(note)}" for note in s["notes"]]

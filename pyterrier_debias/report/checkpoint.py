@@ -208,7 +208,7 @@ def made_from(bias: Bias, systems: Sequence[System]) -> dict[str, Any]:
     """
     told = [[system.name, None if system.indexer is None else _describe(system.indexer)] for system in systems]
     kind = f"{type(bias).__module__}.{type(bias).__qualname__}"
-    return {"bias": kind, "options": known_by(vars(bias)), "systems": told}
+    return {"bias": kind, "options": known_by(bias.cache_key()), "systems": told}
 
 
 def fingerprint(context: Context, *, dataset: str, split: str | None) -> dict[str, Any]:

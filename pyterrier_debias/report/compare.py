@@ -68,10 +68,6 @@ class Comparison:
 
         return framed(self.to_html(), "What changed, and what it cost")
 
-    def to_frame(self) -> pd.DataFrame:
-        """The table as a frame of its own."""
-        return self.table.copy()
-
     def to_text(self, width: int = 110) -> str:
         """The comparison as plain text.
 

@@ -195,7 +195,8 @@ def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
     if whole.empty and not (result.findings["bias"] == budget.bias).any():
         whole = broken  # every system raised
     if len(whole):
-        return [Verdict(True, f"{budget.name}: broken off by a defect, so that nothing is shown ({whole['error'].iloc[0]})")]
+        told = whole["error"].iloc[0]
+        return [Verdict(True, f"{budget.name}: failed with an internal error, so that nothing is shown ({told})")]
     rows = result.findings
     for name in ("bias", "system", "measure", "contrast"):
         wanted = getattr(budget, name)

@@ -59,10 +59,6 @@ class InterventionResult:
         """A sentence for each change."""
         return "\n".join(_sentence(row) for row in self.table.to_dict("records"))
 
-    def to_frame(self) -> pd.DataFrame:
-        """The table as a frame of its own."""
-        return self.table.copy()
-
 
 def _sentence(row: Mapping[str, Any]) -> str:
     if not row["items"]:

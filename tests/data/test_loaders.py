@@ -19,7 +19,6 @@ from pyterrier_debias import (
     Dataset,
     Finding,
     InputError,
-    Room,
     TextLoader,
     audit,
     open_dataset,
@@ -31,9 +30,9 @@ from pyterrier_debias import (
     read_squad,
     read_topics,
 )
-from pyterrier_debias.core.bias import RoomResult
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.data.answers import locate
+from tests.biases import Made
 
 QUESTION = {"id": "q1", "question": " Who? ", "answers": [{"text": "Ada", "answer_start": 7}]}
 
@@ -568,10 +567,10 @@ def test_another_split_of_an_object_is_a_view():
     assert large.read == 0 and list(dev.get_corpus_iter()) == [{"docno": "1", "text": "one"}]
     assert open_dataset(dev, split="test").get_topics()["query"].item() == "test"
     assert pickle.loads(pickle.dumps(dev)).get_qrels()["label"].item() == 2
-    assert len(audit({"run": large.get_runs()["bm25"]}, large, split="dev", rooms=[ROOM]).findings) == 1
+    assert len(audit({"run": large.get_runs()["bm25"]}, large, split="dev", biases=[MADE]).findings) == 1
 
 
-ROOM = Room("made", lambda system, dataset: None, lambda c: RoomResult([Finding("run", "made", "m", "g", 1.0)], pd.DataFrame()))
+MADE = Made("made", lambda context: [Finding("run", "made", "m", "g", 1.0)])
 
 
 def test_fuller_judgements_of_an_object_with_numbers_are_kept():

@@ -1,4 +1,4 @@
-"""The gender room: what it says, over which values, for which queries."""
+"""The gender bias: what it says, over which values, for which queries."""
 
 import pickle
 
@@ -11,11 +11,13 @@ from pyterrier_debias import Collection, InputError, PlantedCollection, PlantedR
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, findings_frame
 from pyterrier_debias.core.systems import Context
-from pyterrier_debias.gender import audit as room
-from pyterrier_debias.gender.audit import ROOM, folded_mean, measures, neutral_qids, word_list_room
+from pyterrier_debias.gender.audit import GenderBias, WordListBias, folded_mean, measures, neutral_qids
 from pyterrier_debias.gender.formulas.arab import arab
 from pyterrier_debias.gender.formulas.counting import count_words
 from pyterrier_debias.gender.measures.over_rankings import ARaB
+from tests.biases import examined
+
+BIAS = GenderBias()
 
 PLANTED = PlantedCollection(4, topics=30, passages=300, linguistic=0.0, pooling=0.0, survivorship=0.0, gender=1.0)
 TOPICS, QRELS = PLANTED.get_topics(), PLANTED.get_qrels()
@@ -34,7 +36,7 @@ def context():
 
 @pytest.fixture(scope="module")
 def result(context):
-    return ROOM.run(context)
+    return examined(BIAS, context)
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +47,11 @@ def findings(result):
 def test_one_primary_test_a_system(findings):
     primary = findings[findings["primary"]].set_index("system")
     assert list(primary.index) == ["run", "blind", "biased"]
-    assert (primary["measure"] == "ARaB@10").all() and (primary["group"] == "order - random order").all()
+    assert (primary["measure"] == "ARaB@10").all() and (primary["contrast"] == "order - random order").all()
     # The planted ranker loves female words.
     assert primary.loc["biased", "value"] < -0.3 and primary.loc["biased", "p"] < 0.001
     assert primary.loc["blind", "p"] > 0.05
-    assert (primary["noise_floor"] > 0).all()
+    assert (primary["null_value"] > 0).all()
     assert "towards female words" in primary.loc["biased", "text"]
 
 
@@ -75,9 +77,9 @@ def test_what_is_said_of_each_system(findings):
         ("NFaiRR@10", "neutral queries"), ("ARaB@10", "ranker - candidates"), ("NFaiRR@10", "ranker - candidates"),
         ("ARaB@10", "ten documents"),
     ]  # fmt: skip
-    own = findings[findings["system"] == "biased"].set_index(["measure", "group"])
+    own = findings[findings["system"] == "biased"].set_index(["measure", "contrast"])
     assert list(own.index) == said
-    alone = findings[findings["system"] == "run"].set_index(["measure", "group"])
+    alone = findings[findings["system"] == "run"].set_index(["measure", "contrast"])
     assert list(alone.index) == [*said[:4], said[-1]]
     added = own.loc[said[4], "value"]
     assert added == pytest.approx(own.loc[said[0], "value"] - alone.loc[said[0], "value"])
@@ -89,11 +91,11 @@ def test_what_is_said_of_each_system(findings):
 def test_values_stand_behind_findings(result, findings):
     values = result.per_query
     assert list(values.columns) == PER_QUERY_COLUMNS
-    assert not values.duplicated(["system", "measure", "group", "qid"]).any()
-    means = values.groupby(["system", "measure", "group"])["value"].agg(["mean", "size"])
-    for row in findings[findings["group"] != "ten documents"].itertuples():
-        assert means.loc[(row.system, row.measure, row.group), "mean"] == pytest.approx(row.value)
-        assert means.loc[(row.system, row.measure, row.group), "size"] == row.n
+    assert not values.duplicated(["system", "measure", "contrast", "qid"]).any()
+    means = values.groupby(["system", "measure", "contrast"])["value"].agg(["mean", "size"])
+    for row in findings[findings["contrast"] != "ten documents"].itertuples():
+        assert means.loc[(row.system, row.measure, row.contrast), "mean"] == pytest.approx(row.value)
+        assert means.loc[(row.system, row.measure, row.contrast), "size"] == row.n
 
 
 def test_figures_can_be_drawn(result):
@@ -109,56 +111,56 @@ def test_neutral_queries():
     topics = pd.DataFrame({"qid": ["1", "2", "3"], "query": ["his house", "a house", "a boat"]})
     assert neutral_qids(topics) == ["2", "3"]
     assert neutral_qids(topics.assign(gender=["neutral", "f", "N"])) == ["1", "3"]
-    boats = room.Attribute("boats", room.WordList({"boats": ["boat"], "houses": ["his"]}), None, None)
-    assert neutral_qids(topics.assign(gender="neutral"), boats) == ["2"]
+    boats = WordListBias({"boats": ["boat"], "houses": ["his"]}, "boats")
+    assert boats.neutral_qids(topics.assign(gender="neutral")) == ["2"]
 
 
 def test_needs():
-    assert ROOM.name == "gender" and ROOM.needs(SYSTEMS[0], PLANTED) is None
-    assert "no text" in ROOM.needs(SYSTEMS[0], object())
+    assert BIAS.name == "gender" and BIAS.needs(SYSTEMS[0], PLANTED) is None
+    assert "no text" in BIAS.needs(SYSTEMS[0], object())
 
     def collection(text="the cat and the dog of the house", query="a house", **more):
         topics = pd.DataFrame({"qid": ["1"], "query": [query], **more})
         qrels = pd.DataFrame({"qid": ["1"], "docno": ["d"], "label": 1})
         return Collection("c", corpus=pd.DataFrame({"docno": ["d"], "text": [text]}), topics={"t": topics}, qrels={"t": qrels})
 
-    assert ROOM.needs(SYSTEMS[0], collection()) is None
-    assert "no topic is neutral" in ROOM.needs(SYSTEMS[0], collection(query="his house"))
-    assert "no topic is neutral" in ROOM.needs(SYSTEMS[0], collection(gender="female"))
-    assert "is not: only 0.0%" in ROOM.needs(SYSTEMS[0], collection(text="der Hund und die Katze"))
+    assert BIAS.needs(SYSTEMS[0], collection()) is None
+    assert "no topic is neutral" in BIAS.needs(SYSTEMS[0], collection(query="his house"))
+    assert "no topic is neutral" in BIAS.needs(SYSTEMS[0], collection(gender="female"))
+    assert "is not: only 0.0%" in BIAS.needs(SYSTEMS[0], collection(text="der Hund und die Katze"))
     wordless = collection()
     wordless.get_topics = lambda: pd.DataFrame({"qid": ["1"]})
-    assert "no column 'query'" in ROOM.needs(SYSTEMS[0], wordless)
+    assert "no column 'query'" in BIAS.needs(SYSTEMS[0], wordless)
 
 
 def test_another_attribute(context):
-    ages = word_list_room({"young": ["young", "new"], "old": ["old", "ancient"], "middle": ["adult"]}, "age", contrast="old")
-    found = ages.run(Context(SYSTEMS[:1], PLANTED, TOPICS, QRELS, depth=20))
+    ages = WordListBias({"young": ["young", "new"], "old": ["old", "ancient"], "middle": ["adult"]}, "age", contrast="old")
+    found = examined(ages, Context(SYSTEMS[:1], PLANTED, TOPICS, QRELS, depth=20))
     table = findings_frame(found.findings)
     assert set(table["bias"]) == {"age"} and table["primary"].sum() == 1
     assert "positive: old" in table["text"].iloc[0] and found.figures[0].name == "cutoffs"
     with pytest.raises(InputError, match="say what is compared"):
-        word_list_room({"a": ["x"], "b": ["y"], "c": ["z"]})
+        WordListBias({"a": ["x"], "b": ["y"], "c": ["z"]})
     assert ages.needs(SYSTEMS[0], PLANTED) is None
     assert pickle.loads(pickle.dumps(ages)).name == "age"
 
 
 def test_nothing_to_say():
     topics = TOPICS.assign(gender="female")
-    found = ROOM.run(Context(SYSTEMS[:1], PLANTED, topics, QRELS, depth=20))
+    found = examined(BIAS, Context(SYSTEMS[:1], PLANTED, topics, QRELS, depth=20))
     assert [f.n for f in found.findings] == [0] and "nothing can be said" in found.findings[0].text
     assert list(found.per_query.columns) == PER_QUERY_COLUMNS and not found.figures
-    assert ROOM.run(Context([], PLANTED, topics, QRELS)).findings == []
+    assert examined(BIAS, Context([], PLANTED, topics, QRELS)).findings == []
 
 
 def test_measures_for_an_experiment(context):
-    found, second = measures(context)
+    found, second = BIAS.measures(context)
     assert [str(m) for m in found] == ["ARaB(neutral)@10", "abs(ARaB(neutral))@10", "NFaiRR(neutral)@10"]
     assert any("random order" in name for name in second)
     over_all = ARaB(texts=PLANTED) @ 10
     table = pt.Experiment([BM25 % 20], TOPICS, QRELS, [over_all, *found], verbose=False)
-    ours = findings_frame(ROOM.run(Context(SYSTEMS[:1], PLANTED, TOPICS, QRELS, depth=20)).findings)
-    ours = ours.set_index(["measure", "group"])["value"]
+    ours = findings_frame(examined(BIAS, Context(SYSTEMS[:1], PLANTED, TOPICS, QRELS, depth=20)).findings)
+    ours = ours.set_index(["measure", "contrast"])["value"]
     assert table["ARaB(neutral)@10"].iloc[0] == pytest.approx(ours["ARaB@10", "neutral queries"])
     assert table["abs(ARaB(neutral))@10"].iloc[0] == pytest.approx(ours["abs(ARaB@10)", "neutral queries"])
     neutral = TOPICS["gender"].eq("neutral")
@@ -168,7 +170,7 @@ def test_measures_for_an_experiment(context):
 
 
 def test_in_an_audit():
-    found = audit(SYSTEMS[:1], PLANTED, rooms=[ROOM], topics=12, depth=20)
+    found = audit(SYSTEMS[:1], PLANTED, biases=[BIAS], topics=12, depth=20)
     assert found.findings["primary"].sum() == 1
     assert not len(found.failed) and not len(found.skipped)
 

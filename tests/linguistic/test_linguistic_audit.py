@@ -1,4 +1,4 @@
-"""The linguistic room: what it says, over which values, and how often it is wrong."""
+"""The linguistic bias: what it says, over which values, and how often it is wrong."""
 
 from dataclasses import replace
 
@@ -13,12 +13,15 @@ from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.data.planted_rankers import wording_complexity
-from pyterrier_debias.linguistic import audit as room
-from pyterrier_debias.linguistic.audit import ROOM, prepared_topics, ranker_slope
+from pyterrier_debias.linguistic import audit as bias
+from pyterrier_debias.linguistic.audit import LinguisticBias, prepared_topics, ranker_slope
 from pyterrier_debias.linguistic.formulas.slope import design, partial_slope
 from pyterrier_debias.linguistic.measures.wording import WordingSensitivity
 from pyterrier_debias.report.baseline import against_baseline
+from tests.biases import examined
 from tests.test_terrier import Parsed
+
+BIAS = LinguisticBias()
 
 PLANTED = PlantedCollection(4, topics=40, passages=400, linguistic=0.0, pooling=0.0, survivorship=0.0)
 TOPICS = PLANTED.get_topics().assign(complexity=lambda topics: topics["query"].map(wording_complexity))
@@ -34,9 +37,9 @@ REWORDED = ["noun_phrases - original", "question_frame - original", "relative_cl
 
 @pytest.fixture(scope="module", autouse=True)
 def few_draws():
-    whole, room._RESAMPLES = room._RESAMPLES, 999
+    whole, bias._RESAMPLES = bias._RESAMPLES, 999
     yield
-    room._RESAMPLES = whole
+    bias._RESAMPLES = whole
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,7 @@ def context():
 
 @pytest.fixture(scope="module")
 def result(context, few_draws):
-    return ROOM.run(context)
+    return examined(BIAS, context)
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +58,12 @@ def findings(result):
 
 
 def test_needs_words():
-    assert ROOM.name == "linguistic" and ROOM.needs(SYSTEMS[0], PLANTED) is None and ROOM.needs(SYSTEMS[0], object()) is None
+    assert BIAS.name == "linguistic" and BIAS.needs(SYSTEMS[0], PLANTED) is None and BIAS.needs(SYSTEMS[0], object()) is None
     wordless = Collection("w", corpus=PLANTED.corpus, topics={"t": TOPICS[["qid", "query"]]}, qrels={"t": QRELS})
     wordless.get_topics = lambda: TOPICS[["qid"]]
-    assert "'query'" in ROOM.needs(SYSTEMS[0], wordless)
+    assert "'query'" in BIAS.needs(SYSTEMS[0], wordless)
     wordless.get_topics = lambda: TOPICS[["qid", "complexity"]]
-    assert ROOM.needs(SYSTEMS[0], wordless) is None
+    assert BIAS.needs(SYSTEMS[0], wordless) is None
 
 
 def test_one_primary_test_a_system(findings):
@@ -68,12 +71,12 @@ def test_one_primary_test_a_system(findings):
     assert list(primary.index) == ["run", "blind", "biased"]
     assert (primary["measure"] == "slope of nDCG@10").all()
     # A run has no candidates that could be told from what it made of them.
-    assert list(primary["group"]) == ["complexity", *["complexity, given the candidates"] * 2]
+    assert list(primary["contrast"]) == ["complexity", *["complexity, given the candidates"] * 2]
     assert primary.loc["biased", "value"] < -0.05 and primary.loc["biased", "p"] <= 0.01
     assert primary.loc["blind", "p"] > 0.05
     row = primary.loc["biased"]
     assert f"falls by {-row['value']:.3f}" in row["text"] and f"[{row['low']:+.3f}, {row['high']:+.3f}]" in row["text"]
-    row = findings[(findings["system"] == "biased") & (findings["group"] == "complexity")].iloc[0]
+    row = findings[(findings["system"] == "biased") & (findings["contrast"] == "complexity")].iloc[0]
     assert "given the number of relevant documents (logarithm) and the type of the query" in row["text"]
 
 
@@ -88,7 +91,7 @@ def controlled(system, context):
 def test_the_slope_is_the_partial_slope(findings, context):
     values, topics, controls = controlled(SYSTEMS[2], context)
     expected = partial_slope(values, topics["complexity"], controls, draws=999, seed=1)
-    row = findings[(findings["system"] == "biased") & (findings["group"] == "complexity")].iloc[0]
+    row = findings[(findings["system"] == "biased") & (findings["contrast"] == "complexity")].iloc[0]
     found = expected.per_sd
     assert (row["value"], row["low"], row["high"]) == pytest.approx((found.estimate, found.low, found.high))
     assert row["p"] == expected.p and row["n"] == 40
@@ -102,7 +105,7 @@ def test_the_primary_figure_takes_out_what_the_candidates_had(findings, context)
     row = findings[findings["primary"] & (findings["system"] == "biased")].iloc[0]
     assert row["value"] == pytest.approx(slope * topics["complexity"].std(ddof=0)) and row["n"] == 40
     # What one query has over another before the ranker hides less.
-    total = findings[(findings["system"] == "biased") & (findings["group"] == "complexity")].iloc[0]
+    total = findings[(findings["system"] == "biased") & (findings["contrast"] == "complexity")].iloc[0]
     assert row["high"] - row["low"] < total["high"] - total["low"]
 
 
@@ -113,7 +116,7 @@ def test_a_ranker_that_changes_no_order_adds_nothing(context):
 
 
 def test_what_is_said_of_each_system(findings):
-    own = findings[findings["system"] == "biased"].set_index(["measure", "group"])
+    own = findings[findings["system"] == "biased"].set_index(["measure", "contrast"])
     figures = [
         ("nDCG@10", "all queries"), ("sigma of nDCG@10", "all queries"), ("c_v of nDCG@10", "all queries"),
         ("slope of nDCG@10", "complexity"), ("share of nDCG@10", "complexity"),
@@ -124,17 +127,17 @@ def test_what_is_said_of_each_system(findings):
     assert list(own.index) == figures
     assert own.loc[figures[2], "value"] == pytest.approx(own.loc[figures[1], "value"] / own.loc[figures[0], "value"])
     assert own.loc[figures[8], "value"] > own.loc[figures[10], "value"]
-    assert own.loc[("gap of nDCG@10", "best - worst"), "value"] > own.loc[("gap of nDCG@10", "best - worst"), "noise_floor"]
+    assert own.loc[("gap of nDCG@10", "best - worst"), "value"] > own.loc[("gap of nDCG@10", "best - worst"), "null_value"]
     assert "whatever its cause" in own.loc[figures[1], "convention"] and "whatever its cause" in own.loc[figures[1], "text"]
     assert own.loc[("nDCG@10", "keywords - original"), "value"] > 0.05
     # A run cannot be asked again.
-    assert not set(findings.loc[findings["system"] == "run", "group"]) & set(REWORDED)
+    assert not set(findings.loc[findings["system"] == "run", "contrast"]) & set(REWORDED)
 
 
 def test_rewrites_are_those_of_the_probe(findings, context):
     probe = WordingSensitivity(SYSTEMS[2].ranker, measures=["nDCG@10"], draws=999, seed=1)
     found = probe.evaluate(context.candidates(SYSTEMS[2]), QRELS, topics=TOPICS)
-    own = findings[(findings["system"] == "biased") & findings["group"].isin(REWORDED)]
+    own = findings[(findings["system"] == "biased") & findings["contrast"].isin(REWORDED)]
     for ours, theirs in (("value", "difference"), ("low", "low"), ("high", "high"), ("p", "p")):
         if ours in ("low", "high"):
             assert own[ours].to_numpy() == pytest.approx(found.table[theirs].to_numpy(), abs=0.01)
@@ -145,13 +148,13 @@ def test_rewrites_are_those_of_the_probe(findings, context):
 def test_values_stand_behind_findings(result, findings):
     values = result.per_query
     assert list(values.columns) == PER_QUERY_COLUMNS
-    assert not values.duplicated(["system", "measure", "group", "qid"]).any()
-    means = values.groupby(["system", "measure", "group"])["value"].agg(["mean", "size"])
+    assert not values.duplicated(["system", "measure", "contrast", "qid"]).any()
+    means = values.groupby(["system", "measure", "contrast"])["value"].agg(["mean", "size"])
     compared = 0
     for row in findings.itertuples():
-        if (row.system, row.measure, row.group) in means.index:
-            assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.group), "mean"])
-            assert row.n == means.loc[(row.system, row.measure, row.group), "size"]
+        if (row.system, row.measure, row.contrast) in means.index:
+            assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.contrast), "mean"])
+            assert row.n == means.loc[(row.system, row.measure, row.contrast), "size"]
             compared += 1
     assert compared == 3 * 6 + 2 * (1 + 4)
 
@@ -159,7 +162,7 @@ def test_values_stand_behind_findings(result, findings):
 def test_every_finding_says_what_it_is(findings):
     assert (findings["bias"] == "linguistic").all()
     assert findings["text"].str.fullmatch(r"(run|blind|biased): .*\.", flags=16).all()
-    assert (findings.loc[findings["group"] != "all queries", "convention"] != "").all()
+    assert (findings.loc[findings["contrast"] != "all queries", "convention"] != "").all()
 
 
 def test_figures_show_every_system(result):
@@ -174,10 +177,10 @@ def test_figures_show_every_system(result):
 
 def test_the_whole_audit():
     systems = {system.name: system for system in SYSTEMS}
-    found = audit(systems, PLANTED, topics=TOPICS, rooms=[ROOM], baseline="blind", depth=20, seed=1)
+    found = audit(systems, PLANTED, topics=TOPICS, biases=[BIAS], baseline="blind", depth=20, seed=1)
     assert not len(found.failed) and not len(found.skipped)
-    against = found.findings[found.findings["group"].str.endswith(", vs blind")].set_index("system")
-    assert dict(against["group"]) == {
+    against = found.findings[found.findings["contrast"].str.endswith(", vs blind")].set_index("system")
+    assert dict(against["contrast"]) == {
         "run": "complexity, vs blind", "biased": "complexity, given the candidates, vs blind",
     }  # fmt: skip
     assert against.loc["biased", "value"] < -0.05 and against.loc["biased", "p"] < 0.01 < against.loc["run", "p"]
@@ -187,27 +190,27 @@ def test_the_whole_audit():
 
 def test_a_first_stage_as_baseline_is_compared_by_its_own_figure(result):
     against = against_baseline(result.findings, result.per_query, "run")
-    assert [(f.system, f.group) for f in against] == [("blind", "complexity, vs run"), ("biased", "complexity, vs run")]
+    assert [(f.system, f.contrast) for f in against] == [("blind", "complexity, vs run"), ("biased", "complexity, vs run")]
     assert against[1].value < -0.05 and against[1].p < 0.01 < against[0].p
 
 
 def test_complexity_is_computed_where_topics_have_none(context):
     topics, controls, how = prepared_topics(TOPICS.drop(columns="complexity"), QRELS)
     assert topics["complexity"].notna().all() and "LinguisticComplexity" in how and controls == ["relevant", "type"]
-    alone = ROOM.run(replace(context, systems=SYSTEMS[:1], topics=TOPICS.drop(columns="complexity")))
+    alone = examined(BIAS, replace(context, systems=SYSTEMS[:1], topics=TOPICS.drop(columns="complexity")))
     assert [f.n for f in alone.findings if f.primary] == [40] and len(alone.figures) == 2
 
 
 def test_topics_of_one_complexity(context):
-    same = ROOM.run(replace(context, systems=SYSTEMS[:1], topics=TOPICS.assign(complexity=1.0)))
+    same = examined(BIAS, replace(context, systems=SYSTEMS[:1], topics=TOPICS.assign(complexity=1.0)))
     assert not any(f.primary for f in same.findings)
     assert any("nothing can be said of complexity" in f.text for f in same.findings)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_few_topics(context, n):
-    few = ROOM.run(replace(context, systems=SYSTEMS[1:], topics=TOPICS.head(n), _ranked={}, _retrieved=[]))
-    assert {finding.n for finding in few.findings if finding.group == "all queries"} == {n}
+    few = examined(BIAS, replace(context, systems=SYSTEMS[1:], topics=TOPICS.head(n), _ranked={}, _retrieved=[]))
+    assert {finding.n for finding in few.findings if finding.contrast == "all queries"} == {n}
     for figure in few.figures:
         axes = plots.new_axes()
         figure.draw(axes)
@@ -215,27 +218,27 @@ def test_few_topics(context, n):
 
 
 def test_topics_without_words(context):
-    bare = ROOM.run(replace(context, systems=SYSTEMS[:1], topics=TOPICS[["qid", "complexity"]], _ranked={}, _retrieved=[]))
-    groups = {finding.group for finding in bare.findings}
+    bare = examined(BIAS, replace(context, systems=SYSTEMS[:1], topics=TOPICS[["qid", "complexity"]], _ranked={}, _retrieved=[]))
+    groups = {finding.contrast for finding in bare.findings}
     assert "complexity" in groups and "beyond length" not in groups
 
 
 def test_what_the_ranker_may_have_read_before(context):
     derived = BM25 >> PLANTED.text_loader() >> pt.apply.generic(lambda frame: frame.assign(query_vec=0.0))
-    found = ROOM.run(replace(context, systems=[System("vectors", derived, PlantedRanker(strength=0.0))]))
-    assert any(f.primary for f in found.findings) and not {f.group for f in found.findings} & set(REWORDED)
+    found = examined(BIAS, replace(context, systems=[System("vectors", derived, PlantedRanker(strength=0.0))]))
+    assert any(f.primary for f in found.findings) and not {f.contrast for f in found.findings} & set(REWORDED)
 
 
 def test_no_systems():
-    nothing = ROOM.run(Context([], PLANTED, TOPICS, QRELS))
+    nothing = examined(BIAS, Context([], PLANTED, TOPICS, QRELS))
     assert (list(nothing.findings), len(nothing.per_query), list(nothing.figures)) == ([], 0, [])
 
 
 def test_trec_deep_learning(shared_data):
     """A real collection: the figures add up, and a run is not asked again."""
     dataset = open_dataset(shared_data / "msmarco_trec_dl", split="dl19")
-    found = audit({"bm25": dataset.get_runs()["bm25"]}, dataset, rooms=[ROOM])
-    own = found.findings.set_index(["measure", "group"])
+    found = audit({"bm25": dataset.get_runs()["bm25"]}, dataset, biases=[BIAS])
+    own = found.findings.set_index(["measure", "contrast"])
     assert own.loc[("nDCG@10", "all queries"), "value"] == pytest.approx(0.5058, abs=5e-5)
     assert own.loc[("c_v of nDCG@10", "all queries"), "value"] == pytest.approx(0.53, abs=0.1)  # .25 / .48 in the paper
     assert not len(found.failed) and own["primary"].sum() == 1
@@ -275,7 +278,7 @@ def test_over_terrier_the_original_as_it_comes_is_told_and_not_tested():
     documents = dict(list(documents.items())[:-1])
     qrels = topics[["qid"]].assign(docno=[f"d{n}" for n in range(len(topics))], label=1)
     context = Context([System("BM25", Parsed(texts=documents))], PLANTED, topics, qrels)
-    found = findings_frame(ROOM.run(context).findings).set_index("group")
+    found = findings_frame(examined(BIAS, context).findings).set_index("contrast")
     row = found.loc["original, as it comes"]
     first, second = topics["qid"][:2]
     assert np.isnan(row["p"]) and not row["primary"] and row["n"] == len(topics)

@@ -1,4 +1,4 @@
-"""The pooling room: what it says, over which values, and how often it is wrong."""
+"""The pooling bias: what it says, over which values, and how often it is wrong."""
 
 from dataclasses import replace
 
@@ -16,13 +16,16 @@ from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.pooling.audit import (
-    ROOM,
     TREATMENTS,
+    PoolingBias,
     _resampled_means,
     judged_difference,
     judged_shares,
     pools_run,
 )
+from tests.biases import examined
+
+BIAS = PoolingBias()
 
 PLANTED = PlantedCollection(1, topics=40, pooling=0.7)
 BM25 = pt.Transformer.from_df(PLANTED.get_runs()["bm25"])
@@ -40,7 +43,7 @@ def context():
 
 @pytest.fixture(scope="module")
 def result(context):
-    return ROOM.run(context)
+    return examined(BIAS, context)
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +52,14 @@ def findings(result):
 
 
 def test_needs_judgements_of_documents_that_are_not_relevant():
-    assert ROOM.name == "pooling"
-    assert ROOM.needs(SYSTEMS[0], PLANTED) is None
-    assert ROOM.needs(SYSTEMS[0], object()) is None
+    assert BIAS.name == "pooling"
+    assert BIAS.needs(SYSTEMS[0], PLANTED) is None
+    assert BIAS.needs(SYSTEMS[0], object()) is None
     positives = Collection(
         "positives", corpus=PLANTED.get_corpus(), topics={"test": PLANTED.get_topics()},
         qrels={"test": PLANTED.get_qrels().query("label > 0")},
     )  # fmt: skip
-    assert "relevant documents only" in ROOM.needs(SYSTEMS[0], positives)
+    assert "relevant documents only" in BIAS.needs(SYSTEMS[0], positives)
 
 
 def test_the_pool_is_the_first_run_then_what_was_shown():
@@ -70,7 +73,7 @@ def test_the_pool_is_the_first_run_then_what_was_shown():
 def test_one_primary_test_a_system(findings, context):
     primary = findings[findings["primary"]].set_index("system")
     assert list(primary.index) == ["bm25", "words"]
-    assert (primary["measure"] == "Judged@10").all() and (primary["group"] == PRIMARY).all()
+    assert (primary["measure"] == "Judged@10").all() and (primary["contrast"] == PRIMARY).all()
     assert primary.loc["bm25", ["value", "low", "high", "p"]].tolist() == [0, 0, 0, 1]
     assert primary.loc["words", "value"] < -0.05 and primary.loc["words", "p"] < 0.001
     assert "in every query" in primary.loc["bm25", "text"]
@@ -80,7 +83,7 @@ def test_one_primary_test_a_system(findings, context):
 
 def test_the_primary_figures_are_those_of_ir_measures(findings, context):
     """Judged@10 by ir_measures itself, and scipy's permutation test."""
-    mine = findings.set_index(["system", "measure", "group"])
+    mine = findings.set_index(["system", "measure", "contrast"])
     values = {}
     for system in SYSTEMS:
         results = context.results(system)
@@ -95,7 +98,7 @@ def test_the_primary_figures_are_those_of_ir_measures(findings, context):
 
 
 def test_treatments(findings):
-    mine = findings[findings["measure"] == "nDCG@10"].set_index(["system", "group"])["value"]
+    mine = findings[findings["measure"] == "nDCG@10"].set_index(["system", "contrast"])["value"]
     for name in ("bm25", "words"):
         usual, removed, inferred = (mine[name, treatment] for treatment in TREATMENTS)
         assert removed > usual and inferred != usual
@@ -109,13 +112,13 @@ def test_treatments(findings):
 def test_values_stand_behind_findings(result, findings):
     values = result.per_query
     assert list(values.columns) == PER_QUERY_COLUMNS
-    assert not values.duplicated(["system", "measure", "group", "qid"]).any()
-    means = values.groupby(["system", "measure", "group"])["value"].agg(["mean", "size"])
+    assert not values.duplicated(["system", "measure", "contrast", "qid"]).any()
+    means = values.groupby(["system", "measure", "contrast"])["value"].agg(["mean", "size"])
     own = findings[findings["system"] != "all systems"]
     assert len(means) == len(own) == 14
     for row in own.itertuples():
-        assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.group), "mean"])
-        assert row.n == means.loc[(row.system, row.measure, row.group), "size"]
+        assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.contrast), "mean"])
+        assert row.n == means.loc[(row.system, row.measure, row.contrast), "size"]
         assert row.low <= row.value <= row.high
 
 
@@ -123,7 +126,7 @@ def test_every_finding_says_what_it_is(findings):
     assert (findings["bias"] == "pooling").all()
     assert findings["text"].str.fullmatch(r"(bm25|words|all systems): .*\.", flags=16).all()
     assert (findings["convention"] != "").all()
-    conventions = findings[findings["measure"] == "nDCG@10"].groupby("group")["convention"].nunique()
+    conventions = findings[findings["measure"] == "nDCG@10"].groupby("contrast")["convention"].nunique()
     assert (conventions == 1).all()
 
 
@@ -151,12 +154,12 @@ def swapping():
 
 def test_the_order_of_systems_and_who_changes_places(swapping):
     collection, runs = swapping
-    result = audit(runs, collection, rooms="pooling")
-    order = result.findings[result.findings["system"] == "all systems"].set_index("group")
+    result = audit(runs, collection, biases="pooling")
+    order = result.findings[result.findings["system"] == "all systems"].set_index("contrast")
     row = order.loc["as non-relevant, removed"]
-    assert (row["value"], row["low"], row["high"], row["noise_floor"]) == (-1, -1, -1, 1)
+    assert (row["value"], row["low"], row["high"], row["null_value"]) == (-1, -1, -1, 1)
     assert np.isnan(row["p"])
-    means = result.findings.query("measure == 'nDCG@10'").set_index(["group", "system"])["value"]
+    means = result.findings.query("measure == 'nDCG@10'").set_index(["contrast", "system"])["value"]
     usual, removed = means["as non-relevant"], means["removed"]
     assert usual["a"] > usual["b"] and removed["a"] < removed["b"]
     assert f"a ({usual['a']:.3f}) is above b ({usual['b']:.3f}), but below with unjudged documents removed" in row["text"]
@@ -166,12 +169,12 @@ def test_the_order_of_systems_and_who_changes_places(swapping):
 
 
 def test_one_system_has_no_order(context):
-    alone = ROOM.run(replace(context, systems=SYSTEMS[:1]))
+    alone = examined(BIAS, replace(context, systems=SYSTEMS[:1]))
     assert "all systems" not in {finding.system for finding in alone.findings}
 
 
 def test_judgements_of_relevant_documents_only(context):
-    result = ROOM.run(replace(context, qrels=context.qrels.query("label > 0"), _ranked={}))
+    result = examined(BIAS, replace(context, qrels=context.qrels.query("label > 0"), _ranked={}))
     assert [(f.measure, f.primary) for f in result.findings] == [("Judged@10", False)] * 2
     assert all("relevant documents only" in finding.text for finding in result.findings)
     assert [figure.name for figure in result.figures] == ["judged"]
@@ -183,14 +186,14 @@ def test_a_pool_that_lacks_queries_or_all_of_them(context):
         "some", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels=PLANTED.qrels,
         runs={"bm25": run[run["qid"].isin(context.topics["qid"].head(10))]},
     )  # fmt: skip
-    primary = [f for f in ROOM.run(replace(context, dataset=some)).findings if f.primary]
+    primary = [f for f in examined(BIAS, replace(context, dataset=some)).findings if f.primary]
     assert [f.n for f in primary] == [10, 10]
     none = Collection("none", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels=PLANTED.qrels, runs={"bm25": run.head(0)})
-    assert not any(f.primary for f in ROOM.run(replace(context, dataset=none)).findings)
+    assert not any(f.primary for f in examined(BIAS, replace(context, dataset=none)).findings)
 
 
 def test_no_systems():
-    nothing = ROOM.run(Context([], PLANTED, PLANTED.get_topics(), PLANTED.get_qrels()))
+    nothing = examined(BIAS, Context([], PLANTED, PLANTED.get_topics(), PLANTED.get_qrels()))
     assert (list(nothing.findings), len(nothing.per_query), list(nothing.figures)) == ([], 0, [])
 
 
@@ -215,7 +218,7 @@ def test_figures_show_every_system(result):
 
 
 def test_the_whole_audit(context):
-    found = audit({s.name: s for s in SYSTEMS}, PLANTED, rooms=["pooling"], baseline="bm25", depth=50, seed=3)
+    found = audit({s.name: s for s in SYSTEMS}, PLANTED, biases=["pooling"], baseline="bm25", depth=50, seed=3)
     assert not len(found.failed) and not len(found.skipped)
     against = found.findings.query("group == @PRIMARY + ', vs bm25'")
     assert against["system"].tolist() == ["words"] and against["value"].iloc[0] < -0.05
@@ -227,7 +230,7 @@ def test_trec_deep_learning(shared_data):
     """The pool of BM25 was judged to the last document of the first ten, the dense runs' was not."""
     dataset = open_dataset(shared_data / "msmarco_trec_dl", split="dl19")
     runs = {name: dataset.get_runs()[name] for name in ("bm25", "tasb", "ada2")}
-    found = audit(runs, dataset, rooms="pooling", depth=20).findings.set_index(["system", "measure", "group"])
+    found = audit(runs, dataset, biases="pooling", depth=20).findings.set_index(["system", "measure", "contrast"])
     assert found.loc[("bm25", "nDCG@10", "as non-relevant"), "value"] == pytest.approx(0.5058, abs=5e-5)
     assert found.loc[("tasb", "nDCG@10", "as non-relevant"), "value"] == pytest.approx(0.7210, abs=5e-5)
     assert found.loc[("bm25", "Judged@10", "system"), "value"] > 0.99

@@ -20,7 +20,7 @@ class Mortal(pt.Transformer):
     """Ranks, unless it is to die and the first bias has been examined."""
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        if any(Path(os.environ.get(DIES, os.devnull)).glob("room-*")):
+        if any(Path(os.environ.get(DIES, os.devnull)).glob("bias-*")):
             os.kill(os.getpid(), signal.SIGKILL)
         return PlantedRanker()(inp)
 
@@ -32,7 +32,7 @@ def examine(checkpoint: Path | str | None, index: str | None) -> AuditResult:
         retriever = pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader()
     else:
         retriever = pt.terrier.TerrierIndex(index).bm25(include_fields=["text"])
-    options = {"rooms": ["gender", "position"], "topics": 6, "depth": 5, "draws": 1}
+    options = {"biases": ["gender", "position"], "topics": 6, "depth": 5, "draws": 1}
     return audit({"mortal": retriever % 5 >> Mortal()}, dataset, checkpoint=checkpoint, **options)
 
 

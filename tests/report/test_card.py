@@ -5,7 +5,7 @@ from huggingface_hub import ModelCard
 from pyterrier_debias import InputError, audit
 from pyterrier_debias.report.card import BEGIN, END, merged
 from tests.report import worlds
-from tests.report.worlds import BROKEN, GROUP, ORDER, PICKY
+from tests.report.worlds import BROKEN, CONTRAST, ORDER, PICKY
 
 AUTHORS = """---
 # what the author wrote
@@ -29,19 +29,19 @@ Words of the author: naïve | pipes.
 @pytest.fixture(scope="module")
 def result():
     dataset = worlds.collection()
-    return audit(worlds.systems(dataset), dataset, rooms=[ORDER, PICKY, BROKEN])
+    return audit(worlds.systems(dataset), dataset, biases=[ORDER, PICKY, BROKEN])
 
 
 def test_a_card_is_one_that_hugging_face_reads(result):
     card = ModelCard(result.card("longest"))
     (found,) = [r for r in card.data.eval_results if r.metric_type == "order-bias"]
     assert found.metric_value == result.findings.query("system == 'longest' and bias == 'order' and primary")["value"].item()
-    assert found.metric_name == f"RR@10 ({GROUP})" and found.dataset_name == "toy"
+    assert found.metric_name == f"RR@10 ({CONTRAST})" and found.dataset_name == "toy"
     assert found.metric_args == {"low": -0.5, "high": -0.5} or found.metric_args["low"] <= found.metric_value
     assert card.data.tags == ["bias-audit", "pyterrier-debias"]
     assert "upside down, RR@10 changes by" in card.text
     assert "- Seed 0;" in card.text and "a: trec\\_eval" in card.text
-    assert "broken: broken off (RuntimeError: the room fell down)" in card.text
+    assert "broken: failed with an internal error (RuntimeError: the bias fell down)" in card.text
 
 
 def test_without_a_system_all_are_shown_and_the_metadata_names_none(result):
@@ -70,7 +70,7 @@ def test_a_saved_rankers_card_keeps_its_authors_words(result, tmp_path):
 
 def test_a_later_audit_replaces_its_own_part_only(result):
     first = merged(AUTHORS, result, "longest")
-    later = audit({"longest": worlds.systems(worlds.collection())["longest"]}, worlds.collection(name="second"), rooms=[ORDER])
+    later = audit({"longest": worlds.systems(worlds.collection())["longest"]}, worlds.collection(name="second"), biases=[ORDER])
     second = merged(first, later, "longest")
     assert "second" in second and "toy" not in second and second.count(BEGIN) == second.count(END) == 1
     assert second == merged(merged(AUTHORS, later), later)
@@ -116,7 +116,7 @@ def test_data_is_no_markup(result):
     evil = f"a|b <b>*bold*</b> {BEGIN} [x](y)\n## heading"
     dataset = worlds.collection()
     systems = {evil: worlds.systems(dataset)["longest"]}
-    text = audit(systems, dataset, rooms=[ORDER]).card()
+    text = audit(systems, dataset, biases=[ORDER]).card()
     _, _, body = text.split("---\n", 2)
     assert body.count(BEGIN) == 1 and "<b>" not in body and "\n## heading" not in text
     assert "a\\|b" in body and merged(text, result).count(BEGIN) == 1

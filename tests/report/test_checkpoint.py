@@ -3,19 +3,19 @@ import os
 import subprocess
 import sys
 import tempfile
-from functools import partial
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import Collection, InputError, Room, System, WordList, audit
-from pyterrier_debias.core.bias import Finding, RoomResult
+from pyterrier_debias import Collection, InputError, System, WordList, audit
+from pyterrier_debias.core.bias import Bias, Finding, Parts, parts_of, per_query_frame
 from pyterrier_debias.core.plots import new_axes, rendered
 from pyterrier_debias.core.systems import Context
-from pyterrier_debias.report.checkpoint import Checkpoint, DrawnFigure, _describe, fingerprint
+from pyterrier_debias.report.checkpoint import Checkpoint, DrawnFigure, Examined, _describe, fingerprint
 from pyterrier_debias.report.first_stage import PisaIndexer
+from tests.biases import Made
 from tests.report import worlds
 from tests.report.killed import check_that_it_goes_on
 from tests.report.worlds import ORDER, PICKY
@@ -26,30 +26,35 @@ def dataset():
     return worlds.collection()
 
 
-class Counted:
-    """A room that counts its runs, and breaks off for as long as it is told to."""
+class Counted(Bias):
+    """A bias that counts how often it is examined, and fails for as long as it is told to."""
 
-    def __init__(self, room, broken=False):
-        self.room, self.broken, self.runs = room, broken, 0
+    def __init__(self, bias, broken=False):
+        self.bias, self.name, self.broken, self.runs = bias, bias.name, broken, 0
 
-    def __call__(self, context):
+    def cache_key(self):
+        return {}
+
+    def needs(self, system, dataset):
+        return self.bias.needs(system, dataset)
+
+    def examine(self, context):
         self.runs += 1
         if self.broken:
             raise RuntimeError("out of memory")
-        return self.room.run(context)
+        yield from self.bias.examine(context)
 
-    @property
-    def as_room(self):
-        return Room(self.room.name, self.room.needs, self)
+    def figures(self, context):
+        return self.bias.figures(context)
 
 
 def test_a_finished_audit_is_read_again_and_is_the_same(dataset, tmp_path):
-    whole = audit(worlds.systems(dataset), dataset, rooms=[ORDER, PICKY], baseline="BM25")
-    rooms = [Counted(ORDER), Counted(PICKY)]
-    options = {"rooms": [r.as_room for r in rooms], "baseline": "BM25", "checkpoint": tmp_path / "kept"}
+    whole = audit(worlds.systems(dataset), dataset, biases=[ORDER, PICKY], baseline="BM25")
+    biases = [Counted(ORDER), Counted(PICKY)]
+    options = {"biases": biases, "baseline": "BM25", "checkpoint": tmp_path / "kept"}
     first = audit(worlds.systems(dataset), dataset, **options)
     again = audit(worlds.systems(dataset), dataset, **options)
-    assert [r.runs for r in rooms] == [1, 1]
+    assert [r.runs for r in biases] == [1, 1]
     for name in ("findings", "per_query", "skipped", "failed"):
         for result in (first, again):
             pd.testing.assert_frame_equal(getattr(result, name), getattr(whole, name))
@@ -67,7 +72,7 @@ def test_a_system_that_can_be_examined_now_is(dataset, tmp_path):
     def needs(system, dataset):
         return None if system.ranker or system.indexer else "it has no indexer"
 
-    options = {"rooms": [Room("order", needs, ORDER.run)], "checkpoint": tmp_path / "kept"}
+    options = {"biases": [Made("order", ORDER.examine, needs)], "checkpoint": tmp_path / "kept"}
     before = audit(worlds.systems(dataset), dataset, **options)
     assert set(before.findings["system"]) == {"longest"} and before.skipped["system"].tolist() == ["BM25"]
     systems = worlds.systems(dataset)
@@ -75,9 +80,9 @@ def test_a_system_that_can_be_examined_now_is(dataset, tmp_path):
     assert set(after.findings["system"]) == {"BM25", "longest"} and after.skipped.empty
 
 
-def test_rooms_that_broke_off_run_again_and_finished_ones_do_not(dataset, tmp_path):
+def test_biases_that_broke_off_run_again_and_finished_ones_do_not(dataset, tmp_path):
     good, bad = Counted(ORDER), Counted(PICKY, broken=True)
-    options = {"rooms": [good.as_room, bad.as_room], "checkpoint": tmp_path / "kept"}
+    options = {"biases": [good, bad], "checkpoint": tmp_path / "kept"}
     result = audit(worlds.systems(dataset), dataset, **options)
     assert result.failed["bias"].tolist() == ["picky"] and set(result.findings["bias"]) == {"order"}
     bad.broken = False
@@ -93,15 +98,15 @@ def test_an_interruption_keeps_what_had_finished(dataset, tmp_path):
 
     good = Counted(ORDER)
     with pytest.raises(KeyboardInterrupt):
-        rooms = [good.as_room, Impatient(PICKY).as_room]
-        audit(worlds.systems(dataset), dataset, rooms=rooms, checkpoint=tmp_path / "kept")
-    audit(worlds.systems(dataset), dataset, rooms=[good.as_room, PICKY], checkpoint=tmp_path / "kept")
+        biases = [good, Impatient(PICKY)]
+        audit(worlds.systems(dataset), dataset, biases=biases, checkpoint=tmp_path / "kept")
+    audit(worlds.systems(dataset), dataset, biases=[good, PICKY], checkpoint=tmp_path / "kept")
     assert good.runs == 1
 
 
-def test_rooms_may_be_added_and_correction_changed(dataset, tmp_path):
-    audit(worlds.systems(dataset), dataset, rooms=[ORDER], checkpoint=tmp_path / "kept")
-    options = {"rooms": [ORDER, PICKY], "checkpoint": tmp_path / "kept", "correction": "bonferroni", "baseline": "BM25"}
+def test_biases_may_be_added_and_correction_changed(dataset, tmp_path):
+    audit(worlds.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "kept")
+    options = {"biases": [ORDER, PICKY], "checkpoint": tmp_path / "kept", "correction": "bonferroni", "baseline": "BM25"}
     assert set(audit(worlds.systems(dataset), dataset, **options).findings["bias"]) == {"order", "picky"}
 
 
@@ -116,10 +121,10 @@ def test_rooms_may_be_added_and_correction_changed(dataset, tmp_path):
     ],
 )
 def test_other_settings_are_refused(dataset, tmp_path, options, message):
-    audit(worlds.systems(dataset), dataset, rooms=[ORDER], checkpoint=tmp_path / "kept")
+    audit(worlds.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "kept")
     before = {f.name: f.read_bytes() for f in (tmp_path / "kept").iterdir()}
     with pytest.raises(InputError, match=message):
-        audit(worlds.systems(dataset), dataset, rooms=[ORDER], checkpoint=tmp_path / "kept", **options)
+        audit(worlds.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "kept", **options)
     assert {f.name: f.read_bytes() for f in (tmp_path / "kept").iterdir()} == before
 
 
@@ -128,7 +133,7 @@ def test_other_systems_are_refused(dataset, tmp_path):
     ranker = worlds.CountingRanker
 
     def go(systems):
-        audit(systems, dataset, rooms=[ORDER], checkpoint=tmp_path / "kept")
+        audit(systems, dataset, biases=[ORDER], checkpoint=tmp_path / "kept")
 
     go({"a": first >> texts >> ranker()})
     go({"a": first >> texts >> ranker()})
@@ -195,7 +200,7 @@ def test_a_dataset_of_another_kind_is_known_by_the_texts_of_what_is_retrieved(da
 
 
 def claim(folder, systems, dataset):
-    """What an audit does before its rooms run."""
+    """What an audit does before its biases run."""
     made = [System.of(name, pipeline) for name, pipeline in systems.items()]
     context = Context(made, dataset, dataset.get_topics(), dataset.get_qrels())
     Checkpoint(folder).claim(fingerprint(context, dataset=dataset.name, split=None))
@@ -286,24 +291,29 @@ RAN = []
 
 def count_words(words, context):
     RAN.append(words)
-    return RoomResult([Finding("BM25", "words", "count", "all", float(len(words.groups["a"])))], pd.DataFrame())
+    return [Finding("BM25", "words", "count", "all", float(len(words.groups["a"])))]
 
 
-def test_rooms_of_one_name_that_look_for_something_else_keep_their_own_results(dataset, tmp_path):
-    def room(*words):
-        return Room("words", lambda system, dataset: None, partial(count_words, WordList({"a": words, "b": ["old"]}, "age")))
+def test_biases_of_one_name_that_look_for_something_else_keep_their_own_results(dataset, tmp_path):
+    class Words(Bias):
+        name = "words"
 
-    def closure(number):
-        words = WordList({"a": map(str, range(number)), "b": ["old"]})
-        return Room("words", lambda system, dataset: None, lambda context: count_words(words, context))
+        def __init__(self, *words):
+            self.words = WordList({"a": words, "b": ["old"]}, "age")
+
+        def examine(self, context):
+            return iter(count_words(self.words, context))
+
+    def of(number):
+        return Words(*map(str, range(number)))
 
     def go(one):
-        result = audit(worlds.bm25_system(dataset), dataset, rooms=[one], checkpoint=tmp_path / "kept")
+        result = audit(worlds.bm25_system(dataset), dataset, biases=[one], checkpoint=tmp_path / "kept")
         return result.findings["value"].item()
 
     RAN.clear()
-    assert [go(room("teen")), go(room("teen", "young")), go(closure(7)), go(closure(8))] == [1, 2, 7, 8]
-    assert [go(room("teen")), go(room("teen", "young")), go(closure(8)), go(closure(7))] == [1, 2, 8, 7]
+    assert [go(Words("teen")), go(Words("teen", "young")), go(of(7)), go(of(8))] == [1, 2, 7, 8]
+    assert [go(Words("teen")), go(Words("teen", "young")), go(of(8)), go(of(7))] == [1, 2, 8, 7]
     assert len(RAN) == 4
 
 
@@ -313,18 +323,19 @@ import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from pyterrier_debias.report.checkpoint import Checkpoint, fingerprint, made_from
+from pyterrier_debias.report.checkpoint import Examined, Checkpoint, fingerprint, made_from
 from pyterrier_debias.report.first_stage import PisaIndexer
-from pyterrier_debias.gender.audit import word_list_room
+from pyterrier_debias.gender.audit import WordListBias
 from pyterrier_debias.core.systems import Context, System
+from tests.biases import Made
 from tests.report import worlds
 dataset = worlds.collection()
 made = [System.of(name, pipeline) for name, pipeline in worlds.systems(dataset).items()]
-room = word_list_room({"good": ["good", "fine", "great"], "bad": ["bad", "evil", "poor"]}, "praise")
+bias = WordListBias({"good": ["good", "fine", "great"], "bad": ["bad", "evil", "poor"]}, "praise")
 context = Context(made, dataset, dataset.get_topics(), dataset.get_qrels())
 with tempfile.TemporaryDirectory(prefix="pyterrier-debias-") as folder:
     made[0] = replace(made[0], indexer=PisaIndexer(Path(folder)))
-    print(json.dumps([fingerprint(context, dataset="toy", split=None), made_from(room.run, made)]))
+    print(json.dumps([fingerprint(context, dataset="toy", split=None), made_from(bias, made)]))
 """
     told = [
         subprocess.run(
@@ -332,7 +343,7 @@ with tempfile.TemporaryDirectory(prefix="pyterrier-debias-") as folder:
         ).stdout
         for seed in ("1", "2")
     ]
-    assert told[0] == told[1] and b"gender.audit._run" in told[0] and b"PisaIndexer" in told[0]
+    assert told[0] == told[1] and b"gender.audit.WordListBias" in told[0] and b"PisaIndexer" in told[0]
 
 
 def test_a_folder_of_an_earlier_form_is_refused(dataset, tmp_path):
@@ -341,7 +352,7 @@ def test_a_folder_of_an_earlier_form_is_refused(dataset, tmp_path):
     content = json.loads(file.read_text())
     del content["form"]
     file.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="form is None there and 2 here"):
+    with pytest.raises(InputError, match="form is None there and 3 here"):
         claim(tmp_path / "kept", worlds.systems(dataset), dataset)
 
 
@@ -349,42 +360,44 @@ def test_folders_that_are_no_checkpoint(dataset, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match="holds something else"):
-        audit(worlds.systems(dataset), dataset, rooms=[ORDER], checkpoint=tmp_path / "mine")
+        audit(worlds.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "mine")
     with pytest.raises(InputError, match="is a file"):
         Checkpoint(tmp_path / "mine" / "thesis.tex")
     (tmp_path / "mine" / "checkpoint.json").write_text("{")
     with pytest.raises(InputError, match=r"damaged, or no checkpoint of an audit.*name another folder"):
-        audit(worlds.systems(dataset), dataset, rooms=[ORDER], checkpoint=tmp_path / "mine")
+        audit(worlds.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "mine")
     (tmp_path / "mine" / "checkpoint.json").write_text('{"step": 500}')
     with pytest.raises(InputError, match="holds something else"):
-        audit(worlds.systems(dataset), dataset, rooms=[ORDER], checkpoint=tmp_path / "mine")
+        audit(worlds.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "mine")
 
 
-def test_a_file_that_cannot_be_read_makes_its_room_run_again(dataset, tmp_path):
-    room = Counted(ORDER)
-    audit(worlds.systems(dataset), dataset, rooms=[room.as_room], checkpoint=tmp_path / "kept")
-    (file,) = (tmp_path / "kept").glob("room-order-*.json")
+def test_a_file_that_cannot_be_read_makes_its_bias_run_again(dataset, tmp_path):
+    bias = Counted(ORDER)
+    audit(worlds.systems(dataset), dataset, biases=[bias], checkpoint=tmp_path / "kept")
+    (file,) = (tmp_path / "kept").glob("bias-order-*.json")
     file.write_text(file.read_text()[:-20])
-    audit(worlds.systems(dataset), dataset, rooms=[room.as_room], checkpoint=tmp_path / "kept")
-    assert room.runs == 2
+    audit(worlds.systems(dataset), dataset, biases=[bias], checkpoint=tmp_path / "kept")
+    assert bias.runs == 2
     json.loads(file.read_text())
 
 
 def test_numbers_survive_exactly(tmp_path):
-    values = pd.DataFrame(
-        {"system": "s", "bias": "b", "measure": "m", "group": "g", "qid": ["1", "2"], "value": [0.1 + 0.2, np.nan]}
-    )
-    finding = Finding("s", "b", "m", "g", 1 / 3, low=-np.inf, n=np.int64(2), primary=np.bool_(True))
+    values, beside = (pd.Series(own, index=["1", "2"]) for own in ([0.1 + 0.2, np.nan], [1.0, 1 / 3]))
+    items = pd.DataFrame({"item": ["x"], "note": "", "qid": "1", "queries": 1, "contribution": [1 / 3]})
+    parts = parts_of(1 / 3, Parts("word", items, exact=False))
+    more = {"values": values, "beside": {("m", "other"): beside}, "parts": parts}
+    finding = Finding("s", "b", "m", "g", 1 / 3, low=-np.inf, n=np.int64(2), primary=np.bool_(True), **more)
     kept = Checkpoint(tmp_path / "kept")
-    kept.keep("r", RoomResult([finding], values))
+    kept.keep("r", Examined([finding]))
     back = kept.kept("r")
     assert back.findings[0].value == 1 / 3 and back.findings[0].low == -np.inf and np.isnan(back.findings[0].p)
-    pd.testing.assert_frame_equal(back.per_query, values, check_dtype=False)
+    pd.testing.assert_frame_equal(per_query_frame(back.findings), per_query_frame([finding]))
+    pd.testing.assert_frame_equal(back.findings[0].parts, parts)
     assert kept.kept("other") is None
 
 
 def test_a_drawn_figure_can_be_drawn_onto_axes():
-    figure = DrawnFigure.of(worlds._run(_context()).figures[0])
+    figure = DrawnFigure.of(ORDER.figures(_context())[0])
     axes = new_axes()
     figure.draw(axes)
     assert len(axes.images) == 1

@@ -14,9 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from pyterrier_debias.core.files import MANIFEST
-from pyterrier_debias.report import run as audit_run
+from pyterrier_debias.report import inputs
 from pyterrier_debias.report.cli import app
 from tests import tiny_models
+from tests.biases import Made
 from tests.report import worlds
 from tests.report.worlds import QIDS
 
@@ -24,9 +25,9 @@ needs_pisa = pytest.mark.skipif(importlib.util.find_spec("pyterrier_pisa") is No
 
 
 @pytest.fixture(autouse=True)
-def toy_room(monkeypatch):
-    """The command line finds rooms by name; here it finds one whose figures are known."""
-    monkeypatch.setattr(audit_run, "ROOMS", {"order": "tests.report.order_room"})
+def toy_bias(monkeypatch):
+    """The command line finds biases by name; here it finds one whose figures are known."""
+    monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.worlds", "Order")})
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_a_folder_is_audited_and_the_files_are_written(folder, tmp_path):
         MANIFEST, "audit.json", "findings.csv", "per_query.csv", "index.html", "order-change.png",
     }  # fmt: skip
     settings = json.loads((tmp_path / "results" / "audit.json").read_text())["settings"]
-    assert settings["dataset"] == "toy" and settings["systems"] == ["BM25"] and settings["rooms"] == ["order"]
+    assert settings["dataset"] == "toy" and settings["systems"] == ["BM25"] and settings["biases"] == ["order"]
 
 
 def test_a_model_reranks_the_run(folder, tmp_path):
@@ -84,10 +85,10 @@ def test_a_model_reranks_the_run(folder, tmp_path):
     assert "reversed - original, vs BM25" in out
 
 
-def test_finished_rooms_are_kept_and_other_folders_refused(folder, tmp_path):
+def test_finished_biases_are_kept_and_other_folders_refused(folder, tmp_path):
     base = ["--dataset", folder, "--model", "none", "--checkpoint"]
     first = call(*base, tmp_path / "kept")
-    assert first[0] == 0 and len(list((tmp_path / "kept").glob("room-order-*.json"))) == 1
+    assert first[0] == 0 and len(list((tmp_path / "kept").glob("bias-order-*.json"))) == 1
     assert call(*base, tmp_path / "kept") == first
     assert "depth is 100 there and 9 here" in refused(*base, tmp_path / "kept", "--depth", 9)
     (tmp_path / "mine").mkdir()
@@ -108,12 +109,11 @@ def test_runs_take_the_retrievers_place(folder, tmp_path):
     assert "BM25" not in out
 
 
-def test_a_defect_in_a_room_is_told_apart_from_bad_input(folder, tmp_path, monkeypatch):
-    broken = importlib.import_module("tests.report.order_room")
-    monkeypatch.setattr(broken, "ROOM", worlds.BROKEN)
+def test_a_defect_in_a_bias_is_told_apart_from_bad_input(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(worlds, "Order", worlds.Broken)
     code, out, err = call("--dataset", folder, "--model", "none", "--out", tmp_path / "results")
     assert code == 1
-    assert "broken: RuntimeError: the room fell down" in out
+    assert "broken: RuntimeError: the bias fell down" in out
     assert "Traceback" in err
     assert (tmp_path / "results" / "index.html").is_file()
 
@@ -182,7 +182,7 @@ def test_a_model_whose_weights_are_damaged_is_found_out_before_the_audit(folder,
 
 def test_settings_that_no_audit_can_have(folder):
     base = ["--dataset", folder, "--model", "none"]
-    assert "room 'astrology' is not known; use 'all' or some of order" in refused(*base, "--rooms", "order,astrology")
+    assert "bias 'astrology' is not known; use 'all' or some of order" in refused(*base, "--biases", "order,astrology")
     assert "depth is 0" in refused(*base, "--depth", 0)
     assert "draws is 0" in refused(*base, "--draws", 0)
     assert "topics is -1" in refused(*base, "--topics", -1)
@@ -259,18 +259,15 @@ def test_without_pisa_a_collection_needs_a_run(folder, monkeypatch):
 
 
 def test_trec_dl_scores_what_was_published(shared_data, monkeypatch, tmp_path):
-    from pyterrier_debias import Finding, Room
-    from pyterrier_debias.core.bias import RoomResult
+    from pyterrier_debias import Finding
     from pyterrier_debias.core.evaluation import judged_qids, per_query
 
     def run(context):
         qids = judged_qids(context.topics, context.qrels)
         means = [per_query(context.results(s), context.qrels, ["nDCG@10"], qids).mean().item() for s in context.systems]
-        found = [Finding(s.name, "quality", "nDCG@10", "all", mean) for s, mean in zip(context.systems, means)]
-        return RoomResult(found, pd.DataFrame())
+        return [Finding(s.name, "quality", "nDCG@10", "all", mean) for s, mean in zip(context.systems, means)]
 
-    module = importlib.import_module("tests.report.order_room")
-    monkeypatch.setattr(module, "ROOM", Room("quality", lambda system, dataset: None, run))
+    monkeypatch.setattr(worlds, "Order", lambda: Made("quality", run))
     for split, published in (("dl19", 0.5058), ("dl20", 0.4796)):
         call("--dataset", shared_data / "msmarco_trec_dl", "--split", split, "--model", "none", "--out", tmp_path / split)
         assert pd.read_csv(tmp_path / split / "findings.csv")["value"].item() == pytest.approx(published, abs=5e-5)

@@ -1,4 +1,4 @@
-"""Documents, words and positions: their parts sum to the figures, by arithmetic that the rooms did not do."""
+"""Documents, words and positions: their parts sum to the figures, by arithmetic that the biases did not do."""
 
 import json
 from itertools import permutations
@@ -13,16 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyterrier_debias import ARaBEvaluator, AuditResult, InputError, PlantedCollection, PlantedRanker, WordList, audit
-from pyterrier_debias.core.attributions import CONTRIBUTION_COLUMNS, contributions_frame, contributions_of, parts_of_figure
-from pyterrier_debias.core.bias import Finding, RoomResult
-from pyterrier_debias.gender.audit import word_list_room
+from pyterrier_debias.core.bias import ATTRIBUTION_COLUMNS, PART_TYPES, Parts, attributions_frame, parts_frame, parts_of
+from pyterrier_debias.gender.audit import GenderBias, WordListBias
 from pyterrier_debias.gender.data.documents import Texts
 from pyterrier_debias.gender.formulas.arab import arab, magnitudes
 from pyterrier_debias.gender.formulas.attributions import order_parts, order_weights, word_parts
 from pyterrier_debias.gender.formulas.counting import word_counts
 from pyterrier_debias.pooling.formulas.attributions import unjudged_parts
 from pyterrier_debias.position.formulas.attributions import move_parts, third_parts
-from pyterrier_debias.report import checkpoint, run
+from pyterrier_debias.report import run
 from pyterrier_debias.report.attributions import ITEM_COLUMNS
 from tests.report import worlds
 
@@ -132,8 +131,7 @@ def test_unjudged_documents_that_stand_highest_come_first():
         ["b", "unjudged at rank 1 of mine", "1", 1], ["d", "unjudged at rank 2 of bm25", "1", 1],
     ]  # fmt: skip
     assert found["contribution"].tolist() == pytest.approx([-1 / 3, 1 / 3])
-    figure = Finding("mine", "pooling", "Judged@3", "system - pool (bm25)", 0.0)
-    table = parts_of_figure("document", figure, found)
+    table = parts_of(0.0, Parts("document", found))
     assert table["item"].tolist() == ["b", "d"] and table["share"].isna().all()
 
 
@@ -151,15 +149,16 @@ def test_moves_and_thirds():
 
 def test_what_does_not_sum_to_the_figure_is_not_shown():
     items = third_parts(pd.Series([0.1, 0.3], index=["1", "2"]), {"1": "first"})
-    assert parts_of_figure("position", Finding("s", "position", "m", "g", 0.9), items).empty
-    whole = parts_of_figure("position", Finding("s", "position", "m", "g", 0.2), items)
-    assert list(whole) == CONTRIBUTION_COLUMNS and whole["share"].tolist() == pytest.approx([0.75, 0.25])
-    assert contributions_frame().dtypes["exact"] == "bool"
+    assert parts_of(0.9, Parts("position", items)).empty
+    whole = parts_of(0.2, Parts("position", items))
+    assert list(whole) == list(PART_TYPES) and whole["share"].tolist() == pytest.approx([0.75, 0.25])
+    assert parts_frame().dtypes["exact"] == "bool"
 
 
-def test_other_rooms_contribute_nothing():
-    found = contributions_of(worlds.ORDER, None, RoomResult([], pd.DataFrame()))
-    assert found.empty and list(found) == CONTRIBUTION_COLUMNS
+def test_findings_that_are_not_taken_apart_have_no_parts():
+    dataset = worlds.collection()
+    found = audit({"BM25": worlds.bm25_system(dataset)}, dataset, biases=[worlds.ORDER]).attributions
+    assert found.empty and list(found) == ATTRIBUTION_COLUMNS == list(attributions_frame([]))
 
 
 PLANTED = PlantedCollection(4, topics=16, passages=300, position=1.0, gender=1.0)
@@ -170,7 +169,7 @@ def world(tmp_path_factory):
     first = pt.Transformer.from_df(PLANTED.get_runs()["bm25"])
     ranker = PlantedRanker("gender", strength=1.0)
     systems = {"BM25": first, "mine": first >> PLANTED.text_loader() >> ranker}
-    options = {"rooms": ["position", "gender", "pooling"], "depth": 20, "draws": 1}
+    options = {"biases": ["position", "gender", "pooling"], "depth": 20, "draws": 1}
     return systems, {**options, "checkpoint": tmp_path_factory.mktemp("kept") / "audit"}
 
 
@@ -182,8 +181,8 @@ def result(world):
 
 def figure(result, row):
     f = result.findings
-    own = f[(f["system"] == row.system) & (f["bias"] == row.bias) & (f["measure"] == row.measure) & (f["group"] == row.group)]
-    return own["value"].item()
+    own = f[(f["system"] == row.system) & (f["bias"] == row.bias)]
+    return own.loc[(own["measure"] == row.measure) & (own["contrast"] == row.contrast), "value"].item()
 
 
 def test_an_audit_takes_its_figures_apart(result):
@@ -192,7 +191,7 @@ def test_an_audit_takes_its_figures_apart(result):
     for kind in ("documents", "words", "positions"):
         table = result.worst(1000, kind=kind)
         assert list(table) == ITEM_COLUMNS
-        for _, own in table.groupby(["system", "bias", "measure", "group"], sort=False):
+        for _, own in table.groupby(["system", "bias", "measure", "contrast"], sort=False):
             row = own.iloc[0]
             seen.add((kind, row.bias, row.system))
             if kind != "documents" or len(own) < 50:
@@ -200,7 +199,7 @@ def test_an_audit_takes_its_figures_apart(result):
                 assert own["share"].sum() == pytest.approx(1.0)
     assert {("documents", "gender", "mine"), ("words", "gender", "mine"), ("documents", "pooling", "mine")} <= seen
     assert ("positions", "position", "mine") in seen
-    assert not result.worst(kind="words")["exact"].any(), "the room's magnitude is ln(1 + c)"
+    assert not result.worst(kind="words")["exact"].any(), "the magnitude is ln(1 + c)"
 
 
 def test_the_worst_is_what_pushes_most(result):
@@ -220,17 +219,14 @@ def test_it_round_trips(result, world, monkeypatch):
     jsonschema.validate(json.loads(text), json.loads(schema))
     back = AuditResult.from_json(text)
     assert back.to_json() == text
-    pd.testing.assert_frame_equal(back.contributions, result.contributions, check_dtype=False)
+    pd.testing.assert_frame_equal(back.attributions, result.attributions, check_dtype=False)
     older = json.loads(text)
-    del older["contributions"]
+    del older["attributions"]
     assert AuditResult.from_json(json.dumps(older)).worst(kind="words").empty
     # Kept ones are read: nothing is ranked anew.
-    monkeypatch.setattr(run, "contributions_of", None)
+    monkeypatch.setattr(GenderBias, "examine", None)
     again = audit(systems, PLANTED, **options)
-    pd.testing.assert_frame_equal(again.contributions, result.contributions)
-    (file,) = Path(options["checkpoint"]).glob("contributions-gender-*.json")
-    file.write_text(file.read_text()[:-5])
-    assert checkpoint.Checkpoint(options["checkpoint"]).kept_contributions("gender") is None
+    pd.testing.assert_frame_equal(again.attributions, result.attributions)
 
 
 def test_the_page_shows_them(result):
@@ -240,23 +236,13 @@ def test_the_page_shows_them(result):
     assert "divided among" in page
 
 
-def test_a_room_of_other_words_has_them_too():
+def test_a_bias_of_other_words_has_them_too():
     first = pt.Transformer.from_df(PLANTED.get_runs()["bm25"])
     words = WordList({"warm": ["tea", "soup", "ginger"], "cold": ["ice", "juice", "the"]}, "heat")
-    found = audit({"run": first}, PLANTED, rooms=[word_list_room(words)], depth=20)
+    found = audit({"run": first}, PLANTED, biases=[WordListBias(words)], depth=20)
     table = found.worst(100, kind="words")
     assert set(table["bias"]) == {"heat"} and set(table["note"]) <= {"warm", "cold"}
     assert table["contribution"].sum() == pytest.approx(figure(found, table.iloc[0]))
-
-
-def test_a_defect_in_them_costs_nothing_else(monkeypatch):
-    def fall(*anything):
-        raise RuntimeError("down")
-
-    monkeypatch.setattr(run, "contributions_of", fall)
-    dataset = worlds.collection()
-    found = audit({"BM25": worlds.bm25_system(dataset)}, dataset, rooms=[worlds.ORDER])
-    assert found.failed["bias"].tolist() == ["order: contributions"] and len(found.findings) == 2
 
 
 def test_kinds_that_there_are_not(result):

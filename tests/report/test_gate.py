@@ -5,19 +5,19 @@ import pytest
 from typer.testing import CliRunner
 
 from pyterrier_debias import InputError, audit
-from pyterrier_debias.report import run as audit_run
+from pyterrier_debias.report import inputs
 from pyterrier_debias.report.cli import app
 from pyterrier_debias.report.gate import Budget, check_budgets, read_gate
 from tests.report import worlds
-from tests.report.worlds import BROKEN, GROUP, ORDER, PICKY
+from tests.report.worlds import BROKEN, CONTRAST, ORDER, PICKY
 
-FIGURE = f"order: BM25: RR@10 ({GROUP}) is -0.5000 [-0.7000, -0.3000]"
+FIGURE = f"order: BM25: RR@10 ({CONTRAST}) is -0.5000 [-0.7000, -0.3000]"
 
 
 @pytest.fixture(scope="module")
 def result():
     dataset = worlds.collection()
-    result = audit(worlds.systems(dataset), dataset, rooms=[ORDER, PICKY, BROKEN])
+    result = audit(worlds.systems(dataset), dataset, biases=[ORDER, PICKY, BROKEN])
     primary = result.findings["primary"]
     result.findings.loc[primary, ["low", "high"]] = [-0.7, -0.3]
     return result
@@ -66,7 +66,7 @@ def test_a_crossed_budget_is_named_in_one_line(result):
 
 def test_without_a_measure_the_primary_figures_of_all_systems_count(result):
     verdicts = check_budgets(result, [Budget("order", at_least=-1.0)])
-    assert len(verdicts) == 2 and all(GROUP in v.text for v in verdicts)
+    assert len(verdicts) == 2 and all(CONTRAST in v.text for v in verdicts)
 
 
 def test_what_has_no_interval_is_not_shown_to_keep_a_budget(result):
@@ -76,9 +76,9 @@ def test_what_has_no_interval_is_not_shown_to_keep_a_budget(result):
     assert not verdict.crossed
 
 
-def test_a_room_that_broke_off_keeps_the_gate_shut(result):
+def test_a_bias_that_broke_off_keeps_the_gate_shut(result):
     (verdict,) = check_budgets(result, [Budget("broken", at_most=9.0)])
-    assert verdict.crossed and "the room fell down" in verdict.text
+    assert verdict.crossed and "the bias fell down" in verdict.text
 
 
 def test_a_system_that_could_not_be_examined_keeps_a_budget_of_every_system_shut(result):
@@ -100,14 +100,14 @@ def test_a_system_without_a_primary_figure_keeps_the_gate_shut(result):
     fewer = replace(result, findings=f[~((f["system"] == "BM25") & f["primary"])])
     (kept, missing) = check_budgets(fewer, [Budget("order", at_least=-1.0)])
     assert not kept.crossed and missing.crossed and "order: primary figure: the audit has none of BM25" in missing.text
-    (kept, missing) = check_budgets(fewer, [Budget("order", group=GROUP, at_least=-1.0)])
-    assert not kept.crossed and missing.crossed and f"order: ({GROUP}): the audit has none of BM25" in missing.text
+    (kept, missing) = check_budgets(fewer, [Budget("order", contrast=CONTRAST, at_least=-1.0)])
+    assert not kept.crossed and missing.crossed and f"order: ({CONTRAST}): the audit has none of BM25" in missing.text
 
 
 def test_a_baseline_needs_no_comparison_with_itself():
     dataset = worlds.collection()
-    result = audit(worlds.systems(dataset), dataset, rooms=[ORDER], baseline="BM25")
-    (only,) = check_budgets(result, [Budget("order", group=f"{GROUP}, vs BM25", at_least=-1.0)])
+    result = audit(worlds.systems(dataset), dataset, biases=[ORDER], baseline="BM25")
+    (only,) = check_budgets(result, [Budget("order", contrast=f"{CONTRAST}, vs BM25", at_least=-1.0)])
     assert not only.crossed
 
 
@@ -118,7 +118,7 @@ def test_a_system_that_raises_crosses_its_own_budget_only():
         raise ValueError("not yet")
 
     first = pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader()
-    result = audit({**worlds.systems(dataset), "mine": first >> pt.apply.doc_score(broken)}, dataset, rooms=[ORDER])
+    result = audit({**worlds.systems(dataset), "mine": first >> pt.apply.doc_score(broken)}, dataset, biases=[ORDER])
     assert result.failed["system"].tolist() == ["mine"]
     (kept,) = check_budgets(result, [Budget("order", system="longest", at_least=-1.0)])
     (crossed,) = check_budgets(result, [Budget("order", system="mine", at_least=-1.0)])
@@ -126,7 +126,7 @@ def test_a_system_that_raises_crosses_its_own_budget_only():
     every = check_budgets(result, [Budget("order", at_least=-1.0)])
     assert [verdict.crossed for verdict in every] == [False, False, True]
     # Where every system raised there is no figure, and no error in the budget.
-    alone = audit({"mine": first >> pt.apply.doc_score(broken)}, dataset, rooms=[ORDER])
+    alone = audit({"mine": first >> pt.apply.doc_score(broken)}, dataset, biases=[ORDER])
     (crossed,) = check_budgets(alone, [Budget("order", at_least=-1.0)])
     assert crossed.crossed and "not yet" in crossed.text
 
@@ -137,7 +137,7 @@ def test_a_system_that_raises_crosses_its_own_budget_only():
         (Budget("astrology", at_most=1), r"no figures of the bias 'astrology'; there are order, picky"),
         (Budget("order", system="DPH", at_most=1), r"no system 'DPH'; there are BM25, longest"),
         (Budget("order", measure="MAP", at_most=1), r"no measure 'MAP'; there are RR@10"),
-        (Budget("order", group="sideways", at_most=1), f"no group 'sideways'; there are original, {GROUP}"),
+        (Budget("order", contrast="sideways", at_most=1), f"no contrast 'sideways'; there are original, {CONTRAST}"),
         (Budget("picky", system="BM25", at_most=1), "was not examined: it has no ranker to probe"),
     ],
 )
@@ -162,7 +162,7 @@ def test_the_file_may_name_the_saved_audit(saved, tmp_path):
 
 
 def test_the_file_may_name_what_to_audit(tmp_path, monkeypatch):
-    monkeypatch.setattr(audit_run, "ROOMS", {"order": "tests.report.order_room"})
+    monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.worlds", "Order")})
     place = tmp_path / "toy"
     dataset = worlds.collection()
     (place / "runs").mkdir(parents=True)
@@ -175,7 +175,7 @@ def test_the_file_may_name_what_to_audit(tmp_path, monkeypatch):
     what = f"[audit]\ndataset = '{place}'\nmodel = 'none'\nrooms = 'order'\n"
     path = budget_file(tmp_path, "bias = 'order'\nat_least = -0.4", audit=what)
     code, out, _ = check(path, "--out", tmp_path / "results")
-    assert code == 1 and out[0].startswith(f"order: BM25: RR@10 ({GROUP}) is -0.5000")
+    assert code == 1 and out[0].startswith(f"order: BM25: RR@10 ({CONTRAST}) is -0.5000")
     assert (tmp_path / "results" / "audit.json").is_file()
     assert check(budget_file(tmp_path, "bias = 'order'\nat_least = -0.5", audit=what))[0] == 0
 
@@ -233,5 +233,5 @@ def test_options_are_those_of_the_command_line():
 def test_a_file_is_read_as_written(tmp_path):
     path = budget_file(tmp_path, "bias = 'order'\nat_most = 1", audit="[audit]\nrooms = ['order']\ntopics = 7\nout = 'here'\n")
     gate = read_gate(path)
-    assert gate.request.rooms == ["order"] and gate.request.topics == 7 and str(gate.request.out) == "here"
+    assert gate.request.biases == ["order"] and gate.request.topics == 7 and str(gate.request.out) == "here"
     assert gate.budgets == (Budget("order", at_most=1),) and gate.file is None

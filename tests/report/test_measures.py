@@ -1,4 +1,3 @@
-import importlib
 
 import numpy as np
 import pandas as pd
@@ -7,10 +6,10 @@ import pytest
 from ir_measures import RR, nDCG
 from ir_measures.measures import Measure
 
-from pyterrier_debias import InputError, PlantedCollection, Room, audit
-from pyterrier_debias.core.bias import RoomResult
-from pyterrier_debias.report import run
-from pyterrier_debias.report.bias_measures import measures
+from pyterrier_debias import InputError, PlantedCollection, audit
+from pyterrier_debias.report import inputs
+from pyterrier_debias.report.bias_measures import bias_measures
+from tests.biases import Made
 from tests.report import worlds
 
 
@@ -29,10 +28,10 @@ def retriever(dataset):
     return pt.Transformer.from_df(next(iter(dataset[0].get_runs().values())))
 
 
-@pytest.mark.parametrize("room", list(run.ROOMS))
-def test_every_rooms_measures_run_in_an_experiment_with_unjudged_topics(dataset, retriever, room):
+@pytest.mark.parametrize("bias", list(inputs.BIASES))
+def test_every_biases_measures_run_in_an_experiment_with_unjudged_topics(dataset, retriever, bias):
     whole, topics, qrels = dataset
-    found = measures(whole, rooms=room, topics=topics, qrels=qrels)
+    found = bias_measures(whole, biases=bias, topics=topics, qrels=qrels)
     assert found[0] == nDCG @ 10 and all(isinstance(m, Measure) for m in found)
     table = pt.Experiment([retriever], topics, qrels, found, names=["BM25"])
     alone = pt.Experiment([retriever], topics, qrels, [nDCG @ 10], names=["BM25"])
@@ -41,17 +40,17 @@ def test_every_rooms_measures_run_in_an_experiment_with_unjudged_topics(dataset,
     # What one ranking does not tell is named with where it can be had.
     assert found.second_run and all(found.second_run.values())
     frame = found.to_frame()
-    assert len(frame) == len(found) + len(found.second_run) and set(frame["bias"]) <= {"", room}
+    assert len(frame) == len(found) + len(found.second_run) and set(frame["bias"]) <= {"", bias}
 
 
 def test_columns_are_the_figures_that_the_audit_reports(dataset, retriever):
     whole, topics, qrels = dataset
     topics, qrels = topics.iloc[2:], qrels
-    found = measures(whole, rooms="pooling", topics=topics, qrels=qrels, systems={"BM25": retriever})
+    found = bias_measures(whole, biases="pooling", topics=topics, qrels=qrels, systems={"BM25": retriever})
     assert [str(m) for m in found] == ["nDCG@10", "Judged@10", "nDCG(judged_only=True)@10", "ExpectedNDCG@10"]
     table = pt.Experiment([retriever], topics, qrels, found, names=["BM25"]).iloc[0]
-    result = audit({"BM25": retriever}, whole, rooms="pooling", topics=topics, qrels=qrels)
-    value = result.findings.set_index(["measure", "group"])["value"]
+    result = audit({"BM25": retriever}, whole, biases="pooling", topics=topics, qrels=qrels)
+    value = result.findings.set_index(["measure", "contrast"])["value"]
     assert table["nDCG@10"] == pytest.approx(value["nDCG@10", "as non-relevant"], abs=1e-12)
     assert table["nDCG(judged_only=True)@10"] == pytest.approx(value["nDCG@10", "removed"], abs=1e-12)
     assert table["ExpectedNDCG@10"] == pytest.approx(value["nDCG@10", "inferred"], abs=1e-12)
@@ -61,7 +60,7 @@ def test_columns_are_the_figures_that_the_audit_reports(dataset, retriever):
 def test_spread_is_that_of_numpy(dataset, retriever):
     whole, topics, qrels = dataset
     topics = topics.iloc[2:]
-    found = measures(whole, rooms="linguistic", topics=topics, qrels=qrels)
+    found = bias_measures(whole, biases="linguistic", topics=topics, qrels=qrels)
     names = [str(m) for m in found]
     assert names == ["nDCG@10", *(f"{s}(nDCG@10)" for s in ("sd", "cv", "slope", "gap", "worst"))]
     table = pt.Experiment([retriever], topics, qrels, found, names=["BM25"]).iloc[0]
@@ -69,47 +68,41 @@ def test_spread_is_that_of_numpy(dataset, retriever):
     assert table["sd(nDCG@10)"] == pytest.approx(np.std(values), abs=1e-9)
 
 
-def test_rooms_contribute_by_their_own_function(monkeypatch):
-    module = importlib.import_module("tests.report.order_room")
+def test_a_bias_of_the_users_has_measures_of_its_own():
     seen = []
 
     def contribute(context):
         seen.append(context)
         return [RR @ 5, nDCG @ 10], {"upside down": "turn the list"}
 
-    monkeypatch.setattr(module, "measures", contribute, raising=False)
-
-    def here(context):
-        return RoomResult([], pd.DataFrame())
-
-    here.__module__ = module.__name__
-    found = measures(worlds.collection(), rooms=[Room("order", lambda s, d: None, here)], effectiveness=["nDCG@10", RR @ 10])
+    bias = Made("order", None, measures=contribute)
+    found = bias_measures(worlds.collection(), biases=[bias], effectiveness=["nDCG@10", RR @ 10])
     assert [str(m) for m in found] == ["nDCG@10", "RR@10", "RR@5"] and found.second_run == {"upside down": "turn the list"}
     assert len(seen[0].topics) == 6 and seen[0].systems == []
 
 
-def test_a_room_that_says_nothing_is_named():
-    found = measures(worlds.collection(), rooms=[worlds.PICKY])
+def test_a_bias_that_says_nothing_is_named():
+    found = bias_measures(worlds.collection(), biases=[worlds.PICKY])
     assert list(found.second_run) == ["every figure of the bias picky"]
 
 
 def test_judgements_of_relevant_documents_only():
-    found = measures(worlds.collection(), rooms="pooling")
+    found = bias_measures(worlds.collection(), biases="pooling")
     assert [str(m) for m in found] == ["nDCG@10"] and "relevant documents only" in found.second_run["Judged@10"]
 
 
 def test_what_is_not_known():
-    with pytest.raises(InputError, match="room 'astrology' is not known"):
-        measures(worlds.collection(), rooms="astrology")
+    with pytest.raises(InputError, match="bias 'astrology' is not known"):
+        bias_measures(worlds.collection(), biases="astrology")
     with pytest.raises(InputError, match="not known to ir_measures"):
-        measures(worlds.collection(), rooms="position", effectiveness=["hope"])
+        bias_measures(worlds.collection(), biases="position", effectiveness=["hope"])
 
 
 def test_an_audit_tells_judged_and_unjudged_topics_apart(dataset, retriever):
     whole, topics, qrels = dataset
-    rooms = ["linguistic", "pooling"]
-    with_them = audit({"BM25": retriever}, whole, rooms=rooms, topics=topics, qrels=qrels)
-    without = audit({"BM25": retriever}, whole, rooms=rooms, topics=topics.iloc[2:], qrels=qrels)
+    biases = ["linguistic", "pooling"]
+    with_them = audit({"BM25": retriever}, whole, biases=biases, topics=topics, qrels=qrels)
+    without = audit({"BM25": retriever}, whole, biases=biases, topics=topics.iloc[2:], qrels=qrels)
     assert (with_them.settings["topics"], with_them.settings["judged_topics"]) == (40, 38)
     assert set(with_them.per_query["qid"]) == set(without.per_query["qid"])
     pd.testing.assert_frame_equal(with_them.findings, without.findings)

@@ -8,7 +8,7 @@ from pyterrier_debias import AuditResult, InputError, audit
 from pyterrier_debias.report.attributions import COLUMNS, worst_queries
 from tests.report import worlds
 
-KEY = {"system": "m", "bias": "position", "measure": "nDCG@10", "group": "rotated - original"}
+KEY = {"system": "m", "bias": "position", "measure": "nDCG@10", "contrast": "rotated - original"}
 
 
 def figure(values, **changes):
@@ -57,7 +57,7 @@ def test_figures_that_are_no_mean_of_their_values_have_no_shares():
 @pytest.fixture(scope="module")
 def result():
     dataset = worlds.collection()
-    return audit(worlds.systems(dataset), dataset, rooms=[worlds.ORDER, worlds.PICKY])
+    return audit(worlds.systems(dataset), dataset, biases=[worlds.ORDER, worlds.PICKY])
 
 
 def test_an_audit_names_its_queries(result):

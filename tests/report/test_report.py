@@ -2,15 +2,15 @@ import base64
 import re
 import shutil
 import subprocess
-from html.parser import HTMLParser
 
-import pandas as pd
 import pytest
 
-from pyterrier_debias import Room, audit
-from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, Finding, RoomResult
-from pyterrier_debias.report import pages
+from pyterrier_debias import audit
+from pyterrier_debias.core.bias import Finding
+from pyterrier_debias.report import html, text
+from tests.biases import Made
 from tests.report import worlds
+from tests.report.html_page import Page
 
 EVIL = "<script>alert('x')</script>"
 
@@ -20,31 +20,7 @@ def result():
     dataset = worlds.collection(name=EVIL)
     systems = worlds.systems(dataset)
     systems[EVIL] = systems["longest"]
-    return audit(systems, dataset, rooms=[worlds.ORDER, worlds.PICKY, worlds.BROKEN], baseline="BM25")
-
-
-class Page(HTMLParser):
-    """Tags, attributes and the text that a reader sees."""
-
-    VOID = frozenset({"meta", "img", "br", "link", "input", "hr"})
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags, self.text = [], [], []
-        self.feed(text)
-        assert self.open == [], f"never closed: {self.open}"
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if not {"script", "style"} & set(self.open):
-            self.text.append(data)
+    return audit(systems, dataset, biases=[worlds.ORDER, worlds.PICKY, worlds.BROKEN], baseline="BM25")
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +29,12 @@ def page(result):
 
 
 def test_numbers_read_alike():
-    assert pages.number(-0.0001) == "0.000"
-    assert pages.number(-0.0006) == "-0.001"
-    assert pages.number(float("nan")) == ""
-    assert pages.interval(-0.5, 0.25) == "[-0.500, 0.250]"
-    assert pages.interval(float("nan"), 1) == ""
-    assert [pages.probability(p) for p in (0.0, 0.00099, 0.001, 1.0, float("nan"))] == ["<0.001", "<0.001", "0.001", "1.000", ""]
+    assert text.number(-0.0001) == "0.000"
+    assert text.number(-0.0006) == "-0.001"
+    assert text.number(float("nan")) == ""
+    assert text.interval(-0.5, 0.25) == "[-0.500, 0.250]"
+    assert text.interval(float("nan"), 1) == ""
+    assert [text.probability(p) for p in (0.0, 0.00099, 0.001, 1.0, float("nan"))] == ["<0.001", "<0.001", "0.001", "1.000", ""]
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
@@ -68,7 +44,7 @@ def test_text_fits_the_terminal_and_says_everything(result, width):
     assert "longest\n" in text and "-0.5000  [-0.500, -0.500]" in text
     flat = " ".join(text.split())
     assert "picky: BM25: it has no ranker to probe" in flat
-    assert "broken: RuntimeError: the room fell down" in flat
+    assert "broken: RuntimeError: the bias fell down" in flat
     assert "p corrected for 7 tests (Holm); below 0.05 is called significant" in flat
 
 
@@ -90,7 +66,7 @@ def test_figures_under_different_conventions_carry_different_letters(result):
     compared = {line[-1] for line in lines if "vs" in line and line[0] == "RR@10"}
     assert (how, compared) == ({"a"}, {"b"})
     assert ["b", "a;", "paired", "t-test"] in lines
-    marks = pages.convention_marks([f"convention {i}" for i in range(60)])
+    marks = text.convention_marks([f"convention {i}" for i in range(60)])
     assert len(set(marks.values())) == 60
 
 
@@ -124,7 +100,7 @@ def test_the_page_shows_every_finding_and_why_others_are_missing(result, page):
     assert [t for t, _ in page.tags].count("tr") == len(result.findings) + 2 + 5 * (5 + 1)
     for sentence in result.findings["text"]:
         assert sentence in text
-    assert "it has no ranker to probe" in text and "the room fell down" in text
+    assert "it has no ranker to probe" in text and "the bias fell down" in text
     assert "BM25" in text and "\N{MINUS SIGN}0.5000" in text
 
 
@@ -160,16 +136,16 @@ def test_a_click_sorts_the_table_in_a_real_browser(result, tmp_path):
 )
 def test_what_correction_takes_away_is_told_from_what_was_never_there(p, corrected, verdict):
     dataset = worlds.collection()
-    back = audit({"BM25": worlds.bm25_system(dataset)}, dataset, rooms=[worlds.ORDER])
+    back = audit({"BM25": worlds.bm25_system(dataset)}, dataset, biases=[worlds.ORDER])
     back.findings.loc[back.findings["primary"], ["p", "p_corrected"]] = p, corrected
     assert re.search(rf'<span class="badge[^>]*>{verdict}</span>', back.to_html())
 
 
 def test_intervals_are_drawn_to_scale():
     dataset = worlds.collection()
-    frame = audit(worlds.systems(dataset), dataset, rooms=[worlds.ORDER]).findings
+    frame = audit(worlds.systems(dataset), dataset, biases=[worlds.ORDER]).findings
     frame.loc[frame["primary"], ["value", "low", "high"]] = [[-0.5, -1.0, 0.0], [0.5, 0.0, 1.0]]
-    (group,) = pages._strip(frame)
+    (group,) = html._strip(frame)
     first, second = group["findings"]
     scale = 100 / (group["high"] - group["low"])
     assert first["width"] == pytest.approx(scale, abs=0.02) and second["left"] == pytest.approx(group["zero"], abs=0.02)
@@ -185,20 +161,19 @@ def test_findings_without_a_group_and_names_that_look_like_formulas(tmp_path):
     dataset = worlds.collection()
 
     def run(context):
-        findings = [Finding(system.name, "mine", "m", "", 0.5) for system in context.systems]
-        return RoomResult(findings, pd.DataFrame(columns=PER_QUERY_COLUMNS))
+        return [Finding(system.name, "mine", "m", "", 0.5) for system in context.systems]
 
     systems = {r"price $\foo$": worlds.bm25_system(dataset)}
-    bare = audit(systems, dataset, rooms=[Room("mine", lambda system, dataset: None, run)])
+    bare = audit(systems, dataset, biases=[Made("mine", run)])
     assert "0.500" in bare.to_text() and "0.500" in bare.to_html()
-    named = audit(systems, dataset, rooms=["pooling"], qrels=dataset.get_qrels().assign(label=[0, 1] * 3))
+    named = audit(systems, dataset, biases=["pooling"], qrels=dataset.get_qrels().assign(label=[0, 1] * 3))
     assert r"price $\foo$" in named.to_html()
     assert (named.save(tmp_path / "saved") / "audit.json").is_file()
 
 
 def test_an_audit_without_figures_or_tests_renders():
     dataset = worlds.collection()
-    back = audit({"BM25": worlds.bm25_system(dataset)}, dataset, rooms=[worlds.ORDER])
+    back = audit({"BM25": worlds.bm25_system(dataset)}, dataset, biases=[worlds.ORDER])
     back.findings[["value", "low", "high", "p", "p_corrected"]] = float("nan")
     back.figures = ()
     Page(back.to_html())

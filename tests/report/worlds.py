@@ -1,17 +1,14 @@
-"""A small collection, systems and rooms whose figures are known, for the audit's tests."""
-
-from functools import partial
+"""A small collection, systems and biases whose figures are known, for the audit's tests."""
 
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias import Collection, Finding, Room, System
-from pyterrier_debias.core.bias import Figure, RoomResult
+from pyterrier_debias import Bias, Collection, Figure, System
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.statistics import paired_t, t_interval
 
 QIDS = [f"q{i}" for i in range(6)]
-GROUP = "reversed - original"
+CONTRAST = "reversed - original"
 
 
 def collection(name="toy"):
@@ -59,38 +56,44 @@ def systems(dataset):
     return {"BM25": first, "longest": first >> dataset.text_loader() >> CountingRanker()}
 
 
-def _run(context, bias="order"):
+class Order(Bias):
     """RR@10 of a system's results, and how it changes when the results are turned upside down."""
-    findings, rows = [], []
-    for system in context.systems:
-        results = context.results(system)
-        before = per_query(results, context.qrels, ["RR@10"], QIDS)["RR@10"]
-        upside_down = results.assign(score=-results["score"])
-        after = per_query(upside_down, context.qrels, ["RR@10"], QIDS)["RR@10"]
-        change = t_interval((after - before).to_numpy())
-        findings.append(Finding(system.name, bias, "RR@10", "original", before.mean(), n=len(before), convention="trec_eval"))
-        findings.append(
-            Finding(
-                system.name, bias, "RR@10", GROUP, change.estimate, change.low, change.high,
-                p=paired_t(before.to_numpy(), after.to_numpy()).p, n=change.n, convention="trec_eval", primary=True,
-                text=f"{system.name}: upside down, RR@10 changes by {change.estimate:.3f}.",
-            )
-        )  # fmt: skip
-        rows += [
-            {"system": system.name, "bias": bias, "measure": "RR@10", "group": group, "qid": qid, "value": value}
-            for group, values in (("original", before), (GROUP, after - before))
-            for qid, value in values.items()
-        ]
-    figure = Figure("change", "Change of RR@10, 6 queries", lambda axes: axes.bar(["a", "b"], [1, 2]))
-    return RoomResult(findings, pd.DataFrame(rows), [figure])
+
+    name = "order"
+
+    def examine(self, context):
+        for system in context.systems:
+            results = context.results(system)
+            before = per_query(results, context.qrels, ["RR@10"], QIDS)["RR@10"]
+            upside_down = results.assign(score=-results["score"])
+            after = per_query(upside_down, context.qrels, ["RR@10"], QIDS)["RR@10"]
+            yield self.finding(system.name, "RR@10", "original", before.mean(), convention="trec_eval", values=before)
+            change = t_interval((after - before).to_numpy())
+            yield self.finding(
+                system.name, "RR@10", CONTRAST, change, f"upside down, RR@10 changes by {change.estimate:.3f}.",
+                p=paired_t(before.to_numpy(), after.to_numpy()).p, convention="trec_eval", primary=True, values=after - before,
+            )  # fmt: skip
+
+    def figures(self, context):
+        return [Figure("change", "Change of RR@10, 6 queries", lambda axes: axes.bar(["a", "b"], [1, 2]))]
 
 
-ORDER = Room("order", lambda system, dataset: None, _run)
-PICKY = Room("picky", lambda system, dataset: None if system.ranker else "it has no ranker to probe", partial(_run, bias="picky"))
+class Picky(Order):
+    """The same for systems with a ranker."""
+
+    name = "picky"
+
+    def needs(self, system, dataset):
+        return None if system.ranker else "it has no ranker to probe"
 
 
-def _break(context):
-    raise RuntimeError("the room\nfell down")
+class Broken(Bias):
+    """A bias with a defect."""
+
+    name = "broken"
+
+    def examine(self, context):
+        raise RuntimeError("the bias\nfell down")
 
 
-BROKEN = Room("broken", lambda system, dataset: None, _break)
+ORDER, PICKY, BROKEN = Order(), Picky(), Broken()

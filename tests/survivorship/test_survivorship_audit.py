@@ -1,4 +1,4 @@
-"""The survivorship room: what it says, over which values, and how often it is wrong."""
+"""The survivorship bias: what it says, over which values, and how often it is wrong."""
 
 import math
 from dataclasses import replace
@@ -15,10 +15,13 @@ from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, findings_frame
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
-from pyterrier_debias.survivorship import audit as room
-from pyterrier_debias.survivorship.audit import ROOM, answer_grade
+from pyterrier_debias.survivorship import audit as bias
+from pyterrier_debias.survivorship.audit import SurvivorshipBias, answer_grade
 from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks
 from pyterrier_debias.survivorship.formulas.nested import rank_influence, trend
+from tests.biases import examined
+
+BIAS = SurvivorshipBias()
 
 PLANTED = PlantedCollection(4, topics=40, passages=400, survivorship=1.0)
 TOPICS, QRELS = PLANTED.get_topics(), PLANTED.get_qrels()
@@ -31,9 +34,9 @@ SHOWN = PLANTED.get_candidates()
 
 @pytest.fixture(scope="module", autouse=True)
 def few_draws():
-    whole, room._DRAWS = room._DRAWS, 999
+    whole, bias._DRAWS = bias._DRAWS, 999
     yield
-    room._DRAWS = whole
+    bias._DRAWS = whole
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,7 @@ def context():
 
 @pytest.fixture(scope="module")
 def result(context, few_draws):
-    return ROOM.run(context)
+    return examined(BIAS, context)
 
 
 @pytest.fixture(scope="module")
@@ -52,22 +55,22 @@ def findings(result):
 
 
 def test_needs_what_labellers_were_shown():
-    assert ROOM.name == "survivorship" and ROOM.needs(SYSTEMS[0], PLANTED) is None
-    assert "get_candidates" in ROOM.needs(SYSTEMS[0], Collection("blind", **PARTS))
-    assert "get_candidates" in ROOM.needs(SYSTEMS[0], object())
+    assert BIAS.name == "survivorship" and BIAS.needs(SYSTEMS[0], PLANTED) is None
+    assert "get_candidates" in BIAS.needs(SYSTEMS[0], Collection("blind", **PARTS))
+    assert "get_candidates" in BIAS.needs(SYSTEMS[0], object())
     unanswered = Collection("none", **{**PARTS, "qrels": {"test": QRELS.assign(label=0)}}, candidates=SHOWN)
-    assert "no document that labellers were shown is judged relevant" in ROOM.needs(SYSTEMS[0], unanswered)
+    assert "no document that labellers were shown is judged relevant" in BIAS.needs(SYSTEMS[0], unanswered)
 
 
 def test_a_run_is_not_taken_for_what_was_shown():
     """As ir_datasets gives candidates for reranking: long lists, or lists that hardly anybody judged."""
     docnos = [f"x{i}" for i in range(101)]
     long = pd.DataFrame({"qid": np.repeat(TOPICS["qid"], 101), "docno": docnos * len(TOPICS), "score": 0.0})
-    reason = ROOM.needs(SYSTEMS[0], Collection("long", **PARTS, candidates=long.assign(rank=0)))
+    reason = BIAS.needs(SYSTEMS[0], Collection("long", **PARTS, candidates=long.assign(rank=0)))
     assert "101 documents of a query" in reason and "a run" in reason
     sparse = QRELS[QRELS["qid"].map(lambda qid: qid == TOPICS["qid"].iloc[0]) | ~QRELS["docno"].isin(SHOWN["docno"])]
     some = pd.concat([sparse, QRELS[~QRELS.index.isin(sparse.index)].iloc[::50]])
-    reason = ROOM.needs(SYSTEMS[0], Collection("sparse", **{**PARTS, "qrels": {"test": some}}, candidates=SHOWN))
+    reason = BIAS.needs(SYSTEMS[0], Collection("sparse", **{**PARTS, "qrels": {"test": some}}, candidates=SHOWN))
     assert "are judged, so that they are no lists that labellers were shown" in reason
 
 
@@ -79,7 +82,7 @@ def test_an_answer_has_the_label_of_documents_that_answer():
 def test_one_primary_test_a_system(findings):
     primary = findings[findings["primary"]].set_index("system")
     assert list(primary.index) == ["run", "blind"]
-    assert (primary["measure"] == "rho of DCG(rel=2)@10").all() and (primary["group"] == "first relevant rank").all()
+    assert (primary["measure"] == "rho of DCG(rel=2)@10").all() and (primary["contrast"] == "first relevant rank").all()
     assert (primary["value"] < -0.3).all() and (primary["p"] < 0.05).all()
     assert "lower" in primary.loc["run", "text"] and "chance alone" in primary.loc["run", "text"]
 
@@ -98,7 +101,7 @@ def test_the_primary_figure_is_the_rank_correlation(findings, context):
 
 
 def test_what_did_not_survive_is_counted(findings):
-    own = findings[findings["system"] == "all systems"].set_index("group")
+    own = findings[findings["system"] == "all systems"].set_index("contrast")
     assert own.loc["all queries", "value"] == 0.75 and own.loc["all queries", "n"] == 40
     assert "10 queries that were shown and never answered are missing from the topics" in own.loc["all queries", "text"]
     truth = PLANTED.truth["topics"]
@@ -108,7 +111,7 @@ def test_what_did_not_survive_is_counted(findings):
 
 def test_both_means_and_their_identity(findings):
     for name in ("run", "blind"):
-        own = findings[(findings["system"] == name) & (findings["measure"] == MEASURE)].set_index("group")
+        own = findings[(findings["system"] == name) & (findings["measure"] == MEASURE)].set_index("contrast")
         assert own.loc["zero-filled", "value"] == pytest.approx(own.loc["answered", "value"] * 0.75)
         assert (own.loc["zero-filled", "n"], own.loc["answered", "n"]) == (40, 30)
         bins = own.loc[[group for group in own.index if group.startswith("first met")]]
@@ -122,13 +125,13 @@ def test_both_means_and_their_identity(findings):
 def test_values_stand_behind_findings(result, findings):
     values = result.per_query
     assert list(values.columns) == PER_QUERY_COLUMNS
-    assert not values.duplicated(["system", "measure", "group", "qid"]).any()
-    means = values.groupby(["system", "measure", "group"])["value"].agg(["mean", "size"])
+    assert not values.duplicated(["system", "measure", "contrast", "qid"]).any()
+    means = values.groupby(["system", "measure", "contrast"])["value"].agg(["mean", "size"])
     compared = 0
     for row in findings.itertuples():
-        if (row.system, row.measure, row.group) in means.index:
-            assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.group), "mean"])
-            assert row.n == means.loc[(row.system, row.measure, row.group), "size"]
+        if (row.system, row.measure, row.contrast) in means.index:
+            assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.contrast), "mean"])
+            assert row.n == means.loc[(row.system, row.measure, row.contrast), "size"]
             compared += 1
     assert compared == len(findings) - 2  # all but the correlations within types
 
@@ -164,7 +167,7 @@ def test_figures_show_every_system(result):
 
 
 def test_the_whole_audit():
-    found = audit({system.name: system for system in SYSTEMS}, PLANTED, rooms=[ROOM], baseline="run", depth=50, seed=1)
+    found = audit({system.name: system for system in SYSTEMS}, PLANTED, biases=[BIAS], baseline="run", depth=50, seed=1)
     assert not len(found.failed) and not len(found.skipped)
     against = found.findings.query("group == 'first relevant rank, vs run'")
     assert against["system"].tolist() == ["blind"] and against["n"].tolist() == [30]
@@ -173,7 +176,7 @@ def test_the_whole_audit():
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_few_topics(context, n):
-    few = ROOM.run(replace(context, topics=TOPICS.head(n), _ranked={}, _retrieved=[]))
+    few = examined(BIAS, replace(context, topics=TOPICS.head(n), _ranked={}, _retrieved=[]))
     found = findings_frame(few.findings)
     assert found.loc[found["measure"] == "answered", "n"].iloc[0] == n  # not all of the split: nothing is added from 'full'
     assert n > 2 or any("nothing can be said" in f.text for f in few.findings)
@@ -186,21 +189,21 @@ def test_few_topics(context, n):
 def test_topics_that_nobody_was_shown(context):
     shown = SHOWN[SHOWN["qid"].isin(set(TOPICS["qid"].head(20)))]
     some = Collection("some", **PARTS, candidates=shown)
-    found = ROOM.run(replace(context, dataset=some, _ranked={}, _retrieved=[]))
+    found = examined(BIAS, replace(context, dataset=some, _ranked={}, _retrieved=[]))
     assert "10 queries for which nobody was shown anything are left out" in found.findings[0].text
     assert found.findings[0].n == 20
 
 
 def test_no_systems(context):
-    nothing = ROOM.run(replace(context, systems=[]))
+    nothing = examined(BIAS, replace(context, systems=[]))
     assert (list(nothing.findings), len(nothing.per_query), list(nothing.figures)) == ([], 0, [])
 
 
 def test_ms_marco_qna(shared_data):
     """Real lists and labels: the order in which passages were shown, as a system of its own."""
     dataset = open_dataset(shared_data / "msmarco_qna", split="qna")
-    found = audit({"as shown": dataset.get_candidates()}, dataset, rooms=[ROOM])
-    own = found.findings.set_index(["measure", "group"])
+    found = audit({"as shown": dataset.get_candidates()}, dataset, biases=[BIAS])
+    own = found.findings.set_index(["measure", "contrast"])
     assert own.loc[("answered", "all queries"), ["value", "n"]].tolist() == [0.51, 100]
     # Its reciprocal rank is that of the first relevant rank itself; its gain that of all passages that answer.
     ranks = first_relevant_ranks(dataset.get_candidates(), dataset.get_qrels())["first_relevant_rank"]

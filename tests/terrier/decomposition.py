@@ -19,7 +19,9 @@ from pyterrier_debias import InputError, PlantedCollection, PositionSensitivity
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.stage import Stage, flatten
 from pyterrier_debias.core.systems import System
-from pyterrier_debias.position.audit import ROOM
+from pyterrier_debias.position.audit import PositionBias
+
+BIAS = PositionBias()
 
 DEPTH = 15
 
@@ -226,7 +228,7 @@ def examined(pipeline: pt.Transformer, dataset: Any) -> Seen:
     """Take a pipeline apart and probe it for the position bias, with as little as shows what becomes of it."""
     system = System.of("mine", pipeline, dataset=dataset)
     counts = len(flatten(system.candidates)), 0 if system.ranker is None else len(flatten(system.ranker))
-    reason = ROOM.needs(system, dataset)
+    reason = BIAS.needs(system, dataset)
     if reason is not None:
         return Seen(*counts, False, reason)
     options = {"draws": 1, "placements": [], "measures": ["nDCG@10"], "resamples": 99}

@@ -60,7 +60,7 @@ def pairs():
 
 def test_rotation_changes_what_reads_the_order_of_words_and_nothing_else(pairs, systems):
     examined = systems(["BM25", "DPH", "SDM"], pairs.get_corpus_iter())
-    findings = audit(examined, pairs, rooms="position", draws=2).findings
+    findings = audit(examined, pairs, biases="position", draws=2).findings
     change = findings[findings["primary"]].set_index("system")["value"]
     assert change["BM25"] == change["DPH"] == 0
     assert change["SDM"] < -0.01

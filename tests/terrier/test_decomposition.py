@@ -122,7 +122,7 @@ def test_an_audit_names_what_it_cannot_probe_and_finishes_the_others(planted, pl
         "loader between": with_text("BM25", "stored", index) >> Common() % 10 >> index.text_loader("text") >> Early(),
         "blind": with_text("BM25", "stored", index) >> Common(),
     }
-    result = audit(systems, planted, rooms=["position"], topics=6, draws=1, depth=DEPTH)
+    result = audit(systems, planted, biases=["position"], topics=6, draws=1, depth=DEPTH)
     assert result.failed.empty
     reasons = result.skipped.set_index("system")["reason"]
     assert reasons.index.tolist() == ["loader inside", "index behind", "loader between"]

@@ -158,13 +158,13 @@ def test_the_documented_pipeline_answers_every_query(index, dataset):
 def test_an_audit_names_the_queries_that_fail_and_goes_on(index, dataset):
     bm25 = index.bm25()
     systems = {"BM25": bm25, "mine": bm25 >> index.text_loader() >> RANKER}
-    result = audit(systems, dataset, rooms=["linguistic", "pooling"], depth=20)
+    result = audit(systems, dataset, biases=["linguistic", "pooling"], depth=20)
     assert result.failed.empty
     notes = [note for note in result.settings["notes"] if "raised" in note]
     assert [note.partition(":")[0] for note in notes] == ["BM25, mine"]
     for note in notes:
         assert all(qid in note for qid in COLONS) and "for 4 of 20 queries" in note and "org.terrier" not in note
-    own = result.findings[(result.findings["bias"] == "linguistic") & (result.findings["system"] == "BM25")].set_index("group")
+    own = result.findings[(result.findings["bias"] == "linguistic") & (result.findings["system"] == "BM25")].set_index("contrast")
     assert "for 4 of 20 queries" in own.loc["original, as it comes", "text"]
     assert own.loc["original, as it comes", "value"] < result.per_query.query(
         "bias == 'linguistic' and system == 'BM25' and group == 'all queries' and measure == 'nDCG@10'"

@@ -163,7 +163,7 @@ def test_documents_that_cannot_be_indexed_are_told(planted, planted_index, tempo
 
 def test_from_an_index_to_the_position_bias_in_one_line(collection, planted_index, temporary, tmp_path_factory, monkeypatch):
     """Bags of words do not know positions: exactly 0 over documents that were indexed anew. No folder is left."""
-    options = {"rooms": "position", "draws": 1, "topics": 8, "checkpoint": tmp_path_factory.mktemp("kept")}
+    options = {"biases": "position", "draws": 1, "topics": 8, "checkpoint": tmp_path_factory.mktemp("kept")}
     result = audit([planted_index.bm25(), planted_index.dph()], collection, **options)
     assert result.settings["systems"] == ["BM25", "DPH"]
     assert {"terrier", "java"} <= result.settings["versions"].keys()
@@ -194,7 +194,7 @@ def test_an_interrupted_audit_leaves_no_index(collection, planted_index, tempora
     kept = pt.apply.generic(interrupted)
     system = System("BM25", planted_index.bm25(), indexer=TerrierIndexer(planted_index, lambda index: kept))
     with pytest.raises(KeyboardInterrupt):
-        audit(system, collection, rooms="position", draws=1)
+        audit(system, collection, biases="position", draws=1)
     assert made
     gc.collect()
     assert not list(temporary.iterdir())
@@ -249,11 +249,11 @@ def test_texts_that_the_index_cut_are_told(planted, make_index, caplog):
     whole, cut = TerrierCollection(index, planted), planted
     system = index.bm25() % 10 >> index.text_loader("text") >> pt.apply.doc_score(lambda row: float(len(row["text"])))
     for dataset in (whole, cut):
-        result = audit({"mine": system}, dataset, rooms="position", draws=1, topics=8)
+        result = audit({"mine": system}, dataset, biases="position", draws=1, topics=8)
         assert len(result.failed) == 0
         [note] = [note for note in result.settings["notes"] if "beginnings" in note]
         assert "mine: " in note and "texts that it reads seem to be the beginnings of whole ones" in note
-    [note] = audit(index.bm25(), whole, rooms="pooling", topics=4).settings["notes"]
+    [note] = audit(index.bm25(), whole, biases="pooling", topics=4).settings["notes"]
     assert note.startswith("BM25: 200 of 200 texts of the index seem to be the beginnings of whole ones, and it is indexed anew")
     assert "texts with answers seem to be the beginnings of whole ones" in caplog.text
 

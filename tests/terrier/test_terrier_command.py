@@ -17,7 +17,7 @@ def files(planted, tmp_path):
     qrels = planted.get_qrels()
     lines = [f"{q} 0 {d} {n}\n" for q, d, n in zip(qrels["qid"], qrels["docno"], qrels["label"])]
     (tmp_path / "qrels.txt").write_text("".join(lines))
-    return ["--queries", tmp_path / "topics.tsv", "--qrels", tmp_path / "qrels.txt", "--model", "none", "--rooms", "pooling"]
+    return ["--queries", tmp_path / "topics.tsv", "--qrels", tmp_path / "qrels.txt", "--model", "none", "--biases", "pooling"]
 
 
 def call(*arguments):

@@ -1,4 +1,4 @@
-"""The position room: what it says, over which values, and how often it is wrong."""
+"""The position bias: what it says, over which values, and how often it is wrong."""
 
 import numpy as np
 import pandas as pd
@@ -10,8 +10,11 @@ from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, findings_frame
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
-from pyterrier_debias.position.audit import ROOM
+from pyterrier_debias.position.audit import PositionBias
+from tests.biases import examined
 from tests.position.worlds import Overlap, collection
+
+BIAS = PositionBias()
 
 DATASET = collection(3)
 RUN = pt.Transformer.from_df(DATASET.get_candidates())
@@ -37,7 +40,7 @@ def context():
 
 @pytest.fixture(scope="module")
 def result(context):
-    return ROOM.run(context)
+    return examined(BIAS, context)
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +49,17 @@ def findings(result):
 
 
 def test_needs():
-    assert ROOM.name == "position"
-    assert [ROOM.needs(system, DATASET) is None for system in SYSTEMS] == [True, True, False]
-    assert "indexer" in ROOM.needs(SYSTEMS[2], DATASET)
-    assert "get_corpus_iter" in ROOM.needs(SYSTEMS[0], object())
+    assert BIAS.name == "position"
+    assert [BIAS.needs(system, DATASET) is None for system in SYSTEMS] == [True, True, False]
+    assert "indexer" in BIAS.needs(SYSTEMS[2], DATASET)
+    assert "get_corpus_iter" in BIAS.needs(SYSTEMS[0], object())
 
 
 def test_one_primary_test_a_system(findings):
     primary = findings[findings["primary"]].set_index("system")
     assert list(primary.index) == ["words", "early"]
     assert (primary["measure"] == "nDCG@10").all()
-    assert (primary["group"] == "rotated - original").all()
+    assert (primary["contrast"] == "rotated - original").all()
     assert primary.loc["words", ["value", "low", "high"]].tolist() == [0, 0, 0]
     assert np.isnan(primary.loc["words", "p"])
     assert primary.loc["early", "value"] < 0
@@ -65,7 +68,7 @@ def test_one_primary_test_a_system(findings):
 def test_findings_are_those_of_the_probe(findings, context):
     probe = PositionSensitivity(SYSTEMS[1], dataset=DATASET, rotation=RotatePassages(seed=4), depth=12, seed=4)
     found = probe.evaluate(DATASET.get_topics())
-    mine = findings[findings["system"] == "early"].set_index(["measure", "group"])
+    mine = findings[findings["system"] == "early"].set_index(["measure", "contrast"])
     row = found.table.iloc[0]
     assert mine.loc[("nDCG@10", "original"), "value"] == pytest.approx(row["before"])
     assert mine.loc[("nDCG@10", "rotated"), "value"] == pytest.approx(row["after"])
@@ -73,14 +76,14 @@ def test_findings_are_those_of_the_probe(findings, context):
         assert mine.loc[("nDCG@10", "rotated - original"), ours] == pytest.approx(row[theirs])
     assert mine.loc[("delta nDCG@10", "original/rotated"), "value"] == pytest.approx(row["delta"])
     index = found.psi.set_index("answers")
-    assert mine.loc[("PSI", "answers as found"), "noise_floor"] == pytest.approx(index.loc["as found", "noise_floor"])
+    assert mine.loc[("PSI", "answers as found"), "null_value"] == pytest.approx(index.loc["as found", "null_value"])
     assert mine.loc[("PSI", "answers placed"), "value"] == pytest.approx(index.loc["placed", "value"])
     assert mine.loc[("displacement", "rotated alone"), "value"] == pytest.approx(found.displacement_summary()["mean"])
     assert mine.loc[("nDCG@10", "end - start"), "p"] < 0.01
 
 
 def test_a_retriever_is_shown_as_it_is_and_indexed_anew(findings, context):
-    mine = findings[findings["system"] == "words"].set_index(["measure", "group"])["value"]
+    mine = findings[findings["system"] == "words"].set_index(["measure", "contrast"])["value"]
     own = pt.Evaluate(context.results(SYSTEMS[0]), DATASET.get_qrels(), ["ndcg_cut_10"])["ndcg_cut_10"]
     assert mine["nDCG@10", "original"] == pytest.approx(own)
     anew = index(DATASET.get_corpus_iter())(DATASET.get_topics())
@@ -93,13 +96,13 @@ def test_a_retriever_is_shown_as_it_is_and_indexed_anew(findings, context):
 def test_values_stand_behind_findings(result, findings):
     values = result.per_query
     assert list(values.columns) == PER_QUERY_COLUMNS
-    assert not values.duplicated(["system", "measure", "group", "qid"]).any()
-    means = values.groupby(["system", "measure", "group"])["value"].agg(["mean", "size"])
+    assert not values.duplicated(["system", "measure", "contrast", "qid"]).any()
+    means = values.groupby(["system", "measure", "contrast"])["value"].agg(["mean", "size"])
     compared = 0
     for row in findings.itertuples():
-        if (row.system, row.measure, row.group) in means.index:
-            assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.group), "mean"])
-            assert row.n == means.loc[(row.system, row.measure, row.group), "size"]
+        if (row.system, row.measure, row.contrast) in means.index:
+            assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.contrast), "mean"])
+            assert row.n == means.loc[(row.system, row.measure, row.contrast), "size"]
             compared += 1
     assert compared == 15
 
@@ -121,7 +124,7 @@ def test_every_finding_says_what_it_is(findings):
 def test_draws_are_the_audits(context):
     from dataclasses import replace
 
-    one = ROOM.run(replace(context, systems=[SYSTEMS[1]], draws=1))
+    one = examined(BIAS, replace(context, systems=[SYSTEMS[1]], draws=1))
     assert all("mean of 1 draw," in finding.convention for finding in one.findings)
 
 
@@ -144,11 +147,11 @@ def test_without_answers_or_systems():
     bare = collection(3)
     bare.answers = None
     context = Context([SYSTEMS[1]], bare, bare.get_topics(), bare.get_qrels())
-    result = ROOM.run(context)
+    result = examined(BIAS, context)
     assert [figure.name for figure in result.figures] == ["rotation"]
     measures = {"nDCG@10", "delta nDCG@10", "RR@10", "R@10", "Judged@10", "displacement"}
     assert {finding.measure for finding in result.findings} == measures
-    nothing = ROOM.run(Context([SYSTEMS[2]], bare, bare.get_topics(), bare.get_qrels()))
+    nothing = examined(BIAS, Context([SYSTEMS[2]], bare, bare.get_topics(), bare.get_qrels()))
     assert (list(nothing.findings), len(nothing.per_query), list(nothing.figures)) == ([], 0, [])
 
 

@@ -1,4 +1,4 @@
-"""Complexity and type-token ratio by first relevant rank: what two rooms say together."""
+"""Complexity and type-token ratio by first relevant rank: what two biases say together."""
 
 import json
 from dataclasses import replace
@@ -14,11 +14,12 @@ from scipy import stats
 from pyterrier_debias import AuditResult, Collection, audit
 from pyterrier_debias.core.plots import new_axes, rendered
 from pyterrier_debias.core.systems import Context
-from pyterrier_debias.linguistic.audit import ROOM as LINGUISTIC
+from pyterrier_debias.linguistic.audit import LinguisticBias
 from pyterrier_debias.report import cross_bias
-from pyterrier_debias.report.cross_bias import ALL, JOINED, WORDING, unjoined_reason, wording_by_rank
+from pyterrier_debias.report.cross_bias import ALL, CROSS_BIASES, missing_reason, wording_by_rank
 from pyterrier_debias.report.gate import Budget, check_budgets
-from pyterrier_debias.survivorship.audit import ROOM as SURVIVORSHIP
+from pyterrier_debias.survivorship.audit import SurvivorshipBias
+from tests.biases import examined
 from tests.report import worlds
 
 #: Query, its complexity, and which of ten documents shown is relevant; 0 for none.
@@ -33,6 +34,7 @@ ROWS = [
     ("can one know", 3.0, 0),
     ("will it rain", 4.0, 0),
 ]
+WORDING = CROSS_BIASES[0]
 QIDS = [f"q{i}" for i in range(len(ROWS))]
 
 
@@ -66,17 +68,17 @@ def few_draws():
 
 @pytest.fixture(scope="module")
 def found():
-    return WORDING.run(context(collection()))
+    return examined(WORDING, context(collection()))
 
 
-def one(found, measure, group):
-    (finding,) = [f for f in found.findings if (f.measure, f.group) == (measure, group)]
+def one(found, measure, contrast):
+    (finding,) = [f for f in found.findings if (f.measure, f.contrast) == (measure, contrast)]
     return finding
 
 
 def test_means_by_bin_are_those_of_the_queries_in_it(found):
     # Ranks 1, 2, 3: complexities -1, -1/2, 1/2; ranks 4, 6: 0, 1; ranks 9, 10: 2, 3/2; never: 3, 4.
-    means = {f.group: (f.value, f.n) for f in found.findings if f.measure == "complexity"}
+    means = {f.contrast: (f.value, f.n) for f in found.findings if f.measure == "complexity"}
     assert means == {
         "first met at 1 to 3": (pytest.approx(-1 / 3), 3), "first met at 4 to 6": (0.5, 2),
         "first met at 7 or later": (1.75, 2), "never answered": (3.5, 2),
@@ -95,7 +97,7 @@ def test_the_correlation_is_spearmans_over_answered_queries(found):
     rho = one(found, "rho of complexity", "first relevant rank")
     answered = [(c, rank) for _, c, rank in ROWS if rank]
     assert rho.value == pytest.approx(stats.spearmanr(*zip(*answered)).statistic) and rho.n == 7
-    assert "p = 0.00" in rho.text and "not corrected" in rho.text and rho.noise_floor > 0.1
+    assert "p = 0.00" in rho.text and "not corrected" in rho.text and rho.null_value > 0.1
 
 
 def test_nothing_is_added_to_the_corrected_tests(found):
@@ -106,7 +108,7 @@ def test_nothing_is_added_to_the_corrected_tests(found):
 def test_values_behind_each_finding_average_to_it(found):
     for finding in found.findings:
         f = found.per_query
-        own = f[(f["measure"] == finding.measure) & (f["group"] == finding.group)]
+        own = f[(f["measure"] == finding.measure) & (f["contrast"] == finding.contrast)]
         assert len(own) == finding.n and own["value"].mean() == pytest.approx(finding.value, abs=1e-9)
 
 
@@ -125,8 +127,8 @@ def test_too_few_answered_queries_leave_the_correlation_out():
     dataset = collection()
     qrels = dataset.get_qrels()
     few = qrels.assign(label=qrels["label"].where(qrels["qid"].isin(["q0", "q1"]), 0))
-    found = WORDING.run(replace(context(dataset), qrels=few))
-    assert {f.group for f in found.findings} == {"first met at 1 to 3", "never answered"}
+    found = examined(WORDING, replace(context(dataset), qrels=few))
+    assert {f.contrast for f in found.findings} == {"first met at 1 to 3", "never answered"}
 
 
 def test_the_figure_can_be_drawn(found):
@@ -140,11 +142,11 @@ def test_the_figure_can_be_drawn(found):
 
 def test_why_it_cannot_be_said():
     dataset = collection()
-    assert unjoined_reason(WORDING, ["survivorship", "linguistic"], context(dataset)) is None
-    assert unjoined_reason(WORDING, ["survivorship"], context(dataset)) == "it needs the linguistic room, which examined nothing"
+    assert missing_reason(WORDING, ["survivorship", "linguistic"], context(dataset)) is None
+    assert "needs the bias linguistic" in missing_reason(WORDING, ["survivorship"], context(dataset))
     blind = worlds.collection()
-    assert "get_candidates" in unjoined_reason(WORDING, WORDING.rooms, context(blind))
-    assert len({part.name for part in JOINED}) == len(JOINED)
+    assert "get_candidates" in missing_reason(WORDING, WORDING.biases, context(blind))
+    assert len({cross.name for cross in CROSS_BIASES}) == len(CROSS_BIASES)
 
 
 @pytest.fixture(scope="module")
@@ -152,18 +154,18 @@ def result(tmp_path_factory):
     dataset = collection()
     folder = tmp_path_factory.mktemp("kept") / "audit"
     systems = {"run": pt.Transformer.from_df(dataset.get_runs()["bm25"])}
-    options = {"rooms": ["linguistic", "survivorship"], "checkpoint": folder}
+    options = {"biases": ["linguistic", "survivorship"], "checkpoint": folder}
     return audit(systems, dataset, **options), systems, dataset, options
 
 
-def test_the_audit_joins_the_rooms(result):
+def test_the_audit_joins_the_biases(result):
     whole, systems, dataset, _ = result
     assert not len(whole.failed) and not len(whole.skipped)
     own = whole.findings[whole.findings["measure"].isin(["complexity", "TTR", "rho of complexity", "rho of TTR"])]
     assert len(own) == 10 and set(own["bias"]) == {"survivorship"}
     assert [figure.name for bias, figure in whole.figures if bias == "survivorship"][-1] == "wording"
-    # What both rooms say alone is untouched, corrected p values too.
-    alone = [audit(systems, dataset, rooms=[room]).findings for room in ("linguistic", "survivorship")]
+    # What both biases say alone is untouched, corrected p values too.
+    alone = [audit(systems, dataset, biases=[bias]).findings for bias in ("linguistic", "survivorship")]
     assert whole.findings["p"].notna().sum() == sum(f["p"].notna().sum() for f in alone)
     assert len(whole.findings) == sum(map(len, alone)) + 10
     page = whole.to_html()
@@ -176,7 +178,7 @@ def test_it_survives_json_checkpoints_and_the_gate(result, monkeypatch):
     schema = Path(cross_bias.__file__).with_name("result.schema.json").read_text()
     jsonschema.validate(json.loads(text), json.loads(schema))
     assert AuditResult.from_json(text).to_json() == text
-    monkeypatch.setattr(cross_bias._Wording, "result", None)
+    monkeypatch.setattr(cross_bias._Wording, "findings", None)
     again = audit(systems, dataset, **options)
     pd.testing.assert_frame_equal(again.findings, whole.findings)
     assert len(again.figures) == len(whole.figures) and not len(again.failed)
@@ -188,11 +190,12 @@ def test_it_is_left_out_with_the_reason(result):
     _, systems, dataset, _ = result
     blind = worlds.collection()
     run = {"run": pt.Transformer.from_df(blind.get_runs()["bm25"])}
-    skipped = audit(run, blind, rooms=["survivorship", "linguistic"]).skipped.to_dict("records")
+    skipped = audit(run, blind, biases=["survivorship", "linguistic"]).skipped.to_dict("records")
     assert [s["bias"] for s in skipped] == ["survivorship", "survivorship and linguistic"]
-    assert skipped[1] == {"bias": WORDING.name, "system": ALL, "reason": "it needs the survivorship room, which examined nothing"}
-    # Who asks for one room does not ask for what both would say.
-    assert not len(audit(systems, dataset, rooms="survivorship").skipped)
+    assert (skipped[1]["bias"], skipped[1]["system"]) == (WORDING.name, ALL)
+    assert "needs the bias survivorship" in skipped[1]["reason"]
+    # Who asks for one bias does not ask for what both would say.
+    assert not len(audit(systems, dataset, biases="survivorship").skipped)
 
 
 def test_a_defect_of_it_costs_nothing_else(result, monkeypatch):
@@ -201,6 +204,6 @@ def test_a_defect_of_it_costs_nothing_else(result, monkeypatch):
     def fall(self):
         raise RuntimeError("down")
 
-    monkeypatch.setattr(cross_bias._Wording, "result", fall)
-    broken = audit(systems, dataset, rooms=[SURVIVORSHIP, LINGUISTIC])
+    monkeypatch.setattr(cross_bias._Wording, "findings", fall)
+    broken = audit(systems, dataset, biases=[SurvivorshipBias(), LinguisticBias()])
     assert broken.failed["bias"].tolist() == [WORDING.name] and set(broken.findings["bias"]) == {"survivorship", "linguistic"}

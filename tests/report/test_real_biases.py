@@ -1,4 +1,4 @@
-"""All five rooms in one audit: what one system or a form of input costs the others."""
+"""All five biases in one audit: what one system or a form of input costs the others."""
 
 import numpy as np
 import pandas as pd
@@ -46,25 +46,25 @@ def alone(few_draws):
 def own(result, name):
     found = result.findings[result.findings["system"] == name]
     # What pooling infers from all rankings, and how many tests there are, depends on who else is there.
-    return found[found["group"] != "inferred"].drop(columns=["p_corrected", "text"]).reset_index(drop=True)
+    return found[found["contrast"] != "inferred"].drop(columns=["p_corrected", "text"]).reset_index(drop=True)
 
 
 @pytest.mark.parametrize(
-    ("breaks", "rooms"),
+    ("breaks", "biases"),
     [(lambda row: True, ROOMS), (lambda row: "%" in row["docno"], ["position"])],
     ids=["always", "on changed passages"],
 )
-def test_a_system_that_raises_costs_no_other_system_a_room(alone, breaks, rooms):
+def test_a_system_that_raises_costs_no_other_system_a_room(alone, breaks, biases):
     def maybe(row):
         if breaks(row):
             raise ValueError("boom")
         return overlap(row)
 
     result = audited({"good": GOOD, "bad": FIRST >> pt.apply.doc_score(maybe)})
-    assert set(zip(result.failed["bias"], result.failed["system"])) == {(room, "bad") for room in rooms}
+    assert set(zip(result.failed["bias"], result.failed["system"])) == {(bias, "bad") for bias in biases}
     assert set(result.failed["error"]) <= {"system 'bad' raised ValueError: boom"}
     left = {bias for bias, system in zip(result.findings["bias"], result.findings["system"]) if system == "bad"}
-    assert left == set(ROOMS) - set(rooms)
+    assert left == set(ROOMS) - set(biases)
     pd.testing.assert_frame_equal(own(result, "good"), own(alone, "good"))
 
 
@@ -88,7 +88,7 @@ def test_fractions_are_no_labels():
 def test_types_that_are_no_text(kind):
     types = np.arange(len(TOPICS)) % 2
     found, words = (
-        audited(topics=TOPICS.assign(type=column), rooms="survivorship") for column in (types.astype(kind), types.astype(str))
+        audited(topics=TOPICS.assign(type=column), biases="survivorship") for column in (types.astype(kind), types.astype(str))
     )
     assert found.failed.empty and len(found.findings) == len(words.findings)
     np.testing.assert_allclose(sorted(found.findings["value"]), sorted(words.findings["value"]))
@@ -96,7 +96,7 @@ def test_types_that_are_no_text(kind):
 
 def test_complexity_that_is_none_is_a_reason():
     for column, told in ((np.nan, "is empty"), ("high", "must hold numbers, and holds 'high'")):
-        result = audited(topics=TOPICS.assign(complexity=column), rooms=["pooling", "linguistic"])
+        result = audited(topics=TOPICS.assign(complexity=column), biases=["pooling", "linguistic"])
         assert result.skipped["bias"].tolist() == ["linguistic"] and told in result.skipped["reason"][0]
         assert set(result.findings["bias"]) == {"pooling"}
 
@@ -106,9 +106,9 @@ def test_what_was_shown_may_have_ranks_only(alone, monkeypatch):
     shown = shown.assign(rank=shown.groupby("qid")["score"].rank(ascending=False, method="first").astype(int) - 1)
     monkeypatch.setattr(PLANTED, "get_runs", lambda *_: {})
     monkeypatch.setattr(PLANTED, "get_candidates", lambda *_: shown)
-    with_scores = audited(rooms=["survivorship", "pooling"])
+    with_scores = audited(biases=["survivorship", "pooling"])
     monkeypatch.setattr(PLANTED, "get_candidates", lambda *_: shown.drop(columns="score"))
-    result = audited(rooms=["survivorship", "pooling"])
+    result = audited(biases=["survivorship", "pooling"])
     assert result.failed.empty
     pd.testing.assert_frame_equal(result.findings, with_scores.findings)
 
