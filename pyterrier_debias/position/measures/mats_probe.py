@@ -131,8 +131,7 @@ class MATSProbe(Stage):
             min_pairs: A word counts at a distance where it has at least so many pairs.
             sample: For the spread over pairs: None keeps all vectors while they fit into ``memory``; k keeps at most k
                 occurrences of a word; 0 leaves that spread out.
-            memory: Bytes for the sums, which go to temporary files beyond, and as many again for the vectors that are kept
-                for the spread over pairs.
+            memory: Bytes for the vectors that are kept for the spread over pairs.
             piece: ``'first'``: a word's vector is that of its first piece; ``'mean'``: the mean over its pieces. Hugging Face
                 encoders only, as all that follows but ``text_field`` and ``verbose``.
             layer: Whose hidden states: 0 the embeddings, 1 to L after each layer; negative numbers from the end.
