@@ -71,8 +71,6 @@ class BiEncoder(TwoTowers):
 
     _SOURCE = ("model", "device", "dtype", "pooling")
 
-    _WRITTEN = frozenset({"max_length"})
-
     def __init__(
         self,
         model: Any,

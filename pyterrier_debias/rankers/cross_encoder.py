@@ -86,8 +86,6 @@ class CrossEncoder(Ranker):
 
     _SOURCE = ("model", "device", "dtype", "head", "seed")
 
-    _WRITTEN = frozenset({"max_length"})
-
     def __init__(
         self,
         model: Any,

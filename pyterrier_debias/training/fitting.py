@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import wraps
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -47,8 +49,11 @@ class Fittable(pt.Estimator):
     training: Training | None
     training_report: TrainingReport | None = None
 
-    #: The folder whose options are known, since :meth:`load` opened it.
-    _opened: str | None = None
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Let the constructor read the options of a saved folder."""
+        super().__init_subclass__(**keywords)
+        if "__init__" in vars(cls):
+            cls.__init__ = _as_saved(cls.__init__)
 
     def method(self, training: Training) -> Method:
         """What ``fit`` trains; a training method of its own overrides this.
@@ -103,8 +108,7 @@ class Fittable(pt.Estimator):
         """Write the ranker as an ordinary model folder, from which ``load`` scores the same.
 
         Beside the model's own files lies a small JSON: the ranker's options and how it was trained. The class itself
-        (``CrossEncoder(folder)``) opens the model with the options that it is given; where those that are no part of the model
-        (``similarity``, ``prompt``, ``fields``, ``long`` and others) are not the saved ones, the log says so.
+        (``CrossEncoder(folder)``) reads the options there too, but for those that it is given.
 
         Args:
             folder: Where to write; it appears whole or not at all.
@@ -155,7 +159,7 @@ class Fittable(pt.Estimator):
 
     @classmethod
     def load(cls, folder: str | Path, **options: Any) -> Self:
-        """Open what :meth:`save` wrote, with the options that it was saved with.
+        """Open what :meth:`save` wrote, as the class itself does, with what is known of its training.
 
         Args:
             folder: The folder.
@@ -173,8 +177,7 @@ class Fittable(pt.Estimator):
         about = read_about(folder, name)
         if about and about["ranker"] != name:
             raise InputError(f"{name}: {folder} holds a {about['ranker']}; open it with {about['ranker']}.load")
-        ranker = cls(str(folder), **{**about.get("options", {}), **options})
-        ranker._opened = str(folder)
+        ranker = cls(str(folder), **options)
         if about.get("training"):
             ranker.training_report = TrainingReport.from_json(about["training"])
         return ranker
@@ -261,6 +264,22 @@ class Fittable(pt.Estimator):
         self.mark_trained()
         self.training_report, self.training = best
         return table
+
+
+def _as_saved(init: Callable[..., None]) -> Callable[..., None]:
+    """A ranker's constructor, where options that are not given are those of the folder that :meth:`Fittable.save` wrote."""
+
+    @wraps(init)
+    def constructor(self: Fittable, model: Any, *args: Any, **options: Any) -> None:
+        about = {}
+        if type(self).__init__ is constructor and isinstance(model, (str, Path)):
+            about = read_about(model, type(self).__name__)
+        if about.get("ranker") == type(self).__name__:
+            given = list(inspect.signature(init).parameters)[2 : 2 + len(args)]
+            options = {**{name: value for name, value in about["options"].items() if name not in given}, **options}
+        init(self, model, *args, **options)
+
+    return constructor
 
 
 def _row_of(report: TrainingReport | None, metric: str) -> dict[str, Any]:
