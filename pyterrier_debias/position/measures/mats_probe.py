@@ -17,7 +17,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import Tokeniser, get_tokeniser
-from pyterrier_debias.position.data import rotating
+from pyterrier_debias.position.data.rotation import word_spans
 from pyterrier_debias.position.formulas import mats
 from pyterrier_debias.position.formulas.mats import MATSAccumulator, MATSResult
 
@@ -289,7 +289,7 @@ class MATSProbe(Stage):
 
         def spans(text: str) -> list[tuple[str, int, int]]:
             words = split(text)
-            return [(word, *span) for word, span in zip(words, rotating.word_spans(text, words))]
+            return [(word, *span) for word, span in zip(words, word_spans(text, words))]
 
         return spans
 
