@@ -24,8 +24,8 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
+from pyterrier_debias.core.cache_key import marks, structure_of, weights_fingerprint
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.fingerprints import marks, structure_of, weights_fingerprint
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
 from pyterrier_debias.training.fitting import Fittable
@@ -481,7 +481,7 @@ class Ranker(Fittable, Stage):
         """The torch module, loaded on first use, on its device.
 
         Train it in place: the ranker notices, whichever way weights are written (see
-        :func:`~pyterrier_debias.core.fingerprints.marks` for the one exception, and call :meth:`mark_trained` there).
+        :func:`~pyterrier_debias.core.cache_key.marks` for the one exception, and call :meth:`mark_trained` there).
         """
         return self._load().module
 

@@ -265,9 +265,9 @@ class TrainedRanker(Stage, pt.Estimator):
                 return training
         return Training()
 
-    def known_by(self) -> dict[str, Any]:
+    def cache_key(self) -> dict[str, Any]:
         """As for every stage, with the ranker and the training that are meant, whoever named them."""
-        return {**super().known_by(), "ranker": self.base(), "training": self.training_options()}
+        return {**super().cache_key(), "ranker": self.base(), "training": self.training_options()}
 
     def text_columns(self) -> list[str]:
         """The columns that hold the document: those of the ranker."""

@@ -18,9 +18,9 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
+from pyterrier_debias.core.cache_key import marks
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import whole_folder, write_whole
-from pyterrier_debias.core.fingerprints import marks
 from pyterrier_debias.core.stage import brief
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.losses import get_loss

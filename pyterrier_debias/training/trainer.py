@@ -29,9 +29,9 @@ from transformers.trainer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME, TR
 from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback, ProgressCallback
 
 from pyterrier_debias._version import __version__
+from pyterrier_debias.core.cache_key import trainable_fingerprint
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import PACKAGE, is_unfinished, remove_written, whole_folder, write_whole
-from pyterrier_debias.core.fingerprints import trainable_fingerprint
 from pyterrier_debias.training.examples import Example, Examples, run_length
 from pyterrier_debias.training.groups import Groups
 from pyterrier_debias.training.method import Method

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_debias import CrossEncoder, InputError, Training
-from pyterrier_debias.core.fingerprints import marks
+from pyterrier_debias.core.cache_key import marks
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.training.scorer import Scorer
 from tests.contract import CHECKS, Case
