@@ -1,6 +1,5 @@
-"""fit, save, load and tune of rankers, in pipelines and alone."""
+"""fit, save and load of rankers, in pipelines and alone."""
 
-import copy
 import errno
 import json
 import pickle
@@ -461,95 +460,6 @@ def test_one_word_passages_train(tiny):
     options = training(max_steps=2, augment=RotatePassages())
     report = CrossEncoder(tiny(), training=options).fit(one_word, qrels()).training_report
     assert np.isfinite([entry["loss"] for entry in report.history if "loss" in entry]).all()
-
-
-# Tuning
-
-
-def test_tuning_chooses_on_validation_topics_and_saves_its_curve(tiny, tmp_path):
-    base = training(max_steps=4, evaluate_every=4)
-    ranker = CrossEncoder(tiny(), training=base)
-    grid = {"learning_rate": [1e-6, 3e-3], "loss": ["hinge", "pairwise"]}
-    curve = ranker.tune(grid, candidates(), qrels(), candidates("v"), qrels("v"), test_qids=["t1"], curve=tmp_path / "c.csv")
-    expected = []
-    for rate in grid["learning_rate"]:
-        for loss in grid["loss"]:
-            alone = CrossEncoder(tiny(), training=training(max_steps=4, evaluate_every=4, learning_rate=rate, loss=loss))
-            expected.append(alone.fit(candidates(), qrels(), candidates("v"), qrels("v")))
-    assert curve["learning_rate"].tolist() == [1e-6, 1e-6, 3e-3, 3e-3]
-    assert curve["loss"].tolist() == ["hinge", "pairwise"] * 2
-    assert curve["nDCG@10"].tolist() == [one.training_report.best for one in expected]
-    values = pd.Series(expected[0].training_report.validation)
-    assert curve["standard_error"][0] == pytest.approx(values.std(ddof=1) / np.sqrt(8))
-    assert (curve["n"] == 8).all()
-    best = int(curve["nDCG@10"].to_numpy().argmax())
-    assert curve["chosen"].tolist() == [i == best for i in range(4)]
-    assert states_equal(ranker, expected[best])
-    assert ranker.training == expected[best].training
-    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "c.csv"), curve, check_dtype=False)
-
-
-def nowhere(scores, *, labels=None, mask=None, weights=None):
-    return scores.mean() * float("nan")
-
-
-def test_a_trial_that_diverges_is_one_row_of_the_curve(tiny, tmp_path):
-    sets = candidates(), qrels(), candidates("v"), qrels("v")
-    base = training(max_steps=2, evaluate_every=2)
-    ranker = CrossEncoder(tiny(), training=base)
-    curve = ranker.tune({"loss": [nowhere, "pairwise", nowhere]}, *sets, curve=tmp_path / "c.csv")
-    assert curve["loss"].tolist() == ["nowhere", "pairwise", "nowhere"]
-    assert curve["nDCG@10"].isna().tolist() == [True, False, True]
-    assert curve["n"].tolist() == [0, 8, 0]
-    assert curve["chosen"].tolist() == [False, True, False]
-    alone = CrossEncoder(tiny(), training=base).fit(*sets)
-    assert states_equal(ranker, alone) and ranker.training.loss == "pairwise"
-    assert ranker.training_report.best == alone.training_report.best
-    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "c.csv"), curve, check_dtype=False)
-
-
-def test_a_tuning_that_ends_without_a_result_leaves_the_ranker_and_what_was_found(tiny, tmp_path, monkeypatch):
-    sets = candidates(), qrels(), candidates("v"), qrels("v")
-    base = training(max_steps=1, evaluate_every=1)
-    ranker = CrossEncoder(tiny(), training=base).fit(*sets)
-    held, report = copy.deepcopy(ranker), ranker.training_report
-    with pytest.raises(InputError, match="CrossEncoder: all 2 trials of tune diverged; lower learning_rate"):
-        ranker.tune({"loss": [nowhere, nowhere]}, *sets, curve=tmp_path / "c.csv")
-    assert pd.read_csv(tmp_path / "c.csv")["nDCG@10"].isna().tolist() == [True, True]
-    fit, calls = CrossEncoder.fit, []
-
-    def killed(self, *frames):
-        calls.append(1)
-        if len(calls) == 2:
-            raise MemoryError
-        return fit(self, *frames)
-
-    monkeypatch.setattr(CrossEncoder, "fit", killed)
-    with pytest.raises(MemoryError):
-        ranker.tune({"seed": [1, 2, 3]}, *sets, curve=tmp_path / "d.csv")
-    found = pd.read_csv(tmp_path / "d.csv")
-    assert (found["seed"].tolist(), found["chosen"].tolist()) == ([1], [True])
-    assert states_equal(ranker, held)
-    assert ranker.training == base and ranker.training_report is report
-    assert ranker == held
-
-
-def test_tuning_refuses_the_test_and_what_it_does_not_know():
-    ranker, sets = CrossEncoder("no-such-model"), (candidates(), qrels(), candidates("v"), qrels("v"))
-    with pytest.raises(InputError, match=r"1 test queries are among those for validation, e.g. 'v2'"):
-        ranker.tune({"epochs": [1]}, *sets, test_qids=["v2", "t"])
-    with pytest.raises(InputError, match="1 test queries are among those for training"):
-        ranker.tune({"epochs": [1]}, *sets, test_qids=["q2"])
-    with pytest.raises(InputError, match=r"8 queries are for training and for validation, e.g. 'q0'"):
-        ranker.tune({"epochs": [1]}, *sets[:2], *sets[:2])
-    with pytest.raises(InputError, match="does not know the option 'rate'"):
-        ranker.tune({"rate": [1]}, *sets)
-    with pytest.raises(InputError, match="tune needs options with values"):
-        ranker.tune({}, *sets)
-    with pytest.raises(InputError, match="epochs=0"):
-        ranker.tune({"epochs": [1, 0]}, *sets)
-    with pytest.raises(InputError, match="leave checkpoints out"):
-        CrossEncoder("no-such-model", training=training(checkpoints="c")).tune({"epochs": [1]}, *sets)
 
 
 def test_a_ranker_is_fitted_behind_passages(tiny):
