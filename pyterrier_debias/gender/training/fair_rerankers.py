@@ -10,7 +10,7 @@ import numpy as np
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.gender.data.words import WordList
-from pyterrier_debias.gender.formulas.leaning import check_reading, gendered, lean_of_texts
+from pyterrier_debias.gender.formulas.leaning import check_reader, gendered, lean_by
 from pyterrier_debias.gender.formulas.losses import bias_aware_hinge
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.cross_encoder import CrossEncoder
@@ -138,7 +138,7 @@ class BiasAwareReranker(_FairReranker):
         self.checked_base()
         if not isinstance(self.strength, (int, float)) or not self.strength >= 0:
             raise InputError(f"BiasAwareReranker: strength={self.strength!r} must be a number of at least 0")
-        check_reading(self.method, self.wordlist, self.tokeniser, self.contrast)
+        check_reader(self)
 
     def own_training(self) -> Training:
         """The options of training, checked, with the hinge."""
@@ -152,8 +152,7 @@ class BiasAwareReranker(_FairReranker):
     def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: None) -> Method:
         """The hinge with margins of psi; see the class."""
         if self.column is None:
-            options = {"wordlist": self.wordlist, "tokeniser": self.tokeniser, "contrast": self.contrast}
-            psi = lean_of_texts(self._texts(groups), method=self.method, **options)
+            psi = lean_by(self, self._texts(groups))
         else:
             psi = _numbers(groups, self.column, "BiasAwareReranker")
         psi = self.strength * (psi if self.signed else np.abs(psi))
