@@ -21,9 +21,9 @@ from pyterrier_debias import (
     RotatePassages,
     T5Reranker,
     TextLoader,
-    read_squad,
 )
 from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.data.answers import read_squad
 from pyterrier_debias.training.report import ABOUT
 from tests.training.worlds import candidates, qrels, training
 

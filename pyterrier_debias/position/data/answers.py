@@ -186,7 +186,7 @@ class AnswerPositions(Stage):
 
         Args:
             answers: A frame as :meth:`transform` takes it; or a dataset with ``get_answers()`` and ``text_loader()``, see
-                :class:`pyterrier_debias.Dataset`, whose answers are those of the passages that labellers selected.
+                :class:`pyterrier_debias.core.dataset.Dataset`, whose answers are those of the passages that labellers selected.
             name: What figures call the answers; default the dataset's own name.
 
         Returns:
