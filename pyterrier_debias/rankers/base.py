@@ -8,6 +8,7 @@ back), ``score_pairs`` (scores of texts, through :mod:`pyterrier_debias.rankers.
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import os
 import threading
@@ -615,3 +616,15 @@ class Ranker(Fittable, Stage):
         if self._loaded is not None:
             # Weights that were trained stay so: what was counted starts anew in a copy.
             self.mark_trained()
+
+
+def shared_options(given: dict[str, Any]) -> dict[str, Any]:
+    """The options that all rankers share, out of what a constructor was given.
+
+    Args:
+        given: The constructor's ``locals()``.
+
+    Returns:
+        The arguments of :class:`Ranker`.
+    """
+    return {name: given[name] for name in list(inspect.signature(Ranker.__init__).parameters)[1:]}
