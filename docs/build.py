@@ -4,6 +4,7 @@ The pages live in the package (`pyterrier_debias/pt_docs`), where PyTerrier's ow
 beside `conf.py`, writes one API page for each group of public names, and runs Sphinx.
 """
 
+import pkgutil
 import shutil
 import sys
 from pathlib import Path
@@ -37,15 +38,36 @@ WHOLE = {
 }
 
 
+#: Title of an API page, to further names that it shows: those that are imported from their own modules.
+FURTHER = {
+    "Gender": [
+        "gender.data.words.read_word_list",
+        "gender.data.query_gender.read_gender_queries",
+        "gender.data.balanced_pairs.plot_balance",
+        "gender.data.balanced_pairs.save_pairs",
+        "gender.training.balanced.augment_balanced",
+        "gender.training.balanced.choose_ratio",
+        "gender.measures.evaluator.GenderCounts",
+    ],
+    "Pooling": [f"pooling.formulas.losses.{name}" for name in ("debiased_contrastive", "dynamic_pairwise")],
+    "Data": [
+        *(f"data.readers.read_{name}" for name in ("corpus", "topics", "qrels", "run")),
+        *(f"data.answers.read_{name}" for name in ("squad", "spans", "qna")),
+        "data.irds.IRDSCollection",
+    ],
+    "Audit": ["core.dataset.Dataset"],
+}
+
+
 def api_page(title: str, modules: list[str]) -> str:
     """The reStructuredText of one API page."""
     names = [n for n, m in pyterrier_debias._PUBLIC.items() if m in modules or m.split(".")[0] in modules]
     lines = [title, "=" * len(title), ""]
-    for name in names:
-        lines += [name, "-" * len(name), "", f".. autoclass:: pyterrier_debias.{name}" if isinstance(
-            getattr(pyterrier_debias, name), type) else f".. autofunction:: pyterrier_debias.{name}"]  # fmt: skip
-        lines += ["   :members:", "   :inherited-members: Transformer, ValueError", ""] if isinstance(
-            getattr(pyterrier_debias, name), type) else [""]  # fmt: skip
+    for name in (*names, *FURTHER.get(title, ())):
+        value, short = pkgutil.resolve_name(f"pyterrier_debias.{name}"), name.rpartition(".")[2]
+        kind = "class" if isinstance(value, type) else "function"
+        lines += [short, "-" * len(short), "", f".. auto{kind}:: pyterrier_debias.{name}"]
+        lines += ["   :members:", "   :inherited-members: Transformer, ValueError", ""] if kind == "class" else [""]
     for module in WHOLE.get(title, ()):
         heading = f"pyterrier_debias.{module}"
         lines += [heading, "-" * len(heading), "", f".. automodule:: {heading}", "   :members:", ""]

@@ -23,9 +23,6 @@ _PUBLIC = {
     "SurvivorshipCurve": "survivorship.measures.curve",
     "Answerability": "survivorship.training.answerability",
     "dataset_report": "survivorship.data.dataset_report",
-    "training_subsets": "survivorship.training.rank_filtered",
-    "read_annotations": "survivorship.data.annotations",
-    "rank_annotations": "survivorship.data.annotations",
     # gender
     "ARaB": "gender.measures.over_rankings",
     "RaB": "gender.measures.over_rankings",
@@ -35,26 +32,18 @@ _PUBLIC = {
     "QueryGroupGap": "gender.measures.over_rankings",
     "ARaBEvaluator": "gender.measures.evaluator",
     "AnnotateGender": "gender.measures.evaluator",
-    "GenderCounts": "gender.measures.evaluator",
     "WordList": "gender.data.words",
-    "read_word_list": "gender.data.words",
     "Lexicon": "gender.data.profiles",
     "LexiconProfiles": "gender.data.profiles",
     "QueryGender": "gender.data.query_gender",
     "GenderClassifier": "gender.data.query_gender",
-    "read_gender_queries": "gender.data.query_gender",
     "BalancedPairs": "gender.data.balanced_pairs",
-    "plot_balance": "gender.data.balanced_pairs",
-    "save_pairs": "gender.data.balanced_pairs",
-    "augment_balanced": "gender.training.balanced",
-    "choose_ratio": "gender.training.balanced",
     "SwapGender": "gender.data.swap",
     "BiasAwareNegatives": "gender.training.negatives",
     "BiasAwareReranker": "gender.training.fair_rerankers",
     "AdversarialReranker": "gender.training.fair_rerankers",
     "NeutralReranker": "gender.training.neutral_reranker",
     "WordListBias": "gender.audit",
-    "neutral_qids": "gender.audit",
     # pooling
     "CETReranker": "pooling.training.cet",
     "PoolEvidence": "pooling.data.evidence",
@@ -68,10 +57,6 @@ _PUBLIC = {
     "ExcludeNegatives": "pooling.training.negatives",
     "OnlyJudged": "pooling.measures.unjudged",
     "ExpectedNDCG": "pooling.measures.unjudged",
-    "infer_judgements": "pooling.measures.unjudged",
-    "leave_one_out": "pooling.measures.unjudged",
-    "debiased_contrastive": "pooling.formulas.losses",
-    "dynamic_pairwise": "pooling.formulas.losses",
     # linguistic
     "LinguisticComplexity": "linguistic.measures.complexity",
     "Disparity": "linguistic.measures.disparity",
@@ -96,23 +81,13 @@ _PUBLIC = {
     # training
     "Training": "training.options",
     "AddJudged": "training.groups",
-    "UniformNegatives": "training.samplers",
     "ColumnWeights": "training.weights",
     # collections
     "Collection": "data.base",
-    "Dataset": "core.dataset",
     "TextLoader": "data.base",
     "PlantedCollection": "data.planted",
     "PlantedRanker": "data.planted_rankers",
     "open_dataset": "data.opening",
-    "read_corpus": "data.readers",
-    "read_topics": "data.readers",
-    "read_qrels": "data.readers",
-    "read_run": "data.readers",
-    "read_squad": "data.answers",
-    "read_spans": "data.answers",
-    "read_qna": "data.answers",
-    "IRDSCollection": "data.irds",
     "TerrierCollection": "data.terrier",
     "TerrierIndexer": "data.terrier",
     # the audit
@@ -121,7 +96,6 @@ _PUBLIC = {
     "compare": "report.compare",
     "Comparison": "report.compare",
     "pareto": "report.pareto",
-    "plot_pareto": "report.pareto",
     "bias_measures": "report.bias_measures",
     "intervene": "report.interventions",
     "System": "core.systems",
@@ -137,26 +111,21 @@ __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
     from pyterrier_debias.core.bias import Bias, Figure, Finding
-    from pyterrier_debias.core.dataset import Dataset
     from pyterrier_debias.core.errors import InputError
     from pyterrier_debias.core.systems import Context, System
-    from pyterrier_debias.data.answers import read_qna, read_spans, read_squad
     from pyterrier_debias.data.base import Collection, TextLoader
-    from pyterrier_debias.data.irds import IRDSCollection
     from pyterrier_debias.data.opening import open_dataset
     from pyterrier_debias.data.planted import PlantedCollection
     from pyterrier_debias.data.planted_rankers import PlantedRanker
-    from pyterrier_debias.data.readers import read_corpus, read_qrels, read_run, read_topics
     from pyterrier_debias.data.terrier import TerrierCollection, TerrierIndexer
-    from pyterrier_debias.gender.audit import WordListBias, neutral_qids
-    from pyterrier_debias.gender.data.balanced_pairs import BalancedPairs, plot_balance, save_pairs
+    from pyterrier_debias.gender.audit import WordListBias
+    from pyterrier_debias.gender.data.balanced_pairs import BalancedPairs
     from pyterrier_debias.gender.data.profiles import Lexicon, LexiconProfiles
-    from pyterrier_debias.gender.data.query_gender import GenderClassifier, QueryGender, read_gender_queries
+    from pyterrier_debias.gender.data.query_gender import GenderClassifier, QueryGender
     from pyterrier_debias.gender.data.swap import SwapGender
-    from pyterrier_debias.gender.data.words import WordList, read_word_list
-    from pyterrier_debias.gender.measures.evaluator import AnnotateGender, ARaBEvaluator, GenderCounts
+    from pyterrier_debias.gender.data.words import WordList
+    from pyterrier_debias.gender.measures.evaluator import AnnotateGender, ARaBEvaluator
     from pyterrier_debias.gender.measures.over_rankings import ARaB, FaiRR, LexiconGap, NFaiRR, QueryGroupGap, RaB
-    from pyterrier_debias.gender.training.balanced import augment_balanced, choose_ratio
     from pyterrier_debias.gender.training.fair_rerankers import AdversarialReranker, BiasAwareReranker
     from pyterrier_debias.gender.training.negatives import BiasAwareNegatives
     from pyterrier_debias.gender.training.neutral_reranker import NeutralReranker
@@ -172,9 +141,8 @@ if TYPE_CHECKING:
     from pyterrier_debias.pooling.data.evidence import PoolEvidence
     from pyterrier_debias.pooling.data.relabel import RelabelReranker
     from pyterrier_debias.pooling.data.scores import AddScores
-    from pyterrier_debias.pooling.formulas.losses import debiased_contrastive, dynamic_pairwise
     from pyterrier_debias.pooling.measures.hidden import HiddenJudgements
-    from pyterrier_debias.pooling.measures.unjudged import ExpectedNDCG, OnlyJudged, infer_judgements, leave_one_out
+    from pyterrier_debias.pooling.measures.unjudged import ExpectedNDCG, OnlyJudged
     from pyterrier_debias.pooling.training.cet import CETReranker
     from pyterrier_debias.pooling.training.negatives import (
         DenoisedNegatives,
@@ -195,18 +163,15 @@ if TYPE_CHECKING:
     from pyterrier_debias.report.bias_measures import bias_measures
     from pyterrier_debias.report.compare import Comparison, compare
     from pyterrier_debias.report.interventions import intervene
-    from pyterrier_debias.report.pareto import pareto, plot_pareto
+    from pyterrier_debias.report.pareto import pareto
     from pyterrier_debias.report.result import AuditResult
     from pyterrier_debias.report.run import audit
-    from pyterrier_debias.survivorship.data.annotations import rank_annotations, read_annotations
     from pyterrier_debias.survivorship.data.dataset_report import dataset_report
     from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
     from pyterrier_debias.survivorship.measures.curve import SurvivorshipCurve
     from pyterrier_debias.survivorship.training.answerability import Answerability
-    from pyterrier_debias.survivorship.training.rank_filtered import training_subsets
     from pyterrier_debias.training.groups import AddJudged
     from pyterrier_debias.training.options import Training
-    from pyterrier_debias.training.samplers import UniformNegatives
     from pyterrier_debias.training.weights import ColumnWeights
 
 

@@ -6,8 +6,8 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import Collection, Dataset, InputError, open_dataset
-from pyterrier_debias.core.dataset import provided
+from pyterrier_debias import Collection, InputError, open_dataset
+from pyterrier_debias.core.dataset import Dataset, provided
 from pyterrier_debias.data.base import cut_texts
 
 

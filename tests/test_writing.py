@@ -234,10 +234,6 @@ FOLDERS = {
         "",
         lambda made, folder, overwrite: made.rankers["BiEncoder"].retriever(CORPUS, folder=folder, overwrite=overwrite),
     ),
-    "TK.precomputed": Writer(
-        "rankers/term_store",
-        lambda made, folder, overwrite: made.rankers["TK"].precomputed(CORPUS, folder=folder, overwrite=overwrite),
-    ),
     "MATSAccumulator.save": Writer(
         "position/formulas/mats", lambda made, folder, overwrite: made.sums.save(folder, overwrite=overwrite)
     ),
@@ -268,17 +264,11 @@ def figure():
     return plt.figure()
 
 
-def tune(made, path):
-    ranker = CrossEncoder(made.tiny(), training=training(max_steps=1))
-    ranker.tune({"seed": [1]}, candidates(), qrels(), candidates("v"), qrels("v"), curve=path)
-
-
 #: What writes the one file that it is told to: a name, and the call.
 FILES = {
     "new.png": Writer("core/plots", lambda made, path: plots.save(figure(), path)),
     "ats.png": Writer("position/measures/mats_probe", lambda made, path: plots.close(plot_ats(made.ats, path=path).figure)),
     "pairs.tsv": Writer("gender/data/balanced_pairs", lambda made, path: save_pairs(made.pairs, path)),
-    "curve.csv": Writer("", tune),
 }
 
 

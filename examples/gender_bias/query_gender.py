@@ -21,8 +21,8 @@ import pandas as pd
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import program, write_results
 
-from pyterrier_debias import GenderClassifier, QueryGender, read_gender_queries
-from pyterrier_debias.gender.data.query_gender import label_accuracies
+from pyterrier_debias import GenderClassifier, QueryGender
+from pyterrier_debias.gender.data.query_gender import label_accuracies, read_gender_queries
 from pyterrier_debias.report.models import find_model
 
 NOTES = [

@@ -27,8 +27,9 @@ import pandas as pd
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import program, write_results
 
-from pyterrier_debias import InputError, open_dataset, read_run, read_topics
+from pyterrier_debias import InputError, open_dataset
 from pyterrier_debias.core import plots
+from pyterrier_debias.data.readers import read_run, read_topics
 from pyterrier_debias.gender.audit import neutral_qids
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator, union_background

@@ -34,8 +34,6 @@ from pyterrier_debias import (
     RankWindow,
     RelabelReranker,
     Training,
-    debiased_contrastive,
-    dynamic_pairwise,
     open_dataset,
 )
 from pyterrier_debias.core.dataset import provided
@@ -44,6 +42,7 @@ from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import two_level_interval
 from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.pooling.formulas.losses import debiased_contrastive, dynamic_pairwise
 from pyterrier_debias.pooling.measures.hidden_result import HiddenResult
 from pyterrier_debias.report.first_stage import first_stage
 from pyterrier_debias.report.models import find_model

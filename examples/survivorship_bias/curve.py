@@ -25,10 +25,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from pyterrier_debias import InputError, PlantedCollection, PlantedRanker, open_dataset, read_qrels, read_run
+from pyterrier_debias import InputError, PlantedCollection, PlantedRanker, open_dataset
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.data.readers import read_qrels, read_run
 from pyterrier_debias.survivorship.formulas.nested import strata_of_nested, zero_filled
 from pyterrier_debias.survivorship.measures.curve import SurvivorshipCurve, SurvivorshipResult
 

@@ -21,8 +21,9 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias import InputError, MultiVector, T5Reranker, open_dataset, read_run
+from pyterrier_debias import InputError, MultiVector, T5Reranker, open_dataset
 from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.data.readers import read_run
 
 #: How many documents of the first stage are ranked anew: the thesis reranks a hundred.
 DEPTH = 100

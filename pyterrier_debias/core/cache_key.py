@@ -1,4 +1,7 @@
-"""What a finished training, or a room's finding, is known by: stages and their options as what JSON can hold."""
+"""Whether something is what it was: stages and their options as what JSON can hold, and hashes of networks' weights.
+
+A finished training, or a room's finding, is kept under its :func:`cache_key`. No torch before a network is there.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,24 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from hashlib import blake2b
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.fingerprints import weights_fingerprint
 from pyterrier_debias.core.frames import frame_digest
 from pyterrier_debias.core.stage import Stage, flatten
 from pyterrier_debias.core.terrier import is_retriever, retriever_key
+
+if TYPE_CHECKING:
+    import torch
 
 #: What changes no result.
 _UNSEEN = {"verbose", "device", "batch_tokens"}
@@ -33,7 +38,7 @@ _STATELESS = (type(threading.Lock()), type(threading.RLock()), logging.Logger)
 _ADDRESS = re.compile(r"( at )?0x[0-9a-fA-F]+")
 
 
-def known_by(value: Any, *, exact: bool = False) -> Any:
+def cache_key(value: Any, *, exact: bool = False) -> Any:
     """What JSON can hold of a stage, its options and theirs, equal for equal ones.
 
     Stages and options of training say by a method of this name what counts.
@@ -52,13 +57,16 @@ def known_by(value: Any, *, exact: bool = False) -> Any:
         InputError: With ``exact`` for an object of which nothing is known but its address in memory.
 
     Example:
-        >>> known_by({"labels": (1, 2), "of": len})
+        >>> cache_key({"labels": (1, 2), "of": len})
         {'labels': [1, 2], 'of': 'builtins.len'}
-        >>> one, other = (known_by(pt.apply.doc_score(f), exact=True) for f in (lambda row: 1.0, lambda row: 2.0))
+        >>> one, other = (cache_key(pt.apply.doc_score(f), exact=True) for f in (lambda row: 1.0, lambda row: 2.0))
         >>> one == other
         False
     """
     return _Description(exact)(value)
+
+
+known_by = cache_key  # its name in report.checkpoint
 
 
 class _Description:
@@ -84,22 +92,16 @@ class _Description:
             return [self(stage) for stage in flatten(value)]
         if isinstance(value, Stage):
             return self._stage(value)
-        if isinstance(value, pd.DataFrame):
-            return frame_digest(value)
-        if isinstance(value, pd.Series):
-            return _hash(repr((value.name, value.index.tolist(), value.tolist())).encode())
-        if isinstance(value, np.ndarray):
-            if value.dtype.hasobject:
-                return self(value.tolist())
-            return _hash(value.tobytes() + str((value.shape, value.dtype)).encode())
+        if isinstance(value, (pd.DataFrame, pd.Series, np.ndarray)):
+            return self(value.tolist()) if isinstance(value, np.ndarray) and value.dtype.hasobject else frame_digest(value)
         if isinstance(value, Mapping):
             return {str(name): self(one) for name, one in value.items()}
         if isinstance(value, (list, tuple)):
             return [self(one) for one in value]
         if isinstance(value, (set, frozenset)):
             return _hash(repr(sorted(value, key=repr)).encode())
-        if callable(getattr(value, "known_by", None)) and not isinstance(value, type):
-            return self(value.known_by())
+        if callable(getattr(value, "cache_key", None)) and not isinstance(value, type):
+            return self(value.cache_key())
         if is_dataclass(value) and not isinstance(value, type):
             return {"object": type(value).__name__, **{f.name: self(getattr(value, f.name)) for f in fields(value) if f.init}}
         if self.exact:
@@ -109,7 +111,7 @@ class _Description:
         return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
     def _stage(self, stage: Stage) -> dict[str, Any]:
-        known = {name: self(one) for name, one in stage.known_by().items() if name not in _UNSEEN}
+        known = {name: self(one) for name, one in stage.cache_key().items() if name not in _UNSEEN}
         weights = {"weights": stage.fingerprint()} if hasattr(stage, "fingerprint") else {}
         return {"stage": type(stage).__name__, **known, **weights}
 
@@ -133,8 +135,7 @@ class _Description:
         if torch is not None and isinstance(value, torch.nn.Module):
             return {"object": _name(type(value)), "weights": weights_fingerprint(value)}
         if torch is not None and isinstance(value, torch.Tensor):
-            content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-            return _hash(content + str((value.shape, value.dtype)).encode())
+            return _hash_weights("", [("", value)])
         if is_retriever(value):
             return self(retriever_key(value))
         if callable(getattr(value, "toString", None)):  # Java's
@@ -229,3 +230,87 @@ def _methods(kind: type) -> Iterator[CodeType]:
                 function = getattr(attribute, "__func__", getattr(attribute, "fget", attribute))
                 if isinstance(function, FunctionType):
                     yield function.__code__
+
+
+# Weights
+
+
+def weights_fingerprint(module: torch.nn.Module) -> str:
+    """A hash of all weights and of how the module computes with them.
+
+    Args:
+        module: Any torch module.
+
+    Returns:
+        ``weights:`` and 32 hexadecimal digits, over names, types, shapes and values, the printed structure, and what a
+        sentence-transformers model knows beyond its weights.
+    """
+    return _hash_weights(structure_of(module), module.state_dict().items())
+
+
+def trainable_fingerprint(module: torch.nn.Module) -> str:
+    """A hash of the weights that training can change, wherever the module lies and however it is printed.
+
+    Args:
+        module: Any torch module.
+
+    Returns:
+        As :func:`weights_fingerprint`.
+    """
+    return _hash_weights("", ((name, value) for name, value in module.named_parameters() if value.requires_grad))
+
+
+def structure_of(module: torch.nn.Module) -> str:
+    """How a module computes with its weights: its printed form, and what sentence-transformers keeps beside it."""
+    beyond = [getattr(module, name, None) for name in ("prompts", "default_prompt_name", "truncate_dim", "max_seq_length")]
+    return f"{module!r} {beyond}"
+
+
+def _hash_weights(structure: str, weights: Iterable[tuple[str, torch.Tensor]]) -> str:
+    import torch
+
+    state = blake2b(digest_size=16)
+    state.update(structure.encode())
+    for name, value in sorted(weights, key=lambda pair: pair[0]):
+        if not isinstance(value, torch.Tensor):
+            continue
+        state.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        state.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return f"weights:{state.hexdigest()}"
+
+
+def marks(module: torch.nn.Module) -> tuple[tuple[int, int], ...]:
+    """What changes when weights do: far cheaper than a hash, about as dear as scoring one pair.
+
+    PyTorch counts how often a weight was written to, but not what fused optimisers and ``.data`` write; a replaced weight
+    (``load_state_dict(assign=True)``) begins to count anew. So the numbers themselves are summed too, as the whole numbers that
+    their bits stand for: any change of one number shows. What ``.data`` exchanges within one weight does not.
+
+    Args:
+        module: Any torch module.
+
+    Returns:
+        For each parameter and saved buffer the count and the sum.
+    """
+    import torch
+
+    weights = [value for value in module.state_dict().values() if isinstance(value, torch.Tensor)]
+    with torch.no_grad():
+        found = [_sum_of_bits(value) for value in weights]
+        # One wait for the device, not one for each weight.
+        alike = len({value.device for value in found}) == 1
+        sums = torch.stack(found).tolist() if alike else [int(value) for value in found]
+    return tuple((0 if value.is_inference() else value._version, total) for value, total in zip(weights, sums))
+
+
+def _sum_of_bits(weight: torch.Tensor) -> torch.Tensor:
+    """The bits of a tensor read as 64-bit whole numbers, added up and wrapped."""
+    import torch
+
+    if weight.device.type not in ("cpu", "cuda"):
+        weight = weight.cpu()
+    numbers = weight.detach().reshape(-1).view(torch.uint8)
+    short = -len(numbers) % 8
+    if short or numbers.storage_offset() % 8:
+        numbers = torch.cat([numbers, numbers.new_zeros(short)])
+    return numbers.view(torch.int64).sum()

@@ -8,9 +8,11 @@ from typing import Any
 import ir_measures
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 
+from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import with_grades, with_string_ids
+from pyterrier_debias.core.frames import check_overlap, with_grades, with_string_ids
 
 
 def parse_measures(measures: Sequence[Any]) -> list[Any]:
@@ -110,3 +112,35 @@ def judged_qids(topics: pd.DataFrame, qrels: pd.DataFrame) -> list[str]:
     """
     judged = {str(qid) for qid in qrels["qid"].unique()}
     return [qid for qid in dict.fromkeys(topics["qid"]) if str(qid) in judged]
+
+
+def judged_input(
+    stage: Any, inp: pd.DataFrame, qrels: pd.DataFrame | None, topics: pd.DataFrame | None
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, list[str]]:
+    """What a stage's ``evaluate`` works on: candidates or topics of judged queries.
+
+    Args:
+        stage: The stage, with the option ``dataset``; named in messages.
+        inp: Candidates or topics.
+        qrels: Judgements; None for the dataset's.
+        topics: The topics, where ``inp`` are candidates; None for those of ``inp``.
+
+    Returns:
+        ``inp`` without queries that nobody judged, judgements, topics, and the judged qids, sorted: what is drawn at random by a
+        query's place must not depend on the order of rows.
+
+    Raises:
+        InputError: Where there are no judgements, or no query is judged.
+    """
+    name, qrels = type(stage).__name__, provided(stage.dataset, "get_qrels") if qrels is None else qrels
+    if qrels is None:
+        raise InputError(f"{name}: there are no judgements; give evaluate(..., qrels) or a dataset that has them")
+    pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=stage)
+    inp, qrels = with_string_ids(inp), with_string_ids(qrels)
+    topics = inp if topics is None else with_string_ids(topics)
+    check_overlap(topics, qrels, stage)
+    qids = sorted(judged_qids(topics, qrels))
+    inp = inp[inp["qid"].isin(qids)]
+    if inp.empty:
+        raise InputError(f"{name}: none of the judged queries has candidates; check that the qids are the same")
+    return inp, qrels, topics, qids

@@ -432,11 +432,11 @@ def with_passages(judged: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([judged, found[columns]], ignore_index=True)
 
 
-def frame_digest(frame: pd.DataFrame) -> str:
-    """A digest of a frame's content that does not depend on the order of its rows and columns.
+def frame_digest(table: pd.DataFrame | pd.Series | np.ndarray) -> str:
+    """A digest of content: of a frame whatever the order of its rows and columns, of a series or an array in its order.
 
     Args:
-        frame: Any frame.
+        table: Any frame, series or array.
 
     Returns:
         32 hexadecimal digits.
@@ -446,7 +446,12 @@ def frame_digest(frame: pd.DataFrame) -> str:
         >>> frame_digest(frame) == frame_digest(frame.iloc[::-1]) != frame_digest(frame.assign(label=1))
         True
     """
-    frame = frame.rename(columns=str)
+    if isinstance(table, pd.Series):
+        return digest([repr((table.name, table.index.tolist(), table.tolist()))])
+    if isinstance(table, np.ndarray):
+        content = repr(table.tolist()) if table.dtype.hasobject else table.tobytes().hex()
+        return digest([f"{table.shape} {table.dtype}", content])
+    frame = table.rename(columns=str)
     columns = sorted(frame.columns)
     rows = zip(*(map(str, frame[c].tolist()) for c in columns))
     return digest([*columns, *sorted(map(digest, rows))])

@@ -6,13 +6,13 @@ import copy
 import inspect
 from collections.abc import Mapping
 from functools import partial
-from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.core.frames import frame_digest
 from pyterrier_debias.core.indexing import GuardedIndexer
 
 
@@ -74,7 +74,7 @@ def brief(value: Any) -> str:
 def _text(value: Any, exact: bool, within: tuple[int, ...] = ()) -> str:
     """The text of a value that lies in others (by their ids)."""
     if isinstance(value, (pd.DataFrame, pd.Series, np.ndarray)):
-        content = f" {_digest(value)}" if exact else ""
+        content = f" {frame_digest(value)}" if exact else ""
         return f"<{type(value).__name__} {'x'.join(map(str, value.shape))}{content}>"
     if id(value) in within:
         return "..."
@@ -112,17 +112,6 @@ def _attributes(value: Any) -> dict[str, Any]:
     if not all(part is None or isinstance(part, dict) for part in (own, slots)):
         return {"state": state}
     return {**(own or {}), **(slots or {})}
-
-
-def _digest(table: pd.DataFrame | pd.Series | np.ndarray) -> str:
-    """A short hash of content, names and types."""
-    if not isinstance(table, np.ndarray):
-        content = table.to_json(orient="split", default_handler=str).encode()
-    elif table.dtype.hasobject:
-        content = repr(table.tolist()).encode()
-    else:
-        content = f"{table.dtype} ".encode() + table.tobytes()
-    return blake2b(content, digest_size=8).hexdigest()
 
 
 def same_pipeline(left: Any, right: Any) -> bool:
@@ -182,7 +171,7 @@ class Stage(pt.Transformer):
         """What two stages must share to be equal: by default every option that can change the result."""
         return {name: value for name, value in self.options().items() if name not in self._NOT_IDENTITY}
 
-    def known_by(self) -> dict[str, Any]:
+    def cache_key(self) -> dict[str, Any]:
         """What results of the stage are kept under: its options, and what was fitted, which is part of what it is equal by."""
         options = self.options()
         return {**options, **{name: value for name, value in self.identity().items() if name not in options}}

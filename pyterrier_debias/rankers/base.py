@@ -8,6 +8,7 @@ back), ``score_pairs`` (scores of texts, through :mod:`pyterrier_debias.rankers.
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import os
 import threading
@@ -24,13 +25,11 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
+from pyterrier_debias.core.cache_key import marks, structure_of, weights_fingerprint
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.fingerprints import marks, structure_of, weights_fingerprint
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
 from pyterrier_debias.training.fitting import Fittable
-from pyterrier_debias.training.options import plain
-from pyterrier_debias.training.report import read_about
 
 if TYPE_CHECKING:
     import torch
@@ -232,8 +231,8 @@ class Ranker(Fittable, Stage):
     number of threads may score with one ranker, and load others: of all rankers in a process, one is loaded at a time.
 
     Args:
-        model: A hub name, a folder, another ranker of the same class (whose weights are copied as they are now), or an
-            :class:`InMemory` model, which is used as it is.
+        model: A hub name, a folder (one that :meth:`save` wrote gives the options that are not named here), another ranker of the
+            same class (whose weights are copied as they are now), or an :class:`InMemory` model, which is used as it is.
         max_length: Longest input in tokens; None for all that the model can read. What is cut is logged.
         device: Where to compute; None picks CUDA, then MPS, then the processor.
         dtype: ``'float32'``, or ``'bfloat16'`` or ``'float16'``, which are faster and move scores by about 1e-3 relative: stay
@@ -253,9 +252,6 @@ class Ranker(Fittable, Stage):
 
     #: Options that decide what is loaded; a change of one of them loads anew.
     _SOURCE = ("model", "device", "dtype")
-
-    #: Options that :meth:`write` makes part of the model, so that it keeps them where they are not given.
-    _WRITTEN: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -486,7 +482,7 @@ class Ranker(Fittable, Stage):
         """The torch module, loaded on first use, on its device.
 
         Train it in place: the ranker notices, whichever way weights are written (see
-        :func:`~pyterrier_debias.core.fingerprints.marks` for the one exception, and call :meth:`mark_trained` there).
+        :func:`~pyterrier_debias.core.cache_key.marks` for the one exception, and call :meth:`mark_trained` there).
         """
         return self._load().module
 
@@ -548,36 +544,11 @@ class Ranker(Fittable, Stage):
                     with loading(self.model, self) as where:
                         module, tokenizer = self.read(where)
                         check_whole(module, self.model, type(self).__name__)
-                    self._compare_with_saved()
                 module = module.to(device=self.torch_device, dtype=self.torch_dtype).eval()
             # sentence-transformers chooses how it compares vectors at the first use, in steps that no thread may meet half way.
             getattr(module, "similarity_fn_name", None)
             self._loaded = _Loaded(module, tokenizer, source, fingerprint, marks(module))
             return self._loaded
-
-    def _compare_with_saved(self) -> None:
-        """Tell where a folder of ours was saved with options by which it scored otherwise."""
-        name = type(self).__name__
-        try:
-            about = {} if str(self.model) == self._opened else read_about(self.model, name)
-        except InputError:
-            return  # Only `load` needs what stands there.
-        present, saved = self.options(), about.get("options", {}) if about.get("ranker") == name else {}
-        given = {option: plain(present[option]) for option in present if option in saved}
-        # What is loaded already brings its head; a number format is chosen for the machine.
-        no_matter = {"dtype", "head", "seed", *(option for option in self._WRITTEN if given.get(option) is None)}
-        if {given.get("long"), saved.get("long")} == {"truncate"}:
-            no_matter |= {"passage_length", "passage_stride"}
-        differ = [option for option in given if option not in no_matter and given[option] != saved[option]]
-        if differ:
-            logger.warning(
-                "%s: %s was saved with %s, not with %s, so that it scored otherwise; %s.load(folder) opens it as it was saved",
-                name,
-                self.model,
-                ", ".join(f"{option}={saved[option]!r}" for option in differ),
-                ", ".join(f"{option}={given[option]!r}" for option in differ),
-                name,
-            )
 
     def _give(self) -> tuple[Any, Any]:
         """Weights for the ranker that holds this copy: the copy's own where it can load them again, else a further copy."""
@@ -645,3 +616,15 @@ class Ranker(Fittable, Stage):
         if self._loaded is not None:
             # Weights that were trained stay so: what was counted starts anew in a copy.
             self.mark_trained()
+
+
+def shared_options(given: dict[str, Any]) -> dict[str, Any]:
+    """The options that all rankers share, out of what a constructor was given.
+
+    Args:
+        given: The constructor's ``locals()``.
+
+    Returns:
+        The arguments of :class:`Ranker`.
+    """
+    return {name: given[name] for name in list(inspect.signature(Ranker.__init__).parameters)[1:]}

@@ -16,6 +16,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.data.base import corpus_batches
 from pyterrier_debias.rankers import engine
+from pyterrier_debias.rankers.base import shared_options
 from pyterrier_debias.rankers.dual_encoder import TwoTowers, places
 from pyterrier_debias.rankers.packed import PackedBert
 from pyterrier_debias.rankers.vectors import Batch, Vectors
@@ -71,8 +72,6 @@ class BiEncoder(TwoTowers):
 
     _SOURCE = ("model", "device", "dtype", "pooling")
 
-    _WRITTEN = frozenset({"max_length"})
-
     def __init__(
         self,
         model: Any,
@@ -111,20 +110,7 @@ class BiEncoder(TwoTowers):
             training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
             verbose: Whether to show progress.
         """
-        super().__init__(
-            model,
-            max_length=max_length,
-            device=device,
-            dtype=dtype,
-            batch_tokens=batch_tokens,
-            text_field=text_field,
-            fields=fields,
-            long=long,
-            passage_length=passage_length,
-            passage_stride=passage_stride,
-            training=training,
-            verbose=verbose,
-        )
+        super().__init__(**shared_options(locals()))
         self.similarity = similarity
         self.pooling = pooling
 

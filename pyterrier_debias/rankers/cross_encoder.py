@@ -13,7 +13,7 @@ import numpy as np
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import check_empty
-from pyterrier_debias.rankers.base import Ranker, quiet
+from pyterrier_debias.rankers.base import Ranker, quiet, shared_options
 from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, token_ids
 from pyterrier_debias.rankers.packed import PackedBert
 
@@ -86,8 +86,6 @@ class CrossEncoder(Ranker):
 
     _SOURCE = ("model", "device", "dtype", "head", "seed")
 
-    _WRITTEN = frozenset({"max_length"})
-
     def __init__(
         self,
         model: Any,
@@ -106,20 +104,7 @@ class CrossEncoder(Ranker):
         training: Training | None = None,
         verbose: bool = False,
     ):
-        super().__init__(
-            model,
-            max_length=max_length,
-            device=device,
-            dtype=dtype,
-            batch_tokens=batch_tokens,
-            text_field=text_field,
-            fields=fields,
-            long=long,
-            passage_length=passage_length,
-            passage_stride=passage_stride,
-            training=training,
-            verbose=verbose,
-        )
+        super().__init__(**shared_options(locals()))
         self.head = head
         self.seed = seed
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pyterrier_debias.rankers.base import window_of
+from pyterrier_debias.rankers.base import shared_options, window_of
 from pyterrier_debias.rankers.dual_encoder import TwoTowers, counts_tokens
 
 if TYPE_CHECKING:
@@ -102,20 +102,7 @@ class MultiVector(TwoTowers):
             training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
             verbose: Whether to show progress.
         """
-        super().__init__(
-            model,
-            max_length=max_length,
-            device=device,
-            dtype=dtype,
-            batch_tokens=batch_tokens,
-            text_field=text_field,
-            fields=fields,
-            long=long,
-            passage_length=passage_length,
-            passage_stride=passage_stride,
-            training=training,
-            verbose=verbose,
-        )
+        super().__init__(**shared_options(locals()))
         self.seed = seed
 
     def read(self, model: str) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import check_empty
-from pyterrier_debias.rankers.base import Ranker, quiet, window_of
+from pyterrier_debias.rankers.base import Ranker, quiet, shared_options, window_of
 from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, report_cuts, token_ids
 
 if TYPE_CHECKING:
@@ -105,20 +105,7 @@ class T5Reranker(Ranker):
             training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
             verbose: Whether to show progress.
         """
-        super().__init__(
-            model,
-            max_length=max_length,
-            device=device,
-            dtype=dtype,
-            batch_tokens=batch_tokens,
-            text_field=text_field,
-            fields=fields,
-            long=long,
-            passage_length=passage_length,
-            passage_stride=passage_stride,
-            training=training,
-            verbose=verbose,
-        )
+        super().__init__(**shared_options(locals()))
         self.prompt = prompt
         self.tokens = tokens
 

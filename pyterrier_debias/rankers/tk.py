@@ -7,18 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
-import pyterrier as pt
 
-from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import check_empty
-from pyterrier_debias.core.stage import Stage
-from pyterrier_debias.data.base import corpus_batches
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, Ranker, loading, quiet
 from pyterrier_debias.rankers.dual_encoder import places
-from pyterrier_debias.rankers.term_store import TermStore
 
 if TYPE_CHECKING:
     import torch
@@ -32,11 +26,6 @@ _COMPARED = 16_000_000
 
 #: Texts have no special tokens around them.
 _BARE = engine.Template((), (), (), None)
-
-_PROBE = "The harbour bridge of 1932 carries eight lanes, two railway tracks and a footpath."
-
-#: Documents that are read at a time when a corpus is turned into vectors.
-_CORPUS_ROWS = 1024
 
 
 class TK(Ranker):
@@ -56,9 +45,9 @@ class TK(Ranker):
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    A passage is read without the query, so its vectors can be made beforehand: :meth:`precomputed`. :meth:`encode_documents`
-    gives them for a look inside, and ``MATSProbe(tk)`` measures how far they depend on positions. A new model comes from
-    :meth:`from_embeddings` or :meth:`from_glove`, a trained one from the folder that :meth:`save` wrote.
+    A passage is read without the query: :meth:`encode_documents` gives its vectors for a look inside, and ``MATSProbe(tk)``
+    measures how far they depend on positions. A new model comes from :meth:`from_embeddings` or :meth:`from_glove`, a trained one
+    from the folder that :meth:`save` wrote.
 
     Args:
         model: A folder or hub name of a TK, another TK (whose weights are copied), or an ``InMemory``
@@ -225,7 +214,7 @@ class TK(Ranker):
         distinct_docs, doc_at = places(docs)
         by_doc = np.argsort(doc_at, kind="stable")
         bounds = np.searchsorted(doc_at[by_doc], np.arange(len(distinct_docs) + 1))
-        sought = self.query_terms(distinct_queries)
+        sought = self._query_terms(distinct_queries)
         scores = np.empty(len(docs), dtype=np.float32)
         for indices, (vectors, mask) in self._encoded(distinct_docs, "documents"):
             rows = np.concatenate([by_doc[bounds[i] : bounds[i + 1]] for i in indices])
@@ -235,24 +224,10 @@ class TK(Ranker):
                 scores[rows[part]] = self._matched(*found, vectors[doc_rows[part]], mask[doc_rows[part]])
         return scores
 
-    def query_terms(self, queries: Sequence[str]) -> list[torch.Tensor]:
-        """Unit vectors of the terms of queries.
-
-        Args:
-            queries: n queries.
-
-        Returns:
-            n float32 tensors, shape [terms, d], on the model's device. Unknown words are left out where they do not count.
-        """
-        return self._terms(queries, "queries")
-
-    def document_terms(self, docs: Sequence[str]) -> list[torch.Tensor]:
-        """Unit vectors of the terms of documents, all that matching needs of them; see :meth:`query_terms`."""
-        return self._terms(docs, "documents")
-
-    def _terms(self, texts: Sequence[str], side: str) -> list[torch.Tensor]:
-        out: list[Any] = [None] * len(texts)
-        for indices, (vectors, mask) in self._encoded(texts, side):
+    def _query_terms(self, queries: Sequence[str]) -> list[torch.Tensor]:
+        """Unit vectors of the terms of queries, float32, shape [terms, d]; unknown words are left out where they do not count."""
+        out: list[Any] = [None] * len(queries)
+        for indices, (vectors, mask) in self._encoded(queries, "queries"):
             for index, of_text, counts in zip(indices, vectors, mask):
                 out[index] = of_text[counts]
         return out
@@ -346,60 +321,6 @@ class TK(Ranker):
 
         return HuggingFaceWords(self, max_length=self.max_length, batch_tokens=self.batch_tokens, stage=self).word_vectors(texts)
 
-    def precomputed(
-        self,
-        corpus: Any,
-        *,
-        folder: str | Path | None = None,
-        dtype: str = "float32",
-        overwrite: bool = False,
-        verbose: bool = False,
-    ) -> PrecomputedTK:
-        """A re-ranker over passages whose vectors were made beforehand; only queries are read, and match matrices computed.
-
-        Args:
-            corpus: A dataset (``get_corpus_iter``), a frame, or an iterable of dictionaries with ``docno`` and the text, which
-                are encoded in batches. Or what was made before: its folder, or a
-                :class:`~pyterrier_debias.rankers.term_store.TermStore`.
-            folder: Where to keep the vectors (whole or not at all); they are then read through a memory map and can be opened
-                again: ``tk.precomputed('the/folder')``. None keeps them in memory.
-            dtype: ``'float32'``, or ``'float16'``, which takes half the room (2 d bytes a term) and moves scores by about 1e-3.
-            overwrite: Whether vectors that were written to ``folder`` before may be replaced.
-            verbose: Whether to show progress.
-
-        Returns:
-            A stage from result frames without texts to result frames.
-
-        Raises:
-            InputError: For missing texts, docnos that occur twice, an empty corpus, or a folder that exists already or holds no
-                vectors.
-        """
-        if self.long != "truncate":
-            raise InputError(
-                f"TK: long={self.long!r} scores passages, but stored vectors are of whole documents; use long='truncate', or cut "
-                f"the corpus with pt.text.sliding first"
-            )
-        if isinstance(corpus, (str, Path)):
-            corpus = TermStore.open(corpus)
-        if isinstance(corpus, TermStore):
-            return PrecomputedTK(self, corpus, verbose=verbose)
-        batches = (self._stored(rows) for rows in corpus_batches(corpus, _CORPUS_ROWS, verbose=verbose))
-        return PrecomputedTK(
-            self, TermStore.make(batches, folder=folder, dtype=dtype, probe=self.probe(), overwrite=overwrite), verbose=verbose
-        )
-
-    def _stored(self, frame: pd.DataFrame) -> tuple[list[str], list[np.ndarray]]:
-        pt.validate.document_frame(frame, extra_columns=self.text_columns(), context=self)
-        docnos = frames.with_string_ids(frame)["docno"].tolist()
-        return docnos, [terms.cpu().numpy() for terms in self.document_terms(self.documents(frame))]
-
-    def probe(self) -> np.ndarray:
-        """What the model makes of a fixed text, float32, shape [d + 1] with the window at the end.
-
-        Kept beside stored vectors, it tells a model with other weights or options, wherever its folder lies.
-        """
-        [vectors] = self.document_terms([_PROBE])
-        return np.append(vectors.sum(dim=0).cpu().numpy(), np.float32(self.window))
 
 
 def _settings(config: Mapping[str, Any] | None, **named: Any) -> TKConfig:
@@ -438,82 +359,3 @@ def _parts(n: int, numbers: int) -> Iterator[slice]:
     """Slices of n pairs whose documents hold so many numbers each, of at most ``_COMPARED`` numbers together."""
     step = max(_COMPARED // max(numbers, 1), 1)
     return (slice(start, start + step) for start in range(0, n, step))
-
-
-class PrecomputedTK(Stage):
-    """Re-ranks passages whose vectors were made beforehand; made by :meth:`TK.precomputed`.
-
-    ===============  ==========================================================================
-    columns in       ``qid``, ``docno``, ``query``; no texts
-    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
-    ===============  ==========================================================================
-
-    Scores are those of the TK over the texts (with ``dtype='float16'`` within about 1e-3).
-
-    When not to use it: on texts that were changed after their vectors were made (rotated ones, say): it sees docnos only. For a
-    collection that is scored once, where writing the vectors costs more than it saves.
-
-    Example:
-        ``bm25 % 1000 >> tk.precomputed(dataset, folder="vectors")``, and later ``tk.precomputed("vectors")``.
-    """
-
-    schematic: ClassVar[dict[str, Any]] = {"label": "PrecomputedTK", "help_url": None}
-
-    def __init__(self, model: TK, store: TermStore, *, verbose: bool = False):
-        """
-        Args:
-            model: What reads queries.
-            store: The passages' vectors, made by the same model with the same options.
-            verbose: Whether to show progress.
-        """
-        self.model = model
-        self.store = store
-        self.verbose = verbose
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Score and rank every row; see the class.
-
-        Raises:
-            InputError: For a docno without vectors, duplicate pairs, or vectors of another model.
-        """
-        pt.validate.result_frame(inp, extra_columns=["query"], context=self)
-        if len(inp) == 0:
-            return frames.ranked(inp, self)
-        frames.check_text(inp, "query", self)
-        frames.check_pairs(inp, self)
-        rows = self.store.rows(frames.with_string_ids(inp)["docno"].tolist())
-        self._check_model()
-        return frames.ranked(inp.assign(score=self._score(inp["query"].tolist(), rows)), self)
-
-    def _score(self, queries: list[str], rows: np.ndarray) -> np.ndarray:
-        import torch
-
-        distinct, query_at = places(queries)
-        sought = self.model.query_terms(distinct)
-        scores = np.empty(len(rows))
-        lengths, device = self.store.lengths[rows], self.model.torch_device
-        numbers = np.maximum(lengths, 1) * self.store.dimensions
-        with pt.tqdm(total=len(rows), desc="TK", unit="text", disable=not self.verbose) as bar:
-            for pairs in engine.plan(numbers, _COMPARED):
-                docs, mask = _padded([torch.from_numpy(self.store.matrix(row)).to(device) for row in rows[pairs]])
-                scores[pairs] = self.model._matched(sought, query_at[pairs], docs, mask)
-                bar.update(len(pairs))
-        return scores
-
-    def _check_model(self) -> None:
-        """Queries must be read by the model that read the passages; looked at once for the model's present weights."""
-        present = self.model.fingerprint()
-        if self.__dict__.get("_checked") == present:
-            return
-        # Loose enough for another machine or device, far closer than two models ever are.
-        probe, made_by = self.model.probe(), np.array(self.store.probe)
-        if probe.shape != made_by.shape or not np.allclose(probe, made_by, atol=1e-3 * np.abs(probe[:-1]).max()):
-            raise InputError(
-                f"PrecomputedTK: {self.store!r} was made by another model, or with other options, than the one that reads "
-                f"queries; make it again with TK(...).precomputed(corpus, ...)"
-            )
-        self.__dict__["_checked"] = present
-
-    def subtransformers(self) -> dict[str, Any]:
-        """None: the model is no stage of the pipeline here."""
-        return {}

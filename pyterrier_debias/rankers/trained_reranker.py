@@ -11,7 +11,6 @@ import importlib
 import json
 import sys
 from abc import abstractmethod
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -39,8 +38,8 @@ _ABOUT = "pyterrier_debias_stage.json"
 class TrainedRanker(Stage, pt.Estimator):
     """A stage that trains a copy of a ranker in a way of its own.
 
-    A subclass has the options ``ranker`` and ``training``, and writes :meth:`fit`, which gives :meth:`start` to
-    :meth:`train_and_keep`; :meth:`check_options`; and, to be saved, :meth:`saved_options` and the like.
+    A subclass has the options ``ranker`` and ``training``, and writes :meth:`check_options` and :meth:`make_method`; where
+    something else is fitted too, :meth:`prepare` and :meth:`keep_beside`; and, to be saved, :meth:`saved_options` and the like.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
@@ -61,6 +60,50 @@ class TrainedRanker(Stage, pt.Estimator):
 
         Raises:
             InputError: Naming the option and the remedy.
+        """
+
+    def own_training(self) -> Training:
+        """The options of training, checked; by default :meth:`training_options` as they are.
+
+        Raises:
+            InputError: For an option that does not go together with this way of training.
+        """
+        return self.training_options()
+
+    def prepare(self, ranker: Any, training: Training, groups: Groups, train_on: tuple[pd.DataFrame, pd.DataFrame]) -> Any:
+        """What must be there before the ranker is trained, e.g. a second model; by default nothing.
+
+        Args:
+            ranker: What is going to be trained.
+            training: The options.
+            groups: The training queries, which are known to be usable.
+            train_on: The candidates and judgements that they come from.
+
+        Returns:
+            Anything; :meth:`make_method` and :meth:`keep_beside` get it.
+        """
+        return None
+
+    @abstractmethod
+    def make_method(self, ranker: Any, training: Training, groups: Groups, prepared: Any) -> Method:
+        """What is trained.
+
+        Args:
+            ranker: The ranker that is the result.
+            training: The options.
+            groups: The training queries; columns that the method needs are asked for here, before it touches a model.
+            prepared: What :meth:`prepare` gave.
+
+        Returns:
+            The module that owns all networks.
+        """
+
+    def keep_beside(self, method: Any, prepared: Any) -> None:
+        """Keep what else was fitted, once training has ended; by default nothing.
+
+        Args:
+            method: What was trained.
+            prepared: What :meth:`prepare` gave.
         """
 
     def saved_options(self) -> dict[str, Any]:
@@ -138,28 +181,59 @@ class TrainedRanker(Stage, pt.Estimator):
         """Score with a ranker from now on."""
         self._trained = ranker
 
-    def train_and_keep(
+    def fit(
+        self,
+        res_tr: pd.DataFrame,
+        qrels_tr: pd.DataFrame,
+        res_va: pd.DataFrame | None = None,
+        qrels_va: pd.DataFrame | None = None,
+    ) -> Self:
+        """Train a copy of the ranker, and score with it from now on; how it went is in ``training_report``.
+
+        Args:
+            res_tr: Candidates ``qid``, ``docno``, ``query``, the text and what else the class reads. Those judged relevant are
+                the positives, the others the pool of negatives.
+            qrels_tr: Judgements ``qid``, ``docno``, ``label``.
+            res_va: Candidates of validation topics, which need the ranker's own columns only.
+            qrels_va: Their judgements.
+
+        Returns:
+            The stage itself.
+
+        Raises:
+            InputError: For frames or options that cannot be used, before a model is loaded; from training: see ``fit`` of the
+                ranker.
+        """
+        self.check_options()
+        training, ranker = self.own_training(), self.start()
+        self.train(ranker, training, (res_tr, qrels_tr), (res_va, qrels_va))
+        self.keep(ranker)
+        return self
+
+    def train(
         self,
         ranker: Any,
-        make_method: Callable[[Training, Groups], Method],
         training: Training,
         train_on: tuple[pd.DataFrame, pd.DataFrame],
         validate_on: tuple[pd.DataFrame | None, pd.DataFrame | None],
     ) -> None:
-        """Train what :meth:`start` gave, and score with it from now on.
+        """Train what :meth:`start` gave, with what :meth:`make_method` gives.
 
         Args:
             ranker: The ranker; its ``training_report`` tells how it went.
-            make_method: What is trained; see :func:`~pyterrier_debias.training.fitting.fit_ranker`.
             training: The options.
             train_on: Candidates and judgements.
             validate_on: Those of validation topics, or None and None.
-
-        Raises:
-            InputError: For frames or options that cannot be used, before a model is loaded.
         """
-        ranker.training_report = fit_ranker(ranker, make_method, training, train_on, validate_on, stage=self)
-        self.keep(ranker)
+        made: list[Any] = []
+
+        def method(training: Training, groups: Groups) -> Method:
+            prepared = self.prepare(ranker, training, groups, train_on)
+            made.extend((self.make_method(ranker, training, groups, prepared), prepared))
+            return made[0]
+
+        ranker.training_report = fit_ranker(ranker, method, training, train_on, validate_on, stage=self)
+        self.keep_beside(*made)
 
     @property
     def fitted(self) -> bool:
@@ -191,9 +265,9 @@ class TrainedRanker(Stage, pt.Estimator):
                 return training
         return Training()
 
-    def known_by(self) -> dict[str, Any]:
+    def cache_key(self) -> dict[str, Any]:
         """As for every stage, with the ranker and the training that are meant, whoever named them."""
-        return {**super().known_by(), "ranker": self.base(), "training": self.training_options()}
+        return {**super().cache_key(), "ranker": self.base(), "training": self.training_options()}
 
     def text_columns(self) -> list[str]:
         """The columns that hold the document: those of the ranker."""

@@ -21,7 +21,7 @@ import pandas as pd
 
 from pyterrier_debias._version import __version__
 from pyterrier_debias.core.bias import FINDING_TYPES, PART_TYPES, Bias, Figure, Finding, parts_frame
-from pyterrier_debias.core.cache_key import known_by
+from pyterrier_debias.core.cache_key import cache_key
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError, shortened
 from pyterrier_debias.core.evaluation import judged_qids
@@ -208,7 +208,7 @@ def made_from(bias: Bias, systems: Sequence[System]) -> dict[str, Any]:
     """
     told = [[system.name, None if system.indexer is None else _describe(system.indexer)] for system in systems]
     kind = f"{type(bias).__module__}.{type(bias).__qualname__}"
-    return {"bias": kind, "options": known_by(bias.cache_key()), "systems": told}
+    return {"bias": kind, "options": cache_key(bias.cache_key()), "systems": told}
 
 
 def fingerprint(context: Context, *, dataset: str, split: str | None) -> dict[str, Any]:
@@ -298,7 +298,7 @@ def _describe(stage: Any) -> str:
     text = re.sub(r"( at )?0x[0-9a-f]+", "", f"{name} {stage!r}")
     text = re.sub(rf"{re.escape(tempfile.gettempdir())}[\w./-]*", "<temporary>", text)
     if isinstance(stage, Stage):
-        text += f" {digest([json.dumps(known_by(stage), sort_keys=True)])[:8]}"
+        text += f" {digest([json.dumps(cache_key(stage), sort_keys=True)])[:8]}"
     return text
 
 

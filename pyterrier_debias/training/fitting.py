@@ -1,13 +1,13 @@
-"""fit, save, load and tune: what training adds to every ranker."""
+"""fit, save and load: what training adds to every ranker."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from itertools import product
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -15,15 +15,13 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core import frames
+from pyterrier_debias.core.cache_key import marks
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import whole_folder, write_whole
-from pyterrier_debias.core.fingerprints import marks
-from pyterrier_debias.core.stage import brief
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.losses import get_loss
 from pyterrier_debias.training.options import Training, plain
-from pyterrier_debias.training.report import ABOUT, HOLDS, DivergedError, TrainingReport, read_about
+from pyterrier_debias.training.report import ABOUT, HOLDS, TrainingReport, read_about
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.method import Method
@@ -47,8 +45,11 @@ class Fittable(pt.Estimator):
     training: Training | None
     training_report: TrainingReport | None = None
 
-    #: The folder whose options are known, since :meth:`load` opened it.
-    _opened: str | None = None
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Let the constructor read the options of a saved folder."""
+        super().__init_subclass__(**keywords)
+        if "__init__" in vars(cls):
+            cls.__init__ = _as_saved(cls.__init__)
 
     def method(self, training: Training) -> Method:
         """What ``fit`` trains; a training method of its own overrides this.
@@ -103,8 +104,7 @@ class Fittable(pt.Estimator):
         """Write the ranker as an ordinary model folder, from which ``load`` scores the same.
 
         Beside the model's own files lies a small JSON: the ranker's options and how it was trained. The class itself
-        (``CrossEncoder(folder)``) opens the model with the options that it is given; where those that are no part of the model
-        (``similarity``, ``prompt``, ``fields``, ``long`` and others) are not the saved ones, the log says so.
+        (``CrossEncoder(folder)``) reads the options there too, but for those that it is given.
 
         Args:
             folder: Where to write; it appears whole or not at all.
@@ -155,7 +155,7 @@ class Fittable(pt.Estimator):
 
     @classmethod
     def load(cls, folder: str | Path, **options: Any) -> Self:
-        """Open what :meth:`save` wrote, with the options that it was saved with.
+        """Open what :meth:`save` wrote, as the class itself does, with what is known of its training.
 
         Args:
             folder: The folder.
@@ -173,107 +173,26 @@ class Fittable(pt.Estimator):
         about = read_about(folder, name)
         if about and about["ranker"] != name:
             raise InputError(f"{name}: {folder} holds a {about['ranker']}; open it with {about['ranker']}.load")
-        ranker = cls(str(folder), **{**about.get("options", {}), **options})
-        ranker._opened = str(folder)
+        ranker = cls(str(folder), **options)
         if about.get("training"):
             ranker.training_report = TrainingReport.from_json(about["training"])
         return ranker
 
-    def tune(
-        self,
-        grid: Mapping[str, Sequence[Any]],
-        res_tr: pd.DataFrame,
-        qrels_tr: pd.DataFrame,
-        res_va: pd.DataFrame,
-        qrels_va: pd.DataFrame,
-        *,
-        test_qids: Iterable[str] = (),
-        curve: str | Path | None = None,
-    ) -> pd.DataFrame:
-        """Train once for each combination of options, from the same weights, and keep the best on validation topics.
 
-        Afterwards the ranker holds the best weights, and ``training`` the options that led to them. A combination that diverges
-        is a row without a value. The curve is written anew after each combination; where tuning ends early, what was found is
-        there, and the ranker is as it was.
+def _as_saved(init: Callable[..., None]) -> Callable[..., None]:
+    """A ranker's constructor, where options that are not given are those of the folder that :meth:`Fittable.save` wrote."""
 
-        Args:
-            grid: Options of :class:`~pyterrier_debias.Training` and the values to try.
-            res_tr: See :meth:`fit`.
-            qrels_tr: See :meth:`fit`.
-            res_va: Candidates of validation topics, on which alone options are chosen.
-            qrels_va: Their judgements.
-            test_qids: Queries of the test, which must not be among those for training and validation.
-            curve: CSV file for the curve; None writes none.
+    @wraps(init)
+    def constructor(self: Fittable, model: Any, *args: Any, **options: Any) -> None:
+        about = {}
+        if type(self).__init__ is constructor and isinstance(model, (str, Path)):
+            about = read_about(model, type(self).__name__)
+        if about.get("ranker") == type(self).__name__:
+            given = list(inspect.signature(init).parameters)[2 : 2 + len(args)]
+            options = {**{name: value for name, value in about["options"].items() if name not in given}, **options}
+        init(self, model, *args, **options)
 
-        Returns:
-            The curve: one row a combination with its options, the metric's mean, its standard error and n over validation
-            queries, ``best_step`` and ``depth``, and ``chosen``.
-
-        Raises:
-            InputError: Where a test query is among the others, training and validation share one, an option is not known, or
-                every combination diverges.
-        """
-        name = type(self).__name__
-        _apart(name, {"training": res_tr, "validation": res_va}, {str(qid) for qid in test_qids})
-        base = self.training if self.training is not None else Training()
-        if not grid or not all(grid.values()):
-            raise InputError(f"{name}: tune needs options with values, e.g. {{'learning_rate': [1e-5, 3e-5]}}")
-        unknown = [option for option in grid if option not in base.describe()]
-        if unknown:
-            raise InputError(f"{name}: tune does not know the option {unknown[0]!r} of Training")
-        if base.checkpoints is not None:
-            raise InputError(f"{name}: tune trains several times; leave checkpoints out of Training")
-        trials = [dict(zip(grid, values)) for values in product(*grid.values())]
-        candidates = [replace(base, **trial) for trial in trials]
-        start = {key: value.detach().clone() for key, value in self.module.state_dict().items()}
-        before, best, kept, rows = self.training_report, None, None, []
-
-        def found() -> pd.DataFrame:
-            table = pd.DataFrame(rows).assign(chosen=[best is not None and one is best[1] for one in candidates[: len(rows)]])
-            if curve is not None:
-                write_whole(curve, table.to_csv(index=False))
-            return table
-
-        try:
-            for trial, training in zip(trials, candidates):
-                self.module.load_state_dict(start)
-                self.training = training
-                shown = {key: value if isinstance(value, (int, float, str)) else brief(value) for key, value in trial.items()}
-                try:
-                    self.fit(res_tr, qrels_tr, res_va, qrels_va)
-                except DivergedError as error:
-                    logger.warning("%s: tune goes on without %s: %s", name, brief(trial), error)
-                    rows.append({**shown, **_row_of(None, str(training.metric))})
-                else:
-                    report = self.training_report
-                    rows.append({**shown, **_row_of(report, report.metric)})
-                    if best is None or report.best > best[0].best:
-                        best = report, training
-                        kept = {key: value.detach().clone() for key, value in self.module.state_dict().items()}
-                table = found()
-            if best is None:
-                raise DivergedError(f"{name}: all {len(trials)} trials of tune diverged; lower learning_rate, or check the loss")
-        except BaseException:
-            self.module.load_state_dict(start)
-            self.training_report, self.training = before, base
-            raise
-        self.module.load_state_dict(kept)
-        self.mark_trained()
-        self.training_report, self.training = best
-        return table
-
-
-def _row_of(report: TrainingReport | None, metric: str) -> dict[str, Any]:
-    """What a trial's row of the curve holds; None for one that diverged."""
-    values = pd.Series([] if report is None else report.validation, dtype=np.float64)
-    nan = float("nan")
-    return {
-        metric: nan if report is None else report.best,
-        "standard_error": float(values.sem()) if len(values) > 1 else nan,
-        "n": len(values),
-        "best_step": nan if report is None else report.best_step,
-        "depth": nan if report is None or report.depth is None else report.depth,
-    }
+    return constructor
 
 
 def fit_ranker(
@@ -397,20 +316,6 @@ def _tell_what_is_not_read(ranker: Any, groups: Groups, name: str) -> None:
             window,
             100 * cut.sum() / (cut.sum() + left.sum()),
         )
-
-
-def _apart(name: str, candidates: dict[str, pd.DataFrame], test: set[str]) -> None:
-    """Refuse queries that belong to two of training, validation and test."""
-    sets = {kind: set(frames.with_string_ids(frame)["qid"]) for kind, frame in candidates.items()}
-    shared = sets["training"] & sets["validation"]
-    if shared:
-        raise InputError(f"{name}: {len(shared)} queries are for training and for validation, e.g. {min(shared)!r}; split them")
-    for kind, qids in sets.items():
-        if qids & test:
-            raise InputError(
-                f"{name}: {len(qids & test)} test queries are among those for {kind}, e.g. {min(qids & test)!r}; options are "
-                f"chosen without the test"
-            )
 
 
 def process_number() -> int:

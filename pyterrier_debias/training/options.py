@@ -174,7 +174,7 @@ class Training:
         """All options as what JSON can hold; objects and functions by their names."""
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
-    def known_by(self) -> dict[str, Any]:
+    def cache_key(self) -> dict[str, Any]:
         """What trained weights depend on, but for the seed."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*NOT_RECORDED, "seed")}
 

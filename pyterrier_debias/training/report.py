@@ -19,10 +19,6 @@ HOLDS = "a ranker"
 _PACKAGES = ("pyterrier-debias", "python-terrier", "torch", "transformers", "sentence-transformers", "accelerate", "numpy")
 
 
-class DivergedError(InputError):
-    """A loss, or a score of validation, that is no number: what was asked for can be trained, but not with these options."""
-
-
 @dataclass
 class TrainingReport:
     """How a ranker was trained.

@@ -29,14 +29,14 @@ from transformers.trainer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME, TR
 from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback, ProgressCallback
 
 from pyterrier_debias._version import __version__
+from pyterrier_debias.core.cache_key import trainable_fingerprint
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import PACKAGE, is_unfinished, remove_written, whole_folder, write_whole
-from pyterrier_debias.core.fingerprints import trainable_fingerprint
 from pyterrier_debias.training.examples import Example, Examples, run_length
 from pyterrier_debias.training.groups import Groups
 from pyterrier_debias.training.method import Method
 from pyterrier_debias.training.options import Training
-from pyterrier_debias.training.report import HOLDS, DivergedError, TrainingReport
+from pyterrier_debias.training.report import HOLDS, TrainingReport
 from pyterrier_debias.training.validation import Validation
 
 logger = logging.getLogger(__name__)
@@ -453,7 +453,7 @@ class _Trainer(transformers.Trainer):
         """The method's loss; its other scalars are kept for the log.
 
         Raises:
-            DivergedError: Where the loss is NaN or infinite.
+            InputError: Where the loss is NaN or infinite.
         """
         positions = inputs.pop("positions")
         outputs = model(**inputs)
@@ -495,7 +495,7 @@ class _Trainer(transformers.Trainer):
         file = next(folder / name for name in names if not os.path.lexists(folder / name))
         content = {"step": step, "loss": str(loss), "learning_rate": self._get_learning_rate(), "examples": about}
         write_whole(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n", replace=False)
-        raise DivergedError(
+        raise InputError(
             f"training: the loss became {loss} at step {step}; its batch is in {file}; lower learning_rate, check weights and "
             f"loss, or train in float32"
         )

@@ -14,7 +14,6 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.training.groups import grades
-from pyterrier_debias.training.report import DivergedError
 
 
 class Validation:
@@ -103,15 +102,12 @@ class Validation:
             Values by qid, and the depth (the smallest of equally good ones; None where all candidates are re-ranked).
 
         Raises:
-            DivergedError: Where a score is NaN.
+            InputError: Where a score is NaN.
         """
         best: tuple[pd.Series, int | None] | None = None
         for depth in self.depths or (None,):
             run = self.rows.assign(score=np.asarray(scores, dtype=np.float64))
-            try:
-                frames.check_scores(run, "validation")
-            except InputError as error:
-                raise DivergedError(str(error)) from None
+            frames.check_scores(run, "validation")
             if depth is not None:
                 below = np.nanmin(run["score"].to_numpy()) - 1 - self._places
                 run = run.assign(score=run["score"].where(self._places < depth, below))

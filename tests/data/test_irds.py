@@ -9,9 +9,9 @@ import pyterrier as pt
 import pytest
 from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries, BaseScoredDocs, GenericQrel, GenericScoredDoc
 
-from pyterrier_debias import InputError, IRDSCollection, open_dataset
+from pyterrier_debias import InputError, open_dataset
 from pyterrier_debias.core.dataset import Dataset, provided
-from pyterrier_debias.data.irds import DocstoreLoader
+from pyterrier_debias.data.irds import DocstoreLoader, IRDSCollection
 from tests.contract import CHECKS, Case
 
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from ir_measures import RR, Judged, R, nDCG
 from scipy import stats
 
-from pyterrier_debias import Dataset, InputError, PlantedCollection, PlantedRanker
+from pyterrier_debias import InputError, PlantedCollection, PlantedRanker
+from pyterrier_debias.core.dataset import Dataset
 from pyterrier_debias.core.text import regex_word
 from pyterrier_debias.data import planted_material as material
 from pyterrier_debias.data.planted import bm25

@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 from ir_measures import nDCG
 
-from pyterrier_debias import InputError, open_dataset, read_run, read_squad
+from pyterrier_debias import InputError, open_dataset
 from pyterrier_debias.core.dataset import Dataset
+from pyterrier_debias.data.answers import read_squad
+from pyterrier_debias.data.readers import read_run
 
 PUBLISHED = {
     "dl19": {"bm25": 0.5058, "ada2": 0.7035, "bm25_rm3": 0.5216, "repllama": 0.7439, "splade_pp_ed": 0.7308, "tasb": 0.7210},

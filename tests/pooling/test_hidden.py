@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias import CETReranker, CrossEncoder, EqualizeReranker, GroupDROReranker, InputError, Training, UniformNegatives
+from pyterrier_debias import CETReranker, CrossEncoder, EqualizeReranker, GroupDROReranker, InputError, Training
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import randomisation_test, two_level_interval
@@ -23,6 +23,7 @@ from pyterrier_debias.pooling.data.scores import AddScores
 from pyterrier_debias.pooling.measures.hidden import HiddenJudgements, seeded, told
 from pyterrier_debias.pooling.measures.hidden_result import _within, auc, auc_draws, combined
 from pyterrier_debias.pooling.training.negatives import RankWindow
+from pyterrier_debias.training.samplers import UniformNegatives
 from tests.training.worlds import candidates, training
 from tests.training.worlds import qrels as worlds_qrels
 

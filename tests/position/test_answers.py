@@ -17,7 +17,7 @@ from pyterrier_debias import AnswerPositions, Collection, InputError, RotatePass
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.text import TOKENISERS
 from pyterrier_debias.data.answers import read_qna, read_spans, read_squad
-from pyterrier_debias.position.data import rotating
+from pyterrier_debias.position.data import rotation as rotating
 from pyterrier_debias.position.data.answers import Positions
 
 PLACES = ["matched", "position", "length", "n_words"]

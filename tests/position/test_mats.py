@@ -1,9 +1,7 @@
 """ATS and MATS against literal loops over occurrences, closed forms, and themselves in pieces."""
 
-import gc
 import itertools
 import math
-import pickle
 
 import numpy as np
 import pandas as pd
@@ -400,28 +398,6 @@ def test_squares_by_pairs_and_by_moments_agree(n):
         expected[abs(positions[i] - positions[j])] += (units[i] @ units[j]) ** 2
     for moments in (True, False, None):
         assert pair_squares(positions, units, 6, moments=moments) == pytest.approx(expected, abs=1e-10)
-
-
-def test_sums_in_temporary_files_change_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    docnos, passages = collection(40, words=20)
-    in_memory, in_files = MATSAccumulator(sample=0), MATSAccumulator(sample=0, memory=1500)
-    for docno, passage in zip(docnos, passages):
-        in_memory.update([docno], [passage])
-        in_files.update([docno], [passage])
-    # Nine positions of twenty words, six numbers of eight bytes each, 1,500 bytes at a time.
-    assert len(list(tmp_path.glob("mats-*/*.npy"))) > 3
-    assert_equal_state(in_memory, in_files)
-    assert_equal_state(in_memory, pickle.loads(pickle.dumps(in_files)))
-    in_files.save(tmp_path / "saved")
-    assert_equal_state(in_memory, MATSAccumulator.load(tmp_path / "saved"))
-    more = [(words, vectors + 1) for words, vectors in passages]
-    names = [f"more {docno}" for docno in docnos]
-    in_files.merge(MATSAccumulator(sample=0, memory=1500).update(names, more))
-    assert_equal_state(in_memory.update(names, more), in_files)
-    del in_files
-    gc.collect()
-    assert list(tmp_path.glob("mats-*")) == []
 
 
 def test_blocks_change_nothing(monkeypatch):

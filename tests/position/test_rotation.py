@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pyterrier_debias import InputError, RotatePassages
 from pyterrier_debias.core.text import TOKENISERS, blingfire
-from pyterrier_debias.position.data import rotating
+from pyterrier_debias.position.data import rotation as rotating
 
 TEXTS = st.text(st.sampled_from("ab é\t\n.!?\u00a0日"), max_size=40)
 NAMES = st.text(min_size=1, max_size=8)

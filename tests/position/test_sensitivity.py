@@ -13,7 +13,7 @@ from pyterrier_debias import AnswerPositions, InputError, PositionSensitivity, R
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import exchange_test
-from pyterrier_debias.position.data.rotating import sentences
+from pyterrier_debias.position.data.rotation import sentences
 from pyterrier_debias.position.formulas import psi
 from pyterrier_debias.position.measures.sensitivity_result import relative_change
 from tests.position.worlds import Overlap, collection, world

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_debias import CrossEncoder, InputError, Training
-from pyterrier_debias.core.fingerprints import marks
+from pyterrier_debias.core.cache_key import marks
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.training.scorer import Scorer
 from tests.contract import CHECKS, Case
@@ -494,7 +494,8 @@ def test_scores_are_computed_without_dropout(tiny):
 
 def test_a_checkpoint_in_half_precision_is_read_as_float32(tiny, tmp_path):
     ranker = CrossEncoder(tiny(), dtype="bfloat16")
-    ranker.save(tmp_path / "half")
+    (tmp_path / "half").mkdir()
+    ranker.write(tmp_path / "half")  # without the options that save() adds
     assert next(CrossEncoder(tmp_path / "half").module.parameters()).dtype == torch.float32
 
 

@@ -1,4 +1,4 @@
-"""The stage TK: its scores against its model run on one pair at a time, its promises, its stored passages, its words."""
+"""The stage TK: its scores against its model run on one pair at a time, its promises, its words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from pyterrier_debias import TK, CrossEncoder, InputError, MATSProbe, RotatePassages, Training
 from pyterrier_debias.rankers.base import InMemory
-from pyterrier_debias.rankers.tk import PrecomputedTK
 from pyterrier_debias.rankers.tk_model import TKModel
 from pyterrier_debias.training.scorer import Scorer
 from tests.contract import CHECKS, Case
@@ -264,91 +263,6 @@ def test_models_that_are_no_tk(encoder, folder, tmp_path):
         TK(tmp_path / "cut")(FRAME)
 
 
-# Stored passages
-
-CORPUS = pd.DataFrame({"docno": [f"d{j}" for j in range(len(TEXTS))], "text": TEXTS})
-BARE = FRAME.drop(columns="text")
-
-
-@pytest.mark.parametrize("kept", ["folder", "memory"])
-@pytest.mark.parametrize("positional", ["absolute", "relative", "none"])
-def test_stored_passages_score_as_texts_do(encoder, positional, kept, tmp_path):
-    ranker = fresh(encoder, positional=positional)
-    stage = ranker.precomputed(CORPUS, folder=tmp_path / "vectors" if kept == "folder" else None)
-    np.testing.assert_allclose(by_pair(stage(BARE)), by_pair(ranker(FRAME)), rtol=1e-5, atol=1e-5)
-    if kept == "folder":
-        again = ranker.precomputed(str(tmp_path / "vectors"))
-        assert again == stage
-        assert isinstance(again.store.vectors, np.memmap)
-        np.testing.assert_array_equal(by_pair(again(BARE)), by_pair(stage(BARE)))
-        assert len(pickle.dumps(again.store)) < 1000
-
-
-def test_documents_are_not_read_again(tk, monkeypatch):
-    stage = tk.precomputed(CORPUS.to_dict("records"))
-    stage(BARE.head(1))  # looks once whether the model is the one that read the passages
-    read, original = [], TKModel.represent
-
-    def represent(self, *args, query=False, **tensors):
-        read.append(query)
-        return original(self, *args, query=query, **tensors)
-
-    monkeypatch.setattr(TKModel, "represent", represent)
-    stage(BARE)
-    assert read
-    assert all(read)
-
-
-def test_half_the_room(tk, tmp_path):
-    full = tk.precomputed(CORPUS, folder=tmp_path / "32")
-    half = tk.precomputed(CORPUS, folder=tmp_path / "16", dtype="float16")
-    sizes = [(tmp_path / name / "vectors.bin").stat().st_size for name in ("32", "16")]
-    assert sizes[0] == 2 * sizes[1] == 4 * 32 * full.store.lengths.sum()
-    np.testing.assert_allclose(by_pair(half(BARE)), by_pair(full(BARE)), rtol=1e-2, atol=1e-2)
-
-
-def test_a_corpus_in_pieces_gives_the_same(tk, monkeypatch):
-    whole = tk.precomputed(CORPUS)
-    monkeypatch.setattr("pyterrier_debias.rankers.tk._CORPUS_ROWS", 2)
-    for corpus in (CORPUS, iter(CORPUS.to_dict("records"))):
-        pieces = tk.precomputed(corpus)
-        np.testing.assert_array_equal(pieces.store.lengths, whole.store.lengths)
-        np.testing.assert_allclose(pieces.store.vectors, whole.store.vectors, atol=1e-5)
-
-
-def test_what_stored_passages_refuse(tk, encoder, tmp_path):
-    stage = tk.precomputed(CORPUS, folder=tmp_path / "vectors")
-    with pytest.raises(InputError, match=r"docno 'd77' has no stored vectors \(1 of 2 rows\)"):
-        stage(pd.DataFrame({"qid": ["1", "1"], "query": ["a", "a"], "docno": ["d1", "d77"]}))
-    with pytest.raises(InputError, match="made by another model"):
-        fresh(encoder, seed=9).precomputed(tmp_path / "vectors")(BARE)
-    with pytest.raises(InputError, match="made by another model"):
-        TK(tk, max_length=7).precomputed(tmp_path / "vectors")(BARE)
-    with pytest.raises(InputError, match="exists already"):
-        tk.precomputed(CORPUS, folder=tmp_path / "vectors")
-    assert tk.precomputed(CORPUS.head(2), folder=tmp_path / "vectors", overwrite=True).store.lengths.tolist() == [1, 2]
-    with pytest.raises(InputError, match="docno 'd0' occurs twice"):
-        tk.precomputed(pd.concat([CORPUS, CORPUS.head(1)]))
-    with pytest.raises(InputError, match="holds no documents"):
-        tk.precomputed([])
-    with pytest.raises(InputError, match="dtype='int8' is not known"):
-        tk.precomputed(CORPUS, dtype="int8")
-    with pytest.raises(InputError, match="long='maxp' scores passages"):
-        TK(tk, long="maxp").precomputed(CORPUS)
-    with pytest.raises(InputError, match="is no folder of passages' vectors"):
-        tk.precomputed(tmp_path)
-    (tmp_path / "vectors" / "vectors.bin").write_bytes(b"1234")
-    with pytest.raises(InputError, match="do not belong together"):
-        tk.precomputed(tmp_path / "vectors")
-
-
-def test_a_stored_collection_without_a_single_term(tk, tmp_path):
-    empty = pd.DataFrame({"docno": ["d0"], "text": [""]})
-    stage = tk.precomputed(empty, folder=tmp_path / "empty")
-    pair = pd.DataFrame({"qid": ["1"], "query": ["the bridge"], "docno": ["d0"]})
-    assert stage(pair)["score"].iloc[0] == pytest.approx(tk.score(["the bridge"], [""])[0], rel=1e-5)
-
-
 # Positions
 
 
@@ -403,33 +317,20 @@ def test_empty_frames_need_no_model():
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("kind", ["TK", "PrecomputedTK"])
-def test_contract(kind, check, folder, monkeypatch, tmp_path):
+def test_contract(check, folder, monkeypatch):
     import inspect
 
-    corpus = CORPUS.head(6)
-    frame = FRAME[FRAME["docno"].isin(corpus["docno"])].reset_index(drop=True)
-    store = TK(folder).precomputed(corpus, folder=tmp_path / "store").store
-    cases = {
-        "TK": Case("TK", lambda: TK(folder), lambda: frame, lambda: TK(folder, max_length=16)),
-        "PrecomputedTK": Case(
-            "PrecomputedTK",
-            lambda: PrecomputedTK(TK(folder), store),
-            lambda: frame.drop(columns="text"),
-            lambda: PrecomputedTK(TK(folder, text_field="body"), store),
-        ),
-    }
+    case = Case("TK", lambda: TK(folder), lambda: FRAME, lambda: TK(folder, max_length=16))
     function = CHECKS[check]
-    function(cases[kind], monkeypatch) if "monkeypatch" in inspect.signature(function).parameters else function(cases[kind])
+    function(case, monkeypatch) if "monkeypatch" in inspect.signature(function).parameters else function(case)
 
 
 def test_it_composes(tk):
-    first = pt.Transformer.from_df(BARE)
+    bare = FRAME.drop(columns="text")
+    first = pt.Transformer.from_df(bare)
     texts = pt.apply.text(lambda row: TEXTS[int(row["docno"][1:])])
-    found = (first >> texts >> tk % 3)(BARE[["qid", "query"]].drop_duplicates())
+    found = (first >> texts >> tk % 3)(bare[["qid", "query"]].drop_duplicates())
     assert found.groupby("qid").size().tolist() == [3, 3]
-    stored = (first >> tk.precomputed(CORPUS) % 3)(BARE[["qid", "query"]].drop_duplicates())
-    assert stored["docno"].tolist() == found["docno"].tolist()
 
 
 def test_a_model_in_memory(tk):

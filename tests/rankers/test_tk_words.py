@@ -123,15 +123,3 @@ def test_unknown_words_have_no_vector_but_a_place(glove):
     assert words == ["the", "unheard", "river"]
     assert (vectors[1] == 0).all()
     assert (vectors[[0, 2]] != 0).any(axis=1).all()
-
-
-def test_stored_passages_keep_known_words_only(glove):
-    tk = TK.from_glove(glove, config=SMALL)
-    corpus = [{"docno": "a", "text": "the unheard river"}, {"docno": "b", "text": "unheard"}, {"docno": "c", "text": "old , old"}]
-    stage = tk.precomputed(corpus)
-    assert stage.store.lengths.tolist() == [2, 0, 3]
-    import pandas as pd
-
-    frame = pd.DataFrame({"qid": ["1"] * 3, "query": ["old river"] * 3, "docno": ["a", "b", "c"]})
-    expected = tk.score(["old river"] * 3, [row["text"] for row in corpus])
-    np.testing.assert_allclose(stage(frame).set_index("docno")["score"].loc[["a", "b", "c"]], expected, rtol=1e-5, atol=1e-5)

@@ -6,8 +6,9 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 from statsmodels.stats.inter_rater import cohens_kappa as peer_kappa
 
-from pyterrier_debias import Collection, InputError, PlantedCollection, open_dataset, read_run
+from pyterrier_debias import Collection, InputError, PlantedCollection, open_dataset
 from pyterrier_debias.core import plots
+from pyterrier_debias.data.readers import read_run
 from pyterrier_debias.survivorship.data.annotations import (
     agreement,
     answered_table,

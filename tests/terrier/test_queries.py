@@ -5,7 +5,7 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import RewriteQueries, System, WordingSensitivity, audit, open_dataset
-from pyterrier_debias.core.cache_key import known_by
+from pyterrier_debias.core.cache_key import cache_key
 from pyterrier_debias.core.retrieval import answered, asking_for
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.core.terrier import tokenising
@@ -62,7 +62,7 @@ def test_retrievers_that_terrier_takes_for_equal_are_two(index, tmp_path):
     ]
     for one, other in pairs:
         assert one == other
-        assert known_by(one, exact=True) == known_by(one, exact=True) != known_by(other, exact=True)
+        assert cache_key(one, exact=True) == cache_key(one, exact=True) != cache_key(other, exact=True)
     first, second = System("a", pairs[0][0]), System("b", pairs[0][1])
     for systems in ((first, second), (second, first)):
         context = Context(systems, None, topics, qrels)

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyterrier_debias import ColumnWeights, InputError, RotatePassages, Training, UniformNegatives
+from pyterrier_debias import ColumnWeights, InputError, RotatePassages, Training
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups
-from pyterrier_debias.training.samplers import Sampler
+from pyterrier_debias.training.samplers import Sampler, UniformNegatives
 from pyterrier_debias.training.weights import ExampleWeights
 from tests.training.worlds import candidates, qrels
 

@@ -1,6 +1,5 @@
-"""fit, save, load and tune of rankers, in pipelines and alone."""
+"""fit, save and load of rankers, in pipelines and alone."""
 
-import copy
 import errno
 import json
 import pickle
@@ -22,9 +21,9 @@ from pyterrier_debias import (
     RotatePassages,
     T5Reranker,
     TextLoader,
-    read_squad,
 )
 from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.data.answers import read_squad
 from pyterrier_debias.training.report import ABOUT
 from tests.training.worlds import candidates, qrels, training
 
@@ -344,34 +343,28 @@ def test_load_brings_the_options_back(tiny, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "builder", "options", "told"),
+    ("make", "builder", "options"),
     [
-        (BiEncoder, "build_sentence_transformer", {"similarity": "cosine"}, "similarity='cosine'"),
-        (T5Reranker, "build_t5", {"max_length": 20, "tokens": ("false", "true")}, "tokens=['false', 'true'], max_length=20"),
-        (MultiVector, "build_multi_vector", {"max_length": 6, "device": "cpu"}, "max_length=6"),
-        (CrossEncoder, "build", {"fields": ["query", "text"]}, "fields=['query', 'text']"),
-        (CrossEncoder, "build", {"long": "firstp", "passage_length": 3}, "long='firstp', passage_length=3"),
-        (CrossEncoder, "build", {"max_length": 10, "passage_length": 3, "seed": 4, "batch_tokens": 9}, None),
-        (BiEncoder, "build_sentence_transformer", {"max_length": 6, "dtype": "bfloat16"}, None),
+        (BiEncoder, "build_sentence_transformer", {"similarity": "cosine"}),
+        (T5Reranker, "build_t5", {"max_length": 20, "tokens": ("false", "true")}),
+        (MultiVector, "build_multi_vector", {"max_length": 6, "device": "cpu"}),
+        (CrossEncoder, "build", {"fields": ["query", "text"]}),
+        (CrossEncoder, "build", {"long": "firstp", "passage_length": 3}),
+        (CrossEncoder, "build", {"max_length": 10, "passage_length": 3, "seed": 4, "batch_tokens": 9}),
+        (BiEncoder, "build_sentence_transformer", {"max_length": 6, "dtype": "bfloat16"}),
     ],
 )
-def test_options_that_the_folder_was_not_saved_with_are_told(make, builder, options, told, tiny, tmp_path, caplog):
-    """The class alone knows nothing of options that are no part of the model; load does."""
-    make(tiny(builder), **options).save(tmp_path / "saved")
-    assert not caplog.records
-    make(str(tmp_path / "saved")).warm_up()
-    lines = [record.getMessage() for record in caplog.records if "was saved with" in record.getMessage()]
-    if told is None:
-        assert not lines
-    else:
-        [line] = lines
-        assert f"was saved with {told}, not with " in line and f"{make.__name__}.load(folder)" in line
-    caplog.clear()
-    make.load(tmp_path / "saved").warm_up()
-    make.load(tmp_path / "saved", long="maxp").warm_up()  # What is asked for is no surprise.
-    (tmp_path / "saved" / ABOUT).write_text("{")
-    make(str(tmp_path / "saved")).warm_up()
-    assert "was saved with" not in caplog.text
+def test_the_class_and_load_open_a_folder_alike(make, builder, options, tiny, tmp_path):
+    ranker = make(tiny(builder), **options)
+    ranker.save(tmp_path / "saved")
+    folder = str(tmp_path / "saved")
+    opened, loaded = make(folder), make.load(folder)
+    assert opened == loaded and pickle.loads(pickle.dumps(opened)) == opened
+    np.testing.assert_allclose(opened.score(*PAIR), ranker.score(*PAIR), rtol=1e-5, atol=1e-6)
+    assert (opened.score(*PAIR) == loaded.score(*PAIR)).all()
+    default = {name: getattr(make("any"), name) for name in options}
+    for other in (make(folder, **default), make.load(folder, **default)):  # what is named is meant
+        assert {name: getattr(other, name) for name in options} == default
 
 
 def test_folders_that_cannot_be_loaded(tiny, tmp_path):
@@ -380,9 +373,11 @@ def test_folders_that_cannot_be_loaded(tiny, tmp_path):
     CrossEncoder(tiny()).save(tmp_path / "saved")
     with pytest.raises(InputError, match=r"holds a CrossEncoder; open it with CrossEncoder.load"):
         T5Reranker.load(tmp_path / "saved")
+    assert T5Reranker(str(tmp_path / "saved")).max_length is None  # the options of another class are none of its own
     (tmp_path / "saved" / ABOUT).write_text("{")
-    with pytest.raises(InputError, match="cannot be read"):
-        CrossEncoder.load(tmp_path / "saved")
+    for opens in (CrossEncoder, CrossEncoder.load):
+        with pytest.raises(InputError, match="cannot be read"):
+            opens(str(tmp_path / "saved"))
     (tmp_path / "saved" / ABOUT).unlink()
     assert CrossEncoder.load(tmp_path / "saved").score(*PAIR).shape == (3,)
 
@@ -465,95 +460,6 @@ def test_one_word_passages_train(tiny):
     options = training(max_steps=2, augment=RotatePassages())
     report = CrossEncoder(tiny(), training=options).fit(one_word, qrels()).training_report
     assert np.isfinite([entry["loss"] for entry in report.history if "loss" in entry]).all()
-
-
-# Tuning
-
-
-def test_tuning_chooses_on_validation_topics_and_saves_its_curve(tiny, tmp_path):
-    base = training(max_steps=4, evaluate_every=4)
-    ranker = CrossEncoder(tiny(), training=base)
-    grid = {"learning_rate": [1e-6, 3e-3], "loss": ["hinge", "pairwise"]}
-    curve = ranker.tune(grid, candidates(), qrels(), candidates("v"), qrels("v"), test_qids=["t1"], curve=tmp_path / "c.csv")
-    expected = []
-    for rate in grid["learning_rate"]:
-        for loss in grid["loss"]:
-            alone = CrossEncoder(tiny(), training=training(max_steps=4, evaluate_every=4, learning_rate=rate, loss=loss))
-            expected.append(alone.fit(candidates(), qrels(), candidates("v"), qrels("v")))
-    assert curve["learning_rate"].tolist() == [1e-6, 1e-6, 3e-3, 3e-3]
-    assert curve["loss"].tolist() == ["hinge", "pairwise"] * 2
-    assert curve["nDCG@10"].tolist() == [one.training_report.best for one in expected]
-    values = pd.Series(expected[0].training_report.validation)
-    assert curve["standard_error"][0] == pytest.approx(values.std(ddof=1) / np.sqrt(8))
-    assert (curve["n"] == 8).all()
-    best = int(curve["nDCG@10"].to_numpy().argmax())
-    assert curve["chosen"].tolist() == [i == best for i in range(4)]
-    assert states_equal(ranker, expected[best])
-    assert ranker.training == expected[best].training
-    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "c.csv"), curve, check_dtype=False)
-
-
-def nowhere(scores, *, labels=None, mask=None, weights=None):
-    return scores.mean() * float("nan")
-
-
-def test_a_trial_that_diverges_is_one_row_of_the_curve(tiny, tmp_path):
-    sets = candidates(), qrels(), candidates("v"), qrels("v")
-    base = training(max_steps=2, evaluate_every=2)
-    ranker = CrossEncoder(tiny(), training=base)
-    curve = ranker.tune({"loss": [nowhere, "pairwise", nowhere]}, *sets, curve=tmp_path / "c.csv")
-    assert curve["loss"].tolist() == ["nowhere", "pairwise", "nowhere"]
-    assert curve["nDCG@10"].isna().tolist() == [True, False, True]
-    assert curve["n"].tolist() == [0, 8, 0]
-    assert curve["chosen"].tolist() == [False, True, False]
-    alone = CrossEncoder(tiny(), training=base).fit(*sets)
-    assert states_equal(ranker, alone) and ranker.training.loss == "pairwise"
-    assert ranker.training_report.best == alone.training_report.best
-    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "c.csv"), curve, check_dtype=False)
-
-
-def test_a_tuning_that_ends_without_a_result_leaves_the_ranker_and_what_was_found(tiny, tmp_path, monkeypatch):
-    sets = candidates(), qrels(), candidates("v"), qrels("v")
-    base = training(max_steps=1, evaluate_every=1)
-    ranker = CrossEncoder(tiny(), training=base).fit(*sets)
-    held, report = copy.deepcopy(ranker), ranker.training_report
-    with pytest.raises(InputError, match="CrossEncoder: all 2 trials of tune diverged; lower learning_rate"):
-        ranker.tune({"loss": [nowhere, nowhere]}, *sets, curve=tmp_path / "c.csv")
-    assert pd.read_csv(tmp_path / "c.csv")["nDCG@10"].isna().tolist() == [True, True]
-    fit, calls = CrossEncoder.fit, []
-
-    def killed(self, *frames):
-        calls.append(1)
-        if len(calls) == 2:
-            raise MemoryError
-        return fit(self, *frames)
-
-    monkeypatch.setattr(CrossEncoder, "fit", killed)
-    with pytest.raises(MemoryError):
-        ranker.tune({"seed": [1, 2, 3]}, *sets, curve=tmp_path / "d.csv")
-    found = pd.read_csv(tmp_path / "d.csv")
-    assert (found["seed"].tolist(), found["chosen"].tolist()) == ([1], [True])
-    assert states_equal(ranker, held)
-    assert ranker.training == base and ranker.training_report is report
-    assert ranker == held
-
-
-def test_tuning_refuses_the_test_and_what_it_does_not_know():
-    ranker, sets = CrossEncoder("no-such-model"), (candidates(), qrels(), candidates("v"), qrels("v"))
-    with pytest.raises(InputError, match=r"1 test queries are among those for validation, e.g. 'v2'"):
-        ranker.tune({"epochs": [1]}, *sets, test_qids=["v2", "t"])
-    with pytest.raises(InputError, match="1 test queries are among those for training"):
-        ranker.tune({"epochs": [1]}, *sets, test_qids=["q2"])
-    with pytest.raises(InputError, match=r"8 queries are for training and for validation, e.g. 'q0'"):
-        ranker.tune({"epochs": [1]}, *sets[:2], *sets[:2])
-    with pytest.raises(InputError, match="does not know the option 'rate'"):
-        ranker.tune({"rate": [1]}, *sets)
-    with pytest.raises(InputError, match="tune needs options with values"):
-        ranker.tune({}, *sets)
-    with pytest.raises(InputError, match="epochs=0"):
-        ranker.tune({"epochs": [1, 0]}, *sets)
-    with pytest.raises(InputError, match="leave checkpoints out"):
-        CrossEncoder("no-such-model", training=training(checkpoints="c")).tune({"epochs": [1]}, *sets)
 
 
 def test_a_ranker_is_fitted_behind_passages(tiny):

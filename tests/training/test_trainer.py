@@ -425,7 +425,8 @@ def test_mixed_precision_on_the_processor(tiny):
 
 
 def test_a_checkpoint_in_half_precision_is_trained_in_float32(tiny, tmp_path):
-    CrossEncoder(tiny(), dtype="bfloat16").save(tmp_path / "half")
+    (tmp_path / "half").mkdir()
+    CrossEncoder(tiny(), dtype="bfloat16").write(tmp_path / "half")  # without the options that save() adds
     ranker = fitted(str(tmp_path / "half"), max_steps=1)
     assert {parameter.dtype for parameter in ranker.module.parameters()} == {torch.float32}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,17 +14,29 @@ from pyterrier_debias.gender.formulas.arab import check_magnitude, leans, magnit
 from pyterrier_debias.gender.formulas.counting import count_words, get_gender_tokeniser, word_counts
 
 
-def check_reading(
-    method: str, wordlist: Any, tokeniser: str | Tokeniser, contrast: str | tuple[str, str] | None = None
-) -> None:
+class Reader(Protocol):
+    """What reads documents for how far they lean: the options of :func:`lean_of_texts` as attributes."""
+
+    method: str
+    wordlist: Any
+    tokeniser: str | Tokeniser
+    contrast: str | tuple[str, str] | None
+
+
+def check_reader(reader: Reader) -> None:
     """Refuse options by which no document can be read.
 
     Raises:
         InputError: Naming the option.
     """
-    check_magnitude(method, "log1p_total")
-    get_gender_tokeniser(tokeniser)
-    WordList.of(wordlist).contrast(contrast)
+    check_magnitude(reader.method, "log1p_total")
+    get_gender_tokeniser(reader.tokeniser)
+    WordList.of(reader.wordlist).contrast(reader.contrast)
+
+
+def lean_by(reader: Reader, texts: Sequence[str]) -> np.ndarray:
+    """How far each text leans under a stage's own options; see :func:`lean_of_texts`."""
+    return lean_of_texts(texts, **{name: getattr(reader, name) for name in ("method", "wordlist", "tokeniser", "contrast")})
 
 
 def lean_of_texts(

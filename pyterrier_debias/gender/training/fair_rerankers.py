@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.gender.data.words import WordList
-from pyterrier_debias.gender.formulas.leaning import check_reading, gendered, lean_of_texts
+from pyterrier_debias.gender.formulas.leaning import check_reader, gendered, lean_by
 from pyterrier_debias.gender.formulas.losses import bias_aware_hinge
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.cross_encoder import CrossEncoder
@@ -25,46 +23,12 @@ if TYPE_CHECKING:
 
 
 class _FairReranker(TrainedRanker):
-    """What both stages share: a subclass writes :meth:`_method`, checks options of its own, and adds them to those saved."""
+    """What both stages share: a subclass checks options of its own, and adds them to those saved."""
 
     wordlist: Any
     tokeniser: str | Tokeniser
 
-    @abstractmethod
-    def _method(self, ranker: Ranker, training: Training, groups: Groups) -> Method:
-        """What is trained."""
-
-    def fit(
-        self,
-        res_tr: pd.DataFrame,
-        qrels_tr: pd.DataFrame,
-        res_va: pd.DataFrame | None = None,
-        qrels_va: pd.DataFrame | None = None,
-    ) -> Self:
-        """Train a copy of the ranker; how it went is in ``training_report``.
-
-        Args:
-            res_tr: Candidates ``qid``, ``docno``, ``query`` and the text.
-            qrels_tr: Judgements ``qid``, ``docno``, ``label``.
-            res_va: Candidates of validation topics.
-            qrels_va: Their judgements.
-
-        Returns:
-            The stage itself.
-
-        Raises:
-            InputError: For frames or options that cannot be used, before a model is loaded.
-        """
-        self.check_options()
-        ranker = self.start()
-
-        def method(training: Training, groups: Groups) -> Method:
-            return self._method(ranker, training, groups)
-
-        self.train_and_keep(ranker, method, self._own_training(), (res_tr, qrels_tr), (res_va, qrels_va))
-        return self
-
-    def _own_training(self) -> Training:
+    def own_training(self) -> Training:
         """The options of training, checked."""
         training = self.training_options()
         if training.in_batch_negatives:
@@ -174,20 +138,21 @@ class BiasAwareReranker(_FairReranker):
         self.checked_base()
         if not isinstance(self.strength, (int, float)) or not self.strength >= 0:
             raise InputError(f"BiasAwareReranker: strength={self.strength!r} must be a number of at least 0")
-        check_reading(self.method, self.wordlist, self.tokeniser, self.contrast)
+        check_reader(self)
 
-    def _own_training(self) -> Training:
-        training = super()._own_training()
+    def own_training(self) -> Training:
+        """The options of training, checked, with the hinge."""
+        training = super().own_training()
         if training.loss not in ("pairwise", "hinge"):
             raise InputError(
                 f"BiasAwareReranker: brings its own loss; leave loss={training.loss!r} out of Training, or use loss='hinge'"
             )
         return replace(training, loss="hinge")
 
-    def _method(self, ranker: Ranker, training: Training, groups: Groups) -> Method:
+    def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: None) -> Method:
+        """The hinge with margins of psi; see the class."""
         if self.column is None:
-            options = {"wordlist": self.wordlist, "tokeniser": self.tokeniser, "contrast": self.contrast}
-            psi = lean_of_texts(self._texts(groups), method=self.method, **options)
+            psi = lean_by(self, self._texts(groups))
         else:
             psi = _numbers(groups, self.column, "BiasAwareReranker")
         psi = self.strength * (psi if self.signed else np.abs(psi))
@@ -290,7 +255,8 @@ class AdversarialReranker(_FairReranker):
             raise InputError(f"AdversarialReranker: neutrality compares groups; the word list has only {names[0]}")
         gendered([""], wordlist=self.wordlist, tokeniser=self.tokeniser, threshold=self.threshold)
 
-    def _method(self, ranker: Ranker, training: Training, groups: Groups) -> Method:
+    def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: None) -> Method:
+        """The ranker and its adversary; see the class."""
         if self.attribute is None:
             options = {"wordlist": self.wordlist, "tokeniser": self.tokeniser, "threshold": self.threshold}
             values = gendered(self._texts(groups), **options) | gendered(groups.column("query"), **options)

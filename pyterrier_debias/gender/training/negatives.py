@@ -11,7 +11,7 @@ import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.text import Tokeniser, keyed_generator, keyed_hash
-from pyterrier_debias.gender.formulas.leaning import check_reading, lean_of_texts
+from pyterrier_debias.gender.formulas.leaning import check_reader, lean_by
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.groups import Group, Groups
@@ -82,7 +82,7 @@ class BiasAwareNegatives:
         """Refuse options that cannot be used."""
         if not isinstance(self.share, (int, float)) or not 0 <= self.share <= 1:
             raise InputError(f"BiasAwareNegatives: share={self.share!r} must lie between 0 and 1")
-        check_reading(self.method, self.wordlist, self.tokeniser, self.contrast)
+        check_reader(self)
 
     def biases(self, groups: Groups) -> np.ndarray:
         """The absolute lean of each candidate; worked out once for the groups.
@@ -99,13 +99,7 @@ class BiasAwareNegatives:
         if not self._known or self._known[0]() is not groups:
             if self.column is None:
                 columns = [groups.column(name) for name in groups.text_columns]
-                found = lean_of_texts(
-                    [" ".join(parts) for parts in zip(*columns)],
-                    method=self.method,
-                    wordlist=self.wordlist,
-                    tokeniser=self.tokeniser,
-                    contrast=self.contrast,
-                )
+                found = lean_by(self, [" ".join(parts) for parts in zip(*columns)])
             else:
                 try:
                     found = np.array(groups.column(self.column), dtype=np.float64)

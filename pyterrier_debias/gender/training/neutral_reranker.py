@@ -12,7 +12,7 @@ from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import Tokeniser
-from pyterrier_debias.gender.formulas.leaning import check_reading, lean_of_texts
+from pyterrier_debias.gender.formulas.leaning import check_reader, lean_by
 
 NORMALISATIONS = (None, "minmax", "zscore")
 
@@ -115,19 +115,11 @@ class NeutralReranker(Stage):
         if self.normalise not in NORMALISATIONS:
             known = ", ".join(map(repr, NORMALISATIONS))
             raise InputError(f"NeutralReranker: normalise={self.normalise!r} is not known; use one of {known}")
-        check_reading(self.method, self.wordlist, self.tokeniser, self.contrast)
+        check_reader(self)
         frames.check_scores(inp, self)
         if self.bias is None:
             frames.check_text(inp, column, self)
-            bias = np.abs(
-                lean_of_texts(
-                    inp[column].tolist(),
-                    method=self.method,
-                    wordlist=self.wordlist,
-                    tokeniser=self.tokeniser,
-                    contrast=self.contrast,
-                )
-            )
+            bias = np.abs(lean_by(self, inp[column].tolist()))
         else:
             frames.check_scores(inp, self, column)
             bias = np.abs(inp[column].to_numpy(dtype=np.float64))

@@ -9,11 +9,9 @@ from typing import Any, ClassVar
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError, one_line
-from pyterrier_debias.core.evaluation import judged_qids, parse_measures, per_query
+from pyterrier_debias.core.evaluation import judged_input, parse_measures, per_query
 from pyterrier_debias.core.frames import (
-    check_overlap,
     check_pairs,
     check_text,
     first_candidates,
@@ -211,20 +209,10 @@ class WordingSensitivity(Stage):
         given = self._mode(inp)
         self._check_options()
         check_text(inp, "query", self)
-        qrels = provided(self.dataset, "get_qrels") if qrels is None else qrels
-        if qrels is None:
-            raise InputError("WordingSensitivity: there are no judgements; give evaluate(..., qrels) or a dataset that has them")
-        pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=self)
-        inp, qrels = with_string_ids(inp), with_string_ids(qrels)
-        topics = inp if topics is None else with_string_ids(topics)
-        pt.validate.columns(topics, includes=["qid", "query"], context=self)
-        check_text(topics, "query", self)
-        check_overlap(topics, qrels, self)
-        # By their names, so that permutations do not depend on the order of rows.
-        qids = sorted(judged_qids(topics, qrels))
-        inp = inp[inp["qid"].isin(qids)]
-        if inp.empty:
-            raise InputError("WordingSensitivity: none of the judged queries has candidates; check that the qids are the same")
+        if topics is not None:
+            pt.validate.columns(topics, includes=["qid", "query"], context=self)
+            check_text(topics, "query", self)
+        inp, qrels, topics, qids = judged_input(self, inp, qrels, topics)
         wordings = self._with_complexity(self._wordings(pd.concat([topics[topics["qid"].isin(qids)], inp])))
         asked = self._ask(inp, given, wordings)
         values = pd.concat(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -189,7 +189,8 @@ class GroupDROReranker(TrainedRanker):
 
     Each group g has a share :math:`q_g`, equal at first. In each step the shares of the groups in the batch grow with their
     losses, :math:`q_g \leftarrow q_g e^{\eta L_g}`, are divided by their sum, and :math:`\sum_g q_g L_g` is descended. Groups
-    that stay hard come to count most. Under several processes the shares are those of the first one.
+    that stay hard come to count most. Under several processes the shares are those of the first one. The log of ``fit`` holds
+    ``share of`` and ``loss of`` each group.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query``, the ranker's text columns; for ``fit`` also ``group``
@@ -236,40 +237,14 @@ class GroupDROReranker(TrainedRanker):
         self.step = step
         self.training = training
 
-    def fit(
-        self,
-        res_tr: pd.DataFrame,
-        qrels_tr: pd.DataFrame,
-        res_va: pd.DataFrame | None = None,
-        qrels_va: pd.DataFrame | None = None,
-    ) -> Self:
-        """Train a copy of the ranker; the log holds ``share of`` and ``loss of`` each group.
+    def make_method(self, ranker: Any, training: Training, groups: Groups, prepared: None) -> Method:
+        """The shares of groups; see the class."""
+        codes, names = group_codes(query_values(groups, self.group), self.bins)
+        from pyterrier_debias.linguistic.training.dro_method import GroupDRO
+        from pyterrier_debias.training.method import ranking_of
 
-        Args:
-            res_tr: Candidates ``qid``, ``docno``, ``query``, the text and the groups.
-            qrels_tr: Judgements ``qid``, ``docno``, ``label``.
-            res_va: Candidates of validation topics, which need no groups.
-            qrels_va: Their judgements.
-
-        Returns:
-            The stage itself.
-
-        Raises:
-            InputError: For frames or options that cannot be used, before a model is loaded.
-        """
-        self.check_options()
-        ranker = self.start()
-
-        def method(training: Training, groups: Groups) -> Method:
-            codes, names = group_codes(query_values(groups, self.group), self.bins)
-            from pyterrier_debias.linguistic.training.dro_method import GroupDRO
-            from pyterrier_debias.training.method import ranking_of
-
-            group_of = {one.qid: int(code) for one, code in zip(groups.groups, codes)}
-            return GroupDRO(ranking_of(ranker, training, "GroupDROReranker"), group_of, names, step=self.step)
-
-        self.train_and_keep(ranker, method, self.training_options(), (res_tr, qrels_tr), (res_va, qrels_va))
-        return self
+        group_of = {one.qid: int(code) for one, code in zip(groups.groups, codes)}
+        return GroupDRO(ranking_of(ranker, training, "GroupDROReranker"), group_of, names, step=self.step)
 
     def check_options(self) -> None:
         """Refuse options that cannot be used, before anything is loaded.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
@@ -31,6 +31,10 @@ NEGATIVES = ("explicit", "in_batch")
 
 class TrainedAgainstBiased(TrainedRanker):
     """What stages share that train a ranker against a frozen biased one.
+
+    ``fit`` trains the biased learner, freezes it, and trains the robust ranker against it. The log holds ``plain_loss`` (that of
+    the robust ranker alone), ``accuracy`` and ``biased_accuracy``; the biased learner's own report is
+    ``biased_model.training_report``. A resumed run must meet the same biased learner.
 
     A subclass has the options ``ranker``, ``biased``, ``biased_temperature``, ``negatives`` and ``training``, and writes
     :meth:`combination`.
@@ -66,74 +70,39 @@ class TrainedAgainstBiased(TrainedRanker):
         _ = self.relevance  # which asks for fit() first
         return self._fitted_biased
 
-    def fit(
-        self,
-        res_tr: pd.DataFrame,
-        qrels_tr: pd.DataFrame,
-        res_va: pd.DataFrame | None = None,
-        qrels_va: pd.DataFrame | None = None,
-    ) -> Self:
-        """Train the biased learner, freeze it, and train the robust ranker against it.
-
-        How it went is in ``training_report``; the log holds ``plain_loss`` (that of the robust ranker alone), ``accuracy`` and
-        ``biased_accuracy``. The biased learner's own report is ``biased_model.training_report``.
-
-        Args:
-            res_tr: Candidates ``qid``, ``docno``, ``query`` and the text. Those judged relevant are the positives, the others the
-                pool of negatives.
-            qrels_tr: Judgements ``qid``, ``docno``, ``label``.
-            res_va: Candidates of validation topics, for the robust ranker.
-            qrels_va: Their judgements.
-
-        Returns:
-            The stage itself.
-
-        Raises:
-            InputError: For frames or options that cannot be used, before a model is loaded; from training: see ``fit`` of the
-                ranker. A resumed run must meet the same biased learner.
-        """
-        self.check_options()
-        training = self._own_training()
-        robust = self.start()
-        made: list[Ranker] = []
-
-        def method(training: Training, groups: Groups) -> Method:
-            made.append(self._learn_biased(robust, training, res_tr, qrels_tr, groups))
-            return self._join(robust, made[0], training, groups)
-
-        self.train_and_keep(robust, method, training, (res_tr, qrels_tr), (res_va, qrels_va))
-        self._fitted_biased = made[0]
-        return self
-
-    def _learn_biased(
-        self, robust: Ranker, training: Training, candidates: pd.DataFrame, qrels: pd.DataFrame, groups: Groups
+    def prepare(
+        self, ranker: Ranker, training: Training, groups: Groups, train_on: tuple[pd.DataFrame, pd.DataFrame]
     ) -> Ranker:
         """The biased ranker, ready."""
         learner = self._learner()
         if not isinstance(learner, BiasedLearner):
             return learner
         logger.info("%s: the biased learner is trained first (%r)", type(self).__name__, learner)
-        return learner.fit(robust, training, candidates, qrels, groups)
+        return learner.fit(ranker, training, *train_on, groups)
 
-    def _join(self, robust: Ranker, biased: Ranker, training: Training, groups: Groups) -> Method:
-        """The method of training."""
+    def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: Ranker) -> Method:
+        """The robust ranker against the biased one, which is frozen."""
         from pyterrier_debias.linguistic.training.equalize_method import AgainstBiased, LiveScores, cached_scores
         from pyterrier_debias.training.method import ranking_of
 
         name = type(self).__name__
         loss, options = self.combination()
-        about = {"loss": {**options, "negatives": self.negatives}, "biased": weights_fingerprint(biased.module)}
+        about = {"loss": {**options, "negatives": self.negatives}, "biased": weights_fingerprint(prepared.module)}
         if self.negatives == "explicit" and training.augment is None:
-            scores = cached_scores(biased, groups, training, name)
+            scores = cached_scores(prepared, groups, training, name)
         else:
             # Other queries' documents, or passages that change in each epoch.
-            if biased.torch_device != robust.torch_device:
+            if prepared.torch_device != ranker.torch_device:
                 raise InputError(
-                    f"{name}: the biased model computes on {biased.torch_device}, the ranker on {robust.torch_device}; give both "
-                    f"the same device, or use negatives='explicit' without augment"
+                    f"{name}: the biased model computes on {prepared.torch_device}, the ranker on {ranker.torch_device}; give "
+                    f"both the same device, or use negatives='explicit' without augment"
                 )
-            scores = LiveScores(ranking_of(biased, training, name))
-        return AgainstBiased(ranking_of(robust, training, name), scores, partial(loss, **options), about=about)
+            scores = LiveScores(ranking_of(prepared, training, name))
+        return AgainstBiased(ranking_of(ranker, training, name), scores, partial(loss, **options), about=about)
+
+    def keep_beside(self, method: Method, prepared: Ranker) -> None:
+        """Keep the biased learner."""
+        self._fitted_biased = prepared
 
     # Options
 
@@ -172,7 +141,7 @@ class TrainedAgainstBiased(TrainedRanker):
             )
         return LEARNERS[self.biased]
 
-    def _own_training(self) -> Training:
+    def own_training(self) -> Training:
         """The options of training, checked."""
         name, training = type(self).__name__, self.training_options()
         if not isinstance(training.loss, str) or training.loss not in self._LOSSES:
@@ -222,7 +191,9 @@ class EqualizeReranker(TrainedAgainstBiased):
     ===============  ==========================================================================
 
     The ranker that is passed in stays as it is: copies of it are trained. Fitting again goes on from the fitted weights, against
-    a biased learner that is trained anew from there (a biased ranker that was passed stays the same).
+    a biased learner that is trained anew from there (a biased ranker that was passed stays the same). The log of ``fit`` holds
+    ``plain_loss`` (that of the robust ranker alone), ``accuracy`` and ``biased_accuracy``; how the biased learner was trained is
+    in ``biased_model.training_report``.
 
     Args:
         ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it.

@@ -220,39 +220,24 @@ class RelabelReranker(TrainedRanker):
         self.depth = depth
         self.training = training
 
-    def fit(
+    def train(
         self,
-        res_tr: pd.DataFrame,
-        qrels_tr: pd.DataFrame,
-        res_va: pd.DataFrame | None = None,
-        qrels_va: pd.DataFrame | None = None,
-    ) -> Self:
-        """Judge, then train a copy of the ranker; see the class and :meth:`Fittable.fit`.
-
-        Args:
-            res_tr: Candidates ``qid``, ``docno``, ``query`` and the text.
-            qrels_tr: Judgements ``qid``, ``docno``, ``label``.
-            res_va: Candidates of validation topics.
-            qrels_va: Their judgements.
-
-        Returns:
-            The stage itself.
+        ranker: Any,
+        training: Training,
+        train_on: tuple[pd.DataFrame, pd.DataFrame],
+        validate_on: tuple[pd.DataFrame | None, pd.DataFrame | None],
+    ) -> None:
+        """Judge, then let the ranker's own ``fit`` train it; frames are checked before the judge is asked.
 
         Raises:
-            InputError: For frames or options that cannot be used, before the judge is asked; for a judge whose answer is not one
-                number a row.
+            InputError: For a judge whose answer is not one number a row.
         """
-        self.check_options()
-        training = self.training_options()
-        self._groups(res_tr, qrels_tr, training)
-        candidates, qrels, changes = self._relabel(res_tr, qrels_tr, training)
-        logger.info("RelabelReranker: %s of %d candidates (%s)", len(changes), len(res_tr), self.action)
-        ranker = self.start()
+        self._groups(*train_on, training)
+        candidates, qrels, changes = self._relabel(*train_on, training)
+        logger.info("RelabelReranker: %s of %d candidates (%s)", len(changes), len(train_on[0]), self.action)
         ranker.training = training
-        ranker.fit(candidates, qrels, res_va, qrels_va)
-        self.keep(ranker)
+        ranker.fit(candidates, qrels, *validate_on)
         self.relabelled = changes
-        return self
 
     def emphasis(self, res: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
         """How much each candidate counts as a negative; see

@@ -21,7 +21,7 @@ import pyterrier as pt
 
 from pyterrier_debias._version import __version__
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.cache_key import known_by
+from pyterrier_debias.core.cache_key import cache_key
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import from_grade, parse_measures, per_query
 from pyterrier_debias.core.files import check_folder, whole_folder, write_whole
@@ -285,7 +285,7 @@ class HiddenJudgements:
         notes = self._notes(given["train"], kinds)
         data = self._fingerprint(given, parsed)
         # Before anything is trained: not all corrections can be told apart.
-        known = {arm.name: None if checkpoint is None else known_by(arm.estimator, exact=True) for arm in arms}
+        known = {arm.name: None if checkpoint is None else cache_key(arm.estimator, exact=True) for arm in arms}
         results, todo = [], [(seed, arm) for seed in seeds for arm in arms]
         for seed, arm in pt.tqdm(todo, desc=name, unit="training", disable=not verbose):
             make = partial(self._carry_out, arm, seed, given, parsed, kinds)

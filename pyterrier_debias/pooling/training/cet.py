@@ -60,6 +60,11 @@ class CETReranker(TrainedRanker):
     weights. Fitting again goes on from the fitted weights; a selection model of evidence is learned anew, because other
     candidates may come from another pool.
 
+    The log of ``fit`` holds both losses (``relevance_loss``, ``selection_loss``), the weights of the relevance loss
+    (``weight_mean``, ``weight_max``, ``weight_effective_share``: the effective sample size over the number of pairs) and
+    ``rank_correlation``, that of the two models' differences over the pairs of a batch. A warning tells where two rankers begin
+    equal, where they come to order pairs alike, and where weights without a bound explode.
+
     Args:
         ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it.
         tau: Temperature of the weights, above 0; large values lead back to plain training.
@@ -214,7 +219,7 @@ class CETReranker(TrainedRanker):
         import torch
 
         relevance, selection = self.relevance, self.selection_model
-        training = self._own_training()
+        training = self.own_training()
         columns = relevance.text_columns()
         groups = make_groups(res_tr, qrels_tr, text_columns=columns, min_label=training.min_label, stage=self)
         found = pool_chances(groups, training)
@@ -225,77 +230,42 @@ class CETReranker(TrainedRanker):
 
     # Fitting
 
-    def fit(
-        self,
-        res_tr: pd.DataFrame,
-        qrels_tr: pd.DataFrame,
-        res_va: pd.DataFrame | None = None,
-        qrels_va: pd.DataFrame | None = None,
-    ) -> Self:
-        """Train both models; how it went is in ``training_report``.
+    def prepare(
+        self, ranker: Ranker, training: Training, groups: Groups, train_on: tuple[pd.DataFrame, pd.DataFrame]
+    ) -> Ranker | EvidenceModel:
+        """The selection model before it is trained: a second ranker, or evidence, which is looked at before a model is loaded."""
+        second = self._second_ranker()
+        return self._evidence().learn(groups.rows, ranker.documents(groups.rows)) if second is None else second
 
-        The log holds both losses (``relevance_loss``, ``selection_loss``), the weights of the relevance loss (``weight_mean``,
-        ``weight_max``, ``weight_effective_share``: the effective sample size over the number of pairs) and ``rank_correlation``,
-        that of the two models' differences over the pairs of a batch. A warning tells where two rankers begin equal, where they
-        come to order pairs alike, and where weights without a bound explode.
-
-        Args:
-            res_tr: Candidates ``qid``, ``docno``, ``query``, the text and the pooling system's numbers. Those judged relevant are
-                the positives, the others the pool of negatives: with candidates of a system stronger than the pool's own.
-            qrels_tr: Judgements ``qid``, ``docno``, ``label``.
-            res_va: Candidates of validation topics, which need no pool numbers.
-            qrels_va: Their judgements.
-
-        Returns:
-            The stage itself.
-
-        Raises:
-            InputError: For frames or options that cannot be used, before a model is loaded.
-        """
-        self.check_options()
-        training = self._own_training()
-        relevance = self.start()
-        selection = self._second_ranker()
-        made: list[Any] = []
-
-        def method(training: Training, groups: Groups) -> Method:
-            made.extend(self._couple(relevance, selection, training, groups))
-            return made[0]
-
-        self.train_and_keep(relevance, method, training, (res_tr, qrels_tr), (res_va, qrels_va))
-        both, learned = made
-        if selection is None:
-            selection = learned.with_weights(both.selection.weights)
-        else:
-            selection.mark_trained()
-        self._fitted_selection = selection
-        return self
-
-    def _couple(
-        self, relevance: Ranker, selection: Ranker | None, training: Training, groups: Groups
-    ) -> tuple[Any, EvidenceModel | None]:
-        """The method of training; evidence is looked at before a model is loaded."""
-        learned = rate = None
-        if selection is None:
+    def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: Ranker | EvidenceModel) -> Method:
+        """Both models, coupled."""
+        rate = None
+        if isinstance(prepared, EvidenceModel):
             rate = self._evidence().learning_rate
-            documents = relevance.documents(groups.rows)
-            learned = self._evidence().learn(groups.rows, documents)
-            features, known = learned.features(groups.rows, documents)
-            little = check_known(learned, known, [(group.positives, group.pool) for group in groups.groups])
+            features, known = prepared.features(groups.rows, ranker.documents(groups.rows))
+            little = check_known(prepared, known, [(group.positives, group.pool) for group in groups.groups])
             if little:
                 logger.warning("CETReranker: %s", little)
         from pyterrier_debias.pooling.training.cet_method import Coupled, EvidenceScores, RankerScores, tokenise_alike
         from pyterrier_debias.training.method import ranking_of
 
-        ranking = ranking_of(relevance, training, "CETReranker")
-        if selection is None:
-            second, about = EvidenceScores(features, known, learned.weights), {"selection": learned.fingerprint()}
+        ranking = ranking_of(ranker, training, "CETReranker")
+        if isinstance(prepared, EvidenceModel):
+            second, about = EvidenceScores(features, known, prepared.weights), {"selection": prepared.fingerprint()}
         else:
-            shared = tokenise_alike(relevance, selection)
-            second = RankerScores(ranking_of(selection, training, "CETReranker"), shared=shared)
-            about = {"selection": type(selection).__name__}
+            shared = tokenise_alike(ranker, prepared)
+            second = RankerScores(ranking_of(prepared, training, "CETReranker"), shared=shared)
+            about = {"selection": type(prepared).__name__}
         options = {"accumulation": training.accumulation, "selection_rate": rate, "about": about}
-        return Coupled(ranking, second, self._coupling(), **options), learned
+        return Coupled(ranking, second, self._coupling(), **options)
+
+    def keep_beside(self, method: Any, prepared: Ranker | EvidenceModel) -> None:
+        """Keep the selection model."""
+        if isinstance(prepared, EvidenceModel):
+            prepared = prepared.with_weights(method.selection.weights)
+        else:
+            prepared.mark_trained()
+        self._fitted_selection = prepared
 
     # Options
 
@@ -334,7 +304,7 @@ class CETReranker(TrainedRanker):
             loss=self.loss,
         )
 
-    def _own_training(self) -> Training:
+    def own_training(self) -> Training:
         """The options of training, checked."""
         training = self.training_options()
         if training.loss != "pairwise" or training.loss_options:

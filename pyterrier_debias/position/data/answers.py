@@ -21,8 +21,17 @@ from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import TestResult, p_from_null
 from pyterrier_debias.core.text import Tokeniser, get_tokeniser, keyed_hash
 from pyterrier_debias.data.base import STORE_WHOLE, cut_texts
-from pyterrier_debias.position.data import rotating
-from pyterrier_debias.position.data.rotation import RotatePassages
+from pyterrier_debias.position.data.rotation import (
+    RotatePassages,
+    bin_of,
+    bin_shares,
+    is_cut,
+    moved,
+    occurrences,
+    rotation_null,
+    word_spans,
+    words_of_span,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,7 +141,7 @@ class AnswerPositions(Stage):
             places = [(start, end)] if start != _NONE else passage.find(answer)
             offset = finder.words_moved(passage, str(docno), str(qid))
             n = len(passage.spans)
-            placed = [(row, *place, *rotating.words_of_span(passage.spans, *place), n, offset) for place in places]
+            placed = [(row, *place, *words_of_span(passage.spans, *place), n, offset) for place in places]
             # A marked stretch without any word (blanks; a lone bracket, under some tokenisers) has no position.
             placed = [place for place in placed if place[4]]
             found.extend(placed or [(row, _NONE, _NONE, _NONE, 0, n, offset)])
@@ -157,7 +166,7 @@ class AnswerPositions(Stage):
         row, start, end, position, length, n, offset = found.T
         matched = position != _NONE
         words = np.where(matched, n, 1)
-        rotated = np.where(matched, rotating.moved(position, offset, words), _NONE)
+        rotated = np.where(matched, moved(position, offset, words), _NONE)
         kept = answers.drop(columns=[self.text_attr, "start", "end"]).iloc[row].reset_index(drop=True)
         return kept.assign(
             start=start,
@@ -169,7 +178,7 @@ class AnswerPositions(Stage):
             relative=np.where(matched, position / words, np.nan),
             rotated_position=rotated,
             rotated_relative=np.where(matched, rotated / words, np.nan),
-            cut=matched & (rotating.is_cut(position, length, offset, words)),
+            cut=matched & (is_cut(position, length, offset, words)),
         )
 
     def measure(self, answers: Any, name: str | None = None) -> Positions:
@@ -177,7 +186,7 @@ class AnswerPositions(Stage):
 
         Args:
             answers: A frame as :meth:`transform` takes it; or a dataset with ``get_answers()`` and ``text_loader()``, see
-                :class:`pyterrier_debias.Dataset`, whose answers are those of the passages that labellers selected.
+                :class:`pyterrier_debias.core.dataset.Dataset`, whose answers are those of the passages that labellers selected.
             name: What figures call the answers; default the dataset's own name.
 
         Returns:
@@ -247,7 +256,7 @@ class _Passage:
     def __init__(self, text: str, finder: _Finder):
         self.text = text
         self.finder = finder
-        self.spans = rotating.word_spans(text, finder.count(text))
+        self.spans = word_spans(text, finder.count(text))
 
     @cached_property
     def _matchable(self) -> tuple[list[str], list[tuple[int, int]]]:
@@ -260,7 +269,7 @@ class _Passage:
         """All matches of an answer, in characters."""
         sought = self.finder.key(_RUN.findall(answer) if self.finder.by_words else self.finder.count(answer))
         words, spans = self._matchable
-        return [(spans[i][0], spans[i + len(sought) - 1][1]) for i in rotating.occurrences(words, sought)]
+        return [(spans[i][0], spans[i + len(sought) - 1][1]) for i in occurrences(words, sought)]
 
 
 class _Finder:
@@ -286,7 +295,7 @@ class _Finder:
     def _words_moved(self, passage: _Passage, docno: str, qid: str) -> int:
         """How many of the counted words stand before the place where rotation cuts the passage."""
         _, offset = self.turn(passage.text, docno, qid)
-        cut = rotating.word_spans(passage.text, self.split(passage.text))[offset][0] if offset else 0
+        cut = word_spans(passage.text, self.split(passage.text))[offset][0] if offset else 0
         return bisect_left(passage.spans, cut, key=itemgetter(0))
 
 
@@ -365,7 +374,7 @@ class Positions:
         from scipy import stats
 
         position, n, passage, length = self._arrays(rotated, ("docno",), bins)
-        drawn = rotating.bin_of(position, n, bins)
+        drawn = bin_of(position, n, bins)
         table = np.zeros((passage.max(initial=-1) + 1, bins))
         np.add.at(table, (passage, drawn), 1)
         total, passages, count = len(position), len(table), table.sum(0)
@@ -447,9 +456,9 @@ class Positions:
         def statistic(counts: np.ndarray) -> np.ndarray:
             return ((counts[..., possible] - expected[possible]) ** 2 / expected[possible]).sum(-1)
 
-        observed = float(statistic(np.bincount(rotating.bin_of(position, n, bins), minlength=bins)))
+        observed = float(statistic(np.bincount(bin_of(position, n, bins), minlength=bins)))
         if method == "rotation":
-            null = statistic(rotating.rotation_null(position, n, passage, bins, draws=draws, seed=seed))
+            null = statistic(rotation_null(position, n, passage, bins, draws=draws, seed=seed))
             return TestResult(observed, p_from_null(observed, null), len(position), f"random rotations, {draws} draws")
         from scipy import stats
 
@@ -560,7 +569,7 @@ def label_bins(axes: Axes, bins: int, title: str = "") -> None:
 def _expected(n: np.ndarray, length: np.ndarray, bins: int) -> np.ndarray:
     """Expected counts where each answer of some length begins anywhere in its passage alike."""
     kinds, answers = np.unique(np.stack([n, length]), axis=1, return_counts=True)
-    shares = np.array([rotating.bin_shares(int(words), bins, int(run)) for words, run in kinds.T]).reshape(-1, bins)
+    shares = np.array([bin_shares(int(words), bins, int(run)) for words, run in kinds.T]).reshape(-1, bins)
     return answers @ shares
 
 

@@ -16,10 +16,7 @@ subtracted where they do not belong. The squares of the cosines sum in the same 
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
-import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -62,9 +59,6 @@ _ROUNDING = 64 * np.finfo(np.float64).eps
 
 #: Numbers of one temporary array, about 32 MiB.
 _BLOCK = 4 * 2**20
-
-#: Rows that are handed on at a time.
-_ROWS = 65536
 
 _FORMAT = 1
 
@@ -429,20 +423,18 @@ class MATSAccumulator:
 
     Give each passage once. Shards that are accumulated apart and merged, in any order, give the result of one pass.
 
-    Sums are d + 1 float64 numbers for each word and position that were seen together (at most words x positions). Where they
-    outgrow ``memory`` bytes they are put down in temporary files (in ``$TMPDIR``), and read back by blocks of words for the
-    result, which is the same. For the spread over pairs the vectors themselves are kept, as they came, up to ``memory`` bytes.
-    Beyond that, or where ``sample`` says so, each word keeps the k occurrences whose keyed hash of (seed, docno, position) is
-    smallest, k being the largest power of two that fits: a uniform sample that does not depend on the order of passages. The
-    spread within words is then estimated by the mean square of the sampled pairs' cosines around the word's mean, which is exact
-    like all means.
+    Sums are d + 1 float64 numbers for each word and position that were seen together (at most words x positions), in memory. For
+    the spread over pairs the vectors themselves are kept, as they came, up to ``memory`` bytes. Beyond that, or where ``sample``
+    says so, each word keeps the k occurrences whose keyed hash of (seed, docno, position) is smallest, k being the largest power
+    of two that fits: a uniform sample that does not depend on the order of passages. The spread within words is then estimated by
+    the mean square of the sampled pairs' cosines around the word's mean, which is exact like all means.
 
     When not to use it: on documents of many thousand words, whose positions are too many to compare word by word.
 
     Args:
         sample: None: exact while it fits into ``memory``. k >= 2: at most k occurrences of a word are kept for the spread over
             pairs; 0: no spread over pairs.
-        memory: Bytes for the sums, and as many again for the vectors that are kept for the spread over pairs.
+        memory: Bytes for the vectors that are kept for the spread over pairs.
         seed: Of the sample.
 
     Example:
@@ -466,7 +458,7 @@ class MATSAccumulator:
         self.dimensions: int | None = None
         self._terms: dict[str, int] = {}
         self.occurrences = 0
-        self._cells = _Cells(memory)
+        self._cells = _KeyedSums()
         self._within = _KeyedSums()
         self._kept = _Kept(sample, memory)
 
@@ -556,8 +548,8 @@ class MATSAccumulator:
         ids = self._terms
         mapped = np.fromiter((ids.setdefault(w, len(ids)) for w in list(other._terms)), dtype=np.int64, count=len(other._terms))
         for own, foreign in ((self._cells, other._cells), (self._within, other._within)):
-            for keys, values in foreign.ordered().pieces():
-                own.add(_key(mapped[keys >> 32], keys & 0xFFFFFFFF), values)
+            keys = foreign.keys()
+            own.add(_key(mapped[keys >> 32], keys & 0xFFFFFFFF), foreign.values)
         self._kept.merge(other._kept, mapped)
         return self
 
@@ -642,9 +634,9 @@ class MATSAccumulator:
             "limit": self._kept.limit,
         }
         with whole_folder(folder, holds="MATS sums", overwrite=overwrite) as scratch:
-            for name, sums in (("cells", self._cells.ordered()), ("within", self._within.ordered())):
-                np.save(scratch / f"{name}_keys.npy", sums.keys)
-                _write_rows(scratch / f"{name}.npy", len(sums.keys), (values for _, values in sums.pieces()))
+            for name, sums in (("cells", self._cells), ("within", self._within)):
+                np.save(scratch / f"{name}_keys.npy", sums.keys())
+                np.save(scratch / f"{name}.npy", sums.values)
             for name, part in self._kept.parts.items():
                 np.save(scratch / f"kept_{name}.npy", part.values)
             (scratch / "words.json").write_text(json.dumps(list(self._terms)), encoding="utf-8")
@@ -674,10 +666,7 @@ class MATSAccumulator:
                 setattr(made, name, meta[name])
             made._terms = {word: i for i, word in enumerate(words)}
             for name, sums in (("cells", made._cells), ("within", made._within)):
-                keys = np.load(folder / f"{name}_keys.npy")
-                values = np.load(folder / f"{name}.npy", mmap_mode="r") if len(keys) else keys
-                for start in range(0, len(keys), _ROWS):
-                    sums.add(keys[start : start + _ROWS], values[start : start + _ROWS])
+                sums.add(np.load(folder / f"{name}_keys.npy"), np.load(folder / f"{name}.npy"))
             parts = {name: np.load(folder / f"kept_{name}.npy") for name in made._kept.parts}
         except (OSError, ValueError, KeyError) as error:
             if isinstance(error, InputError):
@@ -715,9 +704,7 @@ def _units(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return units, real
 
 
-def _reduce(
-    into: DeltaSums, pairs: np.ndarray, cosines: np.ndarray, kept: tuple[np.ndarray, ...] | None, min_pairs: int
-) -> None:
+def _reduce(into: DeltaSums, pairs: np.ndarray, cosines: np.ndarray, kept: tuple[np.ndarray, ...] | None, min_pairs: int) -> None:
     """Add a block of terms, shape [terms, distances], to the sums over terms; ``kept`` holds pairs, cosines and squares."""
     counts = (pairs >= min_pairs) & (pairs > 0)
     mean = np.divide(cosines, pairs, out=np.zeros_like(cosines), where=counts)
@@ -786,9 +773,6 @@ class _KeyedSums:
         self._rows: dict[int, int] = {}
         self._sums = _Grown()
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     @property
     def values(self) -> np.ndarray:
         """The sums, one row a key, in the order of :meth:`keys`."""
@@ -800,89 +784,33 @@ class _KeyedSums:
 
     def ordered(self) -> _Ordered:
         """The sums in the order of their keys, as they are now."""
-        return _Ordered([self._run()])
-
-    def _run(self) -> _Run:
-        keys = self.keys()
-        order = np.argsort(keys)
-        return keys[order], self.values, order
+        return _Ordered(self.keys(), self.values)
 
     def add(self, keys: np.ndarray, values: np.ndarray) -> None:
+        from scipy.sparse import csr_array
+
         if not len(keys):
             return
-        distinct, summed = _summed(keys, values)
+        distinct, place = np.unique(keys, return_inverse=True)
+        by_key = csr_array((np.ones(len(keys)), (place, np.arange(len(keys)))), shape=(len(distinct), len(keys)))
         known = self._rows
         rows = np.fromiter((known.setdefault(key, len(known)) for key in distinct.tolist()), np.int64, len(distinct))
         if len(known) > len(self._sums):
             self._sums.append(np.zeros((len(known) - len(self._sums), values.shape[1])))
-        self._sums.values[rows] += summed
-
-
-class _Cells(_KeyedSums):
-    """Keyed sums that are put down in temporary files, in the order of their keys, whenever they outgrow the memory."""
-
-    def __init__(self, memory: int):
-        super().__init__()
-        self._memory = memory
-        self._files: list[_Run] = []
-        self._folder: Path | None = None
-
-    def add(self, keys: np.ndarray, values: np.ndarray) -> None:
-        super().add(keys, values)
-        if self.values.nbytes > self._memory:
-            self._put_down()
-
-    def ordered(self) -> _Ordered:
-        """What is in memory and in files, in the order of keys."""
-        return _Ordered([*self._files, self._run()])
-
-    def _put_down(self) -> None:
-        keys, values, order = self._run()
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="mats-"))
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        path = self._folder / f"{len(self._files)}.npy"
-        _write_rows(path, len(keys), (values[order[i : i + _ROWS]] for i in range(0, len(keys), _ROWS)))
-        self._files.append((keys, np.load(path, mmap_mode="r"), None))
-        self._rows, self._sums = {}, _Grown()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """With what is in files read back: they do not outlive this object."""
-        return {**self.__dict__, "_folder": None, "_files": [(keys, np.array(values), None) for keys, values, _ in self._files]}
-
-
-#: Ascending keys, sums, and the order of the sums' rows that the keys follow (None: their own).
-_Run = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+        self._sums.values[rows] += by_key @ values
 
 
 class _Ordered:
     """Sums by term and a number (a position or a distance), in ascending order; reads them by blocks of terms."""
 
-    def __init__(self, runs: list[_Run]):
-        self._runs = [run for run in runs if len(run[0])]
-        self.keys = np.unique(np.concatenate([keys for keys, _, _ in self._runs] or [np.empty(0, np.int64)]))
-
-    def between(self, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
-        """Keys from low to less than high, ascending, and their sums."""
-        found = []
-        for keys, values, order in self._runs:
-            a, b = np.searchsorted(keys, (low, high))
-            found.append((keys[a:b], np.asarray(values[a:b] if order is None else values[order[a:b]])))
-        if len(found) == 1:
-            return found[0]
-        if not found:
-            return np.empty(0, np.int64), np.empty((0, 0))
-        return _summed(*map(np.concatenate, zip(*found)))
+    def __init__(self, keys: np.ndarray, values: np.ndarray):
+        self._order = np.argsort(keys)
+        self.keys, self._values = keys[self._order], values
 
     def of_terms(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Keys and sums of a run of terms, ids ascending."""
-        return self.between(int(ids[0]) << 32, int(ids[-1]) + 1 << 32)
-
-    def pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """All keys and sums, so many at a time."""
-        for start in range(0, len(self.keys), _ROWS):
-            piece = self.keys[start : start + _ROWS]
-            yield self.between(int(piece[0]), int(piece[-1]) + 1)
+        part = slice(*np.searchsorted(self.keys, (int(ids[0]) << 32, int(ids[-1]) + 1 << 32)))
+        return self.keys[part], self._values[self._order[part]]
 
     def block(self, ids: np.ndarray, size: int, width: int) -> np.ndarray:
         """Sums of some terms, ids ascending, by distance: shape [width, len(ids), size], 0 where nothing was summed."""
@@ -891,27 +819,6 @@ class _Ordered:
         if len(keys):
             found[:, np.searchsorted(ids, keys >> 32), keys & 0xFFFFFFFF] = values.T
         return found
-
-
-def _summed(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct keys, ascending, and the sum of the rows of each."""
-    from scipy.sparse import csr_array
-
-    distinct, place = np.unique(keys, return_inverse=True)
-    by_key = csr_array((np.ones(len(keys)), (place, np.arange(len(keys)))), shape=(len(distinct), len(keys)))
-    return distinct, by_key @ values
-
-
-def _write_rows(path: Path, count: int, blocks: Iterable[np.ndarray]) -> None:
-    """Write so many rows of float64, which come in blocks, as one ``.npy`` file; an empty one for none."""
-    with open(path, "wb") as file:
-        for number, block in enumerate(blocks):
-            if number == 0:
-                about = {"descr": "<f8", "fortran_order": False, "shape": (count, block.shape[1])}
-                np.lib.format.write_array_header_1_0(file, about)
-            file.write(np.ascontiguousarray(block, dtype="<f8").tobytes())
-        if count == 0:
-            np.save(file, np.empty((0, 0)))
 
 
 class _Kept:
@@ -940,9 +847,8 @@ class _Kept:
             self.limit = other.limit if self.limit is None else min(self.limit, other.limit)
         self._settled = 0
         terms, *others = (part.values for part in other.parts.values())
-        for start in range(0, len(terms), _ROWS):
-            rows = slice(start, start + _ROWS)
-            self.add(mapped[terms[rows]], *(part[rows].copy() for part in others))
+        if len(terms):
+            self.add(mapped[terms], *(part.copy() for part in others))
 
     def _room(self) -> int:
         """How many vectors fit into the memory."""

@@ -17,7 +17,7 @@ import numpy as np
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.statistics import CELLS, p_from_null
 from pyterrier_debias.core.text import Tokeniser
-from pyterrier_debias.position.data.rotating import rotate, word_spans, words_of_span
+from pyterrier_debias.position.data.rotation import rotate, word_spans, words_of_span
 
 #: Where an answer can be put.
 PLACEMENTS = ("start", "middle", "end")

@@ -17,7 +17,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import Tokeniser, get_tokeniser
-from pyterrier_debias.position.data import rotating
+from pyterrier_debias.position.data.rotation import word_spans
 from pyterrier_debias.position.formulas import mats
 from pyterrier_debias.position.formulas.mats import MATSAccumulator, MATSResult
 
@@ -131,8 +131,7 @@ class MATSProbe(Stage):
             min_pairs: A word counts at a distance where it has at least so many pairs.
             sample: For the spread over pairs: None keeps all vectors while they fit into ``memory``; k keeps at most k
                 occurrences of a word; 0 leaves that spread out.
-            memory: Bytes for the sums, which go to temporary files beyond, and as many again for the vectors that are kept
-                for the spread over pairs.
+            memory: Bytes for the vectors that are kept for the spread over pairs.
             piece: ``'first'``: a word's vector is that of its first piece; ``'mean'``: the mean over its pieces. Hugging Face
                 encoders only, as all that follows but ``text_field`` and ``verbose``.
             layer: Whose hidden states: 0 the embeddings, 1 to L after each layer; negative numbers from the end.
@@ -290,7 +289,7 @@ class MATSProbe(Stage):
 
         def spans(text: str) -> list[tuple[str, int, int]]:
             words = split(text)
-            return [(word, *span) for word, span in zip(words, rotating.word_spans(text, words))]
+            return [(word, *span) for word, span in zip(words, word_spans(text, words))]
 
         return spans
 

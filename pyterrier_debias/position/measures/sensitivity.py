@@ -15,8 +15,8 @@ from pyterrier_debias.core.counterfactuals import COLUMNS, TOLERANCE, Arm, never
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.decomposition import out_of_reach
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.evaluation import judged_qids, parse_measures
-from pyterrier_debias.core.frames import check_overlap, check_pairs, check_text, first_candidates, ranked, with_string_ids
+from pyterrier_debias.core.evaluation import judged_input, parse_measures
+from pyterrier_debias.core.frames import check_pairs, check_text, first_candidates, ranked, with_string_ids
 from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.retrieval import answered, unanswered_notes
 from pyterrier_debias.core.stage import Stage, flatten
@@ -204,19 +204,8 @@ class PositionSensitivity(Stage):
         """
         given = self._mode(inp)
         self._check_options()
-        if qrels is None:
-            qrels = provided(self.dataset, "get_qrels")
-        if qrels is None:
-            raise InputError("PositionSensitivity: there are no judgements; give evaluate(..., qrels) or a dataset that has them")
-        pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=self)
-        inp, qrels = with_string_ids(inp), with_string_ids(qrels)
-        topics = inp if topics is None else with_string_ids(topics)
-        check_overlap(topics, qrels, self)
-        judged = sorted(judged_qids(topics, qrels))  # resamples are drawn by a query's place
         # Only judged queries have a value; nobody should pay for ranking the others.
-        inp = inp[inp["qid"].isin(judged)]
-        if inp.empty:
-            raise InputError("PositionSensitivity: none of the judged queries has candidates; check that the qids are the same")
+        inp, qrels, _, judged = judged_input(self, inp, qrels, topics)
         return self._result(self._lists(inp, given), judged, qrels)
 
     # ------------------------------------------------------------------------------------------------ options

@@ -158,23 +158,20 @@ def cohens_kappa(one: Sequence[Any], other: Sequence[Any], *, level: float = 0.9
         0.5
     """
     from scipy import stats
+    from statsmodels.stats import inter_rater
 
     if len(one) != len(other):
         raise InputError(f"two annotators must have judged the same queries; got {len(one)} and {len(other)} codes")
     n = len(one)
     names, codes = np.unique(np.concatenate([np.asarray(one), np.asarray(other)]), return_inverse=True)
-    table = np.zeros((len(names), len(names)))
-    np.add.at(table, (codes[:n], codes[n:]), 1.0 / max(n, 1))
-    rows, columns = table.sum(axis=1), table.sum(axis=0)
-    agreed, chance = float(np.trace(table)), float(rows @ columns)
-    if not n or chance > 1 - 1e-12:
+    if not n or len(names) < 2:
         return Interval(float("nan"), float("nan"), float("nan"), level, n)
-    kappa = (agreed - chance) / (1 - chance)
-    both = rows[None, :] + columns[:, None]  # [i, j]: column margin of i, row margin of j
-    on = np.diag(table) @ (1 - (rows + columns) * (1 - kappa)) ** 2
-    off = (1 - kappa) ** 2 * ((table * both**2).sum() - np.diag(table) @ np.diag(both) ** 2)
-    variance = (on + off - (kappa - chance * (1 - kappa)) ** 2) / ((1 - chance) ** 2 * n)
-    half = float(stats.norm.ppf((1 + level) / 2) * np.sqrt(max(variance, 0.0)))
+    table = np.zeros((len(names), len(names)))
+    np.add.at(table, (codes[:n], codes[n:]), 1.0)
+    with np.errstate(invalid="ignore"):  # of a variance that rounding takes below 0
+        found = inter_rater.cohens_kappa(table)
+    kappa = float(found.kappa)
+    half = float(stats.norm.ppf((1 + level) / 2) * np.sqrt(max(found.var_kappa, 0.0)))
     return Interval(kappa, max(kappa - half, -1.0), min(kappa + half, 1.0), level, n)
 
 

@@ -38,24 +38,6 @@ _BITS = 18
 RELIABILITY_COLUMNS = ["bin", "low", "high", "n", "predicted", "observed", "observed_low", "observed_high"]
 
 
-def brier(p: np.ndarray, y: np.ndarray) -> float:
-    """Mean squared distance of probabilities from what happened; lower is better.
-
-    Args:
-        p: Shape [n], in [0, 1].
-        y: Shape [n], 0 or 1.
-
-    Returns:
-        (1/n) sum (p - y)^2; NaN over nothing.
-
-    Example:
-        >>> brier([1.0, 0.5, 0.0], [1, 1, 0])
-        0.08333333333333333
-    """
-    p, y = np.asarray(p, dtype=float), np.asarray(y, dtype=float)
-    return float(((p - y) ** 2).mean()) if len(p) else float("nan")
-
-
 def bins_of(p: np.ndarray, bins: int) -> np.ndarray:
     """The number of each probability's bin, of equally wide ones; 1 belongs to the last."""
     return np.minimum((np.asarray(p, dtype=float) * bins).astype(int), bins - 1)

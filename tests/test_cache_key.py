@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pyterrier_debias import CETReranker, CrossEncoder, InputError, Training
-from pyterrier_debias.core.cache_key import known_by
+from pyterrier_debias.core.cache_key import cache_key
 from pyterrier_debias.core.frames import frame_digest
 from pyterrier_debias.pooling.data.relabel import RelabelReranker
 from pyterrier_debias.pooling.data.scores import AddScores
@@ -22,12 +22,12 @@ from tests.pooling.cet_worlds import pooled, qrels
 from tests.rankers.conftest import tiny  # noqa: F401
 from tests.training.worlds import candidates, training
 
-exactly = partial(known_by, exact=True)
+exactly = partial(cache_key, exact=True)
 
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_what_a_training_is_known_by(exact):
-    known_as = partial(known_by, exact=exact)
+    known_as = partial(cache_key, exact=exact)
     ranker = CrossEncoder("a/model", training=Training(negatives=RankWindow("pool_rank", last=9)))
     known = known_as(ranker)
     assert known == known_as(copy.deepcopy(ranker)) == known_as(seeded(ranker, 0))
@@ -135,7 +135,7 @@ def test_what_holds_itself_comes_to_an_end():
 
 
 def test_functions_of_this_package_are_known_by_their_names():
-    assert exactly(frame_digest) == known_by(frame_digest) == "pyterrier_debias.core.frames.frame_digest"
+    assert exactly(frame_digest) == cache_key(frame_digest) == "pyterrier_debias.core.frames.frame_digest"
 
 
 # Objects that are not of this package
@@ -170,7 +170,7 @@ def test_foreign_stages_are_known_by_what_they_hold_and_do():
     one, other = (exactly(pt.Transformer.from_df(frame)) for frame in frames)
     assert one != other
     # What it prints is all that is asked of others.
-    assert known_by(Teacher(1)) == known_by(Teacher(2))
+    assert cache_key(Teacher(1)) == cache_key(Teacher(2))
 
 
 def test_networks_are_known_by_their_weights():
@@ -236,19 +236,19 @@ def test_an_index_in_memory_is_not_told_from_another(stage):
 def test_an_address_is_not_enough(model):
     with pytest.raises(InputError, match=r"nothing is known but its address.*fingerprint\(\)"):
         exactly(Teacher(1, model))
-    known_by(Teacher(1, model))
+    cache_key(Teacher(1, model))
 
 
 def test_a_fitted_correction_is_known_by_its_weights(tiny):  # noqa: F811
     rankers = [
         CETReranker(CrossEncoder(tiny()), selection="lexical", training=training(max_steps=steps)) for steps in (1, 2)
     ]
-    known = [known_by(replace_training(ranker)) for ranker in rankers]
+    known = [cache_key(replace_training(ranker)) for ranker in rankers]
     assert known[0] == known[1]
     for ranker in rankers:
         ranker.fit(pooled(), qrels())
-    known = [known_by(replace_training(ranker)) for ranker in rankers]
-    assert known[0] != known[1] and known[0] == known_by(copy.deepcopy(replace_training(rankers[0])))
+    known = [cache_key(replace_training(ranker)) for ranker in rankers]
+    assert known[0] != known[1] and known[0] == cache_key(copy.deepcopy(replace_training(rankers[0])))
 
 
 def replace_training(stage):
