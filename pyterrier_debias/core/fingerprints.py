@@ -50,7 +50,7 @@ def _hash(structure: str, weights: Iterable[tuple[str, torch.Tensor]]) -> str:
         if not isinstance(value, torch.Tensor):
             continue
         state.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        state.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        state.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return f"weights:{state.hexdigest()}"
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -95,7 +95,8 @@ def _text(value: Any, exact: bool, within: tuple[int, ...] = ()) -> str:
         return whole if exact or len(whole) <= 60 else f"<{type(value).__name__} of {len(value)}>"
     if type(value) in (list, tuple, set) and len(value):
         parts = [text(one) for one in value]
-        left, right = {list: "[]", tuple: ("(", ",)" if len(parts) == 1 else ")"), set: "{}"}[type(value)]
+        brackets: dict[type, Sequence[str]] = {list: "[]", tuple: ("(", ",)" if len(parts) == 1 else ")"), set: "{}"}
+        left, right = brackets[type(value)]
         return f"{left}{', '.join(sorted(parts) if isinstance(value, set) else parts)}{right}"
     if type(value).__repr__ is not object.__repr__:
         own = repr(value)
@@ -178,7 +179,8 @@ class Stage(pt.Transformer):
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
-    def identity(self) -> dict[str, Any]:
+    # The name was PyTerrier's before: there it makes a stage that returns its input, and is called on the class.
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]
         """What two stages must share to be equal: by default every option that can change the result."""
         return {name: value for name, value in self.options().items() if name not in self._NOT_IDENTITY}
 
@@ -276,7 +278,8 @@ class Pipeline(pt.Compose):
         Raises:
             InputError: For a document that a stage cannot take, and for a stream that the indexer did not read to its end.
         """
-        return pt.Compose(*self[:-1], GuardedIndexer(self[-1])).index(iter, batch_size)
+        *before, last = self
+        return pt.Compose(*before, GuardedIndexer(cast(pt.Indexer, last))).index(iter, batch_size)
 
 
 def named_parts(stage: pt.Transformer) -> dict[str, Any]:
@@ -334,7 +337,20 @@ def chain(stages: list[pt.Transformer]) -> pt.Transformer | None:
     Returns:
         The composed pipeline, the stage itself when there is one, or None.
     """
-    pipeline = None
-    for stage in stages:
-        pipeline = stage if pipeline is None else pipeline >> stage
+    return join(*stages) if stages else None
+
+
+def join(first: pt.Transformer, *others: pt.Transformer) -> pt.Transformer:
+    """Join stages with ``>>``, of which there is one at least.
+
+    Args:
+        first: The first stage.
+        others: The others in order.
+
+    Returns:
+        The composed pipeline, or the stage itself when there is one.
+    """
+    pipeline = first
+    for stage in others:
+        pipeline = pipeline >> stage
     return pipeline
