@@ -104,10 +104,10 @@ def _from_object(dataset: Any, split: str | None) -> Any:
     if isinstance(dataset, Collection):
         if split is None or split == dataset.split:
             return dataset
-        chosen = copy.copy(dataset)
-        chosen.split = split
-        chosen.get_topics()
-        return chosen
+        view = copy.copy(dataset)
+        view.split = split
+        view.get_topics()
+        return view
     if isinstance(dataset, IRDSCollection):
         wanted = id_of_split(dataset.irds_id, split)
         return dataset if wanted == dataset.irds_id else IRDSCollection(wanted)
