@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 import numpy as np
 import pandas as pd
@@ -172,6 +172,20 @@ class Stage(pt.Transformer):
     #: Options that never change what the stage returns.
     _NOT_IDENTITY: frozenset[str] = frozenset({"verbose"})
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, inp: list[dict[str, Any]]) -> list[dict[str, Any]]: ...
+
+        @overload
+        def __call__(self, inp: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]: ...
+
+        @overload
+        def __call__(self, inp: pd.DataFrame) -> pd.DataFrame: ...
+
+        def __call__(self, inp: Any) -> Any:
+            """What :meth:`transform` returns, of the kind that was given."""
+
     def options(self) -> dict[str, Any]:
         """The constructor's parameters and their present values, in the order of the signature."""
         if type(self).__init__ is object.__init__:
@@ -209,7 +223,7 @@ class Stage(pt.Transformer):
             setattr(changed, name, value)
         return changed
 
-    def __rshift__(self, right: Any) -> pt.Transformer:
+    def __rshift__(self, right: Any) -> Pipeline:
         """The pipeline of both; one that ends in an indexer raises what goes wrong in its stream of documents."""
         return Pipeline(self, right)
 
@@ -261,7 +275,7 @@ class Pipeline(pt.Compose):
         """
         super().__init__(*(stage for part in transformers for stage in flatten(part)))
 
-    def __rshift__(self, right: Any) -> pt.Transformer:
+    def __rshift__(self, right: Any) -> Pipeline:
         """The longer pipeline."""
         return Pipeline(self, right)
 
