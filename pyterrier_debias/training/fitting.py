@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,8 @@ from pyterrier_debias.training.options import Training, plain
 from pyterrier_debias.training.report import ABOUT, HOLDS, DivergedError, TrainingReport, read_about
 
 if TYPE_CHECKING:
+    import torch
+
     from pyterrier_debias.training.method import Method
 
 logger = logging.getLogger(__name__)
@@ -43,6 +46,22 @@ class Fittable(pt.Estimator):
 
     #: Options that a saved folder holds in another form, or that say nothing about scores.
     _NOT_SAVED: ClassVar[frozenset[str]] = frozenset({"model", "training", "device", "batch_tokens", "verbose", "pooling"})
+
+    if TYPE_CHECKING:
+        # What a ranker brings.
+
+        def options(self) -> dict[str, Any]:
+            """See :class:`~pyterrier_debias.core.stage.Stage`."""
+
+        @property
+        def module(self) -> torch.nn.Module:
+            """The torch module."""
+
+        def write(self, folder: Path) -> None:
+            """Write the model."""
+
+        def mark_trained(self) -> None:
+            """Take note that weights were changed."""
 
     training: Training | None
     training_report: TrainingReport | None = None
@@ -226,7 +245,11 @@ class Fittable(pt.Estimator):
         trials = [dict(zip(grid, values)) for values in product(*grid.values())]
         candidates = [replace(base, **trial) for trial in trials]
         start = {key: value.detach().clone() for key, value in self.module.state_dict().items()}
-        before, best, kept, rows = self.training_report, None, None, []
+        before = self.training_report
+        best: tuple[TrainingReport, Training] | None = None
+        kept: dict[str, torch.Tensor] = {}
+        highest = math.nan
+        rows: list[dict[str, Any]] = []
 
         def found() -> pd.DataFrame:
             table = pd.DataFrame(rows).assign(chosen=[best is not None and one is best[1] for one in candidates[: len(rows)]])
@@ -245,10 +268,11 @@ class Fittable(pt.Estimator):
                     logger.warning("%s: tune goes on without %s: %s", name, brief(trial), error)
                     rows.append({**shown, **_row_of(None, str(training.metric))})
                 else:
-                    report = self.training_report
-                    rows.append({**shown, **_row_of(report, report.metric)})
-                    if best is None or report.best > best[0].best:
-                        best = report, training
+                    report = cast(TrainingReport, self.training_report)
+                    rows.append({**shown, **_row_of(report, str(report.metric))})
+                    value = cast(float, report.best)  # there is a validation
+                    if best is None or value > highest:
+                        best, highest = (report, training), value
                         kept = {key: value.detach().clone() for key, value in self.module.state_dict().items()}
                 table = found()
             if best is None:
