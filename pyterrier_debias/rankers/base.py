@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -252,7 +252,7 @@ class Ranker(Fittable, Stage):
     _NOT_IDENTITY = frozenset({"verbose", "batch_tokens", "training"})
 
     #: Options that decide what is loaded; a change of one of them loads anew.
-    _SOURCE = ("model", "device", "dtype")
+    _SOURCE: tuple[str, ...] = ("model", "device", "dtype")
 
     #: Options that :meth:`write` makes part of the model, so that it keeps them where they are not given.
     _WRITTEN: frozenset[str] = frozenset()
@@ -507,7 +507,7 @@ class Ranker(Fittable, Stage):
         """The longest input in tokens, see :func:`window_of`."""
         return window_of(self.tokenizer, self.module.config, self.max_length, self)
 
-    def warm_up(self) -> Ranker:
+    def warm_up(self) -> Self:
         """Load the model and score one pair, so that the first real call is not slow.
 
         Returns:
@@ -619,12 +619,12 @@ class Ranker(Fittable, Stage):
         present = marks(loaded.module)
         if loaded.marks == present:
             return loaded.fingerprint
-        present = present, structure_of(loaded.module)
-        if loaded.hashed is None or loaded.hashed[0] != present:
-            loaded.hashed = present, weights_fingerprint(loaded.module)
+        state = present, structure_of(loaded.module)
+        if loaded.hashed is None or loaded.hashed[0] != state:
+            loaded.hashed = state, weights_fingerprint(loaded.module)
         return loaded.hashed[1]
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
         """The options that change scores, with the fingerprint of the weights in place of the model's name."""
         identity = super().identity()
         return {**identity, "model": self.fingerprint(), "fields": None if self.fields is None else self.text_columns()}

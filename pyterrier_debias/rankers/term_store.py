@@ -200,7 +200,7 @@ class TermStore:
 class _Index:
     """Names and lengths of what is stored so far."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.docnos: dict[bytes, None] = {}
         self.lengths: list[int] = []
         self.dimensions = 0

@@ -49,7 +49,7 @@ def restore(patience: float | None = None) -> None:
     if found is not None:
         _own = found
     elif _own is not None:
-        PreTrainedModel.tie_weights = _own
+        PreTrainedModel.tie_weights = _own  # type: ignore[method-assign]  # transformers itself exchanges it so
         logger.warning(
             "models were loaded in several threads at the same time, after which transformers no longer tied weights; that is "
             "mended, but models that were loaded meanwhile may lack weights: load them again, one after another"
