@@ -111,7 +111,7 @@ def pick_device(device: str | torch.device | None) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def source_fingerprint(model: str | Path) -> str:
+def source_fingerprint(model: str | os.PathLike[str]) -> str:
     """A cheap identity of a model that is not loaded: its name, and for a folder the size and time of its files.
 
     Args:

@@ -802,7 +802,7 @@ class _KeyedSums:
         """The sums in the order of their keys, as they are now."""
         return _Ordered([self._run()])
 
-    def _run(self) -> _Run:
+    def _run(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         keys = self.keys()
         order = np.argsort(keys)
         return keys[order], self.values, order
