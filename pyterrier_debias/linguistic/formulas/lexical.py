@@ -172,7 +172,10 @@ def lexical_counts(words: Sequence[str], tags: Sequence[str], frequency: Frequen
         (4, 3, 3, 1)
     """
     common = frequency.common
-    nlex = nslex = nverb = nnoun = 0
+    nlex = nverb = nnoun = 0
+    nslex: float = 0
+    ts: float
+    tsverb: float
     nouns, verbs, adjectives, adverbs = set(), set(), set(), set()
     for word, tag in zip(words, tags):
         kind = tag[:1]

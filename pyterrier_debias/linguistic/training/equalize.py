@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import pandas as pd
 
@@ -20,6 +20,7 @@ from pyterrier_debias.rankers.trained_reranker import TrainedRanker
 from pyterrier_debias.training.options import Training
 
 if TYPE_CHECKING:
+    from pyterrier_debias.linguistic.training.equalize_method import CachedScores, LiveScores
     from pyterrier_debias.training.groups import Groups
     from pyterrier_debias.training.method import Method
 
@@ -64,7 +65,7 @@ class TrainedAgainstBiased(TrainedRanker):
             InputError: Before ``fit``.
         """
         _ = self.relevance  # which asks for fit() first
-        return self._fitted_biased
+        return cast(Ranker, self._fitted_biased)
 
     def fit(
         self,
@@ -123,6 +124,7 @@ class TrainedAgainstBiased(TrainedRanker):
         name = type(self).__name__
         loss, options = self.combination()
         about = {"loss": {**options, "negatives": self.negatives}, "biased": weights_fingerprint(biased.module)}
+        scores: CachedScores | LiveScores
         if self.negatives == "explicit" and training.augment is None:
             scores = cached_scores(biased, groups, training, name)
         else:
