@@ -6,7 +6,7 @@ import copy
 import json
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -174,7 +174,7 @@ class CETReranker(TrainedRanker):
         """The fitted selection model: a ranker, or an :class:`~pyterrier_debias.pooling.data.evidence.EvidenceModel` with
         ``coefficients``."""
         _ = self.relevance  # which asks for fit() first
-        return self._fitted_selection
+        return cast(Ranker | EvidenceModel, self._fitted_selection)
 
     def selection_scores(self, inp: pd.DataFrame) -> pd.DataFrame:
         """What the fitted selection model gives each candidate, higher for those that labellers more likely saw.
@@ -275,7 +275,8 @@ class CETReranker(TrainedRanker):
         self, relevance: Ranker, selection: Ranker | None, training: Training, groups: Groups
     ) -> tuple[Any, EvidenceModel | None]:
         """The method of training; evidence is looked at before a model is loaded."""
-        learned = rate = None
+        learned: EvidenceModel | None = None
+        rate = None
         if selection is None:
             rate = self._evidence().learning_rate
             documents = relevance.documents(groups.rows)
@@ -288,14 +289,18 @@ class CETReranker(TrainedRanker):
         from pyterrier_debias.training.method import ranking_of
 
         ranking = ranking_of(relevance, training, "CETReranker")
-        if selection is None:
+        second: EvidenceScores | RankerScores
+        about: dict[str, Any]
+        if learned is not None:
             second, about = EvidenceScores(features, known, learned.weights), {"selection": learned.fingerprint()}
         else:
             shared = tokenise_alike(relevance, selection)
             second = RankerScores(ranking_of(selection, training, "CETReranker"), shared=shared)
             about = {"selection": type(selection).__name__}
-        options = {"accumulation": training.accumulation, "selection_rate": rate, "about": about}
-        return Coupled(ranking, second, self._coupling(), **options), learned
+        coupled = Coupled(
+            ranking, second, self._coupling(), accumulation=training.accumulation, selection_rate=rate, about=about
+        )
+        return coupled, learned
 
     # Options
 
@@ -380,7 +385,7 @@ class CETReranker(TrainedRanker):
     def write_beside(self, folder: Path) -> dict[str, Any]:
         """Write a selection model of evidence, but for a scorer of its own."""
         if not isinstance(self._fitted_selection, Ranker):
-            evidence = json.dumps(self._fitted_selection.to_json()) + "\n"
+            evidence = json.dumps(cast(EvidenceModel, self._fitted_selection).to_json()) + "\n"
             write_whole(folder / "selection" / _EVIDENCE, evidence, replace=False)
         return {}
 
