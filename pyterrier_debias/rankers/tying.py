@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 _PATIENCE = 5.0
 
 
-def _found() -> Callable | None:
+def _found() -> Callable[..., None] | None:
     """The method as it stands, or None where it is the stand-in."""
     method = PreTrainedModel.tie_weights
     return None if "no_tie_weights" in method.__qualname__ else method

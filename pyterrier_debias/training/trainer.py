@@ -430,7 +430,7 @@ class _Trainer(transformers.Trainer):
 
     # Data: the dataset is the order.
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler:
+    def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int]:
         return torch.utils.data.SequentialSampler(self.train_dataset)
 
     # Steps

@@ -381,7 +381,7 @@ def hdd(words: Sequence[str]) -> float:
     return float(expected / k)
 
 
-def stacked(rows: Iterable[tuple], names: Sequence[str]) -> dict[str, np.ndarray]:
+def stacked(rows: Iterable[tuple[float, ...]], names: Sequence[str]) -> dict[str, np.ndarray]:
     """Rows of counts as arrays by name.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, cast
@@ -365,7 +365,7 @@ class EvidenceModel:
         }
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any], *, scorer: Any = None, tokeniser: Callable | None = None) -> EvidenceModel:
+    def from_json(cls, content: Mapping[str, Any], *, scorer: Any = None, tokeniser: Tokeniser | None = None) -> EvidenceModel:
         """What :meth:`to_json` gave.
 
         Args:
