@@ -55,6 +55,14 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = pyterrier_debias.NoSuchThing
 
 
+def test_type_checkers_are_told_of_every_public_name():
+    """By an import under its own name, which is how a typed package says that the name is public."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    [block] = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    told = {name.asname: node.module for node in block.body for name in node.names if name.asname == name.name}
+    assert told == {name: f"pyterrier_debias.{module}" for name, module in pyterrier_debias._PUBLIC.items()}
+
+
 def imported(path: Path) -> set[str]:
     """Modules of this package that a file imports, wherever in the file; as paths below the package."""
     found = set()

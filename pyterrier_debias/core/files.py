@@ -276,10 +276,11 @@ def _fill(place: Path, scratch: Path, earlier: _Written | None, stamps: dict[str
     now = _read(place)
     if (None if now is None else now.content) != (None if earlier is None else earlier.content):
         raise InputError("was written by another process meanwhile")
+    listed = {} if earlier is None else earlier.files
     old = [name for name in stamps if os.path.lexists(place / name)]
     for name in old:
         # Hashed before the block; once more only where the system says that it was written since.
-        if _stamp(place / name) != stamps[name] and not _unchanged(place, name, earlier.files[name]):
+        if _stamp(place / name) != stamps[name] and not _unchanged(place, name, listed[name]):
             raise InputError(f"holds {name}, which was changed meanwhile")
     new = [name for name in _files(scratch) if name != MANIFEST]
     folders = sorted(path.relative_to(scratch).as_posix() for path in scratch.rglob("*") if path.is_dir())
@@ -298,7 +299,7 @@ def _fill(place: Path, scratch: Path, earlier: _Written | None, stamps: dict[str
             made += _make_parents(after)
             os.replace(before, after)
             moved.append((before, after))
-        _remove_empty(place, () if earlier is None else earlier.files)
+        _remove_empty(place, listed)
         for name in folders:
             made += _make_parents(place / name / "anything")
     except BaseException:

@@ -18,6 +18,7 @@ from pyterrier_debias.core.files import write_whole
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.typing import RcKeyType
 
 #: Okabe and Ito's colours without black, the most distinct first; also told apart in greyscale when used in this order.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
@@ -25,7 +26,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F
 #: Reference lines, such as "no effect".
 GREY = "#595959"
 
-_STYLE: dict[str, Any] = {
+_STYLE: dict[RcKeyType, Any] = {
     "figure.constrained_layout.use": True,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
@@ -63,7 +64,8 @@ def house_style() -> Iterator[None]:
     """
     import matplotlib as mpl
 
-    with mpl.rc_context({"axes.prop_cycle": mpl.cycler(color=PALETTE), **_STYLE}):
+    cycle = mpl.cycler(color=PALETTE)  # type: ignore[attr-defined]  # missing from matplotlib's stubs
+    with mpl.rc_context({"axes.prop_cycle": cycle, **_STYLE}):
         yield
 
 

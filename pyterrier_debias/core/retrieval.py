@@ -10,7 +10,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, one_line
-from pyterrier_debias.core.stage import Stage, chain, flatten
+from pyterrier_debias.core.stage import Stage, flatten, join
 from pyterrier_debias.core.terrier import is_reset, is_retriever
 
 _TOPICS = ["qid", "query"]
@@ -148,7 +148,7 @@ def asking_for(pipeline: pt.Transformer, k: int) -> pt.Transformer | None:
         return None
     at = retrievers[-1]
     before, stage, after = stages[:at], stages[at], stages[at + 1 :]
-    columns = _TOPICS if not before else pt.inspect.transformer_outputs(chain(before), _TOPICS, strict=False)
+    columns = _TOPICS if not before else pt.inspect.transformer_outputs(join(*before), _TOPICS, strict=False)
     if columns is None or {"docno", "docid"} & set(columns) or not all(_lets_through(one, k) for one in after):
         return None
     k = min([k, *(one.k for one in after if isinstance(one, pt.RankCutoff))])
@@ -157,7 +157,7 @@ def asking_for(pipeline: pt.Transformer, k: int) -> pt.Transformer | None:
         fewer = stage.fuse_rank_cutoff(k) if plain else None
     else:
         fewer = stage.fuse_rank_cutoff(k) if isinstance(stage, Stage) and hasattr(stage, "fuse_rank_cutoff") else None
-    return None if fewer is None else chain([*before, fewer, *after])
+    return None if fewer is None else join(*before, fewer, *after)
 
 
 def _tokenises_as_usual(retriever: Any) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 import numpy as np
 import pandas as pd
@@ -95,7 +95,8 @@ def _text(value: Any, exact: bool, within: tuple[int, ...] = ()) -> str:
         return whole if exact or len(whole) <= 60 else f"<{type(value).__name__} of {len(value)}>"
     if type(value) in (list, tuple, set) and len(value):
         parts = [text(one) for one in value]
-        left, right = {list: "[]", tuple: ("(", ",)" if len(parts) == 1 else ")"), set: "{}"}[type(value)]
+        brackets: dict[type, Sequence[str]] = {list: "[]", tuple: ("(", ",)" if len(parts) == 1 else ")"), set: "{}"}
+        left, right = brackets[type(value)]
         return f"{left}{', '.join(sorted(parts) if isinstance(value, set) else parts)}{right}"
     if type(value).__repr__ is not object.__repr__:
         own = repr(value)
@@ -160,6 +161,20 @@ class Stage(pt.Transformer):
     #: Options that never change what the stage returns.
     _NOT_IDENTITY: frozenset[str] = frozenset({"verbose"})
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, inp: list[dict[str, Any]]) -> list[dict[str, Any]]: ...
+
+        @overload
+        def __call__(self, inp: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]: ...
+
+        @overload
+        def __call__(self, inp: pd.DataFrame) -> pd.DataFrame: ...
+
+        def __call__(self, inp: Any) -> Any:
+            """What :meth:`transform` returns, of the kind that was given."""
+
     def options(self) -> dict[str, Any]:
         """The constructor's parameters and their present values, in the order of the signature."""
         if type(self).__init__ is object.__init__:
@@ -167,7 +182,8 @@ class Stage(pt.Transformer):
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
-    def identity(self) -> dict[str, Any]:
+    # The name was PyTerrier's before: there it makes a stage that returns its input, and is called on the class.
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]
         """What two stages must share to be equal: by default every option that can change the result."""
         return {name: value for name, value in self.options().items() if name not in self._NOT_IDENTITY}
 
@@ -196,7 +212,7 @@ class Stage(pt.Transformer):
             setattr(changed, name, value)
         return changed
 
-    def __rshift__(self, right: Any) -> pt.Transformer:
+    def __rshift__(self, right: Any) -> Pipeline:
         """The pipeline of both; one that ends in an indexer raises what goes wrong in its stream of documents."""
         return Pipeline(self, right)
 
@@ -248,7 +264,7 @@ class Pipeline(pt.Compose):
         """
         super().__init__(*(stage for part in transformers for stage in flatten(part)))
 
-    def __rshift__(self, right: Any) -> pt.Transformer:
+    def __rshift__(self, right: Any) -> Pipeline:
         """The longer pipeline."""
         return Pipeline(self, right)
 
@@ -265,7 +281,8 @@ class Pipeline(pt.Compose):
         Raises:
             InputError: For a document that a stage cannot take, and for a stream that the indexer did not read to its end.
         """
-        return pt.Compose(*self[:-1], GuardedIndexer(self[-1])).index(iter, batch_size)
+        *before, last = self
+        return pt.Compose(*before, GuardedIndexer(cast(pt.Indexer, last))).index(iter, batch_size)
 
 
 def named_parts(stage: pt.Transformer) -> dict[str, Any]:
@@ -323,7 +340,20 @@ def chain(stages: list[pt.Transformer]) -> pt.Transformer | None:
     Returns:
         The composed pipeline, the stage itself when there is one, or None.
     """
-    pipeline = None
-    for stage in stages:
-        pipeline = stage if pipeline is None else pipeline >> stage
+    return join(*stages) if stages else None
+
+
+def join(first: pt.Transformer, *others: pt.Transformer) -> pt.Transformer:
+    """Join stages with ``>>``, of which there is one at least.
+
+    Args:
+        first: The first stage.
+        others: The others in order.
+
+    Returns:
+        The composed pipeline, or the stage itself when there is one.
+    """
+    pipeline = first
+    for stage in others:
+        pipeline = pipeline >> stage
     return pipeline

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.frames import earlier_queries, stage_name
-from pyterrier_debias.core.stage import chain, flatten, named_parts, parts_of, same_value
+from pyterrier_debias.core.stage import flatten, join, named_parts, parts_of, same_value
 from pyterrier_debias.core.text import digest
 
 #: What stages that rewrite for Terrier leave in ``query``: RM3 and Bo1 weights, SDM operators, ``tokenise(matchop=True)`` codes.
@@ -87,7 +87,7 @@ def is_terrier(stage: Any) -> bool:
     return any(kind.__module__.split(".")[:2] == ["pyterrier", "terrier"] for kind in type(stage).__mro__)
 
 
-def is_retriever(stage: Any) -> bool:
+def is_retriever(stage: Any) -> TypeGuard[pt.terrier.Retriever]:
     """Whether a stage is Terrier's retriever, or one made from it."""
     return isinstance(stage, pt.terrier.Retriever)
 
@@ -137,11 +137,12 @@ def tokenising(pipeline: pt.Transformer) -> pt.Transformer:
     Returns:
         The pipeline; the same object where no query comes to Terrier as it was asked.
     """
-    stages, made, number = flatten(pipeline), [], 0
+    stages, number = flatten(pipeline), 0
+    made: list[pt.Transformer] = []
     while number < len(stages):
         if _only_terrier(stages[number]):
             end = next((n for n in range(number, len(stages)) if not _only_terrier(stages[n])), len(stages))
-            asks = chain(stages[number:end])
+            asks = join(*stages[number:end])
             reads = any(map(_reads_queries, nested(asks)))
             made += [Tokenised(asks, first=number == 0)] if reads else stages[number:end]
             number = end
@@ -151,7 +152,7 @@ def tokenising(pipeline: pt.Transformer) -> pt.Transformer:
             made.append(_around(stages[number]))
             number += 1
     made += stages[number:]
-    return pipeline if all(new is old for new, old in zip(made, stages)) else chain(made)
+    return pipeline if all(new is old for new, old in zip(made, stages)) else join(*made)
 
 
 def _around(stage: pt.Transformer) -> pt.Transformer:
@@ -203,7 +204,7 @@ class Tokenised(pt.Transformer):
             qid: query if is_expression(query) and not self.first else " ".join(words(query)) for qid, query in asked.items()
         }
         new = inp.assign(query=inp["qid"].map(given))
-        out = self.stages(new[new["query"] != ""].reset_index(drop=True))
+        out: pd.DataFrame = self.stages(new[new["query"] != ""].reset_index(drop=True))
         if len(out) == 0:
             return out
         before, after = out["qid"].map(asked), out["qid"].map(given)
@@ -213,9 +214,9 @@ class Tokenised(pt.Transformer):
     def _words(self) -> Callable[[str], Iterable[str]]:
         """What cuts a query into words: the tokeniser of the first stage that has one, else Terrier's for English."""
         for stage in nested(self.stages):
-            tokeniser = getattr(stage, "tokeniser", None)
-            if callable(getattr(tokeniser, "getTokens", None)):
-                return tokeniser.getTokens
+            tokens = getattr(getattr(stage, "tokeniser", None), "getTokens", None)
+            if callable(tokens):
+                return tokens
         return pt.java.autoclass("org.terrier.indexing.tokenisation.EnglishTokeniser")().getTokens
 
 

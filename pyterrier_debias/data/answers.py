@@ -207,7 +207,8 @@ def read_qna(path: str | Path, *, split: str = "dev") -> Collection:
         >>> read_qna(path).get_answers().values.tolist()
         [['5', '5-1', '100 degrees', -1, -1]]
     """
-    corpus, topics, qrels, candidates, answers = [], [], [], [], []
+    corpus, topics, qrels, candidates = [], [], [], []
+    answers: list[tuple[str, str, str, int, int]] = []
     told = False
     for number, row in _qna_rows(path):
         _expect(path, number, row, query_id=(str, int), passages=list)

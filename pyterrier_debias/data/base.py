@@ -78,6 +78,7 @@ def corpus_batches(corpus: Any, rows: int, *, verbose: bool = False) -> Iterator
     Yields:
         Frames in the corpus' order.
     """
+    batches: Iterable[pd.DataFrame]
     if isinstance(corpus, pd.DataFrame):
         batches = (corpus.iloc[start : start + rows] for start in range(0, len(corpus), rows))
     else:

@@ -78,10 +78,11 @@ class IRDSCollection:
             InputError: Where there are none, or they cannot be downloaded.
         """
         reference = _reference(self.irds_id)
-        by_field = variant is not None and reference.has_queries() and variant in reference.queries_cls()._fields
+        named = variant is not None and reference.has_queries() and variant in reference.queries_cls()._fields
+        field = variant if named else None
         rows = []
-        for query in _records(self.irds_id if by_field else id_of_split(self.irds_id, variant), "queries"):
-            text = getattr(query, variant) if by_field else query.default_text()
+        for query in _records(self.irds_id if named else id_of_split(self.irds_id, variant), "queries"):
+            text = query.default_text() if field is None else getattr(query, field)
             others = {k: v for k, v in query._asdict().items() if isinstance(v, str) and k not in ("query_id", "text")}
             rows.append({**others, "qid": query.query_id, "query": text})
         frame = with_string_ids(pd.DataFrame(rows))
@@ -231,7 +232,8 @@ def _reference(irds_id: str) -> Any:
     """The dataset of ``ir_datasets``; not yet downloaded."""
     if not _known(irds_id):
         raise InputError(f"irds:{irds_id}: ir_datasets knows no such dataset; see https://ir-datasets.com for the ids")
-    return pt.get_dataset(f"irds:{irds_id}").irds_ref()
+    dataset: Any = pt.get_dataset(f"irds:{irds_id}")  # PyTerrier's wrapper, a class that it does not export
+    return dataset.irds_ref()
 
 
 def _records(irds_id: str, kind: str) -> Iterator[Any]:

@@ -8,8 +8,9 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from pyterrier_debias.core.errors import InputError
 
@@ -33,7 +34,7 @@ def fault(path: str | Path, line: int, what: str, remedy: str) -> InputError:
 
 
 @contextmanager
-def _opened(path: str | Path) -> Iterator[BinaryIO]:
+def _opened(path: str | Path) -> Iterator[BufferedIOBase]:
     """Open a file, unpacking gzip by its first bytes rather than by its name."""
     try:
         file = open(path, "rb")

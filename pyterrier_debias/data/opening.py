@@ -6,7 +6,7 @@ import copy
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import pandas as pd
 import pyterrier as pt
@@ -33,7 +33,19 @@ INDEX_FILE = "data.properties"
 RUN_TABLES = {"candidates.tsv": ("bm25", "qid", "pid", "bm25_rank")}
 
 
-def open_dataset(spec: Any, split: str | None = None) -> Any:
+@overload
+def open_dataset(spec: Collection, split: str | None = None) -> Collection: ...
+
+
+@overload
+def open_dataset(spec: str | Path | IRDSCollection, split: str | None = None) -> Collection | IRDSCollection: ...
+
+
+@overload
+def open_dataset(spec: Any, split: str | None = None) -> Dataset: ...
+
+
+def open_dataset(spec: Any, split: str | None = None) -> Dataset:
     """Open a dataset by name, path or object; all have the shape of :class:`Dataset`.
 
     - ``'planted'``: the embedded collection, :class:`PlantedCollection` with its defaults.
@@ -99,15 +111,15 @@ def open_dataset(spec: Any, split: str | None = None) -> Any:
     )
 
 
-def _from_object(dataset: Any, split: str | None) -> Any:
+def _from_object(dataset: Any, split: str | None) -> Dataset:
     """A dataset as it is, a view of it where another split is wanted, or a copy in memory where identifiers are not strings."""
     if isinstance(dataset, Collection):
         if split is None or split == dataset.split:
             return dataset
-        chosen = copy.copy(dataset)
-        chosen.split = split
-        chosen.get_topics()
-        return chosen
+        view = copy.copy(dataset)
+        view.split = split
+        view.get_topics()
+        return view
     if isinstance(dataset, IRDSCollection):
         wanted = id_of_split(dataset.irds_id, split)
         return dataset if wanted == dataset.irds_id else IRDSCollection(wanted)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -290,8 +290,8 @@ class _Writer:
         sentences, spans, offset = [], {}, 0
         for number, subject in zip(order, subjects):
             part = parts[number]
-            fixed = part.fixed | {"S": subject, "v": f"{_START}{part.value}{_END}", "their": material.PRONOUNS[gender]["her"]}
-            slots = _Slots(_Draws(self.seed, "slots", plan.key, number), fixed, self.places, era)
+            words = {"S": subject, "v": f"{_START}{part.value}{_END}", "their": material.PRONOUNS[gender]["her"]}
+            slots = _Slots(_Draws(self.seed, "slots", plan.key, number), {**part.fixed, **words}, self.places, era)
             sentence = part.template.format_map(slots).replace(",,", ",").replace(",.", ".").replace(",:", ":")
             begin = 1 if sentence[0] == _START else 0
             sentence = sentence[:begin] + sentence[begin].upper() + sentence[begin + 1 :]
@@ -830,7 +830,8 @@ class PlantedCollection(Collection):
             passages = 20 * topics + PER_TRAIN_TOPIC * train_topics
         _check(seed, topics, passages, train_topics, depth, {**strengths, "paraphrased": paraphrased})
         strengths = {bias: float(strength) for bias, strength in strengths.items()}
-        frames = _Frames(_World(seed, topics, train_topics, passages, float(paraphrased), strengths), depth)
+        world = _World(seed, topics, train_topics, cast(int, passages), float(paraphrased), strengths)  # checked above
+        frames = _Frames(world, depth)
         super().__init__(
             _name(seed, {"paraphrased": float(paraphrased), **strengths}),
             corpus=pd.DataFrame({"docno": frames.docnos, "text": frames.texts}),

@@ -326,7 +326,8 @@ _DOCNO = re.compile(r"<DOCNO>\s*(.*?)\s*</DOCNO>", re.IGNORECASE | re.DOTALL)
 
 
 def _trec_documents(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
-    begin, parts = None, []
+    begin: int | None = None
+    parts: list[str] = []
     for number, line in read_lines(path):
         mark = line.strip().upper()
         if mark == "<DOC>":
@@ -361,7 +362,8 @@ def _trec_topics(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
         if classic:
             topics = pt.io.read_topics(str(path), format="trec")
         else:
-            topics = pt.io.read_topics(StringIO("\n".join(line for _, line in numbered)), format="trecxml")
+            whole = StringIO("\n".join(line for _, line in numbered))
+            topics = pt.io.read_topics(whole, format="trecxml")  # type: ignore[arg-type]  # files are taken too, undeclared
     except Exception as error:
         raise fault(
             path, begins[0] if begins else numbered[0][0], f"no TREC topics ({error})",

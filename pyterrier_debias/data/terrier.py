@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard, cast
 
 import pandas as pd
 import pyterrier as pt
@@ -23,7 +23,7 @@ from pyterrier_debias.core.errors import InputError, NotProvidedError, one_line
 from pyterrier_debias.core.frames import check_overlap, with_string_ids
 from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.naming import is_tokeniser, system_name
-from pyterrier_debias.core.stage import RowWise, chain, flatten
+from pyterrier_debias.core.stage import RowWise, chain, flatten, join
 from pyterrier_debias.data.opening import INDEX_FILE, SplitView, is_index_folder, open_dataset
 from pyterrier_debias.data.readers import read_qrels, read_topics
 
@@ -60,7 +60,7 @@ def _explained(what: str) -> Iterator[None]:
         raise InputError(f"{what}: {one_line(error)}") from error
 
 
-def open_index(index: Any) -> Any:
+def open_index(index: Any) -> pt.terrier.TerrierIndex:
     """A Terrier index that is there; Java starts.
 
     Args:
@@ -99,7 +99,7 @@ class IndexSettings(NamedTuple):
     stored: dict[str, int]
 
     @classmethod
-    def of(cls, index: Any) -> IndexSettings:
+    def of(cls, index: pt.terrier.TerrierIndex) -> IndexSettings:
         """Read them from the properties of an index.
 
         Args:
@@ -163,7 +163,7 @@ class IndexTexts(RowWise):
         self.fields = fields
         self.text_attr = text_attr
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
         """Two loaders of one folder are equal."""
         path = getattr(self.index, "path", self.index)
         return {**self.options(), "index": str(path) if isinstance(path, (str, Path)) else self.index}
@@ -215,7 +215,7 @@ class TerrierIndexer:
     def __init__(
         self,
         index: Any,
-        retriever: Callable[[Any], pt.Transformer],
+        retriever: Callable[[pt.terrier.TerrierIndex], pt.Transformer],
         *,
         tokeniser: Any = "english",
         folder: str | Path | None = None,
@@ -292,7 +292,8 @@ class TerrierIndexer:
             raise
         lease = _Lease()
         weakref.finalize(lease, shutil.rmtree, folder, ignore_errors=True)
-        for stage in (retriever, *flatten(retriever)):
+        holders: list[Any] = [retriever, *flatten(retriever)]
+        for stage in holders:
             stage._index_lease = lease
         return retriever
 
@@ -307,7 +308,9 @@ _OVER_NONE = frozenset(
 )
 
 
-def over_another_index(pipeline: pt.Transformer, index: Any) -> Callable[[Any], pt.Transformer] | None:
+def over_another_index(
+    pipeline: pt.Transformer, index: pt.terrier.TerrierIndex
+) -> Callable[[pt.terrier.TerrierIndex], pt.Transformer] | None:
     """How a pipeline of Terrier's stages is made over another index.
 
     Args:
@@ -339,15 +342,16 @@ class _OverIndex:
     def __repr__(self) -> str:
         return system_name(chain(self.stages))
 
-    def __call__(self, index: Any) -> pt.Transformer:
-        return chain([_moved(stage, index) for stage in self.stages])
+    def __call__(self, index: pt.terrier.TerrierIndex) -> pt.Transformer:
+        return join(*(_moved(stage, index) for stage in self.stages))
 
 
-def _moved(stage: pt.Transformer, index: Any) -> pt.Transformer:
+def _moved(stage: pt.Transformer, index: pt.terrier.TerrierIndex) -> pt.Transformer:
     if _is_retriever(stage):
-        moved = pt.inspect.transformer_apply_attributes(stage, index_location=index, metadata=["docno"])
-        moved.tokeniser = stage.tokeniser
-        return moved
+        made = pt.inspect.transformer_apply_attributes(stage, index_location=index, metadata=["docno"])
+        retriever = cast(pt.terrier.Retriever, made)
+        retriever.tokeniser = stage.tokeniser
+        return retriever
     if _is_expansion(stage):
         moved = copy.copy(stage)
         moved.indexref = index.index_ref()
@@ -356,12 +360,12 @@ def _moved(stage: pt.Transformer, index: Any) -> pt.Transformer:
     return stage
 
 
-def _is_retriever(stage: Any) -> bool:
+def _is_retriever(stage: Any) -> TypeGuard[pt.terrier.Retriever]:
     """A retriever whose whole description is in its attributes; one with a model of the user's own or features is not."""
     return type(stage) is pt.terrier.Retriever and not stage.search_context
 
 
-def _is_expansion(stage: Any) -> bool:
+def _is_expansion(stage: Any) -> TypeGuard[pt.terrier.rewrite.QueryExpansion]:
     return hasattr(stage, "indexref") and hasattr(stage, "manager") and hasattr(stage, "fb_terms")
 
 

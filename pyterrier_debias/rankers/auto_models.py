@@ -31,7 +31,7 @@ class _Registrar(MetaPathFinder):
             load(module)
             importlib.import_module(_REGISTERS)
 
-        spec.loader.exec_module = load_and_register
+        spec.loader.exec_module = load_and_register  # type: ignore[method-assign]  # this loader only, for this import
         return spec
 
 

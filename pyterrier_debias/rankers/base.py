@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -110,7 +110,7 @@ def pick_device(device: str | torch.device | None) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def source_fingerprint(model: str | Path) -> str:
+def source_fingerprint(model: str | os.PathLike[str]) -> str:
     """A cheap identity of a model that is not loaded: its name, and for a folder the size and time of its files.
 
     Args:
@@ -251,7 +251,7 @@ class Ranker(Fittable, Stage):
     _NOT_IDENTITY = frozenset({"verbose", "batch_tokens", "training"})
 
     #: Options that decide what is loaded; a change of one of them loads anew.
-    _SOURCE = ("model", "device", "dtype")
+    _SOURCE: tuple[str, ...] = ("model", "device", "dtype")
 
     def __init__(
         self,
@@ -503,7 +503,7 @@ class Ranker(Fittable, Stage):
         """The longest input in tokens, see :func:`window_of`."""
         return window_of(self.tokenizer, self.module.config, self.max_length, self)
 
-    def warm_up(self) -> Ranker:
+    def warm_up(self) -> Self:
         """Load the model and score one pair, so that the first real call is not slow.
 
         Returns:
@@ -590,12 +590,12 @@ class Ranker(Fittable, Stage):
         present = marks(loaded.module)
         if loaded.marks == present:
             return loaded.fingerprint
-        present = present, structure_of(loaded.module)
-        if loaded.hashed is None or loaded.hashed[0] != present:
-            loaded.hashed = present, weights_fingerprint(loaded.module)
+        state = present, structure_of(loaded.module)
+        if loaded.hashed is None or loaded.hashed[0] != state:
+            loaded.hashed = state, weights_fingerprint(loaded.module)
         return loaded.hashed[1]
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
         """The options that change scores, with the fingerprint of the weights in place of the model's name."""
         identity = super().identity()
         return {**identity, "model": self.fingerprint(), "fields": None if self.fields is None else self.text_columns()}

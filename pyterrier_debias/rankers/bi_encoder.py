@@ -23,6 +23,7 @@ from pyterrier_debias.rankers.vectors import Batch, Vectors
 
 if TYPE_CHECKING:
     import torch
+    from sentence_transformers import SentenceTransformer
 
     from pyterrier_debias.rankers.retriever import Retriever
     from pyterrier_debias.training.options import Training
@@ -69,6 +70,12 @@ class BiEncoder(TwoTowers):
 
     #: Vectors of documents by their texts, and how many are kept, while :meth:`remembering` lasts.
     _vectors_of: tuple[dict[str, np.ndarray], int] | None = None
+
+    if TYPE_CHECKING:
+
+        @property
+        def module(self) -> SentenceTransformer:
+            """The sentence-transformers model."""
 
     _SOURCE = ("model", "device", "dtype", "pooling")
 
@@ -128,7 +135,7 @@ class BiEncoder(TwoTowers):
         from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
         from sentence_transformers.util import is_sentence_transformer_model
 
-        options = {"model_kwargs": {"dtype": self.torch_dtype}}
+        options: dict[str, Any] = {"model_kwargs": {"dtype": self.torch_dtype}}
         if is_sentence_transformer_model(model):
             if self.pooling is not None:
                 raise InputError(
@@ -308,7 +315,7 @@ class BiEncoder(TwoTowers):
             yield rows, torch.from_numpy(np.stack([known[texts[i]] for i in rows]))
         if not len(new):
             return
-        for indices, found in super().encoded_documents([texts[i] for i in new]):
+        for indices, found in super().encoded_documents([texts[i] for i in new.tolist()]):
             for i, vector in zip(new[indices], found.cpu().numpy()):
                 if len(known) < limit:
                     known[texts[i]] = vector

@@ -19,7 +19,9 @@ from pyterrier_debias.rankers.packed import PackedBert
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedModel
 
+    from pyterrier_debias.rankers.heads import MeanHead
     from pyterrier_debias.training.options import Training
 
 logger = logging.getLogger(__name__)
@@ -83,6 +85,12 @@ class CrossEncoder(Ranker):
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "CrossEncoder", "help_url": None}
+
+    if TYPE_CHECKING:
+
+        @property
+        def module(self) -> PreTrainedModel | MeanHead:
+            """The classifier."""
 
     _SOURCE = ("model", "device", "dtype", "head", "seed")
 
@@ -183,16 +191,15 @@ class CrossEncoder(Ranker):
         sequences.report_cuts("CrossEncoder", self.window)
         packed_logits = _packed_logits(module)
 
-        def packed(indices: np.ndarray) -> torch.Tensor:
-            return _relevance(packed_logits(*sequences.packed(indices)))
-
-        def padded(indices: np.ndarray) -> torch.Tensor:
+        def compute(indices: np.ndarray) -> torch.Tensor:
+            if packed_logits is not None:
+                return _relevance(packed_logits(*sequences.packed(indices)))
             tensors = self._padded(sequences, indices)
             return self.forward(**{name: tensor.to(self.torch_device) for name, tensor in tensors.items()})
 
         found = batches(
             sequences.lengths,
-            padded if packed_logits is None else packed,
+            compute,
             batch_tokens=self.budget(),
             padded=packed_logits is None,
             verbose=self.verbose,
@@ -229,7 +236,7 @@ def _packed_logits(module: Any) -> Callable[..., torch.Tensor] | None:
     """The fast path of a module: a function from packed sequences to logits, or None where there is none."""
     from pyterrier_debias.rankers.heads import MeanHead
 
-    encoder = module.encoder if isinstance(module, MeanHead) else getattr(module, "base_model", None)
+    encoder: Any = module.encoder if isinstance(module, MeanHead) else getattr(module, "base_model", None)
     if not PackedBert.supports(encoder):
         return None
     packed = PackedBert(encoder)

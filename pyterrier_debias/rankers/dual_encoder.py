@@ -16,6 +16,7 @@ from pyterrier_debias.rankers.base import Ranker, quiet, window_of
 
 if TYPE_CHECKING:
     import torch
+    from sentence_transformers.base.model import BaseModel
 
 #: Names under which sentence-transformers models keep the prompts of queries and of documents.
 _PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
@@ -86,6 +87,15 @@ class TwoTowers(Ranker):
     batch of documents are held.
     """
 
+    if TYPE_CHECKING:
+
+        @property
+        def module(self) -> BaseModel:
+            """The sentence-transformers model."""
+
+        def scoring_module(self) -> BaseModel:
+            """The same in eval mode."""
+
     @abstractmethod
     def represent(self, features: dict[str, torch.Tensor]) -> Any:
         """Take the representation of a batch out of what the module returned; runs in inference mode."""
@@ -151,10 +161,10 @@ class TwoTowers(Ranker):
             ``(indices, representation)`` for each batch, see :meth:`represent`; every index occurs once.
         """
         module = self.scoring_module()
-        plain, sequences = reads_plain_text(module, task), None
+        plain = reads_plain_text(module, task)
+        sequences = self._sequences(texts, task) if counts_tokens(module) else None
         lengths = np.array([len(text) // 4 + 4 for text in texts], dtype=np.int64)
-        if counts_tokens(module):
-            sequences = self._sequences(texts, task)
+        if sequences is not None:
             lengths = sequences.lengths
             if cuts is None:
                 self.report_cuts(task, sequences.cut, lengths)
@@ -164,11 +174,11 @@ class TwoTowers(Ranker):
         packed = self.packed_features(module) if plain else None
 
         def compute(indices: np.ndarray) -> Any:
-            if packed is not None:
+            if packed is not None and sequences is not None:
                 return self.represent(packed(*sequences.packed(indices)))
             features = (
                 sequences.padded(indices, module.tokenizer)
-                if plain
+                if plain and sequences is not None
                 else self._prepared([texts[i] for i in indices], task)
             )
             return self.represent(self._features(module, features, task))
@@ -296,7 +306,8 @@ class TwoTowers(Ranker):
         return engine.Sequences(engine.Template.single(module.tokenizer), self.task_window(task), ids, side=side)
 
     def _prepared(self, texts: list[str], task: str) -> dict[str, Any]:
-        module, options = self.module, {}
+        module = self.module
+        options: dict[str, Any] = {}
         if counts_tokens(module) and (task == "document" or module[0].query_expansion is None):
             options["processing_kwargs"] = {"text": {"max_length": self.task_window(task)}}
         with engine.TOKENIZER_LOCK:

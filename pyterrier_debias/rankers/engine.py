@@ -214,7 +214,7 @@ class Sequences:
         counts += [self._second_length[index]] + [1] * len(suffix)
         return np.repeat(np.array([*prefix, first, *middle, second, *suffix], dtype=np.int64), counts)
 
-    def padded(self, indices: Sequence[int], tokenizer: Any) -> dict[str, Any]:
+    def padded(self, indices: np.ndarray | Sequence[int], tokenizer: Any) -> dict[str, Any]:
         """One batch as the tensors that a Hugging Face model takes, padded to its longest sequence.
 
         Args:
@@ -243,7 +243,7 @@ class Sequences:
             tensors["token_type_ids"] = torch.from_numpy(types)
         return tensors
 
-    def packed(self, indices: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def packed(self, indices: np.ndarray | Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """One batch without padding.
 
         Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -93,7 +93,7 @@ class MeanHead(torch.nn.Module):
         """Take the head from a folder, or a model of the hub, that :meth:`save_pretrained` wrote."""
         from safetensors.torch import load_file
 
-        self.classifier.load_state_dict(load_file(_file_of(model, _WEIGHTS)))
+        self.classifier.load_state_dict(load_file(cast(str, _file_of(model, _WEIGHTS))))
 
 
 def _file_of(model: str | Path, name: str) -> str | None:

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from pyterrier_debias.rankers.dual_encoder import TwoTowers, counts_tokens
 
 if TYPE_CHECKING:
     import torch
+    from sentence_transformers import MultiVectorEncoder
+    from sentence_transformers.base.modules import Transformer
 
     from pyterrier_debias.training.options import Training
 
@@ -64,6 +66,12 @@ class MultiVector(TwoTowers):
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "MultiVector", "help_url": None}
+
+    if TYPE_CHECKING:
+
+        @property
+        def module(self) -> MultiVectorEncoder:
+            """The sentence-transformers model."""
 
     _SOURCE = ("model", "device", "dtype", "seed")
 
@@ -126,10 +134,11 @@ class MultiVector(TwoTowers):
         module = self.module
         if not counts_tokens(module):
             return self.window
+        tokens = cast("Transformer", module[0])
         if task == "document":
-            own = self.max_length or module[0].document_length
+            own = self.max_length or tokens.document_length
         else:
-            own, expansion = module[0].query_length, module[0].query_expansion
+            own, expansion = tokens.query_length, tokens.query_expansion
             if expansion is not None and expansion["strategy"] == "fixed":
                 own = expansion["length"]
         return window_of(module.tokenizer, module.config, own, self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather
 
 if TYPE_CHECKING:
     import torch
+    from transformers import MT5ForConditionalGeneration, T5ForConditionalGeneration, UMT5ForConditionalGeneration
 
     from pyterrier_debias.training.options import Training
 
@@ -67,6 +68,12 @@ class T5Reranker(Ranker):
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "T5Reranker", "help_url": None}
+
+    if TYPE_CHECKING:
+
+        @property
+        def module(self) -> T5ForConditionalGeneration | MT5ForConditionalGeneration | UMT5ForConditionalGeneration:
+            """The model, with its language-model head."""
 
     def __init__(
         self,
@@ -220,7 +227,7 @@ class T5Reranker(Ranker):
         """
         module = self.module
         read = module.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        start = input_ids.new_full((len(input_ids), 1), module.config.decoder_start_token_id)
+        start = input_ids.new_full((len(input_ids), 1), cast(int, module.config.decoder_start_token_id))
         state = module.decoder(
             input_ids=start, encoder_hidden_states=read, encoder_attention_mask=attention_mask, use_cache=False
         ).last_hidden_state[:, 0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from pyterrier_debias.rankers.dual_encoder import places
 if TYPE_CHECKING:
     import torch
 
-    from pyterrier_debias.rankers.tk_model import TKConfig
+    from pyterrier_debias.rankers.tk_model import TKConfig, TKModel
     from pyterrier_debias.training.method import Method
     from pyterrier_debias.training.options import Training
 
@@ -86,6 +86,15 @@ class TK(Ranker):
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "TK", "help_url": None}
+
+    if TYPE_CHECKING:
+
+        @property
+        def module(self) -> TKModel:
+            """The model."""
+
+        def scoring_module(self) -> TKModel:
+            """The same in eval mode."""
 
     @classmethod
     def from_embeddings(
@@ -193,7 +202,8 @@ class TK(Ranker):
             raise InputError(
                 f"TK: model {model!r} is a {kind}, not a TK; TK.from_embeddings({model!r}) makes a new one over its embeddings"
             )
-        module, report = TKModel.from_pretrained(model, dtype=self.torch_dtype, output_loading_info=True)
+        found = TKModel.from_pretrained(model, dtype=self.torch_dtype, output_loading_info=True)
+        module, report = cast(tuple[TKModel, dict[str, Any]], found)
         if report["missing_keys"]:
             raise InputError(f"TK: model {model!r} lacks the weights {', '.join(sorted(report['missing_keys'])[:3])}")
         return module, AutoTokenizer.from_pretrained(model)
@@ -302,7 +312,7 @@ class TK(Ranker):
         own = {name: value for name, value in tensors.items() if not name.startswith("query_")}
         of_queries = {name.removeprefix("query_"): value for name, value in tensors.items() if name.startswith("query_")}
         queries, query_mask = self.module.represent(**of_queries, query=True)
-        docs, mask = self.module.represent(**own)
+        docs, mask = self.module.represent(**own, query=False)
         return self.module.match_all(unit(queries), query_mask, unit(docs), mask)
 
     # Passages
@@ -330,7 +340,7 @@ def _settings(config: Mapping[str, Any] | None, **named: Any) -> TKConfig:
     return TKConfig(**{**(config or {}), **named})
 
 
-def _fresh(config: TKConfig, table: torch.Tensor, tokenizer: Any, seed: int) -> torch.nn.Module:
+def _fresh(config: TKConfig, table: torch.Tensor, tokenizer: Any, seed: int) -> TKModel:
     """A new model over a table of embeddings; what the table does not give is drawn from the seed."""
     import torch
 
@@ -346,7 +356,7 @@ def _fresh(config: TKConfig, table: torch.Tensor, tokenizer: Any, seed: int) -> 
     return module
 
 
-def _padded(matrices: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+def _padded(matrices: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Matrices [terms, d] as one tensor [n, longest, d], and which of its rows are terms."""
     import torch
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -130,7 +130,7 @@ class TKConfig(PreTrainedConfig):
         self.kernel_mu = list(kernel_mu)
         self.kernel_sigma = kernel_sigma
         self.layer_norm_eps = layer_norm_eps
-        super().__init__(pad_token_id=pad_token_id, **kwargs)
+        super().__init__(**{"pad_token_id": pad_token_id, **kwargs})
 
 
 @dataclass
@@ -400,17 +400,17 @@ class TKModel(PreTrainedModel):
 
     def extra_repr(self) -> str:
         """What the weights do not show. Rankers tell models apart by it."""
-        names = ("convention", "positional", "document_shift", "max_distance", "unk_token_id", "mask_unknown", "kernel_mu")
-        names += ("kernel_sigma", "layer_norm_eps", "num_attention_heads")
+        names = ["convention", "positional", "document_shift", "max_distance", "unk_token_id", "mask_unknown", "kernel_mu"]
+        names += ["kernel_sigma", "layer_norm_eps", "num_attention_heads"]
         return ", ".join(f"{name}={getattr(self.config, name)!r}" for name in names)
 
     def get_input_embeddings(self) -> nn.Embedding:
         """The static embeddings."""
         return self.terms.embeddings
 
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
+    def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the static embeddings."""
-        self.terms.embeddings = value
+        self.terms.embeddings = cast(nn.Embedding, value)
 
     def forward(
         self,

@@ -291,7 +291,7 @@ class TrainedRanker(Stage, pt.Estimator):
             return frames.ranked(inp, self)
         return self.relevance.transform(inp)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
         """The options and, once fitted, the weights in place of how they were trained."""
         identity = super().identity()
         if self._trained is None:

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 _PATIENCE = 5.0
 
 
-def _found() -> Callable | None:
+def _found() -> Callable[..., None] | None:
     """The method as it stands, or None where it is the stand-in."""
     method = PreTrainedModel.tie_weights
     return None if "no_tie_weights" in method.__qualname__ else method
@@ -49,7 +49,7 @@ def restore(patience: float | None = None) -> None:
     if found is not None:
         _own = found
     elif _own is not None:
-        PreTrainedModel.tie_weights = _own
+        PreTrainedModel.tie_weights = _own  # type: ignore[method-assign]  # transformers itself exchanges it so
         logger.warning(
             "models were loaded in several threads at the same time, after which transformers no longer tied weights; that is "
             "mended, but models that were loaded meanwhile may lack weights: load them again, one after another"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class Vectors:
         docnos: np.ndarray,
         *,
         longest: float,
-        probe: Sequence[float] = (),
+        probe: Iterable[float] = (),
         folder: Path | None = None,
     ):
         """
@@ -57,7 +57,7 @@ class Vectors:
         self.folder = folder
 
     @classmethod
-    def gather(cls, batches: Iterable[Batch], *, probe: Sequence[float] = ()) -> Vectors:
+    def gather(cls, batches: Iterable[Batch], *, probe: Iterable[float] = ()) -> Vectors:
         """Keep vectors in memory.
 
         Args:
@@ -77,7 +77,7 @@ class Vectors:
 
     @classmethod
     def write(
-        cls, folder: str | Path, batches: Iterable[Batch], *, probe: Sequence[float] = (), overwrite: bool = False
+        cls, folder: str | Path, batches: Iterable[Batch], *, probe: Iterable[float] = (), overwrite: bool = False
     ) -> Vectors:
         """Write vectors to a folder, whole or not at all, one batch in memory at a time.
 
@@ -176,7 +176,7 @@ class Vectors:
 class _Check:
     """Takes in batches and makes sure that they fit together."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.docnos: dict[bytes, None] = {}
         self.dimensions = 0
         self.longest = 0.0

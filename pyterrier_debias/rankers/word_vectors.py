@@ -89,7 +89,7 @@ def pieces_of(spans: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.nd
     """
     real = np.flatnonzero(offsets[:, 1] > offsets[:, 0])
     if not len(real):
-        return np.zeros((2, len(spans)), dtype=np.int64)
+        return np.zeros(len(spans), dtype=np.int64), np.zeros(len(spans), dtype=np.int64)
     first = np.searchsorted(offsets[real, 1], spans[:, 0], side="right")
     last = np.searchsorted(offsets[real, 0], spans[:, 1], side="left")
     touched = last > first
@@ -216,7 +216,8 @@ class HuggingFaceWords:
         for indices, states in self._states(model, tokenizer, sequences):
             for index, of_text in zip(indices, states):
                 shift = int(sequences.cut[index]) if sequences.side == "left" else 0
-                found[index] = self._by_word(words[index], *ranges[index], of_text, shift)
+                first, last = ranges[index]
+                found[index] = self._by_word(words[index], first, last, of_text, shift)
         return found
 
     def _by_word(

@@ -24,6 +24,8 @@ from pyterrier_debias.training.options import Training, plain
 from pyterrier_debias.training.report import ABOUT, HOLDS, TrainingReport, read_about
 
 if TYPE_CHECKING:
+    import torch
+
     from pyterrier_debias.training.method import Method
 
 logger = logging.getLogger(__name__)
@@ -41,6 +43,22 @@ class Fittable(pt.Estimator):
 
     #: Options that a saved folder holds in another form, or that say nothing about scores.
     _NOT_SAVED: ClassVar[frozenset[str]] = frozenset({"model", "training", "device", "batch_tokens", "verbose", "pooling"})
+
+    if TYPE_CHECKING:
+        # What a ranker brings.
+
+        def options(self) -> dict[str, Any]:
+            """See :class:`~pyterrier_debias.core.stage.Stage`."""
+
+        @property
+        def module(self) -> torch.nn.Module:
+            """The torch module."""
+
+        def write(self, folder: Path) -> None:
+            """Write the model."""
+
+        def mark_trained(self) -> None:
+            """Take note that weights were changed."""
 
     training: Training | None
     training_report: TrainingReport | None = None

@@ -164,7 +164,7 @@ class Ranking(Method):
             texts = self.ranker.tokenise(*found.pairs())
         return {**batch, **{f"text_{name}": tensor for name, tensor in texts.items()}}
 
-    def scores(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    def scores(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of shape [B, n]; 0 where there is no document."""
         texts = {name.removeprefix("text_"): tensor for name, tensor in batch.items() if name.startswith("text_")}
         if "columns" in batch:

@@ -191,7 +191,7 @@ _WHOLE = {
 }
 
 
-def _default(option: Field) -> Any:
+def _default(option: Field[Any]) -> Any:
     return option.default if option.default_factory is MISSING else option.default_factory()
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyterrier as pt
@@ -313,7 +313,7 @@ def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -
         return None
     if not training.resume:
         raise InputError(f"{folder} holds the checkpoints of a run; go on with Training(resume=True), or name another folder")
-    there = _about(found[-1])["record"]
+    there = cast(dict[str, Any], _about(found[-1]))["record"]
     several = ("ranker", "options")
     differ = [f"{name} ({there.get(name)!r} there)" for name in record if name not in several and there.get(name) != record[name]]
     for old, new in ((there.get(name, {}), record[name]) for name in several):
@@ -330,7 +330,8 @@ def _check_free(folder: Path, last: Path | None, arguments: transformers.Trainin
         InputError: Naming the folder that stands there.
     """
     done = 0 if last is None else int(last.name.rpartition("-")[2])
-    steps = {*range(arguments.save_steps, arguments.max_steps, arguments.save_steps), arguments.max_steps}
+    every = int(arguments.save_steps)
+    steps = {*range(every, arguments.max_steps, every), arguments.max_steps}
     for step in sorted(step for step in steps if step > done):
         path = folder / f"checkpoint-{step}"
         if os.path.lexists(path) and _about(path) is None:
@@ -389,6 +390,9 @@ class _LastEvaluation(transformers.TrainerCallback):
 class _Trainer(transformers.Trainer):
     """transformers' Trainer for methods; see the module."""
 
+    model: Method
+    train_dataset: Examples
+
     def __init__(
         self,
         *,
@@ -426,7 +430,7 @@ class _Trainer(transformers.Trainer):
 
     # Data: the dataset is the order.
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler:
+    def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int]:
         return torch.utils.data.SequentialSampler(self.train_dataset)
 
     # Steps
@@ -434,7 +438,8 @@ class _Trainer(transformers.Trainer):
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """AdamW, with each network's own rate and no decay of biases and normalisation."""
         if self.optimizer is None:
-            training, groups = self.training, []
+            training = self.training
+            groups: list[dict[str, Any]] = []
             for name, network in self.model.networks().items():
                 rates = training.learning_rate
                 rate = rates if isinstance(rates, (int, float)) else rates[name]
@@ -489,7 +494,7 @@ class _Trainer(transformers.Trainer):
         if self.training.checkpoints is None:
             folder = Path(tempfile.mkdtemp(prefix="pyterrier_debias-"))
         else:
-            folder = Path(self.args.output_dir)
+            folder = self._folder
         name = f"batch-of-step-{step}-process-{self.args.process_index}"
         names = itertools.chain([f"{name}.json"], (f"{name}-{number}.json" for number in itertools.count(2)))
         file = next(folder / name for name in names if not os.path.lexists(folder / name))
@@ -511,7 +516,7 @@ class _Trainer(transformers.Trainer):
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Re-rank the validation candidates; each process scores its share of the queries."""
-        validation, world = self.validation, self.args.world_size
+        validation, world = cast(Validation, self.validation), self.args.world_size
         rows = validation.share(self.args.process_index, world)
         found = self.ranker.score([validation.queries[i] for i in rows], [validation.texts[i] for i in rows])
         scores = np.empty(len(validation.rows))
@@ -547,11 +552,15 @@ class _Trainer(transformers.Trainer):
 
     # Checkpoints
 
+    @property
+    def _folder(self) -> Path:
+        return Path(cast(str, self.args.output_dir))
+
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         """The method's weights, and the ranker in its own public format beside them."""
         if not self.args.should_save:
             return
-        folder = Path(output_dir or self.args.output_dir)
+        folder = Path(output_dir) if output_dir else self._folder
         _mark(folder, whole=False)
         torch.save(self.model.state_dict() if state_dict is None else state_dict, folder / _WEIGHTS)
         if self.training.checkpoints is not None:
@@ -560,7 +569,7 @@ class _Trainer(transformers.Trainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Write a checkpoint that counts only once it is whole, then drop those that are neither the last nor the best."""
-        folder = Path(self.args.output_dir)
+        folder = self._folder
         target = folder / f"checkpoint-{self.state.global_step}"
         try:
             super()._save_checkpoint(model, trial)
@@ -601,7 +610,7 @@ class _Trainer(transformers.Trainer):
 
     def _load_best_model(self) -> None:
         best = self.best
-        self._load_from_checkpoint(self.state.best_model_checkpoint)
+        self._load_from_checkpoint(cast(str, self.state.best_model_checkpoint))
         self.best = best
 
 
@@ -618,4 +627,4 @@ def _tensorboard(training: Training) -> Any:
     except ImportError as error:  # pragma: no cover - depends on the installation
         raise InputError("Training: log_to='tensorboard' needs the package tensorboard: pip install tensorboard") from error
     main = int(os.environ.get("RANK", "0")) == 0
-    return TensorBoardCallback(SummaryWriter(str(Path(training.checkpoints) / "tensorboard")) if main else None)
+    return TensorBoardCallback(SummaryWriter(str(Path(cast(str | Path, training.checkpoints)) / "tensorboard")) if main else None)

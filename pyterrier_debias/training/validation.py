@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -63,7 +63,7 @@ class Validation:
         self.rows = rows.loc[judged, kept].reset_index(drop=True)
         self._documents = frames.documents_of(self.rows["docno"], self.qrels["docno"])
         self.queries = rows.loc[judged, "query"].tolist()
-        self.texts = [texts[i] for i in np.flatnonzero(judged)]
+        self.texts = [texts[i] for i in np.flatnonzero(judged).tolist()]
         self.qids = list(dict.fromkeys(self.rows["qid"]))
         self.metric = metric
         self.depths = None if depths is None else sorted(depths)
@@ -114,4 +114,4 @@ class Validation:
             values = per_query(self._of_documents(run["score"].to_numpy()), self.qrels, [self.metric], self.qids).iloc[:, 0]
             if best is None or values.mean() > best[0].mean():
                 best = values, depth
-        return best
+        return cast(tuple[pd.Series, int | None], best)  # there is one depth at least

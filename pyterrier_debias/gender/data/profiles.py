@@ -194,10 +194,10 @@ def category_counts(
     sizes = np.array([len(own) for own in sets])
     members = np.array([category for own in sets for category in sorted(own)], dtype=np.int64)
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    which, row = np.array(numbers), np.concatenate(rows)
+    which, places = np.array(numbers), np.concatenate(rows)
     repeats = sizes[which]
     entries = np.repeat(starts[which] - np.concatenate([[0], np.cumsum(repeats)[:-1]]), repeats) + np.arange(repeats.sum())
-    cells = np.repeat(row, repeats) * categories + members[entries]
+    cells = np.repeat(places, repeats) * categories + members[entries]
     return np.bincount(cells, minlength=len(texts) * categories).reshape(len(texts), categories), lengths
 
 
@@ -282,8 +282,9 @@ def columns_of(table: np.ndarray, names: Sequence[str], wanted: Sequence[str], w
         parts = (name,) if name in place or _SAME.get(name, name) in place or name != "persconc" else FOUR["persconc"]
         numbers = [place.get(part, place.get(_SAME.get(part, part))) for part in parts]
         lacking += [part for part, number in zip(parts, numbers) if number is None]
-        if None not in numbers:
-            found.append(table[:, numbers].sum(axis=1))
+        known = [number for number in numbers if number is not None]
+        if len(known) == len(numbers):
+            found.append(table[:, known].sum(axis=1))
     if lacking:
         some = ", ".join(list(names)[:8]) + (", ..." if len(names) > 8 else "")
         raise InputError(f"{what} has no category {', '.join(map(repr, lacking))}; it has {some}")

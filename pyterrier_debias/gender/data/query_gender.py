@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ import pyterrier as pt
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import whole_folder, write_whole
 from pyterrier_debias.core.frames import check_text
-from pyterrier_debias.core.stage import RowWise
+from pyterrier_debias.core.stage import RowWise, same_value
 from pyterrier_debias.core.terrier import warn_of_expressions
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.gender.data.words import WordList
@@ -89,7 +89,7 @@ def by_words(
     return np.stack([female & ~male, male & ~female, ~female & ~male, female & male], axis=1).astype(np.float64)
 
 
-def label_accuracies(said: Sequence[str], labels: Sequence[str]) -> pd.DataFrame:
+def label_accuracies(said: Sequence[str] | np.ndarray, labels: Sequence[str] | np.ndarray) -> pd.DataFrame:
     """How often labels are right, over all queries and by label.
 
     Args:
@@ -106,13 +106,13 @@ def label_accuracies(said: Sequence[str], labels: Sequence[str]) -> pd.DataFrame
     """
     from pyterrier_debias.core.statistics import binomial_interval
 
-    said, labels = np.asarray(said, dtype=object), np.asarray(labels, dtype=object)
+    given, true = np.asarray(said, dtype=object), np.asarray(labels, dtype=object)
     rows = []
-    for name in ["all", *(label for label in LABELS if label in set(labels.tolist()))]:
-        own = np.ones(len(labels), dtype=bool) if name == "all" else labels == name
-        called = own if name == "all" else said == name
-        interval = binomial_interval(int((said[own] == labels[own]).sum()), int(own.sum()), level=0.95)
-        precision = float((said[called] == labels[called]).mean()) if called.any() else float("nan")
+    for name in ["all", *(label for label in LABELS if label in set(true.tolist()))]:
+        own: np.ndarray = np.ones(len(true), dtype=bool) if name == "all" else true == name
+        called: np.ndarray = own if name == "all" else given == name
+        interval = binomial_interval(int((given[own] == true[own]).sum()), int(own.sum()), level=0.95)
+        precision = float((given[called] == true[called]).mean()) if called.any() else float("nan")
         rows.append((name, int(own.sum()), interval.estimate, interval.low, interval.high, precision))
     return pd.DataFrame(rows, columns=["label", "n", "accuracy", "low", "high", "precision"])
 
@@ -184,7 +184,7 @@ class GenderClassifier:
 
         return LogisticRegression(C=self.strength, max_iter=1000)
 
-    def fit(self, texts: Sequence[str], labels: Sequence[str]) -> Self:
+    def fit(self, texts: Sequence[str], labels: Sequence[str] | np.ndarray) -> Self:
         """Fit the head, and fine-tune a copy of the encoder where that was asked for; what was fitted before is forgotten.
 
         Args:
@@ -198,7 +198,7 @@ class GenderClassifier:
             InputError: For unequal lengths, fewer than two labels, or one that is not known; for an encoder that cannot be
                 fine-tuned.
         """
-        labels = _checked_labels(texts, labels)
+        checked = _checked_labels(texts, labels)
         if self.epochs:
             from pyterrier_debias.rankers.bi_encoder import BiEncoder
 
@@ -208,22 +208,24 @@ class GenderClassifier:
                     f"folder of a sentence encoder, or epochs=0"
                 )
         self._tuned = None
-        self._keep(self._head().fit(self._encode(texts), labels))
+        kept, weights, bias = self._keep(self._head().fit(self._encode(texts), checked))
         if self.epochs:
             from pyterrier_debias.gender.training.finetune_encoder import fine_tune
 
             how = {name: value for name, value in self._options().items() if name != "strength"}
-            rows = np.array([self.labels.index(label) for label in labels])
-            self._tuned, self._weights, self._bias = fine_tune(self.encoder, self._weights, self._bias, texts, rows, **how)
+            rows = np.array([kept.index(label) for label in checked])
+            self._tuned, self._weights, self._bias = fine_tune(self.encoder, weights, bias, texts, rows, **how)
         return self
 
-    def _keep(self, head: Any) -> None:
+    def _keep(self, head: Any) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+        """Take the labels, weights and bias of a fitted head."""
         weights, bias = head.coef_, head.intercept_
         if len(head.classes_) == 2:  # scikit-learn keeps one row for two classes
             weights, bias = np.concatenate([-weights / 2, weights / 2]), np.concatenate([-bias / 2, bias / 2])
         order = [list(head.classes_).index(label) for label in LABELS if label in set(head.classes_)]
         self.labels = tuple(str(head.classes_[i]) for i in order)
         self._weights, self._bias = weights[order], bias[order]
+        return self.labels, self._weights, self._bias
 
     def probabilities(self, texts: Sequence[str]) -> np.ndarray:
         """Probabilities of :attr:`labels`.
@@ -262,21 +264,21 @@ class GenderClassifier:
         """
         from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-        labels = _checked_labels(texts, labels)
-        names, counts = np.unique(labels, return_counts=True)
+        checked = _checked_labels(texts, labels)
+        names, counts = np.unique(checked, return_counts=True)
         if counts.min() < folds:
             rare = names[counts.argmin()]
             raise InputError(f"GenderClassifier: {rare!r} has {counts.min()} queries for {folds} folds; use fewer folds")
         split = StratifiedKFold(folds, shuffle=True, random_state=seed)
         if self.epochs:
-            said = np.empty(len(labels), dtype=object)
-            for own, held_out in split.split(texts, labels):
-                fold = type(self)(self._opened(), **self._options()).fit([texts[i] for i in own], labels[own])
+            said = np.empty(len(checked), dtype=object)
+            for own, held_out in split.split(texts, checked):
+                fold = type(self)(self._opened(), **self._options()).fit([texts[i] for i in own], checked[own])
                 found = fold.probabilities([texts[i] for i in held_out])
                 said[held_out] = np.array(fold.labels)[found.argmax(axis=1)]
         else:
-            said = cross_val_predict(self._head(), self._encode(texts), labels, cv=split)
-        return label_accuracies(said, labels)
+            said = cross_val_predict(self._head(), self._encode(texts), checked, cv=split)
+        return label_accuracies(said, checked)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the head and the encoder's name; the encoder itself stays where it is, unless it was fine-tuned.
@@ -290,7 +292,7 @@ class GenderClassifier:
         Raises:
             InputError: Before ``fit``; where the encoder has no name; where the folder exists and may not be replaced.
         """
-        if self._weights is None:
+        if self.labels is None or self._weights is None or self._bias is None:
             raise InputError("GenderClassifier: fit() must be called first; there is nothing to save")
         name = getattr(self.encoder, "model", self.encoder)
         if not isinstance(name, (str, Path)):
@@ -343,7 +345,7 @@ class GenderClassifier:
             return NotImplemented
         names = [getattr(one.encoder, "model", one.encoder) for one in (self, other)]
         same = self.labels == other.labels and self._options() == other._options() and names[0] == names[1]
-        return same and np.array_equal(self._weights, other._weights) and np.array_equal(self._bias, other._bias)
+        return same and same_value(self._weights, other._weights) and same_value(self._bias, other._bias)
 
     def __hash__(self) -> int:
         return hash(type(self))
@@ -353,7 +355,7 @@ class GenderClassifier:
         return f"GenderClassifier({getattr(self.encoder, 'model', self.encoder)!r}, <{state}>)"
 
 
-def _checked_labels(texts: Sequence[str], labels: Sequence[str]) -> np.ndarray:
+def _checked_labels(texts: Sequence[str], labels: Sequence[str] | np.ndarray) -> np.ndarray:
     labels = [str(label).lower() for label in labels]
     if len(texts) != len(labels):
         raise InputError(f"GenderClassifier: {len(texts)} texts and {len(labels)} labels")
@@ -444,12 +446,12 @@ class QueryGender(RowWise):
         return inp.assign(**columns)
 
     def _probabilities(self, texts: list[str]) -> np.ndarray:
-        if self.labeller == "words":
+        if isinstance(self.labeller, str):  # 'words'
             return by_words(texts, self.wordlist, self.tokeniser)
         if isinstance(self.labeller, GenderClassifier):
             own = self.labeller.probabilities(texts)
             found = np.zeros((len(texts), len(LABELS)))
-            found[:, [LABELS.index(label) for label in self.labeller.labels]] = own
+            found[:, [LABELS.index(label) for label in cast(tuple[str, ...], self.labeller.labels)]] = own
             return found
         said = self.labeller(texts)
         table = np.asarray(said)

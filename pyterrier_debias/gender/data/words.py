@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyterrier_debias.core.errors import InputError
 
@@ -63,13 +63,22 @@ class WordList:
     speaks by name or trade alone are not seen; what is neither of two groups is not represented by two groups.
     """
 
-    groups: Mapping[str, Iterable[str]]
-    name: str = "words"
+    if TYPE_CHECKING:
+        # Any words are taken, and kept as sets.
+        groups: Mapping[str, frozenset[str]]
+        name: str = "words"
+
+        def __init__(self, groups: Mapping[str, Iterable[str]], name: str = "words") -> None:
+            """See the class."""
+    else:
+        groups: Mapping[str, Iterable[str]]
+        name: str = "words"
 
     def __post_init__(self) -> None:
         groups: dict[str, frozenset[str]] = {}
         owner: dict[str, str] = {}
-        for group, words in dict(self.groups).items():
+        given: Mapping[str, Iterable[str]] = self.groups
+        for group, words in dict(given).items():
             if isinstance(words, str):
                 raise InputError(f"word list {self.name!r}: group {group!r} is one string; give a list of words")
             words = list(words)
@@ -248,7 +257,7 @@ def read_word_list(path: str | Path, *, groups: tuple[str, str] | None = None, n
                 found.setdefault(group, []).extend(words)
     else:
         found = _file_groups(path, groups)
-    order = [group for group in ("m", "f") if group in found]
+    order: list[str] = [group for group in ("m", "f") if group in found]
     order += [group for group in found if group not in order]
     return WordList({group: found[group] for group in order}, name)
 

@@ -404,6 +404,5 @@ def document_numbers(docnos: Iterable[str], texts: Iterable[str]) -> tuple[np.nd
         ([0, 1], [0, 1, 0])
     """
     numbers: dict[tuple[str, str], int] = {}
-    own = [numbers.setdefault(pair, len(numbers)) for pair in zip(docnos, texts)]
-    own = np.array(own, dtype=np.int64)
+    own = np.array([numbers.setdefault(pair, len(numbers)) for pair in zip(docnos, texts)], dtype=np.int64)
     return np.unique(own, return_index=True)[1], own

@@ -164,7 +164,7 @@ class _Side:
         # Divided by the largest value first, so that tiny profiles do not vanish when they are squared.
         scaled = profiles[rows] / length[rows, None]
         directions = np.round(scaled / np.sqrt((scaled**2).sum(axis=1, keepdims=True)), 9) + 0.0
-        keys = np.arange(len(rows)) if ids is None else _ranks([str(ids[row]) for row in rows])
+        keys = np.arange(len(rows)) if ids is None else _ranks([str(ids[row]) for row in rows.tolist()])
         order = np.lexsort((keys, *directions.T[::-1]))
         self.rows, self.directions = rows[order], directions[order]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -156,7 +156,7 @@ class BiasResult:
                     {"cutoff": cutoff, "before": before, "after": after, "n": len(both), "difference": interval.estimate,
                      "low": interval.low, "high": interval.high, "p": test.p}
                 )  # fmt: skip
-            corrected = correct(np.array([row["p"] for row in own]), correction) if own else []
+            corrected: Iterable[float] = correct(np.array([row["p"] for row in own]), correction) if own else []
             rows += [{**row, "p_corrected": float(p)} for row, p in zip(own, corrected)]
         columns = ["cutoff", "before", "after", "n", "difference", "low", "high", "p", "p_corrected"]
         return pd.DataFrame(rows, columns=columns)

@@ -272,8 +272,8 @@ class ARaBEvaluator(_OfWords):
 
     def _cutoffs(self) -> list[int]:
         """The cut-offs, looked at."""
-        several = isinstance(self.cutoffs, Iterable) and not isinstance(self.cutoffs, str)
-        cutoffs = list(self.cutoffs) if several else [self.cutoffs]
+        asked: Any = self.cutoffs
+        cutoffs = list(asked) if isinstance(asked, Iterable) and not isinstance(asked, str) else [asked]
         if not cutoffs:
             raise InputError(f"ARaBEvaluator: cutoffs={self.cutoffs!r} names no cut-off; give one or several, e.g. [10]")
         for cutoff in cutoffs:

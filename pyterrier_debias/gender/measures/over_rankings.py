@@ -83,7 +83,7 @@ def as_influence(values: np.ndarray, n: int) -> np.ndarray:
 class _Cut(ABCMeta):
     """Lets a class be cut off as its objects are: ``ARaB @ 10`` is ``ARaB() @ 10``."""
 
-    def __matmul__(cls, cutoff: int) -> Any:
+    def __matmul__(cls, cutoff: int) -> Measure:
         try:
             measure = cls()
         except TypeError as error:
@@ -94,6 +94,7 @@ class _Cut(ABCMeta):
 class _OfTexts(Measure, metaclass=_Cut):
     """What the measures of this room share: options, texts, names, queries without a value."""
 
+    NAME: str
     QREL_INPUTS = ("query_id",)
     DEFAULTS: Mapping[str, Any] = {"tokeniser": "regex_word", "unknown": "raise", "undefined": "mean"}
 

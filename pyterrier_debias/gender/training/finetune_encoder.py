@@ -102,6 +102,6 @@ def fine_tune(
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
     network.to("cpu").eval()
-    head = [value.detach().numpy().astype(np.float64) for value in (network.head.weight, network.head.bias)]
-    options = {"similarity": encoder.similarity, "max_length": encoder.max_length, "device": encoder.device}
+    head = network.head.weight.detach().numpy().astype(np.float64), network.head.bias.detach().numpy().astype(np.float64)
+    options: dict[str, Any] = {"similarity": encoder.similarity, "max_length": encoder.max_length, "device": encoder.device}
     return BiEncoder(InMemory(module, module.tokenizer), **options), *head

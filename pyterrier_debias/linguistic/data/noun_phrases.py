@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pandas as pd
 import pyterrier as pt
@@ -50,7 +50,7 @@ def repeat_noun_phrases(
     places = _places(text, tokens)
     if places is None:
         text = " ".join(tokens)
-        places = _places(text, tokens)
+        places = cast(list[tuple[int, int]], _places(text, tokens))  # nothing else stands there
     spans = [(places[first][0], places[end - 1][1]) for first, end in found]
     if position == "append":
         phrases = [text[first:end] for first, end in spans]
@@ -151,7 +151,7 @@ class RepeatNounPhrases(RowWise):
             n queries.
         """
         distinct = list(dict.fromkeys(queries))
-        options = {"times": self.times, "max_phrases": self.max_phrases, "position": self.position}
+        options: dict[str, Any] = {"times": self.times, "max_phrases": self.max_phrases, "position": self.position}
         tagged = get_tagger(self.tagger)(distinct) if distinct else []
         new = {text: repeat_noun_phrases(text, tags, **options) for text, tags in zip(distinct, tagged)}
         return [new[query] for query in queries]

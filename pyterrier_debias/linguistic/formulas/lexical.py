@@ -172,7 +172,10 @@ def lexical_counts(words: Sequence[str], tags: Sequence[str], frequency: Frequen
         (4, 3, 3, 1)
     """
     common = frequency.common
-    nlex = nslex = nverb = nnoun = 0
+    nlex = nverb = nnoun = 0
+    nslex: float = 0
+    ts: float
+    tsverb: float
     nouns, verbs, adjectives, adverbs = set(), set(), set(), set()
     for word, tag in zip(words, tags):
         kind = tag[:1]
@@ -378,7 +381,7 @@ def hdd(words: Sequence[str]) -> float:
     return float(expected / k)
 
 
-def stacked(rows: Iterable[tuple], names: Sequence[str]) -> dict[str, np.ndarray]:
+def stacked(rows: Iterable[tuple[float, ...]], names: Sequence[str]) -> dict[str, np.ndarray]:
     """Rows of counts as arrays by name.
 
     Args:

@@ -135,7 +135,7 @@ def partial_slope(
     df = n - q.shape[1] - 1
     if df < 2 or sxx <= max(_NOTHING * ((x - x.mean()) ** 2).sum(), _NOTHING**2 * (x @ x)):
         sd = float(x.std()) if n else float("nan")
-        return Slope(*[float("nan")] * 5, n, sd, *[float("nan")] * 5, np.full(n, np.nan), level)
+        return Slope(*(float("nan"),) * 5, n, sd, *(float("nan"),) * 5, np.full(n, np.nan), level)
     # Rounding leaves something where the controls explain all.
     if left @ left <= _NOTHING * max(total, y @ y):
         zero = np.zeros(n)
@@ -175,8 +175,8 @@ def partial_slope(
     # From a share of what the controls leave to one of everything.
     scale = float(left @ left / total)
     ends = sorted((low**2, high**2))
-    shares = [0.0 if low <= 0 <= high else ends[0], ends[1]]
-    share_low, share_high = (float(min(end * sxx / (left @ left), 1.0)) * scale for end in shares)
+    squared = [0.0 if low <= 0 <= high else ends[0], ends[1]]
+    share_low, share_high = (float(min(end * sxx / (left @ left), 1.0)) * scale for end in squared)
     influence = slope + n * x_left * (left - slope * x_left) / sxx
     return Slope(
         slope, low, high, (1 + extreme) / (1 + draws), t, n, float(x.std()), partial * scale, share_low, share_high,
@@ -233,7 +233,7 @@ def within_slope(
     x_left, left = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
     sxx, total = (x_left**2).sum(), (left**2).sum()
     if n < 3 or sxx <= _NOTHING * max((x**2).sum(), 1e-300):
-        return Slope(*[float("nan")] * 5, n, sd, *[float("nan")] * 5, np.full(n, np.nan), level)
+        return Slope(*(float("nan"),) * 5, n, sd, *(float("nan"),) * 5, np.full(n, np.nan), level)
     if total <= _NOTHING * max((y**2).sum(), 1e-300):
         return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, sd, 0.0, float("nan"), float("nan"), 0.0, 0.0, np.zeros(n), level)
     squares = (x_left**2).sum(axis=1)

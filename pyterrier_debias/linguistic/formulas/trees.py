@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -241,9 +241,9 @@ def tree_counts(roots: Sequence[Node]) -> TreeCounts:
                 w += _is_word(node)
                 vp += _is_question_verb(node)
                 continue
-            label = node.label
+            label, parent = node.label, cast(Node, node.parent)
             if label == "VP":
-                vp += node.parent.label in _CLAUSES
+                vp += parent.label in _CLAUSES
             if label in _UNITS:
                 c += _is_clause(node)
                 if _is_unit(node):
@@ -253,7 +253,7 @@ def tree_counts(roots: Sequence[Node]) -> TreeCounts:
             elif label == "SBAR":
                 dc += _is_dependent(node)
                 cn += _is_nominal_clause(node)
-            elif label == "FRAG" and node.parent.label == "ROOT":
+            elif label == "FRAG" and parent.label == "ROOT":
                 c += not any(map(_is_clause, node.below()))
                 t += not any(map(_is_unit, node.below()))
             if label in _PHRASES:

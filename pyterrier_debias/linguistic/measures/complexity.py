@@ -241,10 +241,10 @@ class LinguisticComplexity(Stage):
         if fitted is None:
             fitted = self._learnt(values, names, segment, chosen)
         self._report = self._reported(fitted)
-        added = {}
+        indices: dict[str, np.ndarray] = {}
         if self.keep_indices:
-            added = dict(zip(chosen_columns(names, chosen["segment"]), values[row_of].T))
-        return inp.assign(**added, **{self.out: fitted.apply(values)[row_of]})
+            indices = dict(zip(chosen_columns(names, chosen["segment"]), values[row_of].T))
+        return inp.assign(**indices, **{self.out: fitted.apply(values)[row_of]})
 
     def fit(self, inp: pd.DataFrame) -> Self:
         """Learn the normalisation from a set of texts, such as the training queries; each different text counts once.
@@ -290,7 +290,7 @@ class LinguisticComplexity(Stage):
             raise InputError("LinguisticComplexity: nothing was scored yet; give report() a frame")
         return self._report.copy()
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
         """The options, and what was learnt."""
         return {**super().identity(), "normalisation": self.normalisation}
 
@@ -302,7 +302,7 @@ class LinguisticComplexity(Stage):
 
     def _chosen(self) -> dict[str, Any]:
         """The options that choose between readings, checked, with those of the preset in place; ``names`` are the indices."""
-        defaults = LinguisticComplexity.__init__.__kwdefaults__ | {"index_set": "words"}
+        defaults = {**(LinguisticComplexity.__init__.__kwdefaults__ or {}), "index_set": "words"}
         chosen = {name: getattr(self, name) for name in PAPER}
         if self.preset is not None:
             if self.preset != "paper":
@@ -368,9 +368,11 @@ class LinguisticComplexity(Stage):
         tag = get_tagger(self.tagger) if needs["tags"] else None
         lemma = get_lemmatiser(self.lemmatiser) if needs["tags"] else word_form
         frequency = self._frequency(needs["list"]) if needs["tags"] else None
+        parser = self.parser if use_trees else None
 
         def analyse(texts: list[str]) -> list[_Analysed]:
-            if tag is None:
+            token_counts: list[tuple[tuple[str, ...], lexical.LexicalCounts]]
+            if tag is None or frequency is None:
                 token_counts = [_of_words(text)[:2] for text in texts]
             else:
                 token_counts = []
@@ -378,9 +380,9 @@ class LinguisticComplexity(Stage):
                     kept = [(word, t) for word, t in tagged if t not in ("SYM", "SENT") and not is_sign(word)]
                     lemmas = tuple(lemma(word, t) for word, t in kept)
                     token_counts.append((lemmas, lexical.lexical_counts(lemmas, [t for _, t in kept], frequency)))
-            found = [None] * len(texts)
-            if use_trees:
-                parsed = self._one_each(self.parser(texts), texts, "parser")
+            found: list[trees.TreeCounts | None] = [None] * len(texts)
+            if parser is not None:
+                parsed = self._one_each(parser(texts), texts, "parser")
                 found = [trees.tree_counts(trees.read_trees(one)) for one in parsed]
             return [_Analysed(*two, three) for two, three in zip(token_counts, found)]
 
@@ -431,8 +433,9 @@ class LinguisticComplexity(Stage):
             found["HD-D"] = np.array([lexical.hdd(one.words) for one in analysed])
         if chosen["undefined"] == "zero":
             found = {name: np.nan_to_num(values, nan=0.0) for name, values in found.items()}
-        if any(one.trees is not None for one in analysed):
-            syntactic = trees.syntactic_indices(lexical.stacked((one.trees for one in analysed), trees.TreeCounts._fields))
+        parsed = [one.trees for one in analysed if one.trees is not None]  # of all texts, or of none
+        if parsed:
+            syntactic = trees.syntactic_indices(lexical.stacked(parsed, trees.TreeCounts._fields))
             if chosen["undefined"] == "zero":
                 syntactic = {name: np.nan_to_num(values, nan=0.0) for name, values in syntactic.items()}
             found |= syntactic
@@ -459,8 +462,8 @@ class LinguisticComplexity(Stage):
         # The spread that rounding leaves of a constant is none.
         scale = np.where(scale > 1e-12 * np.maximum(np.abs(centre), 1e-300), scale, 0.0)
         live = (defined >= self.min_defined) & known.any(axis=0)
-        per_index = [tuple(each.tolist()) for each in (centre, scale, defined, live)]
-        learnt = Normalisation(names, _options(chosen), segment, *per_index, len(values))
+        centres, scales, shares, lives = (tuple(each.tolist()) for each in (centre, scale, defined, live))
+        learnt = Normalisation(names, _options(chosen), segment, centres, scales, shares, lives, len(values))
         self._log(learnt)
         return learnt
 

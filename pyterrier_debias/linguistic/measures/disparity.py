@@ -123,7 +123,8 @@ class DisparityResult:
             Frame ``name``, ``complexity``, ``value``, ``low``, ``high``; systems with fewer than three queries are left out.
         """
         values = self._of(measure)
-        at = np.linspace(*np.quantile(values["complexity"], [0.01, 0.99]), points) if len(values) else np.empty(0)
+        first, last = np.quantile(values["complexity"], [0.01, 0.99]) if len(values) else (0.0, 0.0)
+        at = np.linspace(first, last, points) if len(values) else np.empty(0)
         frames = []
         for name, own in values.groupby("name", sort=False):
             if len(own) < 3:
@@ -149,7 +150,7 @@ class DisparityResult:
         with plots.house_style():
             for number, (name, rows) in enumerate(self.curve(measure, **options).groupby("name", sort=False)):
                 axes.plot(rows["complexity"], rows["value"], color=plots.colour(number), label=name)
-                band = {"color": plots.colour(number), "alpha": 0.15, "linewidth": 0}
+                band: dict[str, Any] = {"color": plots.colour(number), "alpha": 0.15, "linewidth": 0}
                 axes.fill_between(rows["complexity"], rows["low"], rows["high"], **band)
             if axes.lines:
                 axes.legend()
@@ -311,17 +312,19 @@ class Disparity(Stage):
         values, notes = self._values(inp, form, topics, qrels)
         if values.empty:
             raise InputError("Disparity: no query has both a value and a complexity; check that the qids of both are the same")
-        tests, indices, frames = [], [], []
+        tests: list[dict[str, Any]] = []
+        single: list[dict[str, Any]] = []
+        frames = []
         groups = values.groupby(["name", "measure"], sort=False)
         for (name, measure), own in pt.tqdm(groups, desc="Disparity", unit="system", disable=not self.verbose):
             strata = own["dataset"] if own["dataset"].nunique() > 1 else None
             found = self._slope(own, own["complexity"], strata)
             about = {"name": name, "measure": measure, "n": len(own)}
             tests.extend(about | row for row in self._tests(own, found, strata))
-            indices.extend(about | row for row in self._indices(own, strata))
+            single.extend(about | row for row in self._indices(own, strata))
             frames.append(own.assign(influence=found.influence * found.sd))
         result = pd.concat(frames, ignore_index=True)
-        indices = _frame(indices, INDEX_COLUMNS)
+        indices = _frame(single, INDEX_COLUMNS)
         if len(indices):
             tested = indices.groupby(["name", "measure"], sort=False)["p"]
             indices = indices.assign(p_corrected=tested.transform(lambda p: correct(p.to_numpy(dtype=float))))
@@ -461,7 +464,8 @@ class Disparity(Stage):
             raise InputError("Disparity: complexity is computed from queries; give evaluate(values, topics) topics with 'query'")
         topics = known.drop(columns=["complexity", *self.indices], errors="ignore")
         # Each dataset by itself: a stage that was not fitted normalises over what it is given.
-        parts = [with_complexity(own, self.complexity) for _, own in topics.groupby("dataset", sort=False)]
+        stage = None if isinstance(self.complexity, str) else self.complexity
+        parts = [with_complexity(own, stage) for _, own in topics.groupby("dataset", sort=False)]
         return pd.concat(parts, ignore_index=True)
 
     def _control(self, name: str, known: pd.DataFrame, qrels: pd.DataFrame | None) -> pd.Series:
@@ -578,7 +582,7 @@ def with_complexity(topics: pd.DataFrame, complexity: pt.Transformer | None = No
         from pyterrier_debias.linguistic.measures.complexity import LinguisticComplexity
 
         complexity = LinguisticComplexity()
-    found = complexity(topics)
+    found: pd.DataFrame = complexity(topics)
     out = getattr(complexity, "out", "complexity")
     if out not in found.columns:
         raise InputError(f"{complexity!r} added no column {out!r} to the topics; name the column as complexity=... instead")

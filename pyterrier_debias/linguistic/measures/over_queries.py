@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -126,11 +126,6 @@ def _mark(complexity: pd.DataFrame) -> str:
     return content_mark(pd.DataFrame({"qid": complexity["qid"].astype(str).to_numpy(dtype=object), "complexity": values}))
 
 
-def _mark(complexity: pd.DataFrame) -> str:
-    values = pd.to_numeric(complexity["complexity"], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    return content_mark(pd.DataFrame({"qid": complexity["qid"].astype(str).to_numpy(dtype=object), "complexity": values}))
-
-
 def influence_values(values: np.ndarray, statistic: str, complexity: np.ndarray | None = None) -> np.ndarray:
     """A value for each query whose mean is the statistic; see :class:`OverQueries`.
 
@@ -149,10 +144,11 @@ def influence_values(values: np.ndarray, statistic: str, complexity: np.ndarray 
     """
     if statistic in ("sd", "cv"):
         return influence(values, statistic)
+    x = cast(np.ndarray, complexity)  # which the others need
     if statistic == "slope":
-        found = partial_slope(values, complexity, draws=1)
+        found = partial_slope(values, x, draws=1)
         return found.influence * found.sd
-    bins = bin_numbers(complexity, inner_edges(complexity, "tertile"))
+    bins = bin_numbers(x, inner_edges(x, "tertile"))
     member = bins[:, None] == np.unique(bins)
     shares = member.mean(axis=0)
     means = values @ member / member.sum(axis=0)

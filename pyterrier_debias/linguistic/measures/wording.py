@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pandas as pd
 import pyterrier as pt
@@ -221,7 +221,8 @@ class WordingSensitivity(Stage):
         values = values.melt(["qid", "arm"], var_name="measure").pivot(index=["measure", "qid"], columns="arm", values="value")
         values = values[self._arms].loc[[str(m) for m in parse_measures(self.measures)]]
         complexity = wordings.pivot(index="qid", columns="arm", values="complexity").loc[qids, self._arms]
-        slopes, rows = {}, []
+        slopes: dict[str, Slope] = {}
+        rows: list[dict[str, Any]] = []
         for measure, own in values.groupby(level="measure", sort=False):
             own = own.droplevel("measure").loc[qids]
             defined = complexity.notna().all(axis=1)
@@ -288,7 +289,7 @@ class WordingSensitivity(Stage):
             reason = "it has no ranker for candidates; give topics instead"
         if reason is not None:
             raise InputError(f"WordingSensitivity: system {system.name!r} cannot be examined: {reason}")
-        asks, stage = inp, ranker
+        asks, stage = inp, cast(pt.Transformer, ranker)  # where there is none, it is topics that are given
         if given == "topics" and system.ranker is None:
             stage = system.candidates
         elif given == "topics":
@@ -317,6 +318,7 @@ class WordingSensitivity(Stage):
     def _as_it_comes(self, stage: pt.Transformer, asks: pd.DataFrame, system: System) -> tuple[pd.DataFrame, dict[str, str]]:
         """The same where the queries were answered in words: whatever happens to them as they come, the system is not broken."""
         nothing = pd.DataFrame(columns=COLUMNS[:-1])
+        found: pd.DataFrame
         try:
             found, failed = (stage(asks), {}) if "docno" in asks.columns else answered(stage, asks)
         except Exception as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -21,6 +21,8 @@ class GroupDRO(Method):
         names: The groups' names.
         step: How fast shares grow.
     """
+
+    shares: torch.Tensor
 
     def __init__(self, ranking: Ranking, group_of: Mapping[str, int], names: Sequence[str], *, step: float):
         super().__init__()
@@ -64,10 +66,10 @@ class GroupDRO(Method):
             losses[code] = self.ranking.loss(scores[rows], **{name: value[rows] for name, value in given.items()})
         if self.training:
             with torch.no_grad():
-                for code, loss in losses.items():
-                    self.shares[code] *= torch.exp(self.step * loss.detach().float())
+                for code, one in losses.items():
+                    self.shares[code] *= torch.exp(self.step * one.detach().float())
                 self.shares /= self.shares.sum()
-        loss = sum(self.shares[code].clone() * one for code, one in losses.items())
+        loss = cast(torch.Tensor, sum(self.shares[code].clone() * one for code, one in losses.items()))
         with torch.no_grad():
             out = {"loss": loss, "scores": scores, "mean_loss": self.ranking.loss(scores.detach(), **given)}
             for code, one in losses.items():

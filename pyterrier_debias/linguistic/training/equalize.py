@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pandas as pd
 
@@ -68,7 +68,7 @@ class TrainedAgainstBiased(TrainedRanker):
             InputError: Before ``fit``.
         """
         _ = self.relevance  # which asks for fit() first
-        return self._fitted_biased
+        return cast(Ranker, self._fitted_biased)
 
     def prepare(
         self, ranker: Ranker, training: Training, groups: Groups, train_on: tuple[pd.DataFrame, pd.DataFrame]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -294,7 +294,7 @@ class EvidenceModel:
             parts.append(_as_numbers(frame[name], name))
         if self.evidence.scorer is not None:
             parts.append(_as_numbers(_scored(self.evidence.scorer, frame), "score of the scorer"))
-        values = np.stack(parts, axis=1) if parts else np.empty((len(frame), 0))
+        values: np.ndarray = np.stack(parts, axis=1) if parts else np.empty((len(frame), 0))
         return values, ~np.isnan(values).any(axis=1)
 
     def features(self, frame: pd.DataFrame, documents: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -365,7 +365,7 @@ class EvidenceModel:
         }
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any], *, scorer: Any = None, tokeniser: Callable | None = None) -> EvidenceModel:
+    def from_json(cls, content: Mapping[str, Any], *, scorer: Any = None, tokeniser: Tokeniser | None = None) -> EvidenceModel:
         """What :meth:`to_json` gave.
 
         Args:
@@ -415,7 +415,7 @@ class EvidenceModel:
         return values
 
     def _lexical(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
-        tokenise = get_tokeniser(self.evidence.tokeniser)
+        tokenise, statistics = get_tokeniser(self.evidence.tokeniser), cast(Statistics, self.statistics)
         rows: dict[str, list[int]] = {}
         for row, text in enumerate(documents):
             rows.setdefault(text, []).append(row)
@@ -424,7 +424,7 @@ class EvidenceModel:
         for text, places in rows.items():
             words = tokenise(text)
             for row in places:
-                found[row] = lexical_features(terms[queries[row]], words, self.statistics)
+                found[row] = lexical_features(terms[queries[row]], words, statistics)
         return found
 
 
@@ -487,8 +487,9 @@ def _scored(scorer: Any, frame: pd.DataFrame) -> pd.Series:
     """The scorer's score of every row; missing where it gives none."""
     asked = frame.drop(columns=["label", "score", "rank"], errors="ignore")
     found = scorer(asked)
-    pt.validate.columns(found, includes=["qid", "docno", "score"], context="PoolEvidence(scorer=...)")
+    name: Any = "PoolEvidence(scorer=...)"  # PyTerrier does no more with it than to print it
+    pt.validate.columns(found, includes=["qid", "docno", "score"], context=name)
     found = frames.with_string_ids(found)
-    frames.check_pairs(found, "PoolEvidence(scorer=...)")
+    frames.check_pairs(found, name)
     wanted = frames.with_string_ids(frame)[["qid", "docno"]]
     return wanted.merge(found[["qid", "docno", "score"]], on=["qid", "docno"], how="left")["score"]

@@ -6,7 +6,7 @@ import copy
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -278,7 +278,7 @@ class RelabelReranker(TrainedRanker):
 
     def write_beside(self, folder: Path) -> dict[str, Any]:
         """Write what was changed; of the judge only its name."""
-        write_whole(folder / _CHANGED, self.relabelled.to_csv(index=False), replace=False)
+        write_whole(folder / _CHANGED, cast(pd.DataFrame, self.relabelled).to_csv(index=False), replace=False)
         return {"judge": getattr(self.judge, "__qualname__", repr(self.judge))}
 
     @classmethod

@@ -97,7 +97,7 @@ def scores_by(scorer: pt.Transformer, frame: pd.DataFrame, stage: Any) -> np.nda
         InputError: Where the scorer leaves rows out, repeats them, or gives no number.
     """
     name = frames.stage_name(stage)
-    out = scorer(frame)
+    out: pd.DataFrame = scorer(frame)
     if len(frame) == 0:
         return np.empty(0)
     missing = [column for column in ("qid", "docno", "score") if column not in out.columns]
@@ -105,7 +105,7 @@ def scores_by(scorer: pt.Transformer, frame: pd.DataFrame, stage: Any) -> np.nda
         raise InputError(f"{name}: {system_name(scorer)} returns no column '{missing[0]}'; give a ranker of result frames")
     frames.check_scores(out, name)
     frames.check_pairs(out, name)
-    keys = [tuple(map(str, pair)) for pair in zip(frame["qid"], frame["docno"])]
+    keys = [(str(qid), str(docno)) for qid, docno in zip(frame["qid"], frame["docno"])]
     found = dict(zip(zip(out["qid"].astype(str), out["docno"].astype(str)), out["score"].astype("float64")))
     absent = [key for key in keys if key not in found]
     if absent:

@@ -216,8 +216,8 @@ class Coupling:
             ("loss", LOSSES),
         ):
             if getattr(self, name) not in known:
-                known = ", ".join(map(repr, known))
-                raise InputError(f"CETReranker: {name}={getattr(self, name)!r} is not known; use one of {known}")
+                several = ", ".join(map(repr, known))
+                raise InputError(f"CETReranker: {name}={getattr(self, name)!r} is not known; use one of {several}")
         if not (self.tau > 0 and math.isfinite(self.tau)):
             raise InputError(f"CETReranker: tau={self.tau!r} must be a number above 0; large values bring all weights together")
         if self.max_weight is not None and not self.max_weight > 0:

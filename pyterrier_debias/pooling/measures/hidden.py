@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -36,6 +36,7 @@ from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.fitting import Fittable
 from pyterrier_debias.training.groups import grades, make_groups
 from pyterrier_debias.training.options import Training
+from pyterrier_debias.training.samplers import ChanceSampler
 
 logger = logging.getLogger(__name__)
 
@@ -140,8 +141,8 @@ class HiddenJudgements:
     ):
         name = type(self).__name__
         for option, value in (("depth", depth), ("per_query", per_query), ("min_label", min_label)):
-            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-            if not (whole and value >= 1) and not (option == "per_query" and value is None):
+            counts = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1
+            if not counts and not (option == "per_query" and value is None):
                 raise InputError(f"{name}: {option}={value!r} must be a whole number of at least 1")
         if non_relevant not in NON_RELEVANT:
             raise InputError(f"{name}: non_relevant={non_relevant!r} is not known; use 'shown' or 'none'")
@@ -208,7 +209,8 @@ class HiddenJudgements:
         Example:
             ``train = judgements.evidence((dense >> AddJudged(judgements.pooled) >> texts)(topics))``
         """
-        pt.validate.columns(candidates, includes=_PAIR, context=self)
+        context: Any = self  # PyTerrier does no more with it than to print it
+        pt.validate.columns(candidates, includes=_PAIR, context=context)
         rows = frames.with_string_ids(candidates)
         columns = {"score": "pool_score", "rank": "pool_rank"}
         known = self.run.rename(columns=columns)[[*_PAIR, *columns.values()]]
@@ -371,11 +373,12 @@ class HiddenJudgements:
                 f"the name that oracle= has, or oracle=None"
             )
         training = last.training if last.training is not None else Training()
-        last.training = replace(training, negatives=ExcludeNegatives(self.hidden, training.negatives))
+        negatives = cast(ChanceSampler, training.negatives)  # looked at there
+        last.training = replace(training, negatives=ExcludeNegatives(self.hidden, negatives))
         return oracle
 
     def _candidates(self, frame: pd.DataFrame, what: str) -> pd.DataFrame:
-        name = f"{type(self).__name__}, {what}"
+        name: Any = f"{type(self).__name__}, {what}"
         pt.validate.columns(frame, includes=[*_PAIR, "query"], context=name)
         if len(frame) == 0:
             raise InputError(f"{name}: there are no candidates")
@@ -453,7 +456,7 @@ class HiddenJudgements:
 
         train = prepared("train")
         validation = (prepared("validation"), qrels) if "validation" in given else (None, None)
-        last.fit(train, qrels, *validation)
+        cast(pt.Estimator, last).fit(train, qrels, *validation)
         run = last.transform(prepared("test"))
         frames.check_scores(run, f"{type(self).__name__}: {arm.name}")
         return {
@@ -489,7 +492,7 @@ class _Arm:
     clean: bool = False
 
 
-def _run(run: pd.DataFrame, name: str) -> pd.DataFrame:
+def _run(run: pd.DataFrame, name: Any) -> pd.DataFrame:
     """A run with ranks."""
     pt.validate.columns(run, includes=_PAIR, context=name)
     rows = frames.with_string_ids(run)
@@ -594,8 +597,9 @@ def _training(stage: Any) -> Training | None:
     if isinstance(stage, TrainedRanker):
         return stage.training_options()
     for one in (stage, getattr(stage, "ranker", None)):
-        if isinstance(getattr(one, "training", None), Training):
-            return one.training
+        own = getattr(one, "training", None)
+        if isinstance(own, Training):
+            return own
     return Training() if getattr(stage, "training", False) is None or hasattr(stage, "text_columns") else None
 
 

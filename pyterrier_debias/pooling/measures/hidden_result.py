@@ -240,17 +240,17 @@ class HiddenResult:
             false_drawn.append(shown[hidden].sum())
             mass = emphasis * one["positives"].to_numpy() / np.bincount(query)[query]
             weight.append(mass[hidden].sum() / mass.sum() if mass.sum() > 0 else np.nan)
-        areas, drawn, false_drawn = np.array(areas), np.mean(drawn), np.mean(false_drawn)
-        low, high = _limits(np.einsum("ds,sd->d", of_seeds, areas[:, 1:]), self.level)
+        area, shown_mean, false_mean = np.array(areas), float(np.mean(drawn)), float(np.mean(false_drawn))
+        low, high = _limits(np.einsum("ds,sd->d", of_seeds, area[:, 1:]), self.level)
         return {
             "correction": name,
             "candidates": len(part) / len(seeds),
             "hidden": sum(int(one["hidden"].sum()) for one in seeds) / len(seeds),
-            "drawn": float(drawn),
-            "false_drawn": float(false_drawn),
-            "false_share": float(false_drawn / drawn) if drawn > 0 else float("nan"),
+            "drawn": shown_mean,
+            "false_drawn": false_mean,
+            "false_share": false_mean / shown_mean if shown_mean > 0 else float("nan"),
             "false_weight": float(np.mean(weight)),
-            "auc": float(areas[:, 0].mean()),
+            "auc": float(area[:, 0].mean()),
             "auc_low": low,
             "auc_high": high,
             "auc_within": float(np.mean(within)),
@@ -280,7 +280,8 @@ class HiddenResult:
         means = part.groupby(["qid", "docno", "kind"], sort=True)["emphasis"].mean().reset_index()
         axes = plots.new_axes() if axes is None else axes
         low, high = means["emphasis"].min(), means["emphasis"].max()
-        edges = np.linspace(low, high, bins + 1) if high > low else np.linspace(low - 0.5, high + 0.5, bins + 1)
+        ends = (low, high) if high > low else (low - 0.5, high + 0.5)
+        edges = np.linspace(*ends, bins + 1).tolist()
         area = auc(*(means.loc[means["kind"] == kind, "emphasis"].to_numpy() for kind in (HIDDEN, TRUE)))
         with plots.house_style():
             for number, (kind, label) in enumerate(((TRUE, "true negatives"), (HIDDEN, "hidden positives"))):

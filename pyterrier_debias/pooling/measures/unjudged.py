@@ -434,7 +434,7 @@ def _asked(infer: pt.Transformer, pairs: pd.DataFrame) -> pd.DataFrame:
     """Labels of a transformer for pairs, in the order of the pairs."""
     if len(pairs) == 0:
         return pairs[["qid", "docno"]].assign(label=pd.Series(dtype="float64"))
-    answer = infer(pairs)
+    answer: pd.DataFrame = infer(pairs)
     missing = [c for c in ("qid", "docno", "label") if c not in answer.columns]
     if missing:
         raise InputError(

@@ -6,7 +6,7 @@ import copy
 import json
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -179,7 +179,7 @@ class CETReranker(TrainedRanker):
         """The fitted selection model: a ranker, or an :class:`~pyterrier_debias.pooling.data.evidence.EvidenceModel` with
         ``coefficients``."""
         _ = self.relevance  # which asks for fit() first
-        return self._fitted_selection
+        return cast(Ranker | EvidenceModel, self._fitted_selection)
 
     def selection_scores(self, inp: pd.DataFrame) -> pd.DataFrame:
         """What the fitted selection model gives each candidate, higher for those that labellers more likely saw.
@@ -350,7 +350,7 @@ class CETReranker(TrainedRanker):
     def write_beside(self, folder: Path) -> dict[str, Any]:
         """Write a selection model of evidence, but for a scorer of its own."""
         if not isinstance(self._fitted_selection, Ranker):
-            evidence = json.dumps(self._fitted_selection.to_json()) + "\n"
+            evidence = json.dumps(cast(EvidenceModel, self._fitted_selection).to_json()) + "\n"
             write_whole(folder / "selection" / _EVIDENCE, evidence, replace=False)
         return {}
 

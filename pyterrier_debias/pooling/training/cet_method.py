@@ -118,6 +118,10 @@ class Coupled(Method):
         about: What else a resumed run must share.
     """
 
+    passes: torch.Tensor
+    compared: torch.Tensor
+    agreed: torch.Tensor
+
     def __init__(
         self,
         relevance: Ranking,
@@ -296,8 +300,8 @@ def tokenise_alike(left: Any, right: Any) -> bool:
         return False
     if left.tokenizer is right.tokenizer:
         return True
-    backends = [getattr(ranker.tokenizer, "backend_tokenizer", None) for ranker in (left, right)]
-    return None not in backends and backends[0].to_str() == backends[1].to_str()
+    one, other = (getattr(ranker.tokenizer, "backend_tokenizer", None) for ranker in (left, right))
+    return one is not None and other is not None and one.to_str() == other.to_str()
 
 
 def _beyond(ranker: Any) -> list[Any]:

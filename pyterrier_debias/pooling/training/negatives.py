@@ -453,12 +453,24 @@ class ExcludeNegatives(CarefulSampler):
         ExcludeNegatives(<1 pairs, ...>, UniformNegatives())
     """
 
-    pairs: Iterable[tuple[str, str]] | pd.DataFrame
-    negatives: ChanceSampler = field(default_factory=UniformNegatives)
+    if TYPE_CHECKING:
+        # Any pairs are taken, and kept as a set.
+        pairs: frozenset[tuple[str, str]]
+        negatives: ChanceSampler
+
+        def __init__(
+            self,
+            pairs: Iterable[tuple[str, str]] | pd.DataFrame,
+            negatives: ChanceSampler = UniformNegatives(),  # noqa: B008
+        ) -> None:
+            """See the class."""
+    else:
+        pairs: Iterable[tuple[str, str]] | pd.DataFrame
+        negatives: ChanceSampler = field(default_factory=UniformNegatives)
 
     def __post_init__(self) -> None:
         """Turn the pairs into a frozenset."""
-        pairs = self.pairs
+        pairs: Any = self.pairs
         if isinstance(pairs, pd.DataFrame):
             pt.validate.columns(pairs, includes=["qid", "docno"])
             pairs = zip(pairs["qid"], pairs["docno"])
@@ -499,10 +511,11 @@ def _values(groups: Groups, rows: np.ndarray, column: str, sampler: Any, *, comp
         found = np.array([values[row] for row in rows.tolist()], dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{type(sampler).__name__}: column '{column}' holds what is no number ({error})") from error
-    bad = np.flatnonzero(np.isnan(found)) if complete else ()
+    bad = np.flatnonzero(np.isnan(found)) if complete else np.empty(0, dtype=np.int64)
     if len(bad):
+        first = int(rows[bad[0]])
         raise InputError(
-            f"{type(sampler).__name__}: column '{column}' is missing at {_pair(groups, rows[bad[0]])}; every candidate needs it: "
+            f"{type(sampler).__name__}: column '{column}' is missing at {_pair(groups, first)}; every candidate needs it: "
             f"put AddScores(teacher) behind whatever adds candidates"
         )
     return found

@@ -510,7 +510,7 @@ class Positions:
 
         table = self.histogram(bins, rotated=rotated)
         middle = (table["left"] + table["right"]) / 2
-        look = {"linestyle": "--", "marker": "s", "markerfacecolor": "white"} if rotated else {"marker": "o"}
+        look: dict[str, Any] = {"linestyle": "--", "marker": "s", "markerfacecolor": "white"} if rotated else {"marker": "o"}
         with plots.house_style():
             axes.plot(middle, 100 * table["share"], color=colour, label=label, **look)
             axes.fill_between(middle, 100 * table["low"], 100 * table["high"], color=colour, alpha=0.12, linewidth=0)

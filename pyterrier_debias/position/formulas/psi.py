@@ -99,7 +99,7 @@ def bucketed(
     values, buckets = np.asarray(values, dtype=float), np.asarray(buckets, dtype=int)
     counts = np.bincount(buckets)
     if len(counts) < 2:
-        return SensitivityIndex(*[float("nan")] * 5, n=len(values))
+        return SensitivityIndex(*(float("nan"),) * 5, n=len(values))
     member = (buckets[:, None] == np.arange(len(counts))).astype(float)
     generator = np.random.default_rng(seed)
     resampled = np.empty((resamples, len(counts)))
@@ -140,7 +140,7 @@ def placed(values: np.ndarray, *, level: float = 0.95, resamples: int = 9_999, s
     values = np.asarray(values, dtype=float)
     n, k = values.shape
     if n == 0 or k < 2:
-        return SensitivityIndex(*[float("nan")] * 5, n=n)
+        return SensitivityIndex(*(float("nan"),) * 5, n=n)
     generator = np.random.default_rng(seed)
     resampled = _bootstrap_means(values, resamples, generator)
     null = np.empty(resamples)
@@ -172,7 +172,7 @@ def _judged(
 ) -> SensitivityIndex:
     value = float(position_sensitivity(means))
     if np.isnan(value):
-        return SensitivityIndex(*[float("nan")] * 5, n=n)
+        return SensitivityIndex(*(float("nan"),) * 5, n=n)
     low, high = _interval(means, resampled, counts, level)
     return SensitivityIndex(value, min(low, value), max(high, value), float(null.mean()), p_from_null(value, null), n)
 

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from pyterrier_debias.position.formulas.mats import MATSAccumulator, MATSResult
 if TYPE_CHECKING:
     import torch
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 #: Passages whose vectors are held at a time.
 _CHUNK = 512
@@ -233,7 +234,7 @@ class MATSProbe(Stage):
                 bar.update(len(part))
         return sums
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
         """The options, with the fingerprint of a folder in place of its name."""
         from pyterrier_debias.rankers.base import source_fingerprint
 
@@ -356,5 +357,5 @@ def plot_ats(
         axes.margins(x=0)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1))
     if path is not None:
-        plots.save(axes.figure, path)
+        plots.save(cast("Figure", axes.figure), path)
     return axes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -338,17 +338,18 @@ class PositionSensitivity(Stage):
         """
         split = self._placing.splitter()
         texts = part[self._turning.text_attr].tolist()
-        placed: dict[int, list[str | None]] = {}
+        placed: dict[int, list[str]] = {}
         for row, pair in enumerate(zip(part["qid"], part["docno"])):
             if pair in spans:
-                variants = [psi.place(texts[row], *spans[pair], where, split) for where in self.placements]
-                if None not in variants and len(set(variants)) == len(variants):
+                tried = [psi.place(texts[row], *spans[pair], where, split) for where in self.placements]
+                variants = [text for text in tried if text is not None]
+                if len(set(variants)) == len(tried):
                     placed[row] = variants
         rows = np.flatnonzero(part["qid"].isin(set(part["qid"].iloc[list(placed)])))
         if not len(rows):
             return []
         return [
-            Arm(where, 0, rows, [placed[row][number] if row in placed else texts[row] for row in rows], where)
+            Arm(where, 0, rows, [placed[row][number] if row in placed else texts[row] for row in rows.tolist()], where)
             for number, where in enumerate(self.placements)
         ]
 
@@ -357,13 +358,14 @@ class PositionSensitivity(Stage):
         reason = reindexing_reason(system, self.dataset)
         if reason is not None:
             raise InputError(f"PositionSensitivity: system {system.name!r} cannot be probed: {reason}")
+        indexer = cast(Callable[[Iterable[dict[str, Any]]], pt.Transformer], system.indexer)
         kept: dict[str, str] = {}
         answers = self.answers if self.answers is not None else provided(self.dataset, "get_answers")
         wanted = set() if answers is None else set(answers["docno"].astype(str))
         frames, failed = [], {}
         for draw in pt.tqdm([None, *range(self.draws)], desc="PositionSensitivity", unit="index", disable=not self.verbose):
             with handed_over(self._corpus(draw, wanted, kept)) as documents:
-                retriever = system.indexer(documents)
+                retriever = indexer(documents)
             found, failing = answered(retriever, topics)
             failed.update(failing)
             run = ranked(check_run(found, system.name), system.name)
@@ -430,9 +432,11 @@ class PositionSensitivity(Stage):
             f"it looks at whole lists, scales or cuts them, or is not deterministic: rank displacement was measured on whole "
             f"lists, one passage a query."
         )
-        return self._displacement_in_lists(lists, qids, qrels), [note]
+        return self._displacement_in_lists(lists, lists.ranker, qids, qrels), [note]
 
-    def _displacement_in_lists(self, lists: _Lists, qids: list[str], qrels: pd.DataFrame) -> pd.DataFrame:
+    def _displacement_in_lists(
+        self, lists: _Lists, ranker: pt.Transformer, qids: list[str], qrels: pd.DataFrame
+    ) -> pd.DataFrame:
         """Rank whole lists in which one passage is rotated: the most relevant one, the first of these in its list."""
         text = self._turning.text_attr
         judged = lists.candidates.merge(qrels[["qid", "docno", "label"]], on=["qid", "docno"], how="left")
@@ -450,7 +454,7 @@ class PositionSensitivity(Stage):
                 turn = self._turning.rotator(draw)
                 texts = [turn(t, d, q)[0] if (q, d) in chosen else t for t, d, q in pairs]
                 arms.append(Arm("one rotated", draw, rows, texts, f"{draw}one"))
-            parts.append(score_arms(part, arms, lists.ranker, text_attr=text, name=lists.name))
+            parts.append(score_arms(part, arms, ranker, text_attr=text, name=lists.name))
         if not parts:
             return displacements(lists.arms.iloc[:0], qrels, qids)
         # A passage that the ranker cut off stands behind all that it returned.
@@ -490,9 +494,9 @@ class _Lists:
     arms: pd.DataFrame
     answers: pd.DataFrame | None
     name: str
-    candidates: pd.DataFrame | None = None
+    candidates: pd.DataFrame = field(default_factory=pd.DataFrame)
     ranker: pt.Transformer | None = None
-    control: pd.DataFrame | None = None
+    control: pd.DataFrame = field(default_factory=pd.DataFrame)
     untested: str = ""
     told: tuple[str, ...] = ()
 

@@ -127,8 +127,8 @@ class SensitivityResult:
         axes = plots.new_axes() if axes is None else axes
         moved = self.displacement["displacement"].to_numpy(dtype=float)
         with plots.house_style():
-            edges = np.histogram_bin_edges(moved, bins=min(41, 1 + 2 * int(np.abs(moved).max(initial=0)))) if len(moved) else 1
-            axes.hist(moved, bins=edges, color=plots.colour(0))
+            bins = min(41, 1 + 2 * int(np.abs(moved).max(initial=0)))
+            axes.hist(moved, bins=np.histogram_bin_edges(moved, bins=bins).tolist() if len(moved) else 1, color=plots.colour(0))
             axes.axvline(0, color=plots.GREY, linestyle="--")
             plots.label_axes(
                 axes,
@@ -263,8 +263,10 @@ class Outcome:
             unit: A key of :data:`BUCKET_UNITS`.
         """
         first = values[values["measure"] == values["measure"].iloc[0]].set_index("qid")
-        options = {"level": self.level, "resamples": self.resamples, "seed": self.seed}
-        indices, bucket_rows, placed_rows = [], [], []
+        options: dict[str, Any] = {"level": self.level, "resamples": self.resamples, "seed": self.seed}
+        indices: list[tuple[str, psi.SensitivityIndex]] = []
+        bucket_rows: list[tuple[int, float, float, float, float, float, int]] = []
+        placed_rows: list[tuple[str, float, float, float, int]] = []
 
         position = self.answered().groupby("qid", sort=False)[BUCKET_UNITS[unit]].mean()
         position = position[[qid for qid in first.index if qid in position.index]]

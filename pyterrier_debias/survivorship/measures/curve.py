@@ -148,7 +148,7 @@ class SurvivorshipResult:
             for number, (name, part) in enumerate(own.groupby("name", sort=False)):
                 place = np.arange(1, len(part) + 1)
                 axes.plot(place, part["mean"], "o-", color=plots.colour(number), label=name)
-                band = {"color": plots.colour(number), "alpha": 0.15, "linewidth": 0}
+                band: dict[str, Any] = {"color": plots.colour(number), "alpha": 0.15, "linewidth": 0}
                 axes.fill_between(place, part["mean_low"], part["mean_high"], **band)
                 zero = [every.loc[name, "zero_filled"], *part["zero_filled"]]
                 axes.plot(range(len(zero)), zero, "x--", color=plots.colour(number), linewidth=1)

@@ -248,7 +248,7 @@ class Answerability(Stage):
         self.verbose = verbose
         self._fitted: dict[str, Any] | None = None
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
         """Options, and what was fitted."""
         return {**super().identity(), "fitted": self._fitted["fingerprint"] if self._fitted else None}
 
@@ -339,7 +339,7 @@ class Answerability(Stage):
             reference = ((fitted["share"] - b) ** 2).mean(axis=axis)
             return 1 - score(a, b, axis) / np.maximum(reference, 1e-300)
 
-        options = {"level": self.level, "method": "percentile", "draws": self.draws, "seed": self.seed}
+        options: dict[str, Any] = {"level": self.level, "method": "percentile", "draws": self.draws, "seed": self.seed}
         pairs = np.column_stack([p, y])
         rows = [
             ("Brier", bootstrap_interval(pairs, score, **options)),
