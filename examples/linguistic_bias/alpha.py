@@ -63,7 +63,7 @@ def draw_curve(table: pd.DataFrame, path) -> None:
     """One picture of a use and collection: four panels over alpha."""
     import matplotlib.pyplot as plt
 
-    with plots.house_style():
+    with plots.style():
         figure, panels = plt.subplots(2, 2, figsize=(8, 6), sharex=True, layout="constrained")
         for axes, (column, name) in zip(panels.flat, SHOWN.items()):
             for number, (kind, rows) in enumerate(table.groupby("kind", sort=False)):

@@ -64,16 +64,16 @@ def main() -> None:
     options.add_argument("--long", help="what is done with long documents: truncate (default), firstp or maxp")
     options.add_argument("--max-length", type=int, help="longest input in tokens (default 128)")
     options = options.parse_args()
-    settings, lists, worlds, table = opened(options, "corrections")
+    settings, lists, setups, table = opened(options, "corrections")
     arms = [name for name in CORRECTIONS if name in {"plain", *options.arms}]
     if options.estimate:
         names = [*arms, "oracle", *({FULL} & {*options.arms})]
-        seconds = seconds_of(worlds, names, teachers=not TAUGHT.isdisjoint(arms))
+        seconds = seconds_of(setups, names, teachers=not TAUGHT.isdisjoint(arms))
         print(f"about {minutes(seconds)} for all of it on this machine")
         return
     result = carry_out(
-        worlds,
-        lambda world: {name: CORRECTIONS[name](world) for name in arms},
+        setups,
+        lambda setup: {name: CORRECTIONS[name](setup) for name in arms},
         options.out,
         full=FULL if FULL in options.arms else None,
     )

@@ -104,7 +104,7 @@ class Settings(Shared):
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"ranker": ("cross", "bi", "adapter")}
 
 
-class World:
+class Setup:
     """A planted collection with its pool, its dense lists and what a teacher thinks of the candidates.
 
     Args:
@@ -282,26 +282,26 @@ class World:
         )
 
 
-def compared(world: World, arms: list[str]) -> HiddenResult:
+def compared(setup: Setup, arms: list[str]) -> HiddenResult:
     """Carry out the arms of one collection, or read back what is there."""
-    frames = world.frames()
-    return world.judgements.compare(
-        {name: CORRECTIONS[name](world) for name in arms},
+    frames = setup.frames()
+    return setup.judgements.compare(
+        {name: CORRECTIONS[name](setup) for name in arms},
         frames["train"],
         frames["test"],
-        seeds=(world.seed,),
+        seeds=(setup.seed,),
         full="all judgements",
-        measures=measures_of(world.settings.min_label),
-        checkpoint=world.out / f"arms-{world.seed}",
-        draws=world.settings.draws,
+        measures=measures_of(setup.settings.min_label),
+        checkpoint=setup.out / f"arms-{setup.seed}",
+        draws=setup.settings.draws,
     )
 
 
-def estimate(world: World, arms: list[str], seeds: int) -> float:
+def estimate(setup: Setup, arms: list[str], seeds: int) -> float:
     """Seconds that the arms will take, from a few steps of the plain one."""
-    frames, ranker, steps = world.frames(), world.ranker(), world.settings.optimiser_steps()
+    frames, ranker, steps = setup.frames(), setup.ranker(), setup.settings.optimiser_steps()
     some = frames["train"][frames["train"]["qid"].isin(frames["train"]["qid"].unique()[:20])]
-    step, base = pace(ranker, some, world.judgements.pooled, ranker.training)
+    step, base = pace(ranker, some, setup.judgements.pooled, ranker.training)
     started = time.perf_counter()
     ranker(frames["test"].head(100))
     text = (time.perf_counter() - started) / min(100, len(frames["test"]))
@@ -344,13 +344,13 @@ def main() -> None:
     results, setting = {}, []
     for seed in range(1, settings.seeds + 1):
         started = time.perf_counter()
-        world = World(seed, settings, options.out)
-        setting.append({"seed": seed, **world.describe()})
+        setup = Setup(seed, settings, options.out)
+        setting.append({"seed": seed, **setup.describe()})
         print(pd.DataFrame(setting[-1:]).to_string(index=False), flush=True)
         if options.estimate:
-            print(f"about {minutes(estimate(world, arms, settings.seeds))} for all seeds on this machine")
+            print(f"about {minutes(estimate(setup, arms, settings.seeds))} for all seeds on this machine")
             return
-        results[str(seed)] = compared(world, arms)
+        results[str(seed)] = compared(setup, arms)
         print(f"seed {seed}: {minutes(time.perf_counter() - started)}", flush=True)
     result = combined(results)
     for name in (name for name in arms if name.startswith("CET")):

@@ -54,7 +54,7 @@ def draw_units(by_word: list[Positions], by_sentence: list[Positions], bins: int
     """A panel for each collection: original, rotated by sentences, rotated by words."""
     import matplotlib.pyplot as plt
 
-    with plots.house_style():
+    with plots.style():
         figure, panels = plt.subplots(1, len(by_word), figsize=(6.5 * len(by_word), 4.6), squeeze=False)
         for i, (axes, words, sentences) in enumerate(zip(panels[0], by_word, by_sentence)):
             words.draw_curve(axes, bins, colour=plots.colour(i), label="original")

@@ -52,11 +52,11 @@ _STYLE: dict[str, Any] = {
 
 
 @contextmanager
-def house_style() -> Iterator[None]:
+def style() -> Iterator[None]:
     """Draw in the library's style inside this block, whatever the user's own settings are.
 
     Example:
-        >>> with house_style():
+        >>> with style():
         ...     axes = new_axes()
         ...     _ = axes.plot([0, 1], [0, 1], color=colour(0))
         >>> close(axes.figure)
@@ -80,7 +80,7 @@ def colour(index: int) -> str:
 
 
 def new_axes(width: float = 7.0, height: float = 4.2) -> Axes:
-    """Axes on a figure of their own, in the house style.
+    """Axes on a figure of their own, in the style of the library.
 
     Args:
         width: Inches.
@@ -91,7 +91,7 @@ def new_axes(width: float = 7.0, height: float = 4.2) -> Axes:
     """
     import matplotlib.pyplot as plt
 
-    with house_style():
+    with style():
         return plt.subplots(figsize=(width, height))[1]
 
 
@@ -125,7 +125,7 @@ def rendered(figure: Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
     """
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     content = io.BytesIO()
-    with house_style():
+    with style():
         figure.savefig(content, format=kind, dpi=dpi, metadata=metadata)
     close(figure)
     return content.getvalue()

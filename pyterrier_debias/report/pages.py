@@ -194,7 +194,7 @@ def _table(rows: pd.DataFrame, marks: Mapping[str, str], width: int) -> str:
 
 
 def picture(figure: Figure, kind: str) -> bytes:
-    """Draw a figure in the house style.
+    """Draw a figure in the style of the library.
 
     Args:
         figure: What to draw.
@@ -203,13 +203,13 @@ def picture(figure: Figure, kind: str) -> bytes:
     Returns:
         The content of a file.
     """
-    from pyterrier_debias.core.plots import house_style, new_axes, rendered
+    from pyterrier_debias.core.plots import new_axes, rendered, style
     from pyterrier_debias.report.checkpoint import DrawnFigure
 
     if isinstance(figure, DrawnFigure):
         return figure.pictures[kind]
 
-    with house_style():
+    with style():
         axes = new_axes()
         figure.draw(axes)
     return rendered(axes.figure, kind)

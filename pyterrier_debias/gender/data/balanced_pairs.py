@@ -207,7 +207,7 @@ def plot_balance(balance: pd.DataFrame) -> Axes:
     from pyterrier_debias.core import plots
 
     table = balance.assign(size=balance["before"].abs()).sort_values("size", na_position="first")
-    with plots.house_style():
+    with plots.style():
         axes = plots.new_axes(height=1.6 + 0.22 * len(table))
         places = np.arange(len(table))
         axes.hlines(places, table["before"], table["after"], color=plots.GREY, linewidth=0.8)

@@ -196,7 +196,7 @@ class BiasResult:
         if measure not in ends:
             raise InputError(f"measure {measure!r} cannot be drawn; use {', '.join(ends)}")
         axes = plots.new_axes() if axes is None else axes
-        with plots.house_style():
+        with plots.style():
             cutoffs = sorted(self.table["cutoff"].unique())
             if measure != "NFaiRR":
                 axes.axhline(0, color=plots.GREY, linewidth=1)

@@ -144,7 +144,7 @@ class RatioChoice:
         from pyterrier_debias.core import plots
 
         table, biases = self.table, self._biases()
-        with plots.house_style():
+        with plots.style():
             rows = 1 + bool(biases)
             grid = plt.subplots(rows, 1, figsize=(7, 1 + 2.4 * rows), sharex=True, squeeze=False)[1]
             axes = grid[0, 0]

@@ -146,7 +146,7 @@ class DisparityResult:
         from pyterrier_debias.core import plots
 
         values = self._of(measure)
-        with plots.house_style():
+        with plots.style():
             for number, (name, rows) in enumerate(self.curve(measure, **options).groupby("name", sort=False)):
                 axes.plot(rows["complexity"], rows["value"], color=plots.colour(number), label=name)
                 band = {"color": plots.colour(number), "alpha": 0.15, "linewidth": 0}
@@ -168,7 +168,7 @@ class DisparityResult:
         rows = overall(self.table)
         rows = rows[(rows["measure"] == self._name(measure)) & (rows["group"] != EVERYONE)]
         groups = list(dict.fromkeys(rows["group"]))
-        with plots.house_style():
+        with plots.style():
             names = list(dict.fromkeys(rows["name"]))
             for number, name in enumerate(names):
                 own = rows[rows["name"] == name]

@@ -282,7 +282,7 @@ class HiddenResult:
         low, high = means["emphasis"].min(), means["emphasis"].max()
         edges = np.linspace(low, high, bins + 1) if high > low else np.linspace(low - 0.5, high + 0.5, bins + 1)
         area = auc(*(means.loc[means["kind"] == kind, "emphasis"].to_numpy() for kind in (HIDDEN, TRUE)))
-        with plots.house_style():
+        with plots.style():
             for number, (kind, label) in enumerate(((TRUE, "true negatives"), (HIDDEN, "hidden positives"))):
                 values = means.loc[means["kind"] == kind, "emphasis"].to_numpy()
                 if len(values):

@@ -483,7 +483,7 @@ class Positions:
                 one.draw_curve(axes, bins, rotated=True, colour=plots.colour(i), label="passages rotated")
             one.draw_placed(axes, bins, colour=plots.colour(i))
         label_bins(axes, bins)
-        with plots.house_style():
+        with plots.style():
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=1 + len(others))
         return axes
 
@@ -502,7 +502,7 @@ class Positions:
         table = self.histogram(bins, rotated=rotated)
         middle = (table["left"] + table["right"]) / 2
         look = {"linestyle": "--", "marker": "s", "markerfacecolor": "white"} if rotated else {"marker": "o"}
-        with plots.house_style():
+        with plots.style():
             axes.plot(middle, 100 * table["share"], color=colour, label=label, **look)
             axes.fill_between(middle, 100 * table["low"], 100 * table["high"], color=colour, alpha=0.12, linewidth=0)
 

@@ -333,7 +333,7 @@ def plot_ats(
     if std not in ("pairs", "terms", "none"):
         raise InputError(f"plot_ats: std={std!r} is not known; use one of pairs, terms, none")
     axes = plots.new_axes() if axes is None else axes
-    with plots.house_style():
+    with plots.style():
         for number, (name, result) in enumerate(results.items()):
             curve, summary = result.curve(), result.mats().iloc[0]
             # Adding 0 turns a rounded -0.0 into 0.0.

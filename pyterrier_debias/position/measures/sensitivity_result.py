@@ -126,7 +126,7 @@ class SensitivityResult:
 
         axes = plots.new_axes() if axes is None else axes
         moved = self.displacement["displacement"].to_numpy(dtype=float)
-        with plots.house_style():
+        with plots.style():
             edges = np.histogram_bin_edges(moved, bins=min(41, 1 + 2 * int(np.abs(moved).max(initial=0)))) if len(moved) else 1
             axes.hist(moved, bins=edges, color=plots.colour(0))
             axes.axvline(0, color=plots.GREY, linestyle="--")

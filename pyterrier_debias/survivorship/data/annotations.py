@@ -344,7 +344,7 @@ def plot_codes(annotations: pd.DataFrame, axes: Axes, *, codes: Mapping[int, str
 
     table = summary(annotations, codes=codes)
     names = list(dict.fromkeys(table["annotator"]))
-    with plots.house_style():
+    with plots.style():
         for number, name in enumerate(names):
             own = table[table["annotator"] == name]
             place = np.arange(len(own)) + 0.8 * ((number + 0.5) / len(names) - 0.5)
@@ -376,7 +376,7 @@ def plot_ranks(ranks: pd.DataFrame, axes: Axes) -> None:
     last = max(int(frame["first_relevant_rank"].max()), 1)
     names = list(dict.fromkeys(zip(frame["system"], frame["annotator"])))
     several = frame["annotator"].nunique() > 1
-    with plots.house_style():
+    with plots.style():
         for number, name in enumerate(names):
             system, annotator = name
             own = frame.loc[(frame["system"] == system) & (frame["annotator"] == annotator), "first_relevant_rank"]

@@ -84,7 +84,7 @@ class DatasetReport:
 
         table = self._table("types")
         own = table[table["type"] != "all types"]
-        with plots.house_style():
+        with plots.style():
             ends = np.clip([own["share"] - own["low"], own["high"] - own["share"]], 0, None)
             axes.bar(own["type"], own["share"], yerr=ends, color=plots.colour(0))
             axes.axhline(float(table["share"].iloc[0]), color=plots.GREY, linestyle="--")
@@ -104,7 +104,7 @@ class DatasetReport:
         """
         from pyterrier_debias.core import plots
 
-        with plots.house_style():
+        with plots.style():
             if by_type:
                 table = self._table("first_ranks_by_type")
                 places = [c for c in table.columns if c.isdigit()]

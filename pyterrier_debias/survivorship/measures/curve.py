@@ -144,7 +144,7 @@ class SurvivorshipResult:
         own = rows[~rows["subset"].isin([ANSWERED, ALL])].sort_values("k", ascending=False, kind="stable")
         every = rows[rows["subset"] == ANSWERED].set_index("name")
         labels = ["all", *dict.fromkeys(own["subset"])]
-        with plots.house_style():
+        with plots.style():
             for number, (name, part) in enumerate(own.groupby("name", sort=False)):
                 place = np.arange(1, len(part) + 1)
                 axes.plot(place, part["mean"], "o-", color=plots.colour(number), label=name)
@@ -175,7 +175,7 @@ class SurvivorshipResult:
         names = list(dict.fromkeys(rows["name"]))
         if self.per_query["value"].between(0, 1).all():
             rows = rows.assign(mean_low=rows["mean_low"].clip(0, 1), mean_high=rows["mean_high"].clip(0, 1))
-        with plots.house_style():
+        with plots.style():
             for number, name in enumerate(names):
                 part = rows[(rows["name"] == name) & (rows["n"] > 0)]
                 place = part["first_relevant_rank"].to_numpy(dtype=float) + 0.5 * ((number + 0.5) / len(names) - 0.5)

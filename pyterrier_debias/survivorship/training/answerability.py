@@ -189,7 +189,7 @@ class AnswerabilityResult:
         from pyterrier_debias.core import plots
 
         table = self.reliability
-        with plots.house_style():
+        with plots.style():
             axes.plot([0, 1], [0, 1], "--", color=plots.GREY, label="calibrated")
             ends = np.clip([table["observed"] - table["observed_low"], table["observed_high"] - table["observed"]], 0, None)
             axes.errorbar(table["predicted"], table["observed"], yerr=ends, fmt="o", color=plots.colour(0), label="bins")
