@@ -122,11 +122,13 @@ def main() -> None:
     cells = table.set_index(["case", "compared"])
     title = (
         f"Share of seeds with p at or below {LEVEL} [99 % interval], and mean difference of Judged@10; "
-        f"{options.seeds} collections of {options.topics} topics; ``python benchmarks/pooling_calibration.py --seeds {options.seeds}``"
+        f"{options.seeds} collections of {options.topics} topics; "
+        f"``python benchmarks/pooling_calibration.py --seeds {options.seeds}``"
     )
     note = (
         f"If the system were compared with the list shown to labellers, which is judged by construction, judgements drawn at "
-        f"random would raise the alarm in {shown(cells.loc[(EVEN, AGAINST_SHOWN)])} of the collections. So the reference is a run."
+        f"random would raise the alarm in {shown(cells.loc[(EVEN, AGAINST_SHOWN)])} of the collections. So the "
+        f"reference is a run."
     )
     write_table(options.out / "pooling_calibration.inc", title, table_rows(table), note)
 

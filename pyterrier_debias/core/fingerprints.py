@@ -1,4 +1,4 @@
-"""What tells the weights of one network from those of another. No torch before a network is there."""
+"""Fingerprints of the weights of networks. torch is imported when a network is given."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def weights_fingerprint(module: torch.nn.Module) -> str:
         module: Any torch module.
 
     Returns:
-        ``weights:`` and 32 hexadecimal digits, over names, types, shapes and values, the printed structure, and what a
-        sentence-transformers model knows beyond its weights.
+        ``weights:`` and 32 hexadecimal digits, over names, types, shapes and values, the printed structure, and the settings of
+        a sentence-transformers model beyond its weights.
     """
     return _hash(structure_of(module), module.state_dict().items())
 
@@ -55,11 +55,11 @@ def _hash(structure: str, weights: Iterable[tuple[str, torch.Tensor]]) -> str:
 
 
 def marks(module: torch.nn.Module) -> tuple[tuple[int, int], ...]:
-    """What changes when weights do: far cheaper than a hash, about as dear as scoring one pair.
+    """A mark that changes when weights do: far cheaper than a hash, about the cost of scoring one pair.
 
     PyTorch counts how often a weight was written to, but not what fused optimisers and ``.data`` write; a replaced weight
-    (``load_state_dict(assign=True)``) begins to count anew. So the numbers themselves are summed too, as the whole numbers that
-    their bits stand for: any change of one number shows. What ``.data`` exchanges within one weight does not.
+    (``load_state_dict(assign=True)``) starts counting from 0. So the numbers themselves are summed too, with their bits read as
+    integers: any change of one number is detected. Numbers exchanged through ``.data`` within one weight are not.
 
     Args:
         module: Any torch module.

@@ -28,7 +28,7 @@ def read_squad(path: str | Path, *, only_certain: bool = False, split: str | Non
 
     Files whose offsets were found again by searching mark each answer with ``offset``: ``unique`` (certain), ``overlap`` or
     ``first`` (the string occurs several times, and its first occurrence was taken). By default all answers are kept: wrong
-    guesses are always too early, but dropping every repeated string loses more early answers than it mends. Over the 1,190
+    guesses are always too early, but dropping every repeated string loses more early answers than it corrects. Over the 1,190
     questions of XQuAD, whose true offsets are known, the mean relative start is .427; it is .419 where all are kept, and .437
     where only the certain ones are.
 
@@ -76,7 +76,7 @@ def read_squad(path: str | Path, *, only_certain: bool = False, split: str | Non
                 if start < 0 or context[start:end] != text:
                     raise InputError(
                         f"{path}: answer {text!r} of question {qid!r} is not at offset {start} of its paragraph, which has "
-                        f"{context[max(start, 0):max(end, 0)]!r} there; count characters, not bytes, and mend the answer or "
+                        f"{context[max(start, 0):max(end, 0)]!r} there; count characters, not bytes, and correct the answer or "
                         f"leave it out"
                     )
                 offset = answer.get("offset", "given")
@@ -191,8 +191,8 @@ def read_qna(path: str | Path, *, split: str = "dev") -> Collection:
         A collection with docno ``<query id>-<place>``, where place is that of the passage in the list shown; topics ``qid``,
         ``query``, ``type`` and the row's other strings; qrels with label 1 (used for the answer) and 0 (shown, not used);
         candidates in the order shown, with score minus the place, as ``ir_datasets`` has it; answers with offsets -1, for each
-        passage that was used (annotators wrote them in their own words), or None where the file holds none. The placeholder
-        "No Answer Present." is no answer.
+        passage that was used (annotators wrote them in their own words), or None if the file holds none. The placeholder
+        "No Answer Present." is not an answer.
 
     Raises:
         InputError: With file and line, where a field is missing.
@@ -277,7 +277,7 @@ def reader_of(path: str | Path) -> Callable[..., Collection] | None:
         path: A JSON file.
 
     Returns:
-        :func:`read_squad`, :func:`read_spans` or :func:`read_qna`; None where the file is of another kind.
+        :func:`read_squad`, :func:`read_spans` or :func:`read_qna`; None if the file is of another kind.
     """
     head = read_head(path)
     return next((reader for mark, reader in READERS.items() if mark in head), None)

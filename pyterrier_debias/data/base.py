@@ -23,7 +23,7 @@ from pyterrier_debias.core.stage import RowWise
 STORE_WHOLE = "an index stores texts whole that is made with meta={'docno': 40, 'text': 8192} or more"
 
 
-#: How many characters a text that was cut may lack of what is kept: one, and blanks at its end.
+#: How many characters a text that was cut may lack of what is kept: one, and spaces at its end.
 _BLANKS = 3
 
 
@@ -32,7 +32,7 @@ def cut_texts(texts: pd.DataFrame, dataset: Any, field: str = "text") -> np.ndar
 
     Texts are held against those of a collection in memory; what a collection would have to download is not asked for. There the
     longest texts are taken for cut where at least five, and one in a hundred, have the very same length. Terrier keeps one
-    character less than it is told to, in at most twice as many bytes, and drops blanks at the end of what it keeps.
+    character less than it is told to, in at most twice as many bytes, and drops spaces at the end of what it keeps.
 
     Args:
         texts: Frame ``docno`` and the text.
@@ -166,7 +166,7 @@ class Collection:
         """
         Args:
             name: What reports call the collection.
-            corpus: Frame ``docno``, ``text`` and any other fields; one row a document.
+            corpus: Frame ``docno``, ``text`` and any other fields; one row per document.
             topics: Split to frame ``qid``, ``query`` (and ``type``, ``gender`` where known).
             qrels: Split to frame ``qid``, ``docno``, ``label``; the key ``'full'`` holds fuller judgements where they exist.
             split: The split that the methods mean when none is named; default the first of ``topics``.
@@ -176,7 +176,7 @@ class Collection:
             truth: What was planted.
 
         Raises:
-            InputError: Where a frame lacks a column or a docno occurs twice.
+            InputError: If a frame lacks a column or a docno occurs twice.
         """
         self.name = name
         self.corpus = _checked(corpus, ["docno", "text"], f"{name}: corpus")
@@ -252,15 +252,15 @@ class Collection:
         return TextLoader(self.corpus, tuple(names))
 
     def get_candidates(self) -> pd.DataFrame | None:
-        """What labellers were shown, in that order: ``qid``, ``docno``, ``score``, ``rank``; None where unknown."""
+        """What labellers were shown, in that order: ``qid``, ``docno``, ``score``, ``rank``; None if unknown."""
         return self.candidates
 
     def get_runs(self) -> dict[str, pd.DataFrame]:
-        """Runs by name; empty where there are none."""
+        """Runs by name; empty if there are none."""
         return self.runs
 
     def get_answers(self) -> pd.DataFrame | None:
-        """Answers: ``qid``, ``docno``, ``answer``, ``start``, ``end`` (characters); None where unknown."""
+        """Answers: ``qid``, ``docno``, ``answer``, ``start``, ``end`` (characters); None if unknown."""
         return self.answers
 
 

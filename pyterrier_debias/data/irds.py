@@ -59,7 +59,7 @@ class IRDSCollection:
             One dictionary a document, in the collection's order.
 
         Raises:
-            InputError: Where the documents are not there and cannot be downloaded.
+            InputError: If the documents are not there and cannot be downloaded.
         """
         documents = _records(self.irds_id, "docs")
         for document in pt.tqdm(documents, desc=self.name, unit="d", disable=not verbose):
@@ -72,10 +72,10 @@ class IRDSCollection:
             variant: A field of the topics to use as the query, such as ``'description'``, or another split.
 
         Returns:
-            One row a topic.
+            One row per topic.
 
         Raises:
-            InputError: Where there are none, or they cannot be downloaded.
+            InputError: If there are none, or they cannot be downloaded.
         """
         reference = _reference(self.irds_id)
         by_field = variant is not None and reference.has_queries() and variant in reference.queries_cls()._fields
@@ -94,10 +94,10 @@ class IRDSCollection:
             variant: Another split.
 
         Returns:
-            One row a judgement.
+            One row per judgement.
 
         Raises:
-            InputError: Where there are none, or they cannot be downloaded.
+            InputError: If there are none, or they cannot be downloaded.
         """
         rows = [(q.query_id, q.doc_id, q.relevance) for q in _records(id_of_split(self.irds_id, variant), "qrels")]
         return with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "label"]))
@@ -116,19 +116,19 @@ class IRDSCollection:
         return DocstoreLoader(self.irds_id, (fields,) if isinstance(fields, str) else tuple(fields), verbose=verbose)
 
     def get_candidates(self) -> pd.DataFrame | None:
-        """The dataset's ``scoreddocs`` as ``qid``, ``docno``, ``score``, ``rank``; None where it has none."""
+        """The dataset's ``scoreddocs`` as ``qid``, ``docno``, ``score``, ``rank``; None if it has none."""
         if not _reference(self.irds_id).has_scoreddocs():
             return None
         rows = [(s.query_id, s.doc_id, float(s.score)) for s in _records(self.irds_id, "scoreddocs")]
         return ranked(with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "score"])), self.name)
 
     def get_runs(self) -> dict[str, pd.DataFrame]:
-        """The candidates under the name ``scoreddocs``; empty where there are none."""
+        """The candidates under the name ``scoreddocs``; empty if there are none."""
         candidates = self.get_candidates()
         return {} if candidates is None else {"scoreddocs": candidates}
 
     def get_answers(self) -> pd.DataFrame | None:
-        """Answers of the topics for each relevant document, offsets -1; None where the topics have no field ``answers``."""
+        """Answers of the topics for each relevant document, offsets -1; None if the topics have no field ``answers``."""
         reference = _reference(self.irds_id)
         if not (reference.has_queries() and reference.has_qrels() and "answers" in reference.queries_cls()._fields):
             return None

@@ -61,7 +61,7 @@ def open_dataset(spec: Any, split: str | None = None) -> Any:
         The dataset.
 
     Raises:
-        InputError: Where there is no such thing, a file is missing or wrong (with its line), the split is not known, or topics,
+        InputError: If there is no such thing, a file is missing or wrong (with its line), the split is not known, or topics,
             judgements and corpus do not belong together.
 
     Example:
@@ -120,7 +120,7 @@ def _from_object(dataset: Any, split: str | None) -> Any:
             )
         lacks = [m for m in ("get_corpus_iter", "get_topics", "get_qrels", "text_loader") if not hasattr(dataset, m)]
         raise InputError(
-            f"a {type(dataset).__name__} is no dataset: it lacks {', '.join(lacks)}; bring an object with these methods, or "
+            f"a {type(dataset).__name__} is not a dataset: it lacks {', '.join(lacks)}; bring an object with these methods, or "
             f"frames in a Collection"
         )
     chosen = dataset if split is None and with_query(topics := dataset.get_topics()) is topics else SplitView(dataset, split)
@@ -262,7 +262,7 @@ def _names(files: list[Path]) -> str:
 
 
 def _split_of(file: Path) -> str:
-    """``dl19`` of ``topics.dl19-passage.tsv``, ``test`` of ``qrels/test.tsv``, empty where the name holds nothing more."""
+    """``dl19`` of ``topics.dl19-passage.tsv``, ``test`` of ``qrels/test.tsv``, empty if the name holds nothing more."""
     name = stem(file)
     if file.parent.name != "qrels":
         name = name.partition(".")[2]

@@ -1,7 +1,7 @@
 """A small English test collection with biases planted at a known strength.
 
 How each bias is planted is described on the page "The planted collection". The generator is frozen: a seed and options give
-the same collection in every release and on every platform, and a test holds its fingerprint. Statistics are mended, the
+the same collection in every release and on every platform, and a test holds its fingerprint. Statistics are corrected, the
 generator is not tuned to them.
 """
 

@@ -32,7 +32,7 @@ _QUERY_NAMES = ("query", "text", "title", "question")
 def read_corpus(path: str | Path, *, columns: Sequence[str] = ("docno", "text")) -> pd.DataFrame:
     """Read documents.
 
-    Formats, told apart by the first character: JSON lines (``_id`` or ``docno``, ``text`` or ``contents``, and other fields,
+    Formats, distinguished by the first character: JSON lines (``_id`` or ``docno``, ``text`` or ``contents``, and other fields,
     as BEIR and Anserini write them), TREC documents (``<DOC><DOCNO>``; tags are dropped and white space is collapsed),
     and tab-separated values without a header (MS MARCO).
 
@@ -41,7 +41,7 @@ def read_corpus(path: str | Path, *, columns: Sequence[str] = ("docno", "text"))
         columns: What the fields of tab-separated values are, in order.
 
     Returns:
-        Frame ``docno``, ``text`` and the other fields that are strings, such as ``title``; one row a document, in the file's
+        Frame ``docno``, ``text`` and the other fields that are strings, such as ``title``; one row per document, in the file's
         order.
 
     Raises:
@@ -70,15 +70,15 @@ def read_corpus(path: str | Path, *, columns: Sequence[str] = ("docno", "text"))
 def read_topics(path: str | Path) -> pd.DataFrame:
     """Read topics.
 
-    Formats, told apart by the first characters: JSON lines (``_id`` or ``qid``, ``text`` or ``query``, as in BEIR), classic TREC
-    topics (``<top><num><title>``; the title is the query) and XML topics (``<topic number=...>``), both through PyTerrier, and
-    tab-separated ``qid`` and query (MS MARCO), with or without a header.
+    Formats, distinguished by the first characters: JSON lines (``_id`` or ``qid``, ``text`` or ``query``, as in BEIR), classic
+    TREC topics (``<top><num><title>``; the title is the query) and XML topics (``<topic number=...>``), both through PyTerrier,
+    and tab-separated ``qid`` and query (MS MARCO), with or without a header.
 
     Args:
         path: The file, plain or gzipped.
 
     Returns:
-        Frame ``qid``, ``query`` and, from JSON lines, the other fields that are strings; one row a topic, in the file's order.
+        Frame ``qid``, ``query`` and, from JSON lines, the other fields that are strings; one row per topic, in the file's order.
 
     Raises:
         InputError: With file and line, as :func:`read_corpus`.
@@ -104,7 +104,7 @@ def read_topics(path: str | Path) -> pd.DataFrame:
 def read_qrels(path: str | Path) -> pd.DataFrame:
     """Read relevance judgements.
 
-    Formats, told apart by the number of fields in the first line: TREC (``qid iteration docno label``) and BEIR
+    Formats, distinguished by the number of fields in the first line: TREC (``qid iteration docno label``) and BEIR
     (``query-id corpus-id score``, with or without the header).
 
     Args:
@@ -164,8 +164,8 @@ def read_run(path: str | Path, *, ties: str = "docno") -> pd.DataFrame:
         Frame ``qid``, ``docno``, ``score``, ``rank`` (from 0), sorted by rank within each query; queries in the file's order.
 
     Raises:
-        InputError: With file and line, for a wrong number of fields, a score that is NaN or no number, a (qid, docno) pair that
-            is ranked twice, bytes that are not UTF-8, a damaged, empty or missing file; for ``ties`` of another name.
+        InputError: With file and line, for a wrong number of fields, a score that is NaN or not a number, a (qid, docno) pair
+            that is ranked twice, bytes that are not UTF-8, a damaged, empty or missing file; for ``ties`` of another name.
 
     Example:
         >>> import pathlib, tempfile
@@ -249,7 +249,7 @@ def _checked_pairs(path: str | Path, frame: pd.DataFrame, numbers: list[int]) ->
         first = int(((frame["qid"] == qid) & (frame["docno"] == docno)).to_numpy().argmax())
         raise fault(
             path, numbers[second], f"qid {qid!r} and docno {docno!r} stand together in line {numbers[first]} already",
-            "keep one line a pair",
+            "keep one line per pair",
         )
     return frame
 

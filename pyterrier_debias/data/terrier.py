@@ -70,7 +70,7 @@ def open_index(index: Any) -> Any:
         A ``TerrierIndex``.
 
     Raises:
-        InputError: Where there is no index, or Java cannot be started.
+        InputError: If there is no index, or Java cannot be started.
     """
     if isinstance(index, (str, Path)) and not is_index_folder(index):
         raise InputError(f"{index}: no Terrier index is there (a folder with {INDEX_FILE}); name the index's folder")
@@ -106,7 +106,7 @@ class IndexSettings(NamedTuple):
             index: A ``TerrierIndex``.
 
         Raises:
-            InputError: Where documents were taken through steps that no indexer of PyTerrier can be given, or the index does not
+            InputError: If documents were taken through steps that no indexer of PyTerrier can be given, or the index does not
                 tell how it was made, as one in memory.
         """
         if _folder_of(index.index_ref()) is None:  # the cast of an index in memory would end the process
@@ -252,7 +252,7 @@ class TerrierIndexer:
             The retriever over them.
 
         Raises:
-            InputError: Where the given index has fields, a document has no text, or there are no documents.
+            InputError: If the given index has fields, a document has no text, or there are no documents.
         """
         index = open_index(self.index)
         settings = IndexSettings.of(index)
@@ -315,7 +315,7 @@ def over_another_index(pipeline: pt.Transformer, index: Any) -> Callable[[Any], 
         index: The ``TerrierIndex`` that it is over.
 
     Returns:
-        From another ``TerrierIndex`` to the same pipeline over it; None where a stage is over something else, or may be.
+        From another ``TerrierIndex`` to the same pipeline over it; None if a stage is over something else, or may be.
     """
     stages = [stage for stage in flatten(pipeline) if not _loads_text(stage)]
     own = _folder_of(index.index_ref())
@@ -416,7 +416,7 @@ class TerrierCollection:
             tokeniser: How the index was tokenised, which it does not tell; queries are tokenised so, and changed documents.
 
         Raises:
-            InputError: Where there is no index or Java, it stores no such text, or topics or judgements are missing.
+            InputError: If there is no index or Java, it stores no such text, or topics or judgements are missing.
         """
         self._dataset = None if dataset is None else _judged_dataset(dataset, split)
         self._topics = read_topics(topics) if isinstance(topics, (str, Path)) else topics
@@ -532,7 +532,7 @@ class TerrierCollection:
             From topics to results, with the topics' own queries.
 
         Raises:
-            InputError: Where Terrier has no such model.
+            InputError: If Terrier has no such model.
         """
         check_weighting_model(model)
         tokens = pt.rewrite.tokenise(self.tokeniser)
@@ -573,7 +573,7 @@ def check_weighting_model(model: str) -> None:
         model: The name, such as ``'BM25'``; one with a dot is a class of Java; Java is started.
 
     Raises:
-        InputError: Where there is no such class.
+        InputError: If there is no such class.
     """
     name = model if "." in model else f"org.terrier.matching.models.{model}"
     try:

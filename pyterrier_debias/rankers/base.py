@@ -118,7 +118,7 @@ def source_fingerprint(model: str | Path) -> str:
         model: A hub name or a folder.
 
     Returns:
-        A short text. It changes when a file in the folder is written anew.
+        A short text. It changes when a file in the folder is rewritten.
     """
     folder = Path(model).expanduser()
     if not folder.is_dir():
@@ -163,7 +163,7 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
         What to give to ``from_pretrained``.
 
     Raises:
-        InputError: Where there is no such folder, it holds no model, or the hub does not give it.
+        InputError: If there is no such folder, it holds no model, or the hub does not give it.
     """
     from pyterrier_debias.rankers import tying
 
@@ -172,7 +172,7 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
     if looks_local and not where.is_dir():
         raise InputError(f"{name}: there is no model folder {str(model)!r}; check the path, or give a hub name")
     if where.is_dir() and not (where / "config.json").is_file() and not (where / "modules.json").is_file():
-        raise InputError(f"{name}: folder {str(model)!r} holds no config.json, so it is no Hugging Face model folder")
+        raise InputError(f"{name}: folder {str(model)!r} holds no config.json, so it is not a Hugging Face model folder")
     try:
         with quiet():
             tying.restore()
@@ -197,13 +197,13 @@ def window_of(tokenizer: Any, config: Any, max_length: int | None, stage: Any) -
         tokenizer: Tells its ``model_max_length``.
         config: Tells its ``max_position_embeddings``, where positions are learned.
         max_length: What the user asks for; None for all that the model can read (512 where it names no limit).
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Returns:
         Tokens, special tokens included.
 
     Raises:
-        InputError: Where more is asked for than the model has positions.
+        InputError: If more is asked for than the model has positions.
     """
     positions = getattr(config, "max_position_embeddings", None) or -1
     if positions > 0 and getattr(config, "model_type", "") in _OFFSET_POSITIONS:
@@ -240,7 +240,7 @@ class Ranker(Fittable, Stage):
             with float32 where small differences of scores are the result.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
         text_field: The column with the document's text.
-        fields: Columns to join with a blank in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
+        fields: Columns to join with a space in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
         long: What to do with long documents: ``'truncate'`` reads what fits into the window, ``'firstp'`` scores the first
             passage (and trains on it), ``'maxp'`` takes the best passage (but trains as ``'truncate'``, which is logged).
         passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
@@ -251,7 +251,7 @@ class Ranker(Fittable, Stage):
 
     _NOT_IDENTITY = frozenset({"verbose", "batch_tokens", "training"})
 
-    #: Options that decide what is loaded; a change of one of them loads anew.
+    #: Options that decide what is loaded; a change of one of them reloads.
     _SOURCE = ("model", "device", "dtype")
 
     #: Options that :meth:`write` makes part of the model, so that it keeps them where they are not given.
@@ -319,7 +319,7 @@ class Ranker(Fittable, Stage):
         """Write the model into a folder that is empty, in the ordinary form of its kind, without a word or a bar.
 
         Raises:
-            InputError: Where the folder holds anything; :meth:`save` knows what it may replace.
+            InputError: If the folder holds anything; :meth:`save` knows what it may replace.
         """
 
     @abstractmethod
@@ -372,7 +372,7 @@ class Ranker(Fittable, Stage):
         return [self.fields] if isinstance(self.fields, str) else list(self.fields)
 
     def documents(self, inp: pd.DataFrame) -> list[str]:
-        """The text of the document of every row, fields joined with a blank.
+        """The text of the document of every row, fields joined with a space.
 
         Args:
             inp: A frame with :meth:`text_columns`.
@@ -381,7 +381,7 @@ class Ranker(Fittable, Stage):
             n texts.
 
         Raises:
-            InputError: Where a text is missing.
+            InputError: If a text is missing.
         """
         columns = self.text_columns()
         for column in columns:

@@ -53,7 +53,7 @@ class CrossEncoder(Ranker):
             stay with float32 where small differences of scores are the result.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
         text_field: The column with the document's text.
-        fields: Columns to join with a blank in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
+        fields: Columns to join with a space in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
         long: What to do with long documents: ``'truncate'`` reads what fits into the window, ``'firstp'`` scores the first
             passage, ``'maxp'`` takes the best passage.
         passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
@@ -61,7 +61,7 @@ class CrossEncoder(Ranker):
         head: Where a fresh head reads: ``'cls'`` is the architecture's own classification head on the first token, ``'mean'`` a
             linear layer on the mean of all tokens, for encoders whose first token was never trained (all-MiniLM-L6-v2). Without
             effect on checkpoints that bring a head.
-        seed: Of the fresh head.
+        seed: Seed of the fresh head.
         training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
         verbose: Whether to show progress.
 
@@ -241,7 +241,7 @@ def _relevance(logits: torch.Tensor) -> torch.Tensor:
 
 
 def _packed_logits(module: Any) -> Callable[..., torch.Tensor] | None:
-    """The fast path of a module: a function from packed sequences to logits, or None where there is none."""
+    """The fast path of a module: a function from packed sequences to logits, or None if there is none."""
     from pyterrier_debias.rankers.heads import MeanHead
 
     encoder = module.encoder if isinstance(module, MeanHead) else getattr(module, "base_model", None)

@@ -91,7 +91,7 @@ class TwoTowers(Ranker):
         """Take the representation of a batch out of what the module returned; runs in inference mode."""
 
     def packed_features(self, module: Any) -> Callable[..., dict[str, torch.Tensor]] | None:
-        """The fast path of a module: from packed sequences to its features; None where there is none."""
+        """The fast path of a module: from packed sequences to its features; None if there is none."""
         return None
 
     @abstractmethod
@@ -222,7 +222,7 @@ class TwoTowers(Ranker):
             Tensors on the CPU whose first dimension is n.
 
         Raises:
-            InputError: Where the model does not read texts as rows of tokens, so that it cannot be trained here.
+            InputError: If the model does not read texts as rows of tokens, so that it cannot be trained here.
         """
         import torch
 
@@ -240,7 +240,7 @@ class TwoTowers(Ranker):
                 if value.shape[:1] != (len(texts),):
                     raise InputError(
                         f"{type(self).__name__}: this model turns texts into {name!r} of shape {tuple(value.shape)}, not into "
-                        f"one row a text; such a model scores, but cannot be trained here"
+                        f"one row per text; such a model scores, but cannot be trained here"
                     )
                 tensors[f"{task}_{name}"] = value
         return tensors

@@ -97,7 +97,7 @@ class T5Reranker(Ranker):
             dtype: ``'float32'`` or ``'bfloat16'``.
             batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
             text_field: The column with the document's text.
-            fields: Columns to join with a blank in place of ``text_field``.
+            fields: Columns to join with a space in place of ``text_field``.
             long: ``'truncate'``, ``'firstp'`` or ``'maxp'``: what to do with long documents, see
                 :class:`~pyterrier_debias.rankers.base.Ranker`.
             passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
@@ -167,7 +167,7 @@ class T5Reranker(Ranker):
         """Token ids of the two answers.
 
         Raises:
-            InputError: Where the tokenizer does not tell them apart.
+            InputError: If the tokenizer does not distinguish them.
         """
         first = [int(ids[0]) if len(ids) else -1 for ids in token_ids(self.tokenizer, self.tokens)]
         if first[0] == first[1] or -1 in first or self.tokenizer.unk_token_id in first:

@@ -68,7 +68,7 @@ class TK(Ranker):
         dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; matching is float32 in any case.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
         text_field: The column with the document's text.
-        fields: Columns to join with a blank in place of ``text_field``.
+        fields: Columns to join with a space in place of ``text_field``.
         long: ``'truncate'``, ``'firstp'`` or ``'maxp'``: what to do with long documents, see
             :class:`~pyterrier_debias.rankers.base.Ranker`.
         passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
@@ -77,7 +77,7 @@ class TK(Ranker):
         verbose: Whether to show progress.
 
     Raises:
-        InputError: From scoring: missing texts, duplicate pairs, options that are not known, a model that is no TK.
+        InputError: From scoring: missing texts, duplicate pairs, options that are not known, a model that is not a TK.
 
     Sources: Hofstätter, Zlabinger and Hanbury, "Interpretable & Time-Budget-Constrained Contextualization for Re-Ranking", ECAI
     2020; conventions as used in Hofstätter et al., "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking",
@@ -120,7 +120,7 @@ class TK(Ranker):
             positional: ``'absolute'``, ``'relative'`` or ``'none'``, see there.
             rescale: Whether to scale the table so that its rows are sqrt(d / 2) long on average, as those of the table of
                 positions are. Encoders' own rows are about 1 long: positions, and the contextualiser's output, would drown them.
-            seed: Of all weights but the embeddings.
+            seed: Seed of all weights but the embeddings.
             config: Other fields of the configuration, e.g. ``{"num_hidden_layers": 1}``.
             options: Options of the stage.
 
@@ -162,7 +162,7 @@ class TK(Ranker):
     ) -> TK:
         """A new TK over whole words and the vectors of a GloVe text file, as in the papers.
 
-        Text is lower-cased and cut at blanks and around each punctuation mark. Words that the file does not hold keep their
+        Text is lower-cased and cut at spaces and around each punctuation mark. Words that the file does not hold keep their
         place, but match nothing and are not attended to.
 
         Args:
@@ -172,7 +172,7 @@ class TK(Ranker):
             lower_case: Whether text is lower-cased: True for GloVe's 6B and 42B files, False for 840B.
             convention: As for :meth:`from_embeddings`, and so are ``positional``, ``config`` and ``options``.
             positional: See there.
-            seed: Of all weights but the embeddings.
+            seed: Seed of all weights but the embeddings.
             config: See there.
             options: Options of the stage.
 
@@ -180,7 +180,7 @@ class TK(Ranker):
             A stage over a model in memory. Its scores mean nothing before it is trained.
 
         Raises:
-            InputError: For a file that cannot be read, or a line in it that is no word vector; and as :meth:`from_embeddings`.
+            InputError: For a file that cannot be read, or a line in it that is not a word vector; and as :meth:`from_embeddings`.
         """
         import torch
 
@@ -515,5 +515,5 @@ class PrecomputedTK(Stage):
         self.__dict__["_checked"] = present
 
     def subtransformers(self) -> dict[str, Any]:
-        """None: the model is no stage of the pipeline here."""
+        """None: the model is not a stage of the pipeline here."""
         return {}

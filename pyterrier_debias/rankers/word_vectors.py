@@ -116,14 +116,14 @@ class HuggingFaceWords:
         device: Where to compute; None picks CUDA, then MPS, then the processor. Rankers and models in memory compute where they
             are.
         dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``, for models that are loaded; vectors come out as float32.
-        stage: Who asks; named in messages.
+        stage: The calling stage, named in messages.
 
     Example::
 
         encoder = HuggingFaceWords("sentence-transformers/all-MiniLM-L6-v2", layer=3)
         [(words, vectors)] = encoder.word_vectors(["The capital is Paris."])     # 4 words, shape [4, 384]
 
-    When not to use it: for one vector a text (:class:`~pyterrier_debias.BiEncoder`), or for models that read images or sound.
+    When not to use it: for one vector per text (:class:`~pyterrier_debias.BiEncoder`), or for models that read images or sound.
     """
 
     def __init__(
@@ -329,7 +329,7 @@ def bare_encoder(module: Any) -> Any:
         The encoder, a Hugging Face model.
 
     Raises:
-        InputError: Where there is none.
+        InputError: If there is none.
     """
     from transformers import PreTrainedModel
 

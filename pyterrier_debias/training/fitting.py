@@ -75,7 +75,7 @@ class Fittable(pt.Estimator):
 
         With validation topics the best of the evaluated weights are kept, else the last ones. How it went is in
         ``training_report``. Where it fails or is interrupted the ranker holds the weights that it began with; with
-        ``Training(checkpoints=...)`` it can go on.
+        ``Training(checkpoints=...)`` it can continue.
 
         Args:
             res_tr: Candidates ``qid``, ``docno``, ``query`` and the text. Those judged relevant are the positives, the others the
@@ -89,7 +89,7 @@ class Fittable(pt.Estimator):
 
         Raises:
             InputError: For frames or options that cannot be used, before a model is loaded; from training: a checkpoint of
-                another run, a full disk, a loss that is no number.
+                another run, a full disk, a loss that is not a number.
 
         Example:
             ``(bm25 >> texts >> CrossEncoder(model, training=Training(epochs=2))).fit(topics, qrels, va_topics, va_qrels)``
@@ -103,7 +103,7 @@ class Fittable(pt.Estimator):
         """Write the ranker as an ordinary model folder, from which ``load`` scores the same.
 
         Beside the model's own files lies a small JSON: the ranker's options and how it was trained. The class itself
-        (``CrossEncoder(folder)``) opens the model with the options that it is given; where those that are no part of the model
+        (``CrossEncoder(folder)``) opens the model with the options that it is given; where those that are not part of the model
         (``similarity``, ``prompt``, ``fields``, ``long`` and others) are not the saved ones, the log says so.
 
         Args:
@@ -111,7 +111,7 @@ class Fittable(pt.Estimator):
             overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
 
         Raises:
-            InputError: Where the folder exists and may not be replaced, or cannot be written.
+            InputError: If the folder exists and may not be replaced, or cannot be written.
         """
         from safetensors import SafetensorError
 
@@ -138,7 +138,7 @@ class Fittable(pt.Estimator):
             docs: n documents.
 
         Returns:
-            Tokens that each loses, tokens that each has left (shape [n] both), and the window; None where that is not known.
+            Tokens that each loses, tokens that each has left (shape [n] both), and the window; None if that is not known.
         """
         return None
 
@@ -165,7 +165,7 @@ class Fittable(pt.Estimator):
             A ranker; weights are loaded when a score is first asked for.
 
         Raises:
-            InputError: Where there is no such folder, or it holds another kind of ranker.
+            InputError: If there is no such folder, or it holds another kind of ranker.
         """
         name = cls.__name__
         if not Path(folder).expanduser().is_dir():
@@ -193,7 +193,7 @@ class Fittable(pt.Estimator):
         """Train once for each combination of options, from the same weights, and keep the best on validation topics.
 
         Afterwards the ranker holds the best weights, and ``training`` the options that led to them. A combination that diverges
-        is a row without a value. The curve is written anew after each combination; where tuning ends early, what was found is
+        is a row without a value. The curve is rewritten after each combination; where tuning ends early, what was found is
         there, and the ranker is as it was.
 
         Args:
@@ -206,11 +206,11 @@ class Fittable(pt.Estimator):
             curve: CSV file for the curve; None writes none.
 
         Returns:
-            The curve: one row a combination with its options, the metric's mean, its standard error and n over validation
+            The curve: one row per combination with its options, the metric's mean, its standard error and n over validation
             queries, ``best_step`` and ``depth``, and ``chosen``.
 
         Raises:
-            InputError: Where a test query is among the others, training and validation share one, an option is not known, or
+            InputError: If a test query is among the others, training and validation share one, an option is not known, or
                 every combination diverges.
         """
         name = type(self).__name__
@@ -242,7 +242,7 @@ class Fittable(pt.Estimator):
                 try:
                     self.fit(res_tr, qrels_tr, res_va, qrels_va)
                 except DivergedError as error:
-                    logger.warning("%s: tune goes on without %s: %s", name, brief(trial), error)
+                    logger.warning("%s: tune continues without %s: %s", name, brief(trial), error)
                     rows.append({**shown, **_row_of(None, str(training.metric))})
                 else:
                     report = self.training_report

@@ -76,7 +76,7 @@ class Method(torch.nn.Module):
         return {"method": type(self).__name__}
 
     def train(self, mode: bool = True) -> Method:
-        """Switch to training, but for networks without a trainable weight."""
+        """Switch to training, except networks without a trainable weight."""
         super().train(mode)
         for network in self.children():
             if not any(parameter.requires_grad for parameter in network.parameters()):
@@ -89,7 +89,7 @@ class Candidates:
 
     Args:
         examples: B examples, of n documents at most.
-        in_batch: Whether each query also meets the other examples' documents, but for those judged relevant for it.
+        in_batch: Whether each query also meets the other examples' documents, except those judged relevant for it.
 
     Attributes:
         mask: Which places of the batch hold a document, shape [B, n]; with ``in_batch`` n is the number of distinct documents, a
@@ -194,7 +194,7 @@ def ranking_of(ranker: Any, training: Training, stage: str) -> Ranking:
         Its own method.
 
     Raises:
-        InputError: Where that method is no :class:`~pyterrier_debias.training.method.Ranking`.
+        InputError: If that method is not a :class:`~pyterrier_debias.training.method.Ranking`.
     """
     method = ranker.method(training)
     if not isinstance(method, Ranking):

@@ -68,7 +68,7 @@ def train(
         What happened. The networks hold the best weights where there is a validation, else the last ones.
 
     Raises:
-        InputError: For options that do not go together, a checkpoint of another run, a full disk, or a loss that is no number.
+        InputError: For options that do not go together, a checkpoint of another run, a full disk, or a loss that is not a number.
     """
     training = replace(training, learning_rate=method.rates(training.learning_rate))
     _check(ranker, method, training)
@@ -239,7 +239,7 @@ def _key(metric: Any) -> str:
 
 
 def _about(checkpoint: Path) -> dict[str, Any] | None:
-    """What we wrote into a checkpoint; None where it is none of ours."""
+    """What we wrote into a checkpoint; None if it is none of ours."""
     try:
         about = json.loads((checkpoint / _RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -298,10 +298,10 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 
 def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -> Path | None:
-    """The checkpoint to go on from.
+    """The checkpoint to resume from.
 
     Raises:
-        InputError: Where the folder holds another run (its data, options, ranker or starting weights differ), or one that was not
+        InputError: If the folder holds another run (its data, options, ranker or starting weights differ), or one that was not
             to be resumed.
     """
     found = _checkpoints(folder)
@@ -312,7 +312,7 @@ def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -
     if not found:
         return None
     if not training.resume:
-        raise InputError(f"{folder} holds the checkpoints of a run; go on with Training(resume=True), or name another folder")
+        raise InputError(f"{folder} holds the checkpoints of a run; continue with Training(resume=True), or name another folder")
     there = _about(found[-1])["record"]
     several = ("ranker", "options")
     differ = [f"{name} ({there.get(name)!r} there)" for name in record if name not in several and there.get(name) != record[name]]
@@ -358,7 +358,7 @@ class _Progress(transformers.TrainerCallback):
         self.bar: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Open the bar where the run begins, or goes on."""
+        """Open the bar where the run begins, or continues."""
         show = self.verbose and state.is_world_process_zero
         self.bar = pt.tqdm(total=state.max_steps, initial=state.global_step, desc="training", unit="step", disable=not show)
 
@@ -453,7 +453,7 @@ class _Trainer(transformers.Trainer):
         """The method's loss; its other scalars are kept for the log.
 
         Raises:
-            DivergedError: Where the loss is NaN or infinite.
+            DivergedError: If the loss is NaN or infinite.
         """
         positions = inputs.pop("positions")
         outputs = model(**inputs)
@@ -573,7 +573,7 @@ class _Trainer(transformers.Trainer):
                 target.rmdir()
             older = [path.name for path in _checkpoints(folder)]
             kept = (
-                f"{', '.join(older)} there is whole, go on from it with Training(resume=True)"
+                f"{', '.join(older)} there is whole, resume from it with Training(resume=True)"
                 if older
                 else "there is no older one"
             )

@@ -75,7 +75,7 @@ def weights_of(weights: ExampleWeights | None, groups: Groups, group: Group, row
         float32, of shape [] for the whole example, or one a row.
 
     Raises:
-        InputError: Where a weight is negative, missing or infinite.
+        InputError: If a weight is negative, missing or infinite.
     """
     if weights is None:
         return np.ones((), dtype=np.float32)
@@ -83,7 +83,7 @@ def weights_of(weights: ExampleWeights | None, groups: Groups, group: Group, row
         found = np.asarray(weights.weigh(groups, group, rows), dtype=np.float32)
         np.broadcast_to(found, (len(rows),))
     except (TypeError, ValueError) as error:
-        raise InputError(f"training: {weights!r} gives query {group.qid!r} weights that are no numbers ({error})") from error
+        raise InputError(f"training: {weights!r} gives query {group.qid!r} weights that are not numbers ({error})") from error
     if not (np.isfinite(found) & (found >= 0)).all():
         raise InputError(
             f"training: {weights!r} gives query {group.qid!r} the weight {found[~(np.isfinite(found) & (found >= 0))].flat[0]}; "

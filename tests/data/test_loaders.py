@@ -371,7 +371,7 @@ def test_a_table_of_candidates_is_a_run(beir):
         ["1", "d2", -1.0, 0], ["1", "d1", -2.0, 1],
     ]  # fmt: skip
     write(beir, "candidates.tsv.gz", f"{header}1\td1\tfirst\t1\n")
-    with pytest.raises(InputError, match=r"candidates.tsv.gz: column 'score' is NaN or no number .*qid='1', docno='d1'"):
+    with pytest.raises(InputError, match=r"candidates.tsv.gz: column 'score' is NaN or not a number .*qid='1', docno='d1'"):
         open_dataset(beir)
     write(beir, "candidates.tsv.gz", f"{header}1\td1\n")
     with pytest.raises(InputError, match=r"candidates.tsv.gz:2: 4 tab-separated fields were expected, found 2"):
@@ -532,7 +532,7 @@ def test_objects():
     assert numbered.get_qrels().values.tolist() == [["2", "1", 1]]
     assert numbered.text_loader()(pd.DataFrame({"docno": ["1"]}))["text"].tolist() == ["one"]
     assert open_dataset(own, split="dev").get_topics()["query"].tolist() == ["dev"]
-    with pytest.raises(InputError, match="a dict is no dataset: it lacks get_corpus_iter, get_topics, get_qrels, text_loader"):
+    with pytest.raises(InputError, match="a dict is not a dataset: it lacks get_corpus_iter, get_topics, get_qrels, text_loader"):
         open_dataset({})
 
 

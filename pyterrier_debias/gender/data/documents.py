@@ -60,19 +60,19 @@ class Texts:
 
         Args:
             frame: Frame with ``docno``, and the text where there is no loader.
-            stage: Who asks; named in messages.
+            stage: The calling stage, named in messages.
 
         Returns:
             n texts.
 
         Raises:
-            InputError: Where a document has no text and ``unknown`` is ``'raise'``, or where there is neither column nor loader.
+            InputError: If a document has no text and ``unknown`` is ``'raise'``, or where there is neither column nor loader.
         """
         docnos = frame["docno"].astype(str).tolist()
         if self.source is None:
             if self.field not in frame.columns:
                 raise InputError(
-                    f"{stage_name(stage)}: the results have no column {self.field!r}; put a text loader behind the retriever, or "
+                    f"{stage_name(stage)}: the results have no column {self.field!r}; put a text loader after the retriever, or "
                     f"give one to the measure: texts=dataset.text_loader()"
                 )
             if self.unknown == "raise":
@@ -147,7 +147,7 @@ def counted(
         texts: Where their texts come from.
         wordlist: The words.
         tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
-        stage: Who asks; named in messages.
+        stage: The calling stage, named in messages.
 
     Returns:
         The counts of each document, and the number of each row's document, shape [n].
@@ -162,13 +162,13 @@ def wanted_qids(query_filter: Any, stage: Any) -> frozenset[str] | None:
 
     Args:
         query_filter: A list, set, array or series of qids; None for all queries.
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Returns:
         The qids as strings; None for all.
 
     Raises:
-        InputError: For what is no collection of qids. A text is a collection of its letters, which nobody means.
+        InputError: For what is not a collection of qids. A text is a collection of its letters, which nobody means.
 
     Example:
         >>> sorted(wanted_qids([2, "1"], "example"))
@@ -192,13 +192,13 @@ def in_order(results: pd.DataFrame, stage: Any) -> pd.DataFrame:
     Args:
         results: ``qid``, ``docno`` and ``rank`` or ``score``. Ties of ranks (or, without ranks, all rows) go by score, falling,
             then by docno, falling, as trec_eval has it. Scores may be missing where there are ranks.
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Returns:
         The same rows, index reset.
 
     Raises:
-        InputError: Where there is neither ``rank`` nor ``score``, or where both are known of a query and the score rises with the
+        InputError: If there is neither ``rank`` nor ``score``, or where both are known of a query and the score rises with the
             rank.
     """
     if "rank" not in results.columns and "score" not in results.columns:

@@ -120,7 +120,7 @@ def label_accuracies(said: Sequence[str], labels: Sequence[str]) -> pd.DataFrame
 class GenderClassifier:
     """A linear head on a sentence encoder, fitted on annotated queries (multinomial logistic regression).
 
-    The encoder stays as it is, unless ``epochs`` says that it is to be fine-tuned: a copy of it is then trained on together with
+    The encoder is not changed, unless ``epochs`` says that it is to be fine-tuned: a copy of it is then trained on together with
     the fitted head.
 
     Args:
@@ -129,7 +129,7 @@ class GenderClassifier:
         epochs: Passes over the queries in which the encoder is fine-tuned; 0 for none.
         learning_rate: Its peak (AdamW), for fine-tuning.
         batch_size: Queries of a step, for fine-tuning.
-        seed: Of the order of queries and of dropout, for fine-tuning.
+        seed: Seed of the order of queries and of dropout, for fine-tuning.
 
     Example:
         >>> class Letters:
@@ -252,7 +252,7 @@ class GenderClassifier:
             texts: n queries.
             labels: Their labels.
             folds: How many.
-            seed: Of the folds, which keep the labels' shares.
+            seed: Seed of the folds, which keep the labels' shares.
 
         Returns:
             See :func:`label_accuracies`.
@@ -315,7 +315,7 @@ class GenderClassifier:
             A fitted classifier, whose encoder reads as the saved one did; it is loaded when it is first asked.
 
         Raises:
-            InputError: Where there is no such folder, or it holds something else.
+            InputError: If there is no such folder, or it holds something else.
         """
         folder = Path(folder).expanduser()
         try:

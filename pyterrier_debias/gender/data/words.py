@@ -141,7 +141,7 @@ class WordList:
         return blake2b(content.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
     def group_of(self, word: str) -> str | None:
-        """The group of a word, in any case; None where it has none."""
+        """The group of a word, in any case; None if it has none."""
         word = word.lower()
         return next((group for group, words in self.groups.items() if word in words), None)
 
@@ -169,7 +169,7 @@ class WordList:
             Group to its weight, in the groups' order.
 
         Raises:
-            InputError: For a group that there is not, or where there are more than two groups and none are named.
+            InputError: For an unknown group, or where there are more than two groups and none are named.
 
         Example:
             >>> WordList.of("debias").contrast()

@@ -141,7 +141,7 @@ def random_order_arab(lean: np.ndarray, cutoff: int) -> tuple[float, float]:
     """ARaB@t of the same documents in a random order: its expectation and its standard deviation.
 
     Each document is as likely at each rank, so the expectation is the documents' mean lean: what the candidates themselves lean,
-    which is no doing of a ranker. With S the population variance of the leans and w the weights of the ranks (0 below the
+    which is not due to a ranker. With S the population variance of the leans and w the weights of the ranks (0 below the
     cut-off), drawing without replacement gives the variance S n / (n - 1) (sum w^2 - 1/n).
 
     Args:

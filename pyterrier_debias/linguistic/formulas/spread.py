@@ -39,7 +39,7 @@ def spread(values: np.ndarray, statistic: str, ddof: int = 0) -> float:
         ddof: The standard deviation divides by n - ddof.
 
     Returns:
-        The statistic; NaN where it is not defined (no values, n <= ddof, a mean of 0).
+        The statistic; NaN if it is not defined (no values, n <= ddof, a mean of 0).
 
     Raises:
         InputError: For an unknown statistic.
@@ -108,7 +108,7 @@ def over_collections(
         level: Coverage of the intervals.
 
     Returns:
-        An interval for each of ``'mean'``, ``'sd'`` and ``'cv'``. NaN where a statistic is not defined in one of the collections.
+        An interval for each of ``'mean'``, ``'sd'`` and ``'cv'``. NaN if a statistic is not defined in one of the collections.
 
     Raises:
         InputError: For an unknown way, or no collection.
@@ -224,7 +224,7 @@ class Tests:
     """What :func:`permutation_tests` found; all p values are those of permutations.
 
     Attributes:
-        rho: Spearman's rank correlation of complexity and effectiveness, ties in the middle; NaN where one does not vary.
+        rho: Spearman's rank correlation of complexity and effectiveness, ties in the middle; NaN if one does not vary.
         rho_low: Lower end of its interval (Bonett and Wright, 2000).
         rho_high: Upper end.
         rho_p: Two-sided.

@@ -92,7 +92,7 @@ class Normalisation:
             values: Shape [texts, indices].
 
         Returns:
-            Shape [texts]: the mean over the live indices that the text defines, NaN where it defines none. An index that was
+            Shape [texts]: the mean over the live indices that the text defines, NaN if it defines none. An index that was
             constant counts 0.
         """
         live = np.array(self.live, dtype=bool)
@@ -113,7 +113,7 @@ class LinguisticComplexity(Stage):
     :mod:`pyterrier_debias.linguistic.formulas.trees` for their definitions.
 
     Input: a frame with ``column`` (topics, results, documents). Output: the same rows and columns and ``out`` (float64); with
-    ``keep_indices`` one more column an index, under its name in the literature (``TTR``, ``C/T``, ``MSTTR-50``; the 50 becomes
+    ``keep_indices`` one more column per index, under its name in the literature (``TTR``, ``C/T``, ``MSTTR-50``; the 50 becomes
     the segment's length where it is another).
 
     *What is normalised over.* After :meth:`fit`, the texts that it was given; otherwise the texts of the frame, each different
@@ -124,7 +124,7 @@ class LinguisticComplexity(Stage):
     queries, most indices are undefined or constant: :meth:`report` says which were live, and so does the log (level INFO).
 
     *What computes what.* Tags by ``tagger``, lemmas by ``lemmatiser``, trees by ``parser``; none of them is used where no index
-    needs it. Without a parser the fourteen syntactic indices are NaN and outside of the mean. Signs are no words. Tagged and
+    needs it. Without a parser the fourteen syntactic indices are NaN and outside of the mean. Signs are not words. Tagged and
     parsed texts are kept, so that a text is analysed once however often it comes back.
 
     When not to use it: as a difficulty of queries (it does not know the collection); on one query, without ``fit``; between
@@ -277,7 +277,7 @@ class LinguisticComplexity(Stage):
             inp: A frame with ``column``; None: the last one that was scored or fitted.
 
         Returns:
-            One row an index: ``index``; ``needs`` (``words``, ``tags``, ``list`` or ``trees``); ``defined``: the share of the
+            One row per index: ``index``; ``needs`` (``words``, ``tags``, ``list`` or ``trees``); ``defined``: the share of the
             normalised texts that define it; ``live``: whether it is in the mean; ``constant``; ``centre`` and ``scale`` of the
             normalisation; ``by``: what computed it.
 
@@ -539,7 +539,7 @@ def _index_names(index_set: str | Sequence[str]) -> tuple[str, ...]:
     names = tuple(index_set)
     unknown = [name for name in names if name not in INDICES]
     if unknown or not names or len(set(names)) < len(names):
-        what = f"{unknown[0]!r} is no index" if unknown else "no index is named" if not names else "an index is named twice"
+        what = f"{unknown[0]!r} is not an index" if unknown else "no index is named" if not names else "an index is named twice"
         raise InputError(f"LinguisticComplexity: {what}; index_set is a list of some of {', '.join(INDICES)}")
     return names
 

@@ -56,10 +56,10 @@ class DisparityResult:
     """What :meth:`Disparity.evaluate` returns.
 
     Attributes:
-        table: As :meth:`Disparity.transform` returns it: one row a system (``name``), ``measure``, ``dataset`` and ``group``
+        table: As :meth:`Disparity.transform` returns it: one row per system (``name``), ``measure``, ``dataset`` and ``group``
             (``all``, and the bins of complexity), with ``n``, the mean ``complexity``, and ``mean``, ``sd``, ``cv``, each with
             its interval.
-        tests: One row a system, measure and ``test``, over all datasets together: ``slope`` (for one standard deviation of
+        tests: One row per system, measure and ``test``, over all datasets together: ``slope`` (for one standard deviation of
             complexity, given the controls; the primary test), ``share`` (of the variance that complexity explains beyond the
             controls), ``rank correlation``, ``Kruskal-Wallis``, ``worst group`` (its name is in ``group``) and ``gap`` (best
             less worst group); with ``low``, ``high``, ``p`` and ``noise_floor`` (what chance alone gives) where they are
@@ -67,7 +67,7 @@ class DisparityResult:
         per_query: What was analysed: ``name``, ``measure``, ``dataset``, ``qid``, ``value``, ``complexity``, ``group``, the
             controls and indices; and ``influence``, whose mean is the slope for one standard deviation and whose paired
             differences compare the slopes of two systems.
-        indices: One row a system, measure and index of complexity: rank correlation, slope for one standard deviation given the
+        indices: One row per system, measure and index of complexity: rank correlation, slope for one standard deviation given the
             controls, p values, corrected over the indices of one system and measure (Holm). Empty where no indices were asked
             for.
         notes: What a reader should know, such as how many queries were left out.
@@ -101,7 +101,7 @@ class DisparityResult:
             The row as a dictionary.
 
         Raises:
-            InputError: Where there is no such row.
+            InputError: If there is no such row.
         """
         rows = self.tests[self.tests["test"] == test]
         for column, wanted in (("name", name), ("measure", measure)):
@@ -200,11 +200,11 @@ class Disparity(Stage):
     """Spread of effectiveness over queries, by complexity of their wording, with tests.
 
     Input: effectiveness by query, as ``pt.Experiment(..., perquery=True)`` returns it (long form: ``name``, ``qid``,
-    ``measure``, ``value``), or one column a measure (wide form: ``qid``, ``name``, ``nDCG@10``, ...); ``name`` and ``dataset``
+    ``measure``, ``value``), or one column per measure (wide form: ``qid``, ``name``, ``nDCG@10``, ...); ``name`` and ``dataset``
     may be missing where there is one. The complexity of each query is a column of that frame, or of the topics that
     :meth:`evaluate` is given.
 
-    Output: one row a system (``name``), ``measure``, ``dataset`` and ``group``: ``n``, mean ``complexity``, and ``mean``,
+    Output: one row per system (``name``), ``measure``, ``dataset`` and ``group``: ``n``, mean ``complexity``, and ``mean``,
     ``sd`` and ``cv`` (sd / mean) with intervals (``mean_low``, ``mean_high``, ...). Groups are ``all`` and bins of complexity,
     made inside each dataset: ``easy``, ``medium`` and ``hard`` by default. With several datasets, rows of ``all datasets`` put
     them together by ``cv_average``. :meth:`evaluate` adds tests, curves and a view of single indices.
@@ -368,7 +368,7 @@ class Disparity(Stage):
     def _values(
         self, inp: pd.DataFrame, form: str, topics: pd.DataFrame | None, qrels: pd.DataFrame | None
     ) -> tuple[pd.DataFrame, list[str]]:
-        """One row a system, measure and query, sorted, with complexity, group, controls and indices; and notes."""
+        """One row per system, measure and query, sorted, with complexity, group, controls and indices; and notes."""
         frame = with_string_ids(inp)
         frame = frame.assign(**{column: alone for column, alone in (("name", "system"), ("dataset", "")) if column not in frame})
         values = self._long(frame, form)
@@ -470,7 +470,7 @@ class Disparity(Stage):
         if name == RELEVANT and qrels is not None:
             return log_relevant(known, with_string_ids(qrels))
         hint = {LENGTH: "topics with 'query'", RELEVANT: "qrels"}.get(name, "topics that have it")
-        raise InputError(f"Disparity: control {name!r} is no column of the values or the topics; give evaluate() {hint}")
+        raise InputError(f"Disparity: control {name!r} is not a column of the values or the topics; give evaluate() {hint}")
 
     def _grouped(self, values: pd.DataFrame) -> pd.DataFrame:
         """Bins of the queries of one dataset."""
@@ -572,7 +572,7 @@ def with_complexity(topics: pd.DataFrame, complexity: pt.Transformer | None = No
         The topics with what the stage added.
 
     Raises:
-        InputError: Where the stage adds no such column.
+        InputError: If the stage adds no such column.
     """
     if complexity is None:
         from pyterrier_debias.linguistic.measures.complexity import LinguisticComplexity
@@ -598,7 +598,7 @@ def log_relevant(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.Series:
         qrels: ``qid``, ``docno``, ``label``.
 
     Returns:
-        One value a topic, with the topics' index.
+        One value per topic, with the topics' index.
     """
     keys = ["dataset", "qid"] if "dataset" in qrels.columns and "dataset" in topics.columns else ["qid"]
     counts = qrels[qrels["label"] > 0].groupby(keys).size().rename("count").reset_index()

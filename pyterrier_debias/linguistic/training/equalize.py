@@ -221,8 +221,8 @@ class EqualizeReranker(TrainedAgainstBiased):
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    The ranker that is passed in stays as it is: copies of it are trained. Fitting again goes on from the fitted weights, against
-    a biased learner that is trained anew from there (a biased ranker that was passed stays the same).
+    The ranker that is passed in is not changed: copies of it are trained. Fitting again continues from the fitted weights,
+    against a biased learner that is trained anew from there (a biased ranker that was passed stays the same).
 
     Args:
         ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it.

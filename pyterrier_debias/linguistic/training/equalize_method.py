@@ -43,7 +43,7 @@ class CachedScores:
 class LiveScores:
     """A biased model that scores every batch anew, in eval mode and without a gradient.
 
-    It is no part of the module that is trained: the optimiser, checkpoints and other processes never see it.
+    It is not part of the module that is trained: the optimiser, checkpoints and other processes never see it.
 
     Args:
         ranking: What the biased ranker's own ``method`` gives.
@@ -162,7 +162,7 @@ def cached_scores(biased: Any, groups: Groups, training: Training, stage: str) -
         The scores.
 
     Raises:
-        InputError: Where a score is no number.
+        InputError: If a score is not a number.
     """
     rows = drawn_rows(groups, training)
     shown = groups.rows.iloc[rows]

@@ -21,7 +21,7 @@ class AddScores(RowWise):
     """Add another ranker's score as a column; scores, ranks and order stay.
 
     It puts a teacher's opinion beside each candidate, for samplers that read it
-    (:class:`~pyterrier_debias.DenoisedNegatives`, :class:`~pyterrier_debias.PositiveAwareNegatives`), and stands behind whatever
+    (:class:`~pyterrier_debias.DenoisedNegatives`, :class:`~pyterrier_debias.PositiveAwareNegatives`), and comes after whatever
     adds candidates and their texts.
 
     ===============  ==========================================================================
@@ -88,13 +88,13 @@ def scores_by(scorer: pt.Transformer, frame: pd.DataFrame, stage: Any) -> np.nda
     Args:
         scorer: Any transformer from result frames to result frames.
         frame: Rows with distinct ``qid`` and ``docno``, and what the scorer reads.
-        stage: Who asks; named in messages.
+        stage: The calling stage, named in messages.
 
     Returns:
         float64, one a row.
 
     Raises:
-        InputError: Where the scorer leaves rows out, repeats them, or gives no number.
+        InputError: If the scorer leaves rows out, repeats them, or gives no number.
     """
     name = frames.stage_name(stage)
     out = scorer(frame)

@@ -32,7 +32,7 @@ def emphasis_of(stage: Any, res_tr: pd.DataFrame, qrels_tr: pd.DataFrame) -> pd.
         its pool.
 
     Raises:
-        InputError: Where the sampler of negatives does not tell its chances.
+        InputError: If the sampler of negatives does not tell its chances.
     """
     own = getattr(stage, "emphasis", None)
     if own is not None:
@@ -55,7 +55,7 @@ def pool_chances(groups: Groups, training: Training) -> pd.DataFrame:
         See :func:`emphasis_of`.
 
     Raises:
-        InputError: Where the sampler does not tell its chances.
+        InputError: If the sampler does not tell its chances.
     """
     sampler = training.negatives
     if not hasattr(sampler, "chances"):

@@ -53,7 +53,7 @@ def shown_by(
     """Which judgements a pool leaves.
 
     Args:
-        qrels: Judgements ``qid``, ``docno``, ``label``, one row a pair.
+        qrels: Judgements ``qid``, ``docno``, ``label``, one row per pair.
         run: The pooling system's results ``qid``, ``docno``, ``rank`` (from 0).
         depth: How many results of a query labellers look at.
         per_query: After how many relevant documents of a query they stop; None for no stop.
@@ -81,8 +81,8 @@ class HiddenJudgements:
     """Hides relevant documents of a deeply judged collection as a pool would have, to see how training copes.
 
     Training data come from pools: people judge what a system shows them, and what it did not show counts as irrelevant. Whether a
-    correction of that works cannot be seen where nobody knows the truth. Here somebody does: of a deeply judged collection only
-    those relevant documents are kept that a pooling system would have shown, the others are *hidden*. Rankers are trained on
+    correction of that works cannot be seen where it is not known the truth. Here somebody does: of a deeply judged collection
+    only those relevant documents are kept that a pooling system would have shown, the others are *hidden*. Rankers are trained on
     what is left, with negatives from a stronger system, among which the hidden ones turn up as false negatives, and are
     evaluated against all judgements.
 
@@ -107,7 +107,7 @@ class HiddenJudgements:
         min_label: The lowest grade of a relevant document. Grades above 0 and below it are neither relevant nor negatives.
             Rankers that are compared need the same, ``Training(min_label=...)``.
         non_relevant: What becomes of judgements below ``min_label``: ``'shown'`` keeps those within the depth, ``'none'`` keeps
-            none (MS MARCO's form, in which nobody knows what was shown).
+            none (MS MARCO's form, in which it is not known what was shown).
 
     Raises:
         InputError: For frames that cannot be used, judgements and run of different queries, no relevant document at all, none
@@ -202,7 +202,7 @@ class HiddenJudgements:
             candidates: A frame with ``qid`` and ``docno``.
 
         Returns:
-            The same rows with ``pool_score`` and ``pool_rank`` (from 0), float64; NaN where the pooling system did not retrieve
+            The same rows with ``pool_score`` and ``pool_rank`` (from 0), float64; NaN if the pooling system did not retrieve
             the pair. Older columns of these names are replaced.
 
         Example:
@@ -256,9 +256,9 @@ class HiddenJudgements:
             validation: Candidates of further queries, for the best checkpoint; None for none.
             measures: ir_measures objects or names; the first one is what summaries speak of. None for nDCG@10, RR@10 and R@10,
                 of which the last two count documents from ``min_label`` on (``RR(rel=2)@10`` for 2).
-            checkpoint: Folder where each finished training leaves its result, so that a comparison that was killed goes on. None
-                keeps nothing. A training is known by its data and by all that its correction is made of, functions and scorers
-                included; where one of these cannot be told from another of its kind, this is refused.
+            checkpoint: Folder where each finished training leaves its result, so that a comparison that was killed continues.
+                None keeps nothing. A training is known by its data and by all that its correction is made of, functions and
+                scorers included; where one of these cannot be told from another of its kind, this is refused.
             level: Coverage of intervals.
             draws: Of the bootstrap.
             verbose: Whether to show progress.
@@ -568,8 +568,8 @@ def told(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
         qrels: The judgements that it was fitted on.
 
     Returns:
-        A frame ``qid``, ``docno``, ``emphasis`` (mean over positives; NaN where the stage does not tell), ``positives`` (of the
-        query), ``drawn`` (how often it was shown as a negative; NaN where that is not known).
+        A frame ``qid``, ``docno``, ``emphasis`` (mean over positives; NaN if the stage does not tell), ``positives`` (of the
+        query), ``drawn`` (how often it was shown as a negative; NaN if that is not known).
     """
     columns = [*_PAIR, "emphasis", "positives", "drawn"]
     training = _training(stage)
@@ -590,7 +590,7 @@ def told(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _training(stage: Any) -> Training | None:
-    """The options that a stage trains with in a comparison; None where it has none of ours."""
+    """The options that a stage trains with in a comparison; None if it has none of ours."""
     if isinstance(stage, TrainedRanker):
         return stage.training_options()
     for one in (stage, getattr(stage, "ranker", None)):

@@ -207,7 +207,7 @@ def infer_judgements(
         for :class:`ExpectedNDCG`.
 
     Raises:
-        InputError: Where a run or the judgements lack a column, do not overlap, or ``infer`` leaves a pair without a label.
+        InputError: If a run or the judgements lack a column, do not overlap, or ``infer`` leaves a pair without a label.
 
     When not to use it: to get judgements for training; and never with an ``infer`` that is one of the systems compared, or was
     trained on the same preferences: a judge that ranks rates itself best.
@@ -245,7 +245,7 @@ def expected_labels(evidence: np.ndarray, labels: np.ndarray, queries: np.ndarra
 
     Args:
         evidence: Shape [n], above 0, the larger the more likely relevant; 0 would be a document that no system retrieves.
-        labels: Shape [n]; NaN where a document is unjudged. Labels below 0 count 0.
+        labels: Shape [n]; NaN if a document is unjudged. Labels below 0 count 0.
         queries: Shape [n], whole numbers: whose document it is.
 
     Returns:
@@ -298,8 +298,8 @@ def leave_one_out(
         depth: How deep the runs are thought to have been pooled.
 
     Returns:
-        One row a system and measure: ``system``, ``measure``; ``judgements`` and ``relevant`` (how many were removed, how many of
-        these have a label above 0), ``score`` and ``without`` (means over the judged queries), ``difference`` (without -
+        One row per system and measure: ``system``, ``measure``; ``judgements`` and ``relevant`` (how many were removed, how many
+        of these have a label above 0), ``score`` and ``without`` (means over the judged queries), ``difference`` (without -
         score), ``place`` and ``place_without`` (1 is the best; ties share the better place), and ``tau``: Kendall's tau-b of the
         order of all systems with and without these judgements (NaN for fewer than two).
 
@@ -375,7 +375,7 @@ def kendall_tau(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         b: Shape [..., systems].
 
     Returns:
-        Shape [...]: 1 where both order the systems alike, -1 where one is the other upside down; NaN where one orders nothing.
+        Shape [...]: 1 where both order the systems alike, -1 where one is the other upside down; NaN if one orders nothing.
 
     Example:
         >>> kendall_tau(np.array([3.0, 2.0, 1.0]), np.array([3.0, 1.0, 2.0])).round(3).tolist()
@@ -414,7 +414,7 @@ def _checked_qrels(qrels: pd.DataFrame, stage: str, columns: Sequence[str]) -> p
 
 
 def _pooled(runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, depth: int) -> pd.DataFrame:
-    """The first documents of all runs, each pair once: its columns, its ``label`` (NaN where unjudged), the fusion as score."""
+    """The first documents of all runs, each pair once: its columns, its ``label`` (NaN if unjudged), the fusion as score."""
     if depth < 1:
         raise InputError(f"infer_judgements: depth is {depth}; it must be 1 or more")
     tops = []

@@ -56,8 +56,8 @@ class CETReranker(TrainedRanker):
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    The ranker that is passed in stays as it is: a copy is trained, so that a plain ranker and this one can start from the same
-    weights. Fitting again goes on from the fitted weights; a selection model of evidence is learned anew, because other
+    The ranker that is passed in is not changed: a copy is trained, so that a plain ranker and this one can start from the same
+    weights. Fitting again continues from the fitted weights; a selection model of evidence is learned anew, because other
     candidates may come from another pool.
 
     Args:
@@ -344,7 +344,7 @@ class CETReranker(TrainedRanker):
             )
         if training.in_batch_negatives:
             raise InputError(
-                "CETReranker: in_batch_negatives are no candidates of the query, so that nothing is known of their selection; "
+                "CETReranker: in_batch_negatives are not candidates of the query, so that nothing is known of their selection; "
                 "use Training(negatives_per_positive=...)"
             )
         return training
@@ -378,7 +378,7 @@ class CETReranker(TrainedRanker):
         return {"selection": self._fitted_selection} if isinstance(self._fitted_selection, Ranker) else {}
 
     def write_beside(self, folder: Path) -> dict[str, Any]:
-        """Write a selection model of evidence, but for a scorer of its own."""
+        """Write a selection model of evidence, except a scorer of its own."""
         if not isinstance(self._fitted_selection, Ranker):
             evidence = json.dumps(self._fitted_selection.to_json()) + "\n"
             write_whole(folder / "selection" / _EVIDENCE, evidence, replace=False)

@@ -266,7 +266,7 @@ class Coupled(Method):
             dropout = any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in self.modules())
             self._say(
                 "equal",
-                "relevance and selection model begin with equal weights, and nothing%s tells them apart: %s; give the ranker a "
+                "relevance and selection model begin with equal weights, and nothing%s distinguishes them: %s; give the ranker a "
                 "fresh head, or let the selection model see something else (selection='first_stage')",
                 " but dropout" if dropout else "",
                 "which one learns what is left to chance" if dropout else "they will stay equal",

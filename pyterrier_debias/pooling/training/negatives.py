@@ -51,7 +51,7 @@ class CarefulSampler(ChanceSampler):
         """The chance of each document of ``group.pool``, or whether it is wanted; may be 0 (False) throughout."""
 
     def otherwise(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
-        """The same where nothing is wanted; not 0 throughout."""
+        """The same if nothing is wanted; not 0 throughout."""
         return np.ones(len(group.pool))
 
     def chances(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
@@ -132,7 +132,7 @@ class RankWindow(CarefulSampler):
 
 @dataclass(frozen=True)
 class DenoisedNegatives(CarefulSampler):
-    """Draw those of the best-ranked candidates that a teacher holds for irrelevant, filled up with ones from further down.
+    """Draw those of the best-ranked candidates that a teacher considers irrelevant, filled up with ones from further down.
 
     Source: Qu, Ding, Liu, Liu, Ren, Zhao, Dong, Wu and Wang, "RocketQA: An Optimized Training Approach to Dense Passage Retrieval
     for Open-Domain Question Answering", NAACL 2021: a cross-encoder scores the top 50 of a dense retriever, what it gives less
@@ -363,7 +363,7 @@ class RankDistribution(CarefulSampler):
     column: str = "rank"
 
     def __post_init__(self) -> None:
-        """Take any sequence of numbers; refuse what is no distribution."""
+        """Take any sequence of numbers; refuse what is not a distribution."""
         object.__setattr__(self, "chances_by_rank", tuple(float(chance) for chance in self.chances_by_rank))
         chances = np.array(self.chances_by_rank)
         if not (np.isfinite(chances) & (chances >= 0)).all() or not chances.any():
@@ -403,7 +403,7 @@ class RankDistribution(CarefulSampler):
             The sampler.
 
         Raises:
-            InputError: Where no query of the candidates is judged, or the lists are too short.
+            InputError: If no query of the candidates is judged, or the lists are too short.
 
         Example:
             >>> lists = pd.DataFrame({"qid": ["q"] * 50, "docno": [f"d{i}" for i in range(50)], "rank": range(50)})
@@ -498,12 +498,12 @@ def _values(groups: Groups, rows: np.ndarray, column: str, sampler: Any, *, comp
     try:
         found = np.array([values[row] for row in rows.tolist()], dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{type(sampler).__name__}: column '{column}' holds what is no number ({error})") from error
+        raise InputError(f"{type(sampler).__name__}: column '{column}' holds a value that is not a number ({error})") from error
     bad = np.flatnonzero(np.isnan(found)) if complete else ()
     if len(bad):
         raise InputError(
             f"{type(sampler).__name__}: column '{column}' is missing at {_pair(groups, rows[bad[0]])}; every candidate needs it: "
-            f"put AddScores(teacher) behind whatever adds candidates"
+            f"put AddScores(teacher) after whatever adds candidates"
         )
     return found
 

@@ -37,7 +37,7 @@ class AnswerPositions(Stage):
     """Find where answers begin in their passages (Hofstätter et al., "Mitigating the Position Bias of Transformer Models in
     Passage Re-Ranking", ECIR 2021, Figure 1).
 
-    Input, one row an answer and passage: ``docno``, the passage's text, and ``answer`` (a string) or ``answers`` (a list of
+    Input, one row per answer and passage: ``docno``, the passage's text, and ``answer`` (a string) or ``answers`` (a list of
     strings); with them, where they are known, ``start`` and ``end`` (characters of the text, ``end`` exclusive, -1 where only
     the string is known) and ``qid``. Rows that are equal in all of these count once: annotators who agree gave one answer.
 
@@ -133,13 +133,13 @@ class AnswerPositions(Stage):
             offset = finder.words_moved(passage, str(docno), str(qid))
             n = len(passage.spans)
             placed = [(row, *place, *rotating.words_of_span(passage.spans, *place), n, offset) for place in places]
-            # A marked stretch without any word (blanks; a lone bracket, under some tokenisers) has no position.
+            # A marked stretch without any word (spaces; a lone bracket, under some tokenisers) has no position.
             placed = [place for place in placed if place[4]]
             found.extend(placed or [(row, _NONE, _NONE, _NONE, 0, n, offset)])
         return self._frame(answers, np.array(found, dtype=np.int64).reshape(-1, 7))
 
     def _one_answer_a_row(self, inp: pd.DataFrame, mode: str) -> pd.DataFrame:
-        """One row an answer, with ``start`` and ``end``, no row twice."""
+        """One row per answer, with ``start`` and ``end``, no row twice."""
         frame = inp
         if mode == "answers":
             frame = inp.explode("answers").rename(columns={"answers": "answer"})
@@ -184,7 +184,7 @@ class AnswerPositions(Stage):
             The positions.
 
         Raises:
-            InputError: Where the dataset knows no answers.
+            InputError: If the dataset knows no answers.
 
         Example:
             >>> import pandas as pd
@@ -215,7 +215,7 @@ class AnswerPositions(Stage):
 
 
 def answers_in_texts(known: pd.DataFrame, dataset: Any, text_attr: str, stage: Any) -> pd.DataFrame:
-    """Answers without those that are marked behind the end of a text that was cut; a warning says how many texts are.
+    """Answers without those that are marked after the end of a text that was cut; a warning says how many texts are.
 
     Args:
         known: Answers ``docno``, ``answer``, with ``start`` and ``end`` where known, and the texts to look for them in.
@@ -234,7 +234,7 @@ def answers_in_texts(known: pd.DataFrame, dataset: Any, text_attr: str, stage: A
     lost = cut & (start != _NONE) & (end > known[text_attr].map(len).to_numpy())
     documents = known.assign(cut=cut).drop_duplicates("docno")
     logger.warning(
-        "%s: %d of %d texts with answers seem to be the beginnings of whole ones; %d answers are marked behind their end and "
+        "%s: %d of %d texts with answers seem to be the beginnings of whole ones; %d answers are marked after their end and "
         "count as not there; %s",
         stage_name(stage), documents["cut"].sum(), len(documents), lost.sum(), STORE_WHOLE,
     )  # fmt: skip
@@ -355,9 +355,9 @@ class Positions:
             level: Coverage of the interval.
 
         Returns:
-            One row a bin: ``bin``, ``left``, ``right`` (relative positions), ``count``, ``share``, ``low``, ``high`` (interval
+            One row per bin: ``bin``, ``left``, ``right`` (relative positions), ``count``, ``share``, ``low``, ``high`` (interval
             of the share); ``uniform``: the share where the first words are anywhere in their passages alike, exactly for these
-            passages' lengths; ``placed``: the same where answers are anywhere, whole: a long one cannot begin at the end.
+            passages' lengths; ``placed``: the same if answers are anywhere, whole: a long one cannot begin at the end.
 
         Raises:
             InputError: Where ``bins`` is below 2.
@@ -421,7 +421,7 @@ class Positions:
             rotated: Whether to test the positions after rotation.
             method: ``'rotation'``, ``'chi2'`` or ``'placed'`` (not for rotated positions, where answers may be cut).
             draws: Rotations drawn; plays a part with ``'rotation'`` only.
-            seed: Of the draws.
+            seed: Seed of the draws.
             cluster: The columns that name what turns together; ``('qid', 'docno')`` for positions after a rotation that was drawn
                 for each query and passage.
 
@@ -429,7 +429,7 @@ class Positions:
             Statistic, p, n (the answers that went in) and the method's name.
 
         Raises:
-            InputError: Where no answer has a place, or an option is not known.
+            InputError: If no answer has a place, or an option is not known.
         """
         if method not in ("rotation", "chi2", "placed") or (method == "placed" and rotated):
             after = " after rotation" if rotated else ""

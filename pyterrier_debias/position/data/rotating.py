@@ -46,7 +46,7 @@ def sentences(text: str) -> list[str]:
         text: Any text.
 
     Returns:
-        The sentences without the white space between them; none for a blank text.
+        The sentences without the white space between them; none for a space text.
 
     Example:
         >>> sentences('It rains. "Why?" she asked.')
@@ -57,7 +57,7 @@ def sentences(text: str) -> list[str]:
 
 
 def moved(position: Any, offset: Any, n: Any) -> Any:
-    """Where the word at a position stands after rotation: (position - offset) mod n.
+    """Where the word at a position comes after rotation: (position - offset) mod n.
 
     In the paper's numbers a word at a stands at ((a - r) mod n) + 1 afterwards. With the offset uniform on {0, ..., n-1} the
     result is uniform on {0, ..., n-1}, whatever the position was.
@@ -126,7 +126,7 @@ def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
         One (start, end) a word, in characters, end exclusive.
 
     Raises:
-        InputError: Where a word is no piece of the text: the tokeniser rewrites.
+        InputError: If a word is not a piece of the text: the tokeniser rewrites.
 
     Example:
         >>> word_spans("so, it is", ["so,", "it", "is"])
@@ -210,7 +210,7 @@ def rotation_null(
 ) -> np.ndarray:
     """Histograms of positions when every passage is rotated by an offset of its own, uniform and independent.
 
-    All answers of a passage turn together, so that what ties them to one another stays as it is.
+    All answers of a passage turn together, so that what ties them to one another is not changed.
 
     Args:
         position: Shape [answers], from 0 to n - 1.

@@ -65,7 +65,7 @@ class MATSProbe(Stage):
     :class:`~pyterrier_debias.position.formulas.mats.MATSAccumulator`).
 
     When not to use it: to compare encoders over different texts or words, since ATS depends on both; on a handful of
-    passages, where few words meet again at many distances (look at ``pairs``); on models without one vector a word, such as
+    passages, where few words meet again at many distances (look at ``pairs``); on models without one vector per word, such as
     T5Reranker's decoder or a bag of words.
 
     Example:
@@ -113,7 +113,7 @@ class MATSProbe(Stage):
     ):
         """
         Args:
-            encoder: What gives one vector a word: a hub name or folder of a Hugging Face (or sentence-transformers) encoder; a
+            encoder: What gives one vector per word: a hub name or folder of a Hugging Face (or sentence-transformers) encoder; a
                 ranker over one, read as it is now; an object with ``word_vectors(texts)``; or a function from a list of texts
                 to one ``(words, matrix)`` for each, ``matrix`` of shape [words, d], a word's index being its position.
             tokeniser: What a word is, for Hugging Face encoders: ``'regex_word'`` (lower-cased runs of letters and digits),
@@ -169,7 +169,7 @@ class MATSProbe(Stage):
 
         Raises:
             InputError: For an unknown option, a text that is missing, a docno with two texts, or an encoder that cannot be
-                loaded or does not give one vector a word.
+                loaded or does not give one vector per word.
         """
         return self.result(inp).curve()
 
@@ -344,7 +344,7 @@ def plot_ats(
             if std != "none":
                 low, high = curve["ats"] - curve[f"std_{std}"], curve["ats"] + curve[f"std_{std}"]
                 axes.fill_between(curve["delta"], low, high, color=colour, alpha=0.12, linewidth=0)
-                # Shades that lie on each other mix to grey; their edges still tell them apart.
+                # Shades that lie on each other mix to grey; their edges still distinguish them.
                 axes.plot(curve["delta"], low, curve["delta"], high, color=colour, alpha=0.7, linewidth=0.8)
         passages = {result.passages for result in results.values()}
         plots.label_axes(

@@ -57,7 +57,7 @@ class PositionSensitivity(Stage):
       Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021);
     - **placed**, where answers are known: the relevant passages rotated by whole sentences, so that the answer's sentence comes
       first, into the middle or last, the other candidates as they are. A passage in which these are not three
-      different places stays as it is;
+      different places is not changed;
     - **one at a time**: a relevant passage rotated among the un-rotated others, which gives its *rank displacement*.
 
     A retriever without a text stage is probed by indexing the original and the rotated corpus, both anew, so that only the
@@ -73,11 +73,11 @@ class PositionSensitivity(Stage):
     Where no score of any variant differs from the original's although texts did change, nothing is tested: p is NaN, and
     ``untested`` and the first note say that the ranker either does not read the order of words or never saw the rotated passages.
     A pipeline into which changed passages cannot be put (texts loaded and scored inside one stage, a second text loader behind
-    the first ranker, scores of an index behind the text loader) is refused with the reason.
+    the first ranker, scores of an index after the text loader) is refused with the reason.
 
     **As a stage** it takes candidates (``qid``, ``query``, ``docno``, text), or topics (``qid``, ``query``) where the pipeline
-    begins with a retriever, and returns one row a document and list: ``qid``, ``docno``, ``arm`` (``original``, ``rotated``,
-    ``start``, ``middle``, ``end``), ``draw`` (0 but for ``rotated``), ``score``, ``rank``. :meth:`evaluate` turns these into
+    begins with a retriever, and returns one row per document and list: ``qid``, ``docno``, ``arm`` (``original``, ``rotated``,
+    ``start``, ``middle``, ``end``), ``draw`` (0 except ``rotated``), ``score``, ``rank``. :meth:`evaluate` turns these into
     tables.
 
     Statistics: the unit is the query; draws are averaged within a query before anything else; judged queries without results
@@ -176,7 +176,7 @@ class PositionSensitivity(Stage):
 
         Raises:
             InputError: For an option that is not known, texts that are missing, pairs that are repeated, a ranker that returns
-                scores that are no numbers or documents it was not given, or that looks documents up by their names, a pipeline
+                scores that are not numbers or documents it was not given, or that looks documents up by their names, a pipeline
                 that cannot be taken apart, a retriever that cannot be indexed anew.
         """
         given = self._mode(inp)
@@ -344,7 +344,7 @@ class PositionSensitivity(Stage):
     def _placed_arms(self, part: pd.DataFrame, spans: dict[tuple[str, str], tuple[int, int]]) -> list[Arm]:
         """Whole lists, in which the passages with answers are changed; of the queries that have such a passage.
 
-        A passage too short to hold the answer at as many different places stays as it is: with two places alike, the three
+        A passage too short to hold the answer at as many different places is not changed: with two places alike, the three
         would not be exchangeable under the null hypothesis.
         """
         split = self._placing.splitter()
@@ -464,7 +464,7 @@ class PositionSensitivity(Stage):
             parts.append(score_arms(part, arms, lists.ranker, text_attr=text, name=lists.name))
         if not parts:
             return displacements(lists.arms.iloc[:0], qrels, qids)
-        # A passage that the ranker cut off stands behind all that it returned.
+        # A passage that the ranker cut off comes after all that it returned.
         before = _places(lists.arms[lists.arms["arm"] == "original"], probed, "before").drop(columns="draw")
         after = _places(pd.concat(parts), probed, "after")
         return displacement_frame(probed.merge(before, on="qid").merge(after, on="qid"))
@@ -483,7 +483,7 @@ class PositionSensitivity(Stage):
 
 
 def reindexing_reason(system: System, dataset: Any) -> str | None:
-    """Why a retriever cannot be probed by indexing changed documents, in one sentence; None where it can."""
+    """Why a retriever cannot be probed by indexing changed documents, in one sentence; None if it can."""
     if system.indexer is None:
         return system.out_of_reach or (
             "its text is not known to any stage and it has no indexer, so changed passages cannot reach it; give "
@@ -513,7 +513,7 @@ def _never_moved(arms: pd.DataFrame) -> bool:
 
 
 def _places(rankings: pd.DataFrame, wanted: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The rank of one passage a query in each draw, behind all others where it is missing: ``qid``, ``draw``, and it."""
+    """The rank of one passage a query in each draw, after all others where it is missing: ``qid``, ``draw``, and it."""
     lengths = rankings.groupby(["qid", "draw"], sort=False).size().rename("length").reset_index()
     ranks = rankings.merge(wanted[["qid", "docno"]], on=["qid", "docno"])[["qid", "draw", "rank"]]
     places = lengths.merge(ranks, on=["qid", "draw"], how="left")
@@ -531,7 +531,7 @@ def _control_arm(part: pd.DataFrame, qids: set[str], text_attr: str) -> list[Arm
 
 
 def _context_change(lists: _Lists) -> float:
-    """The largest change of a score in the control lists, as a share of the range of the list's scores; infinite where the
+    """The largest change of a score in the control lists, as a share of the range of the list's scores; infinite if the
     ranker left candidates out."""
     original = lists.arms[lists.arms["arm"] == "original"]
     if len(original) < len(lists.candidates):

@@ -43,7 +43,7 @@ def read_annotations(path: str | Path, *, codes: Mapping[int, str] = CODES) -> p
         The annotations; see :func:`check_annotations`.
 
     Raises:
-        InputError: Where the file cannot be read, or a value is none of these.
+        InputError: If the file cannot be read, or a value is none of these.
     """
     return check_annotations(read_table(path), codes=codes)
 
@@ -57,10 +57,10 @@ def check_annotations(frame: pd.DataFrame, *, codes: Mapping[int, str] = CODES) 
         codes: Which codes there are.
 
     Returns:
-        A copy with string ``qid``, whole ``code`` and ``first_relevant_rank``, and ``annotator`` (empty where there is one).
+        A copy with string ``qid``, whole ``code`` and ``first_relevant_rank``, and ``annotator`` (empty if there is one).
 
     Raises:
-        InputError: Where a column or a value is missing, a code is not known, a rank is 0, below -1 or no whole number, or an
+        InputError: If a column or a value is missing, a code is not known, a rank is 0, below -1 or not a whole number, or an
             annotator says two things about one query (and system).
     """
     if "qid" not in frame.columns or not {"code", "first_relevant_rank"} & set(frame.columns):
@@ -113,7 +113,7 @@ def summary(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, leve
         level: Coverage of the intervals (Clopper and Pearson).
 
     Returns:
-        One row an annotator and code, in the order of ``codes``: ``annotator``, ``code``, ``meaning``, ``count``, ``n``,
+        One row per annotator and code, in the order of ``codes``: ``annotator``, ``code``, ``meaning``, ``count``, ``n``,
         ``share``, ``low``, ``high``.
 
     Raises:
@@ -147,7 +147,7 @@ def cohens_kappa(one: Sequence[Any], other: Sequence[Any], *, level: float = 0.9
         level: Coverage of the interval.
 
     Returns:
-        Kappa and a normal interval with the large-sample variance of Fleiss, Cohen and Everitt (1969); NaN where both give one
+        Kappa and a normal interval with the large-sample variance of Fleiss, Cohen and Everitt (1969); NaN if both give one
         code throughout, or for no query.
 
     Raises:
@@ -188,7 +188,7 @@ def agreement(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, le
         level: Coverage of the intervals.
 
     Returns:
-        One row a pair: ``one``, ``other``, ``kappa``, ``low``, ``high``, ``agreed`` (share), ``n``.
+        One row per pair: ``one``, ``other``, ``kappa``, ``low``, ``high``, ``agreed`` (share), ``n``.
 
     Raises:
         InputError: See :func:`check_annotations`; and where there are no codes.
@@ -230,7 +230,7 @@ def rank_annotations(
             nothing for is answered nowhere.
 
     Returns:
-        One row a system and query: ``system``, ``qid``, ``first_relevant_rank`` (-1 for nowhere), ``depth``, ``labelled`` (how
+        One row per system and query: ``system``, ``qid``, ``first_relevant_rank`` (-1 for nowhere), ``depth``, ``labelled`` (how
         many of its first documents have a label), ``annotator`` (``labelled_by``).
 
     Raises:
@@ -304,7 +304,7 @@ def answered_table(ranks: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
         level: Coverage of the intervals (Clopper and Pearson).
 
     Returns:
-        One row a system and annotator: ``system``, ``labelled_by``, ``n``, ``answered``, ``share``, ``low``, ``high``,
+        One row per system and annotator: ``system``, ``labelled_by``, ``n``, ``answered``, ``share``, ``low``, ``high``,
         ``mean_rank`` (of answered queries) and ``mrr`` (nowhere counts 0).
 
     Raises:

@@ -50,13 +50,13 @@ class SurvivorshipResult:
     """What :meth:`SurvivorshipCurve.evaluate` returns.
 
     Attributes:
-        table: One row a system (``name``), ``measure``, ``type`` and ``subset``: queries answered within 1, 2, ... documents,
+        table: One row per system (``name``), ``measure``, ``type`` and ``subset``: queries answered within 1, 2, ... documents,
             ``answered`` anywhere, and ``all``. ``n`` of ``total`` queries (``share``); the conditional ``mean``, the
             ``zero_filled`` one, and the ``change`` of the conditional mean from that of all answered queries, each with its
             interval. In the row ``all`` the mean is that of every query under the judgements as they are, which equals the
             zero-filled one unless something is judged relevant that labellers were not shown.
-        strata: One row a system, measure, type and ``first_relevant_rank``: strata that share no query.
-        trend: One row a system, measure and type: rank correlation of the measure with the first relevant rank among answered
+        strata: One row per system, measure, type and ``first_relevant_rank``: strata that share no query.
+        trend: One row per system, measure and type: rank correlation of the measure with the first relevant rank among answered
             queries, with interval, p by permutation (corrected over the table by Holm's method), what chance alone gives
             (``noise_floor``), and the ``slope`` for one rank later.
         differences: System less baseline, paired by query, in each subset (conditional means), with p of the paired t-test,
@@ -86,7 +86,7 @@ class SurvivorshipResult:
         """The mean over all queries, and what it is made of.
 
         Returns:
-            One row a system and measure: ``all`` (zero-filled mean over all queries), ``answered`` (mean over answered ones),
+            One row per system and measure: ``all`` (zero-filled mean over all queries), ``answered`` (mean over answered ones),
             ``share`` (of queries answered) and ``product`` (answered * share), which equals ``all``.
         """
         rows = self._rows(None, every=True)
@@ -100,7 +100,8 @@ class SurvivorshipResult:
         ).reset_index(drop=True)  # fmt: skip
 
     def appendix(self, measure: str | None = None, *, unanswered: str = "drop", kind: str = EVERY_TYPE) -> pd.DataFrame:
-        """The layout of Appendix A: a row for all queries and for each threshold, from the last to the first; a column a system.
+        """The layout of Appendix A: a row for all queries and for each threshold, from the last to the first; a column per
+        system.
 
         Args:
             measure: Which measure; None for the first.
@@ -109,7 +110,7 @@ class SurvivorshipResult:
             kind: Which type of queries.
 
         Returns:
-            Frame ``k``, ``n`` and one column a system.
+            Frame ``k``, ``n`` and one column per system.
 
         Raises:
             InputError: For a measure, a treatment or a type that there is not, or a system that is named as a column.
@@ -273,7 +274,7 @@ class SurvivorshipCurve(Stage):
             proxy: See above.
             level: Coverage of intervals.
             draws: Permutations of the trend test.
-            seed: Of the permutations.
+            seed: Seed of the permutations.
             verbose: Whether to show progress.
         """
         self.systems = systems
@@ -358,7 +359,7 @@ class SurvivorshipCurve(Stage):
             raise InputError(f"SurvivorshipCurve: draws={self.draws} must be at least 1, and level={self.level} between 0 and 1")
         names = list(self._named())
         if self.baseline is not None and self.baseline not in names:
-            raise InputError(f"SurvivorshipCurve: baseline {self.baseline!r} is no system; there are {', '.join(names)}")
+            raise InputError(f"SurvivorshipCurve: baseline {self.baseline!r} is not a system; there are {', '.join(names)}")
 
     def _named(self) -> dict[str, Any]:
         systems = self.systems
@@ -372,7 +373,7 @@ class SurvivorshipCurve(Stage):
         return named
 
     def _values(self, inp: pd.DataFrame, subset: SurvivorshipSubset) -> tuple[pd.DataFrame, list[str]]:
-        """Long form: one row a system, measure and query, in the order of qids."""
+        """Long form: one row per system, measure and query, in the order of qids."""
         topics = with_string_ids(inp).drop_duplicates("qid").sort_values("qid").reset_index(drop=True)
         known = subset.ranks()
         topics = with_ranks(topics, known)

@@ -48,14 +48,14 @@ def training_subsets(
         frame: Training candidates or topics, with ``qid``.
         subset: Knows the first relevant ranks; its own ``rank`` is not read.
         ranks: Thresholds; None for all answered queries.
-        seed: Of the draws, which go by qid and are nested: a smaller set is part of a larger one.
+        seed: Seed of the draws, which go by qid and are nested: a smaller set is part of a larger one.
         drawn: Whether to give sets of equal size too.
 
     Yields:
         One :class:`TrainingSubset` a threshold and kind; all answered queries have one kind only.
 
     Raises:
-        InputError: Where there are no thresholds, or no query of the frame was answered.
+        InputError: If there are no thresholds, or no query of the frame was answered.
 
     Example:
         >>> shown = pd.DataFrame({"qid": list("aabbcc"), "docno": ["1", "2"] * 3, "rank": [0, 1] * 3})
