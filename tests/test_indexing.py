@@ -96,7 +96,7 @@ def test_a_bad_document_before_an_indexer_ends_in_an_error(join):
     with pytest.raises(InputError, match=r"RotatePassages.*'bad'") as caught:
         join(Threaded()).index(iter(BAD))
     # Stages that know frames only take batches of 100.
-    assert caught.value.__notes__[0].startswith(("The indexer had received 180 documents", "The indexer had received 100 documents"))
+    assert caught.value.__notes__[0].startswith(("The indexer had received 180 doc", "The indexer had received 100 doc"))
     indexer = Threaded()
     assert join(indexer).index(iter(DOCUMENTS)) is indexer
     assert len(indexer.kept) == 250 and indexer.kept != [(d["docno"], d["text"]) for d in DOCUMENTS]

@@ -24,7 +24,7 @@ class Parts:
     Attributes:
         candidates: The stages that make candidates: up to the texts, with the text loaders, cut-offs and resets of the query
             (``pt.rewrite.reset()``) right after.
-        ranker: The stages that score texts; none where the pipeline is a retriever, or cannot be taken apart.
+        ranker: The stages that score texts; none where the pipeline is a retriever, or cannot be split.
         reason: Why changed texts cannot reach the ranker, in one sentence; empty where they can, or where there is no ranker.
     """
 

@@ -54,7 +54,7 @@ def get_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
         The function.
 
     Raises:
-        InputError: For a name that is not known.
+        InputError: For an unknown name.
     """
     if callable(tokeniser):
         return tokeniser

@@ -26,10 +26,10 @@ def read_squad(path: str | Path, *, only_certain: bool = False, split: str | Non
     without an answer are left out, as Hofstätter et al. (ECIR 2021) do it. A passage's docno is derived from its text, so that
     it is the same in every file and version that holds the paragraph; the qid is the question's id.
 
-    Files whose offsets were found again by searching mark each answer with ``offset``: ``unique`` (certain), ``overlap`` or
+    Files with offsets that were reconstructed by searching mark each answer with ``offset``: ``unique`` (certain), ``overlap`` or
     ``first`` (the string occurs several times, and its first occurrence was taken). By default all answers are kept: wrong
     guesses are always too early, but dropping every repeated string loses more early answers than it corrects. Over the 1,190
-    questions of XQuAD, whose true offsets are known, the mean relative start is .427; it is .419 where all are kept, and .437
+    questions of XQuAD, which have true offsets, the mean relative start is .427; it is .419 where all are kept, and .437
     where only the certain ones are.
 
     Args:
@@ -102,7 +102,7 @@ def _squad_questions(content: dict[str, Any]) -> Iterator[tuple[str, str, dict[s
 
 
 def read_spans(path: str | Path, *, split: str = "test") -> Collection:
-    """Read passages in which annotators marked what answers a query, one annotation a line.
+    """Read passages in which annotators marked the answers to a query, one annotation per line.
 
     A line is a JSON object with ``qid``, ``query``, ``psgid``, ``passage`` and ``selected_spans`` (a list of strings). A span is
     searched for in its passage; white space around it and characters that do not print are ignored.
@@ -247,7 +247,7 @@ def _qna_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _expect(path: str | Path, number: int, row: dict[str, Any], **types: Any) -> None:
-    """The fields of an object must be there and have their types."""
+    """Check that the fields of an object exist and have their types."""
     for name, wanted in types.items():
         if not isinstance(row.get(name), wanted):
             found = f"is of type {type(row[name]).__name__}" if name in row else "is missing"
@@ -257,7 +257,7 @@ def _expect(path: str | Path, number: int, row: dict[str, Any], **types: Any) ->
 def _frame(path: str | Path, records: Iterable[dict[str, Any]], what: str) -> pd.DataFrame:
     frame = pd.DataFrame(list(records))
     if frame.empty:
-        raise InputError(f"{path}: it holds no {what}; name another file")
+        raise InputError(f"{path}: the file contains no {what}; give another file")
     return frame.fillna("")
 
 

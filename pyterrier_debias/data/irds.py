@@ -1,4 +1,4 @@
-"""Datasets of ir_datasets, through PyTerrier, in the shape of all datasets here."""
+"""Datasets of ir_datasets, through PyTerrier, with the interface of all datasets here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyterrier_debias.core.stage import RowWise
 
 
 class IRDSCollection:
-    """A dataset of ``ir_datasets``; nothing is downloaded before something is asked for.
+    """A dataset of ``ir_datasets``; nothing is downloaded before it is needed.
 
     Documents have ``docno``, ``text`` (the field ``text``, or ``default_text()`` of documents that have no such field) and their
     other string fields; topics have ``qid``, ``query`` and theirs. A split is the id's last part: ``get_qrels('train')`` of
@@ -180,7 +180,7 @@ class DocstoreLoader(RowWise):
         unknown = [docno for docno in docnos if docno not in found]
         if unknown:
             raise InputError(
-                f"TextLoader: {len(unknown)} of {len(docnos)} rows name a docno that irds:{self.irds_id} does not hold, first "
+                f"TextLoader: {len(unknown)} of {len(docnos)} rows have a docno that is not in irds:{self.irds_id}, first "
                 f"{unknown[0]!r}; use the dataset that the run was made from"
             )
         lacking = [f for f in self.fields if docnos and f not in found[docnos[0]]]
@@ -245,7 +245,7 @@ def _records(irds_id: str, kind: str) -> Iterator[Any]:
 
 @contextmanager
 def _reached(irds_id: str, what: str) -> Iterator[None]:
-    """Say what could not be downloaded."""
+    """Name the part that could not be downloaded in the error."""
     try:
         yield
     except (OSError, RuntimeError) as error:

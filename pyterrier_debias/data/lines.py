@@ -23,7 +23,7 @@ def fault(path: str | Path, line: int, what: str, remedy: str) -> InputError:
     Args:
         path: The file, as the user named it.
         line: Number of the line, from 1.
-        what: What is wrong.
+        what: The problem.
         remedy: What to do about it.
 
     Returns:
@@ -137,7 +137,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
 
 def read_head(path: str | Path, size: int = 1 << 16) -> str:
-    """The beginning of a file, to tell what it holds; bytes that are not UTF-8 are left out.
+    """The beginning of a file, to recognise its contents; bytes that are not UTF-8 are left out.
 
     Args:
         path: The file, plain or gzipped.

@@ -1,7 +1,7 @@
 """Corpora, topics, judgements and runs from files, as frames.
 
-One reader for each of the four, whatever the format: the first line tells it. All files may be gzipped and are UTF-8; all
-identifiers are strings; what is wrong with a file is said with its name and line.
+One reader for each of the four; the format is recognised by the first line. All files may be gzipped and are UTF-8; all
+identifiers are strings; errors in a file are reported with its name and line.
 """
 
 from __future__ import annotations
@@ -152,9 +152,10 @@ def read_run(path: str | Path, *, ties: str = "docno") -> pd.DataFrame:
     """Read a TREC run.
 
     The ranks are made from the scores, as trec_eval does it: descending score, ties by descending docno, whatever the file's own
-    ranks say. In a file whose scores were rounded, only those ranks still tell the order of tied documents: ``ties='rank'``
-    follows them among equal scores, and lowers the later scores by the least step of trec_eval's 32-bit floats, so that every
-    evaluator sees this order. Documents that a corpus lacks are kept; the text loader names them when their text is asked for.
+    ranks are. In a file with rounded scores, only those ranks give the order of tied documents: ``ties='rank'``
+    uses them among equal scores, and lowers the later scores by the least step of trec_eval's 32-bit floats, so that every
+    evaluator sees this order. Documents that are not in the corpus are kept; the text loader names them when their text is
+    needed.
 
     Args:
         path: The file, plain or gzipped: ``qid Q0 docno rank score tag``.
@@ -248,7 +249,7 @@ def _checked_pairs(path: str | Path, frame: pd.DataFrame, numbers: list[int]) ->
         qid, docno = frame["qid"].iloc[second], frame["docno"].iloc[second]
         first = int(((frame["qid"] == qid) & (frame["docno"] == docno)).to_numpy().argmax())
         raise fault(
-            path, numbers[second], f"qid {qid!r} and docno {docno!r} stand together in line {numbers[first]} already",
+            path, numbers[second], f"qid {qid!r} and docno {docno!r} occur together in line {numbers[first]} already",
             "keep one line per pair",
         )
     return frame
@@ -344,7 +345,7 @@ def _trec_documents(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
             yield begin, {"docno": docno[1], "text": " ".join(_TAG.sub(" ", rest).split())}
             begin = None
         elif begin is None:
-            raise fault(path, number, "text stands outside of a document", "write <DOC> on a line of its own")
+            raise fault(path, number, "there is text outside of a document", "write <DOC> on a line of its own")
         else:
             parts.append(line)
     if begin is not None:
@@ -368,7 +369,7 @@ def _trec_topics(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
             "write <top><num>..<title>..</top> for each topic",
         ) from error
     if len(topics) != len(begins):
-        raise InputError(f"{path}: {len(begins)} topics begin and {len(topics)} were understood; end each one before the next")
+        raise InputError(f"{path}: {len(begins)} topics begin and {len(topics)} were recognised; end each one before the next")
     for number, qid, query in zip(begins, topics["qid"], topics["query"]):
         if not query:
             raise fault(path, number, f"topic {qid!r} has no title", "write <title>...</title>")
@@ -384,7 +385,7 @@ def _unique(path: str | Path, rows: Iterator[tuple[int, dict[str, str]]], id_col
         if not name.strip():
             raise fault(path, number, f"the {id_column} is empty", f"give every line a {id_column}")
         if name in lines:
-            raise fault(path, number, f"{id_column} {name!r} stands in line {lines[name]} already", "keep one of the two")
+            raise fault(path, number, f"{id_column} {name!r} occurs in line {lines[name]} already", "keep one of the two")
         lines[name] = number
         records.append(row)
     if not records:

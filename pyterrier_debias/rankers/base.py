@@ -1,4 +1,4 @@
-"""What every ranker shares: columns, texts, long documents, weights and their identity.
+"""The base of all rankers: columns, texts, long documents, weights and their identity.
 
 A ranker is written by subclassing :class:`Ranker` with five methods: ``read`` and ``write`` (weights from a name or folder, and
 back), ``score_pairs`` (scores of texts, through :mod:`pyterrier_debias.rankers.engine`), and the scorer protocol of
@@ -47,7 +47,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 #: taken before this one, never inside it.
 LOADING_LOCK = threading.RLock()
 
-#: Architectures whose position 0 stands behind the padding token's id.
+#: Architectures whose position 0 comes after the padding token's id.
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "data2vec-text", "longformer"}
 
 
@@ -157,7 +157,7 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
 
     Args:
         model: A hub name or a folder.
-        stage: Who loads; named in the message.
+        stage: The calling stage, named in the message.
 
     Yields:
         What to give to ``from_pretrained``.
@@ -234,9 +234,9 @@ class Ranker(Fittable, Stage):
     Args:
         model: A hub name, a folder, another ranker of the same class (whose weights are copied as they are now), or an
             :class:`InMemory` model, which is used as it is.
-        max_length: Longest input in tokens; None for all that the model can read. What is cut is logged.
-        device: Where to compute; None picks CUDA, then MPS, then the processor.
-        dtype: ``'float32'``, or ``'bfloat16'`` or ``'float16'``, which are faster and move scores by about 1e-3 relative: stay
+        max_length: Longest input in tokens; None for all that the model can read. Truncation is logged.
+        device: The device; None picks CUDA, then MPS, then the processor.
+        dtype: ``'float32'``, or ``'bfloat16'`` or ``'float16'``, which are faster and change scores by about 1e-3 relative: stay
             with float32 where small differences of scores are the result.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
         text_field: The column with the document's text.
@@ -316,7 +316,7 @@ class Ranker(Fittable, Stage):
 
     @abstractmethod
     def write(self, folder: Path) -> None:
-        """Write the model into a folder that is empty, in the ordinary form of its kind, without a word or a bar.
+        """Write the model into a folder that is empty, in the ordinary form of its kind, without logging or progress bar.
 
         Raises:
             InputError: If the folder holds anything; :meth:`save` knows what it may replace.
@@ -354,7 +354,7 @@ class Ranker(Fittable, Stage):
             A new frame with ``score`` and ``rank``; other columns as they were.
 
         Raises:
-            InputError: For missing texts, duplicate pairs, options that are not known, or a model that cannot be loaded.
+            InputError: For missing texts, duplicate pairs, unknown options, or a model that cannot be loaded.
         """
         pt.validate.result_frame(inp, extra_columns=["query", *self.text_columns()], context=self)
         self.check_options()
@@ -431,7 +431,7 @@ class Ranker(Fittable, Stage):
         return passages(text, self.passage_length, self.passage_stride)[0][0] if self.long == "firstp" else text
 
     def check_options(self) -> None:
-        """Refuse options that are not known, before anything is loaded.
+        """Refuse unknown options, before anything is loaded.
 
         Raises:
             InputError: Naming the option and what it may be.

@@ -98,8 +98,8 @@ class BiEncoder(TwoTowers):
                 the model normalises itself.
             pooling: For plain encoders: ``'cls'`` takes the first token's state, ``'mean'`` the mean over tokens; None means
                 ``'mean'``, as in sentence-transformers. Sentence-transformers models bring their own.
-            max_length: Longest text in tokens; None for the model's own. What is cut is logged.
-            device: Where to compute; None picks CUDA, then MPS, then the processor.
+            max_length: Longest text in tokens; None for the model's own. Truncation is logged.
+            device: The device; None picks CUDA, then MPS, then the processor.
             dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; vectors come out as float32.
             batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
             text_field: The column with the document's text.
@@ -129,7 +129,7 @@ class BiEncoder(TwoTowers):
         self.pooling = pooling
 
     def check_options(self) -> None:
-        """Refuse options that are not known; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
+        """Refuse unknown options; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
         super().check_options()
         if self.similarity not in SIMILARITIES:
             raise InputError(f"BiEncoder: similarity={self.similarity!r} is not known; use one of {', '.join(SIMILARITIES)}")
@@ -216,7 +216,7 @@ class BiEncoder(TwoTowers):
                 or :class:`~pyterrier_debias.rankers.vectors.Vectors`.
             folder: Where to keep the vectors (whole or not at all); they are then read through a memory map and can be opened
                 again: ``model.retriever('the/folder')``. None keeps them in memory.
-            num_results: Results a query gets at most.
+            num_results: Largest number of results per query.
             overwrite: Whether vectors that were written to ``folder`` before may be replaced.
             verbose: Whether to show progress.
 
@@ -409,7 +409,7 @@ class QueryEncoder(RowWise):
     def __init__(self, model: BiEncoder, *, verbose: bool = False):
         """
         Args:
-            model: What encodes.
+            model: The encoder.
             verbose: Whether to show progress.
         """
         self.model = model
@@ -449,7 +449,7 @@ class DocEncoder(RowWise):
     def __init__(self, model: BiEncoder, *, verbose: bool = False):
         """
         Args:
-            model: What encodes.
+            model: The encoder.
             verbose: Whether to show progress.
         """
         self.model = model

@@ -47,9 +47,9 @@ class CrossEncoder(Ranker):
     Args:
         model: A hub name, a folder, another cross-encoder (whose weights are copied), or an
             :class:`~pyterrier_debias.rankers.base.InMemory` model.
-        max_length: Longest pair in tokens; None for all that the model can read. What is cut is logged.
-        device: Where to compute; None picks CUDA, then Apple's MPS, then the processor.
-        dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``. Half precision is faster and moves scores by about 1e-3 relative:
+        max_length: Longest pair in tokens; None for all that the model can read. Truncation is logged.
+        device: The device; None picks CUDA, then Apple's MPS, then the processor.
+        dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``. Half precision is faster and changes scores by about 1e-3 relative:
             stay with float32 where small differences of scores are the result.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
         text_field: The column with the document's text.
@@ -66,7 +66,7 @@ class CrossEncoder(Ranker):
         verbose: Whether to show progress.
 
     Raises:
-        InputError: From scoring: missing texts, duplicate pairs, options that are not known, a model that cannot be loaded.
+        InputError: From scoring: missing texts, duplicate pairs, unknown options, a model that cannot be loaded.
 
     Example:
         >>> from pyterrier_debias import CrossEncoder
@@ -124,7 +124,7 @@ class CrossEncoder(Ranker):
         self.seed = seed
 
     def check_options(self) -> None:
-        """Refuse options that are not known; see :meth:`Ranker.check_options`."""
+        """Refuse unknown options; see :meth:`Ranker.check_options`."""
         super().check_options()
         if self.head not in HEADS:
             raise InputError(f"CrossEncoder: head={self.head!r} is not known; use one of {', '.join(HEADS)}")

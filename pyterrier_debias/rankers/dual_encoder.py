@@ -1,4 +1,4 @@
-"""What rankers share that encode queries and documents apart, through sentence-transformers."""
+"""The base of rankers that encode queries and documents separately, through sentence-transformers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def reads_plain_text(module: Any, task: str) -> bool:
 
 
 class TwoTowers(Ranker):
-    """A ranker that encodes queries and documents apart, each distinct text once.
+    """A ranker that encodes queries and documents separately, each distinct text once.
 
     Documents are encoded batch by batch and compared with their queries at once, so that only the queries' vectors and one
     batch of documents are held.

@@ -262,7 +262,7 @@ class Sequences:
         """Log once how much did not fit into the window; silent where everything did.
 
         Args:
-            stage: Who scores; named in the message.
+            stage: The calling stage, named in the message.
             window: The window in tokens, for the message.
         """
         report_cuts(stage, window, self.cut, self.lengths)
@@ -272,7 +272,7 @@ def report_cuts(stage: str, window: int, cut: np.ndarray, lengths: np.ndarray) -
     """Log how much did not fit into the window; silent where everything did.
 
     Args:
-        stage: Who scores; named in the message.
+        stage: The calling stage, named in the message.
         window: The window in tokens, for the message.
         cut: Tokens that each text lost, shape [n].
         lengths: Tokens that each text has left, shape [n].

@@ -89,7 +89,7 @@ class MultiVector(TwoTowers):
             model: A hub name, a folder, another MultiVector (whose weights are copied), or an ``InMemory`` MultiVectorEncoder.
             max_length: Longest document in tokens; None for the checkpoint's own. Queries keep the checkpoint's length. What is
                 cut from documents is logged.
-            device: Where to compute; None picks CUDA, then MPS, then the processor.
+            device: The device; None picks CUDA, then MPS, then the processor.
             dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; vectors are compared in float32.
             batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
             text_field: The column with the document's text.

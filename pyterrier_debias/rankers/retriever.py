@@ -52,9 +52,9 @@ class Retriever(Stage):
     def __init__(self, model: BiEncoder, vectors: Vectors, *, num_results: int = 1000, verbose: bool = False):
         """
         Args:
-            model: What encodes queries.
+            model: The encoder of queries.
             vectors: The documents' vectors, made by the same model with the same options.
-            num_results: Results a query gets at most.
+            num_results: Largest number of results per query.
             verbose: Whether to show progress.
         """
         self.model = model
@@ -134,14 +134,14 @@ class Retriever(Stage):
         try:
             queries = np.stack(inp["query_vec"].tolist()).astype(np.float32)
         except (TypeError, ValueError) as error:
-            raise InputError("Retriever: column 'query_vec' must hold arrays of one length; encode queries anew") from error
+            raise InputError("Retriever: column 'query_vec' must hold arrays of one length; encode the queries again") from error
         if queries.shape[1:] != (self.vectors.dimensions,):
             raise InputError(
                 f"Retriever: column 'query_vec' holds arrays of shape {queries.shape[1:]}, the documents' vectors have "
                 f"{self.vectors.dimensions} dimensions; encode queries with the same model"
             )
         if not np.isfinite(queries).all():
-            raise InputError("Retriever: column 'query_vec' holds values that are not finite; encode queries anew")
+            raise InputError("Retriever: column 'query_vec' holds values that are not finite; encode the queries again")
         return queries
 
     def fuse_rank_cutoff(self, k: int) -> Retriever:

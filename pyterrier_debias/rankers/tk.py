@@ -63,8 +63,8 @@ class TK(Ranker):
     Args:
         model: A folder or hub name of a TK, another TK (whose weights are copied), or an ``InMemory``
             :class:`~pyterrier_debias.rankers.tk_model.TKModel`.
-        max_length: Longest text in tokens; None for the model's own (512 for new models). What is cut is logged.
-        device: Where to compute; None picks CUDA, then MPS, then the processor.
+        max_length: Longest text in tokens; None for the model's own (512 for new models). Truncation is logged.
+        device: The device; None picks CUDA, then MPS, then the processor.
         dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; matching is float32 in any case.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
         text_field: The column with the document's text.
@@ -77,7 +77,7 @@ class TK(Ranker):
         verbose: Whether to show progress.
 
     Raises:
-        InputError: From scoring: missing texts, duplicate pairs, options that are not known, a model that is not a TK.
+        InputError: From scoring: missing texts, duplicate pairs, unknown options, a model that is not a TK.
 
     Sources: Hofstätter, Zlabinger and Hanbury, "Interpretable & Time-Budget-Constrained Contextualization for Re-Ranking", ECAI
     2020; conventions as used in Hofstätter et al., "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking",
@@ -363,7 +363,8 @@ class TK(Ranker):
                 :class:`~pyterrier_debias.rankers.term_store.TermStore`.
             folder: Where to keep the vectors (whole or not at all); they are then read through a memory map and can be opened
                 again: ``tk.precomputed('the/folder')``. None keeps them in memory.
-            dtype: ``'float32'``, or ``'float16'``, which takes half the room (2 d bytes a term) and moves scores by about 1e-3.
+            dtype: ``'float32'``, or ``'float16'``, which takes half the space (2 d bytes per term) and changes scores by about
+                1e-3.
             overwrite: Whether vectors that were written to ``folder`` before may be replaced.
             verbose: Whether to show progress.
 
@@ -462,7 +463,7 @@ class PrecomputedTK(Stage):
     def __init__(self, model: TK, store: TermStore, *, verbose: bool = False):
         """
         Args:
-            model: What reads queries.
+            model: The encoder of queries.
             store: The passages' vectors, made by the same model with the same options.
             verbose: Whether to show progress.
         """

@@ -64,7 +64,7 @@ class TrainedRanker(Stage, pt.Estimator):
         """
 
     def saved_options(self) -> dict[str, Any]:
-        """The options that a saved folder keeps, as what JSON can hold; by default none."""
+        """The options that a saved folder keeps, as JSON-compatible values; by default none."""
         return {}
 
     def write_beside(self, folder: Path) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class TrainedRanker(Stage, pt.Estimator):
             folder: The folder, which the ranker was written into.
 
         Returns:
-            What is to be remembered of it, as what JSON can hold.
+            What is to be remembered of it, as JSON-compatible values.
         """
         return {}
 

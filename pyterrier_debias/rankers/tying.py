@@ -52,7 +52,7 @@ def restore(patience: float | None = None) -> None:
         PreTrainedModel.tie_weights = _own
         logger.warning(
             "models were loaded in several threads at the same time, after which transformers no longer tied weights; that is "
-            "mended, but models that were loaded meanwhile may lack weights: load them again, one after another"
+            "repaired, but models that were loaded meanwhile may lack weights: load them again, one after another"
         )
 
 

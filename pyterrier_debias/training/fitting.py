@@ -1,4 +1,4 @@
-"""fit, save, load and tune: what training adds to every ranker."""
+"""fit, save, load and tune: the training methods of every ranker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LOOKED_AT = 1000
 class Fittable(pt.Estimator):
     """Mixin of rankers that can be trained.
 
-    It asks of a ranker the scorer protocol (:class:`~pyterrier_debias.training.scorer.Scorer`), and ``module``, ``score``,
+    It requires of a ranker the scorer protocol (:class:`~pyterrier_debias.training.scorer.Scorer`), and ``module``, ``score``,
     ``fingerprint``, ``documents``, ``text_columns``, ``torch_device`` and ``write``.
     """
 
@@ -74,8 +74,8 @@ class Fittable(pt.Estimator):
         """Train on candidates and judgements, from the weights that the ranker holds; fitting twice is transfer.
 
         With validation topics the best of the evaluated weights are kept, else the last ones. How it went is in
-        ``training_report``. Where it fails or is interrupted the ranker holds the weights that it began with; with
-        ``Training(checkpoints=...)`` it can continue.
+        ``training_report``. If it fails or is interrupted the ranker keeps the weights that it began with; with
+        ``Training(checkpoints=...)`` it can be resumed.
 
         Args:
             res_tr: Candidates ``qid``, ``docno``, ``query`` and the text. Those judged relevant are the positives, the others the
@@ -102,9 +102,9 @@ class Fittable(pt.Estimator):
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the ranker as an ordinary model folder, from which ``load`` scores the same.
 
-        Beside the model's own files lies a small JSON: the ranker's options and how it was trained. The class itself
-        (``CrossEncoder(folder)``) opens the model with the options that it is given; where those that are not part of the model
-        (``similarity``, ``prompt``, ``fields``, ``long`` and others) are not the saved ones, the log says so.
+        A small JSON file next to the model's own files has the ranker's options and how it was trained. The class itself
+        (``CrossEncoder(folder)``) opens the model with the given options; if those that are not part of the model
+        (``similarity``, ``prompt``, ``fields``, ``long`` and others) differ from the saved ones, a log message says so.
 
         Args:
             folder: Where to write; it appears whole or not at all.
@@ -294,7 +294,7 @@ def fit_ranker(
         training: The options; None for their defaults.
         train_on: Candidates and judgements.
         validate_on: Those of validation topics, or None and None.
-        stage: Whom messages name; None for the ranker.
+        stage: The name used in messages; None for the ranker.
 
     Returns:
         How it went.

@@ -1,4 +1,4 @@
-"""Candidates and judgements to groups: what each training query may draw its examples from."""
+"""From candidates and judgements to groups: the documents from which each training query draws its examples."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Groups:
 
 
 def check_labels(qrels: pd.DataFrame, stage: Any) -> None:
-    """Grades must be whole numbers in the usual range.
+    """Check that grades are integers in the usual range.
 
     Args:
         qrels: Judgements ``qid``, ``docno``, ``label``.
@@ -230,7 +230,7 @@ def _fingerprint(rows: pd.DataFrame, text_columns: Sequence[str], min_label: int
 class AddJudged(Stage):
     """Add the judged relevant documents that the first stage did not find, so that each judged query can be trained on.
 
-    It stands between the first stage and the text loader of a pipeline that is to be fitted. Documents with a grade of at least
+    It comes between the first stage and the text loader of a pipeline that is to be fitted. Documents with a grade of at least
     ``min_label`` are added to the queries of ``qrels`` that have candidates; other queries, such as those for validation and for
     tests, pass unchanged.
 
@@ -241,8 +241,8 @@ class AddJudged(Stage):
     ===============  ==========================================================================
 
     The query's columns are ``query``, what PyTerrier keeps of earlier queries, and every column that never differs between two
-    candidates of one query (weights, kinds of question), except scores, ranks and texts. By ``docid`` an index finds a document,
-    and what another model made of it (``doc_vec``, ``toks``) is of use to that model alone: it is not known these of the added
+    candidates of one query (weights, kinds of question), except scores, ranks and texts. The index's document number (``docid``)
+    and the output of other models (``doc_vec``, ``toks``) are not known for the added
     rows, so they are dropped, and a text loader behind it finds every document by its ``docno``.
 
     When not to use it: in a pipeline that is evaluated on the same judgements, to which it hands the answers; where the first

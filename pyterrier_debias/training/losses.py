@@ -261,7 +261,7 @@ def get_loss(loss: str | Loss, options: dict[str, Any] | None = None) -> Loss:
         The function with its options.
 
     Raises:
-        InputError: For a name that is not known.
+        InputError: For an unknown name.
 
     Example:
         >>> get_loss("hinge", {"margin": 2.0}).keywords

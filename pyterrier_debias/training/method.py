@@ -1,7 +1,7 @@
-"""Methods: what is trained, and how a batch becomes a loss. Imported only where training begins: it needs torch at once.
+"""Training methods: what is trained, and how a batch becomes a loss. Imported only when training begins: it needs torch.
 
-A method is a module that owns every network it trains or consults. :class:`Ranking`, one ranker and one loss, is the plain one;
-methods with several networks, frozen ones or weights that follow the networks' scores subclass :class:`Method`.
+A method is a module that contains every network it trains or uses. :class:`Ranking`, one ranker and one loss, is the plain one;
+methods with several networks, frozen ones or weights that depend on the networks' scores subclass :class:`Method`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Method(torch.nn.Module):
     """What the trainer trains.
 
     Networks that must not change get ``requires_grad_(False)`` in the constructor: they stay in eval mode (no dropout), out of
-    the optimiser, and belong into :meth:`record`, so that a resumed run meets the same ones.
+    the optimiser, and belong in :meth:`record`, so that a resumed run uses the same ones.
     """
 
     #: Tells transformers' Trainer that the loss is a mean over the batch.
@@ -72,7 +72,7 @@ class Method(torch.nn.Module):
         return asked
 
     def record(self) -> dict[str, Any]:
-        """What a checkpoint must tell about the method beyond its weights, as what JSON can hold."""
+        """What a checkpoint must tell about the method beyond its weights, as JSON-compatible values."""
         return {"method": type(self).__name__}
 
     def train(self, mode: bool = True) -> Method:
@@ -188,7 +188,7 @@ def ranking_of(ranker: Any, training: Training, stage: str) -> Ranking:
     Args:
         ranker: A ranker.
         training: The options.
-        stage: Whom the message names.
+        stage: The name used in the message.
 
     Returns:
         Its own method.

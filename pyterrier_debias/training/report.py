@@ -1,4 +1,4 @@
-"""What is told about a training run, in memory and beside the saved ranker."""
+"""The report of a training run, in memory and with the saved ranker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGES = ("pyterrier-debias", "python-terrier", "torch", "transformers", "sen
 
 
 class DivergedError(InputError):
-    """A loss, or a score of validation, that is not a number: what was asked for can be trained, but not with these options."""
+    """A loss or a validation score is not a number: training diverges with these options."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class TrainingReport:
     versions: dict[str, str] = field(default_factory=lambda: versions())
 
     def to_json(self) -> dict[str, Any]:
-        """The report as what JSON can hold."""
+        """The report as JSON-compatible values."""
         return asdict(self)
 
     @classmethod

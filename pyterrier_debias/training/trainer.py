@@ -1,7 +1,7 @@
-"""The one trainer: transformers' Trainer over a :class:`~pyterrier_debias.training.method.Method`.
+"""The trainer: transformers' Trainer over a :class:`~pyterrier_debias.training.method.Method`.
 
-Imported only where training begins: it needs torch and transformers at once. It names no architecture. Several devices are used
-when the program is started by ``torchrun`` or ``accelerate launch``; nothing else changes.
+Imported only when training begins: it needs torch and transformers. It does not depend on the architecture. Several devices are
+used when the program is started by ``torchrun`` or ``accelerate launch``; nothing else changes.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def train(
     Args:
         ranker: The ranker among them that is the result: it is evaluated, and written into every checkpoint.
         method: What is trained; owns the ranker's module.
-        groups: What is trained on.
+        groups: The training data.
         training: The options.
-        validation: What is measured on; None for no evaluation.
+        validation: The validation data; None for no evaluation.
 
     Returns:
         What happened. The networks hold the best weights where there is a validation, else the last ones.
@@ -249,7 +249,7 @@ def _about(checkpoint: Path) -> dict[str, Any] | None:
 
 
 def _mark(checkpoint: Path, **content: Any) -> None:
-    """Say in a checkpoint whose it is, and what it is."""
+    """Mark a checkpoint as ours, and with what it is."""
     about = {"package": PACKAGE, "version": __version__, "checkpoint": checkpoint.name, **content}
     write_whole(checkpoint / _RECORD, json.dumps(about, indent=1) + "\n")
 
@@ -324,7 +324,7 @@ def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -
 
 
 def _check_free(folder: Path, last: Path | None, arguments: transformers.TrainingArguments) -> None:
-    """Refuse a folder where a checkpoint of this run would have to be written into somebody else's.
+    """Refuse a folder where a checkpoint of this run would overwrite files of another program.
 
     Raises:
         InputError: Naming the folder that stands there.
@@ -559,7 +559,7 @@ class _Trainer(transformers.Trainer):
                 self.ranker.write(scratch)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Write a checkpoint that counts only once it is whole, then drop those that are neither the last nor the best."""
+        """Write a checkpoint that is valid only once it is complete, then drop those that are neither the last nor the best."""
         folder = Path(self.args.output_dir)
         target = folder / f"checkpoint-{self.state.global_step}"
         try:
@@ -573,7 +573,7 @@ class _Trainer(transformers.Trainer):
                 target.rmdir()
             older = [path.name for path in _checkpoints(folder)]
             kept = (
-                f"{', '.join(older)} there is whole, resume from it with Training(resume=True)"
+                f"{', '.join(older)} there is complete, resume from it with Training(resume=True)"
                 if older
                 else "there is no older one"
             )

@@ -447,7 +447,7 @@ REFUSED = [
     (lambda: ARaB(texts=CORPUS.drop(columns="text")), "lacks the column 'text'"),
     (lambda: FaiRR(portions={"m": 1}), "must name each"),
     (lambda: NFaiRR(background=CORPUS), "lacks the column 'qid'"),
-    (lambda: LexiconGap(lexicon={"a": ["x"], "b": ["y"], "c": ["z"]}), "say which two"),
+    (lambda: LexiconGap(lexicon={"a": ["x"], "b": ["y"], "c": ["z"]}), "name two, e.g."),
     (lambda: LexiconGap(contrast=("a", "b")), "must be two categories"),
     (lambda: QueryGroupGap(lexicon={"a": ["x"]}, category="b", groups=TOPICS.assign(gender="m")), "no category 'b'"),
     (lambda: QueryGroupGap(lexicon={"a": ["x"]}, category="a", groups=TOPICS), "lack the column 'gender'"),

@@ -520,6 +520,6 @@ def test_excluding_needs_chances():
         def sample(self, groups, group, positive, n, *, seed, epoch):
             return group.pool[:n]
 
-    with pytest.raises(InputError, match="does not tell its chances"):
+    with pytest.raises(InputError, match="does not provide its chances"):
         ExcludeNegatives([], Own())
     assert ExcludeNegatives([]).negatives == UniformNegatives()

@@ -282,7 +282,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tiny, tmp_path, monkeypatch, w
             patch.setattr(trainer_module, "write_whole", partial(fails, real=record, marks=(marks[where],)))
         else:
             patch.setattr(torch, "save", partial(fails, real=save, marks=(marks[where],)))
-        with pytest.raises(InputError, match=r"checkpoint-4 cannot be written \(.*No space left.*checkpoint-2 there is whole"):
+        with pytest.raises(InputError, match=r"checkpoint-4 cannot be written \(.*No space left.*checkpoint-2 there is complete"):
             fitted(tiny(), max_steps=4, evaluate_every=2, checkpoints=tmp_path)
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
     resumed = fitted(tiny(), max_steps=4, evaluate_every=2, checkpoints=tmp_path, resume=True)

@@ -90,7 +90,7 @@ class BalancedPairs(Stage):
         """Match; see the class. How many profiles were left out, and why, is in ``attrs['matching']`` of the frame.
 
         Raises:
-            InputError: For options that are not known, a frame without profile columns, or profiles that hold no numbers.
+            InputError: For unknown options, a frame without profile columns, or profiles that hold no numbers.
         """
         pt.validate.columns(inp, includes=["qid", "docno", self.group], context=self)
         for name, known in (("method", METHODS), ("direction", DIRECTIONS)):

@@ -47,7 +47,7 @@ class Texts:
             source = _loader_of(source, field)
         elif source is not None and (not isinstance(source, pt.Transformer) or isinstance(source, pt.Indexer)):
             raise InputError(
-                f"texts are a text loader, something that has one (a dataset, pt.terrier.TerrierIndex(folder)), a frame docno, "
+                f"texts are a text loader, an object with one (a dataset, pt.terrier.TerrierIndex(folder)), a frame docno, "
                 f"{field}, or a mapping from a docno to its text; not a {type(source).__name__}"
             )
         self.source = source
@@ -168,7 +168,7 @@ def wanted_qids(query_filter: Any, stage: Any) -> frozenset[str] | None:
         The qids as strings; None for all.
 
     Raises:
-        InputError: For what is not a collection of qids. A text is a collection of its letters, which nobody means.
+        InputError: For what is not a collection of qids. A text would be read as a collection of its letters.
 
     Example:
         >>> sorted(wanted_qids([2, "1"], "example"))
@@ -218,7 +218,7 @@ def in_order(results: pd.DataFrame, stage: Any) -> pd.DataFrame:
 
 
 def _check_agreement(results: pd.DataFrame, order: np.ndarray, stage: Any) -> None:
-    """Of a rank and a score that contradict each other one is out of date, and nobody can tell which."""
+    """If rank and score contradict each other, one of them is out of date."""
     query = pd.factorize(results["qid"])[0][order]
     score, rank = (results[name].to_numpy(dtype=np.float64)[order] for name in ("score", "rank"))
     unknown = np.isin(query, query[np.isnan(score) | np.isnan(rank)])
@@ -226,7 +226,7 @@ def _check_agreement(results: pd.DataFrame, order: np.ndarray, stage: Any) -> No
     if len(bad):
         qid = results["qid"].iloc[order[bad[0]]]
         raise InputError(
-            f"{stage_name(stage)}: rank contradicts score in query {str(qid)!r}; drop the column 'rank' or rank anew, e.g. by "
+            f"{stage_name(stage)}: rank contradicts score in query {str(qid)!r}; drop the column 'rank' or rank again, e.g. by "
             f"pt.model.add_ranks(results)"
         )
 

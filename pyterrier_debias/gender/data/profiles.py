@@ -85,7 +85,7 @@ class Lexicon:
             The lexicon.
 
         Raises:
-            InputError: For what is none of these.
+            InputError: For any other value.
         """
         if isinstance(spec, Lexicon):
             return spec

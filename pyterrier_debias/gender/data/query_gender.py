@@ -362,7 +362,7 @@ def _checked_labels(texts: Sequence[str], labels: Sequence[str]) -> np.ndarray:
         raise InputError(f"GenderClassifier: label {unknown[0]!r} is not known; use {', '.join(LABELS)}")
     found = np.array([_SAME[label] for label in labels])
     if len(set(found.tolist())) < 2:
-        raise InputError("GenderClassifier: all queries have the same label; there is nothing to tell apart")
+        raise InputError("GenderClassifier: all queries have the same label; there is nothing to distinguish")
     return found
 
 
@@ -376,13 +376,13 @@ class QueryGender(RowWise):
     ===============  ==========================================================================
 
     - ``'words'``: by a list of words; says female where words of that group alone occur, other where both do. On the 3,750
-      annotated queries it is right in .48, since people are mostly named and not called "he": a floor, not a method.
+      annotated queries it is right in .48, since people are mostly named and not called "he": a lower bound, not a method.
     - a :class:`GenderClassifier`, fitted on annotated queries: .815 in five-fold cross-validation with all-MiniLM-L6-v2, .848
       where the encoder is fine-tuned, too; .822 and .854 without ``other``. Bigdeli et al. report .856 for a fine-tuned BERT.
     - a function from a list of texts to labels, or to probabilities of shape [n, 4].
 
     **What such a label leaves out.** It is about words of a text, never about a person who asks. It has two genders and a rest:
-    non-binary people, people of whom nobody says "he" or "she", and texts about several people all end up in ``neutral`` or
+    non-binary people, people whom no text calls "he" or "she", and texts about several people all end up in ``neutral`` or
     ``other``, and nothing measured on "female" and "male" speaks of them. Annotators labelled names by what is usual for a name.
     A share of the labels is wrong, and errors differ between the labels, so that a difference between groups can be a difference
     between errors: look at ``cross_validate`` by label. Labels that were predicted should not be published as facts about

@@ -143,7 +143,7 @@ def _table(pairs: Mapping[str, str] | None) -> dict[str, str]:
     times = Counter(word for pair in found for word in pair)
     twice = next((word for word, n in times.items() if n > 1 or word in _PRONOUNS), None)
     if twice is not None:
-        raise InputError(f"SwapGender: {twice!r} has more than one counterpart in pairs; a word may stand in one pair")
+        raise InputError(f"SwapGender: {twice!r} has more than one counterpart in pairs; a word may be in one pair only")
     return {**_TABLE, **dict(found), **{other: one for one, other in found}}
 
 

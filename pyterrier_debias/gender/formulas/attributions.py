@@ -1,6 +1,6 @@
 """What documents and words contribute to what a ranking's order adds to its lean (ARaB).
 
-Pure functions on rankings and counted words; the audit's gender room takes its primary figure apart with them.
+Pure functions on rankings and counted words; used for the attribution of the audit's gender figure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 r"""Counting the words of a list in texts: exact, whole words, fast.
 
-Words are the floor's tokenisers' (:mod:`pyterrier_debias.core.text`), lower-cased. For the tokenisers that have a name here no
+Words are those of :mod:`pyterrier_debias.core.text`, lower-cased. For the tokenisers that have a name here no
 word is ever made a Python object: texts are joined to one buffer of bytes in which everything that is not part of a word is a
 space, and a word is found by its bytes, eight at a time. What comes out is what splitting and counting gives, word for word. Many
 texts are counted by several threads, one a core; the environment's ``OMP_NUM_THREADS`` sets how many.
@@ -40,7 +40,7 @@ def blank(text: str) -> list[str]:
     return [word for word in text.split(" ") if word]
 
 
-#: Tokenisers by name: the floor's, and ``'blank'``, the released script of Rekabsaz and Schedl (2020) to the letter.
+#: Tokenisers by name: those of the core, and ``'blank'``, the released script of Rekabsaz and Schedl (2020) to the letter.
 GENDER_TOKENISERS: dict[str, Tokeniser] = {**TOKENISERS, "blank": blank}
 
 
@@ -60,12 +60,12 @@ def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
         A function from a text to its lower-cased words.
 
     Raises:
-        InputError: For a name that is not known.
+        InputError: For an unknown name.
     """
     if not callable(tokeniser) and tokeniser not in GENDER_TOKENISERS:
         raise InputError(f"tokeniser {tokeniser!r} is not known; use one of {', '.join(GENDER_TOKENISERS)} or a function")
     split = tokeniser if callable(tokeniser) else GENDER_TOKENISERS[tokeniser]
-    # Some letters become several when lower-cased, some of them no letters: the text first, as the floor's regex_word does it.
+    # Some letters become several when lower-cased, some of them no letters: the text first, as regex_word of the core does it.
     return lambda text: [word.lower() for word in split(text.lower())]
 
 

@@ -48,7 +48,7 @@ def lean_of_texts(
         Shape [n]; positive towards the first group (male in the library's own list).
 
     Raises:
-        InputError: For options that are not known.
+        InputError: For unknown options.
 
     Example:
         >>> lean_of_texts(["he said she said", "his brother"], method="tc").tolist()
@@ -77,7 +77,7 @@ def gendered(
         n booleans.
 
     Raises:
-        InputError: For options that are not known; for a list of fewer than two groups.
+        InputError: For unknown options; for a list of fewer than two groups.
 
     Example:
         >>> gendered(["he and his dog", "he and she", "he"]).tolist()

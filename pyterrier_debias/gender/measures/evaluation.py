@@ -55,7 +55,7 @@ def mean_floor(sd: np.ndarray) -> float:
         sd: Shape [n].
 
     Returns:
-        The floor; NaN for no queries.
+        The null value; NaN for no queries.
 
     Example:
         >>> round(mean_floor(np.array([1.0, 1.0, 1.0, 1.0])), 4)
@@ -162,7 +162,7 @@ class BiasResult:
         return pd.DataFrame(rows, columns=columns)
 
     def directions(self, cutoff: int | None = None) -> pd.DataFrame:
-        """To which side each query leans, and whether its order has to do with it.
+        """To which side each query leans, and whether that is due to its order.
 
         Args:
             cutoff: t; None for the largest.

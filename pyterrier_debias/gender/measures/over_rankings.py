@@ -92,7 +92,7 @@ class _Cut(ABCMeta):
 
 
 class _OfTexts(Measure, metaclass=_Cut):
-    """What the measures of this room share: options, texts, names, queries without a value."""
+    """The base of the gender measures: options, texts, names, queries without a value."""
 
     QREL_INPUTS = ("query_id",)
     DEFAULTS: Mapping[str, Any] = {"tokeniser": "regex_word", "unknown": "raise", "undefined": "mean"}
@@ -195,7 +195,7 @@ class _OfTexts(Measure, metaclass=_Cut):
                 self, lacking, len(asked), "the mean of the others" if fill == fill else "NaN",
             )  # fmt: skip
         if undefined == "mean" and len(known) == 1 < len(qids):
-            logger.warning("%r: one query alone has a value; there is no test against a baseline, whatever its p says", self)
+            logger.warning("%r: only one query has a value; the p value of a comparison with a baseline is meaningless", self)
         for qid in qids:
             yield Metric(qid, self, float(known.get(qid, fill)))
 
@@ -663,7 +663,7 @@ def two_categories(lexicon: Lexicon, contrast: tuple[str, str] | None = None) ->
             return known[0]
         if len(lexicon.names) == 2:
             return lexicon.names[0], lexicon.names[1]
-        raise InputError(f"lexicon {lexicon.name!r} has {len(lexicon.names)} categories; say which two, e.g. ('male', 'female')")
+        raise InputError(f"lexicon {lexicon.name!r} has {len(lexicon.names)} categories; name two, e.g. ('male', 'female')")
     if isinstance(contrast, str) or len(contrast) != 2 or not set(contrast) <= set(lexicon.names):
         some = ", ".join(lexicon.names[:8])
         raise InputError(f"contrast {contrast!r} must be two categories of lexicon {lexicon.name!r}, which has {some}")

@@ -45,7 +45,7 @@ def augment_balanced(
             ``docno``, ``query``.
         ratio: At least 0; the paper uses .05, .15, .25 and .35, and settles on .25.
         seed: Seed of which matches are drawn.
-        prefix: Put before the new qids, so that they are nobody else's.
+        prefix: Put before the new qids, so that they are unique.
         keep_labels: Whether the new topics keep the pairs' ``gender``; dropped by default, as predicted labels of queries.
 
     Returns:

@@ -103,7 +103,7 @@ class Adversarial(Annotated):
         about: What a resumed run must share.
         reversal: The reversed gradient's factor.
         seed: Seed of the adversary's first weights.
-        stage: Whom messages name.
+        stage: The name used in messages.
 
     Raises:
         InputError: If the ranker has no head that reads one vector per pair.
@@ -116,7 +116,7 @@ class Adversarial(Annotated):
         self.reversal = reversal
         head = getattr(ranking.network, "classifier", None)
         if head is None:
-            raise InputError(f"{stage}: {type(ranking.network).__name__} has no classification head to look behind")
+            raise InputError(f"{stage}: {type(ranking.network).__name__} has no classification head for the adversary")
         size = ranking.network.config.hidden_size
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

@@ -255,7 +255,7 @@ def get_tagger(tagger: str | Tagger) -> Tagger:
         The function.
 
     Raises:
-        InputError: For a name that is not known, or ``'spacy'`` where no English pipeline is installed.
+        InputError: For an unknown name, or ``'spacy'`` where no English pipeline is installed.
     """
     if callable(tagger):
         return tagger
@@ -367,7 +367,7 @@ def get_lemmatiser(lemmatiser: str | Lemmatiser) -> Lemmatiser:
         The function.
 
     Raises:
-        InputError: For a name that is not known, or ``'lemminflect'`` where it is not installed.
+        InputError: For an unknown name, or ``'lemminflect'`` where it is not installed.
     """
     if callable(lemmatiser):
         return lemmatiser

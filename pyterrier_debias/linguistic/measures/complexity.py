@@ -124,8 +124,8 @@ class LinguisticComplexity(Stage):
     queries, most indices are undefined or constant: :meth:`report` says which were live, and so does the log (level INFO).
 
     *What computes what.* Tags by ``tagger``, lemmas by ``lemmatiser``, trees by ``parser``; none of them is used where no index
-    needs it. Without a parser the fourteen syntactic indices are NaN and outside of the mean. Signs are not words. Tagged and
-    parsed texts are kept, so that a text is analysed once however often it comes back.
+    needs it. Without a parser the fourteen syntactic indices are NaN and outside of the mean. Punctuation is not counted. Tagged
+    and parsed texts are kept, so that a text is analysed once however often it comes back.
 
     When not to use it: as a difficulty of queries (it does not know the collection); on one query, without ``fit``; between
     collections that were not normalised together; on languages other than English, except for the indices of words. On short
@@ -222,7 +222,7 @@ class LinguisticComplexity(Stage):
         """Add complexity; see the class.
 
         Raises:
-            InputError: For an option that is not known, a text that is missing, a tool that is asked for and not installed, a
+            InputError: For an unknown option, a text that is missing, a tool that is asked for and not installed, a
                 tagger or parser that does not return one result a text, a normalisation that was learnt for other indices.
         """
         pt.validate.columns(inp, includes=[self.column], context=self)

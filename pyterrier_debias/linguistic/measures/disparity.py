@@ -225,8 +225,8 @@ class Disparity(Stage):
         -0.224
 
     When not to use it: over few queries (the standard deviation of 43 queries is known to within a fifth at best), to choose
-    between rankers of different means by their cv, or to show that wording is the *cause*: the needs behind complex queries may
-    be the difficult ones. For that, ask the same need in several wordings: ``WordingSensitivity``.
+    between rankers of different means by their cv, or to show that wording is the *cause*: the needs expressed by complex
+    queries may be the difficult ones. For that, ask the same need in several wordings: ``WordingSensitivity``.
     """
 
     schematic = {"label": "Disparity", "help_url": None, "inner_pipelines_mode": "linked"}  # noqa: RUF012
@@ -281,7 +281,7 @@ class Disparity(Stage):
         """The disparity table; see the class.
 
         Raises:
-            InputError: For an option that is not known, a query that has two complexities, a measure that is not there.
+            InputError: For an unknown option, a query that has two complexities, a measure that is not there.
         """
         form = self._mode(inp)
         self._check_options()
@@ -438,7 +438,7 @@ class Disparity(Stage):
         if twice.any():
             row = known[twice].iloc[0]
             raise InputError(
-                f"Disparity: query {row['qid']!r} stands in several rows that disagree on {', '.join(own)}; a query has one "
+                f"Disparity: query {row['qid']!r} is in several rows that disagree on {', '.join(own)}; a query has one "
                 f"complexity and one value of each control, whatever the system"
             )
         known = known.assign(**{name: self._control(name, known, qrels) for name in self.controls if name not in known.columns})

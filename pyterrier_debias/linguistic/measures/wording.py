@@ -32,7 +32,7 @@ from pyterrier_debias.linguistic.formulas.slope import Slope, within_slope
 from pyterrier_debias.linguistic.measures.disparity import query_length, with_complexity
 
 ORIGINAL = "original"
-#: The original queries exactly as they come, where the wordings are asked otherwise.
+#: The unchanged original queries, where wordings are tokenised.
 AS_IT_COMES = "original, as it comes"
 #: The columns of rankings under each wording.
 COLUMNS = ["qid", "docno", "score", "rank", "arm"]
@@ -182,7 +182,7 @@ class WordingSensitivity(Stage):
         """Rank under each wording; see the class.
 
         Raises:
-            InputError: For an option that is not known, a query that is missing, a system that cannot be asked again, a ranker
+            InputError: For an unknown option, a query that is missing, a system that cannot be asked again, a ranker
                 that returns scores that are not numbers.
         """
         given = self._mode(inp)

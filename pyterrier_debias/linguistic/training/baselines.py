@@ -206,7 +206,7 @@ class GroupDROReranker(TrainedRanker):
         training: How ``fit`` trains, with any loss; None for the ranker's own ``training``.
 
     Raises:
-        InputError: For options that are not known or out of range, or groups that cannot be used; from scoring: before ``fit``.
+        InputError: For unknown options or out of range, or groups that cannot be used; from scoring: before ``fit``.
 
     When not to use it: with groups of a handful of queries; where the worst group is worst because its judgements are; where a
     strongly fitted model has no loss left in any group (the source needs strong regularisation there).
@@ -312,7 +312,7 @@ class FocalReranker(TrainedAgainstBiased):
         training: See there.
 
     Raises:
-        InputError: For options that are not known, do not go together or are out of range; from scoring: before ``fit``.
+        InputError: For unknown options, do not go together or are out of range; from scoring: before ``fit``.
 
     When not to use it: with a biased model that is right nearly everywhere, which leaves no weight to learn from.
 

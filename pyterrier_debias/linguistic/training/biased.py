@@ -41,7 +41,7 @@ class BiasedLearner:
         """Refuse options that cannot be used, before anything is loaded.
 
         Args:
-            stage: Whom messages name.
+            stage: The name used in messages.
 
         Raises:
             InputError: Naming the option and the remedy.

@@ -156,7 +156,7 @@ def cached_scores(biased: Any, groups: Groups, training: Training, stage: str) -
         biased: The ranker.
         groups: What is drawn from.
         training: How.
-        stage: Whom the message names.
+        stage: The name used in the message.
 
     Returns:
         The scores.

@@ -121,7 +121,7 @@ class PoolEvidence:
     Args:
         columns: Columns of the candidates with the pooling system's numbers; those whose name ends in ``rank`` count from 0, best
             first, and enter as :math:`\\ln(1 + r)`. None takes ``pool_score`` and ``pool_rank``, or, where the candidates have
-            neither, ``score`` and ``rank``, which is right only where the stage before is the pooling system (a warning says
+            neither, ``score`` and ``rank``, which is right only if the previous stage is the pooling system (a warning says
             so; ``columns=['score', 'rank']`` says that it is). ``()``: no column.
         lexical: Whether to add BM25, the idf-weighted and the plain share of query terms covered, and the length, computed for
             every pair from its texts, with word statistics of the candidates.
@@ -155,7 +155,7 @@ class PoolEvidence:
     learning_rate: float = 0.02
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be used."""
+        """Refuse invalid options."""
         if isinstance(self.columns, str):
             raise InputError(f"PoolEvidence: columns={self.columns!r} must be a list of names, e.g. ['pool_score']")
         if not self.lexical and self.scorer is None and self.columns is not None and not self.columns:
@@ -344,7 +344,7 @@ class EvidenceModel:
         return state.hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as what JSON can hold; of a scorer only that there was one."""
+        """All of it as JSON-compatible values; of a scorer only that there was one."""
         evidence, statistics = self.evidence, self.statistics
         tokeniser = evidence.tokeniser if isinstance(evidence.tokeniser, str) else None
         return {
@@ -387,7 +387,7 @@ class EvidenceModel:
             )
         if options["tokeniser"] is None and tokeniser is None:
             raise InputError(
-                "CETReranker: the saved selection model cuts words by a function; give it again: "
+                "CETReranker: the saved selection model splits words with a function; give it again: "
                 "CETReranker.load(folder, selection=PoolEvidence(tokeniser=...))"
             )
         options["tokeniser"] = options["tokeniser"] or tokeniser

@@ -63,7 +63,7 @@ def relabel(
         The candidates, the judgements, and what was changed: ``qid``, ``docno``, ``score`` (the judge's number), ``action``.
 
     Raises:
-        InputError: For an option that is not known, or a judge whose answer is not one number a row.
+        InputError: For an unknown option, or a judge whose answer is not one number a row.
 
     Example:
         >>> found = pd.DataFrame({"qid": ["1", "1", "1"], "docno": ["d1", "d2", "d3"]})
@@ -147,7 +147,7 @@ def _judged(judge: Judge | pt.Transformer, frame: pd.DataFrame) -> np.ndarray:
     try:
         numbers = np.asarray(answer, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"relabel: the judge's answer holds no numbers ({error}); it must give one a row") from error
+        raise InputError(f"relabel: the judge's answer holds no numbers ({error}); it must give one per row") from error
     if numbers.shape != (len(frame),):
         raise InputError(f"relabel: the judge got {len(frame)} rows and gave shape {numbers.shape}; it must give one number each")
     frames.check_scores(frame[["qid", "docno"]].assign(score=numbers), "relabel, the judge")

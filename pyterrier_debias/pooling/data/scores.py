@@ -30,7 +30,7 @@ class AddScores(RowWise):
     ===============  ==========================================================================
 
     When not to use it: in the pipeline that is deployed, where nothing reads the column any more and the teacher costs time; with
-    the very ranker that is trained behind it as the teacher, which confirms its own mistakes.
+    the same ranker that is trained behind it as the teacher, which confirms its own mistakes.
 
     Example:
         >>> import pandas as pd
@@ -60,7 +60,7 @@ class AddScores(RowWise):
         """Add the column; see the class.
 
         Raises:
-            InputError: For an option that is not known, repeated pairs, or a scorer that leaves rows out or gives no number.
+            InputError: For an unknown option, repeated pairs, or a scorer that leaves rows out or gives no number.
         """
         self._check_options()
         modes = pt.inspect.transformer_inputs(self.scorer, strict=False) or [[]]

@@ -1,6 +1,6 @@
 """What unjudged documents contribute to the difference of judged shares between a system and the pool's run.
 
-A pure function on rankings and judgements; the audit's pooling room takes its primary figure apart with it.
+A pure function on rankings and judgements; used for the attribution of the audit's pooling figure.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ class Coupling:
         loss: ``'pairs'``, or ``'listwise'``: see :meth:`loss_of`.
 
     Raises:
-        InputError: For an option that is not known or out of range.
+        InputError: For an unknown option or out of range.
     """
 
     tau: float = 1.0
@@ -207,7 +207,7 @@ class Coupling:
     loss: str = "pairs"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be used."""
+        """Refuse invalid options."""
         for name, known in (
             ("weighting", WEIGHTINGS),
             ("normalise_weights", NORMALISATIONS),
@@ -231,7 +231,7 @@ class Coupling:
             raise InputError(f"CETReranker: unweighted_steps={self.unweighted_steps!r} must be a whole number of at least 0")
 
     def record(self) -> dict[str, Any]:
-        """The options as what JSON can hold."""
+        """The options as JSON-compatible values."""
         return asdict(self)
 
     def weights(self, positive: torch.Tensor, negative: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:

@@ -60,7 +60,7 @@ def pool_chances(groups: Groups, training: Training) -> pd.DataFrame:
     sampler = training.negatives
     if not hasattr(sampler, "chances"):
         raise InputError(
-            f"{sampler!r} does not tell the chances of its draws; make it a ChanceSampler (pyterrier_debias.training.samplers)"
+            f"{sampler!r} does not provide the chances of its draws; make it a ChanceSampler (pyterrier_debias.training.samplers)"
         )
     pairs = [(group, positive) for group in groups.groups for positive in group.positives.tolist()]
     if not pairs:

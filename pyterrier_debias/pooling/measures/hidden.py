@@ -81,7 +81,7 @@ class HiddenJudgements:
     """Hides relevant documents of a deeply judged collection as a pool would have, to see how training copes.
 
     Training data come from pools: people judge what a system shows them, and what it did not show counts as irrelevant. Whether a
-    correction of that works cannot be seen where it is not known the truth. Here somebody does: of a deeply judged collection
+    correction of that works cannot be seen without the true judgements. On a deeply judged collection they are known:
     only those relevant documents are kept that a pooling system would have shown, the others are *hidden*. Rankers are trained on
     what is left, with negatives from a stronger system, among which the hidden ones turn up as false negatives, and are
     evaluated against all judgements.
@@ -354,7 +354,7 @@ class HiddenJudgements:
         others = [one for one, grade in counted.items() if isinstance(grade, int) and grade != self.min_label]
         if others:
             logger.warning(
-                "%s: %s count documents from another grade on than min_label=%d; say rel=%d in their names, e.g. RR(rel=%d)@10",
+                "%s: %s count documents from another grade than min_label=%d; say rel=%d in their names, e.g. RR(rel=%d)@10",
                 type(self).__name__,
                 ", ".join(others),
                 *[self.min_label] * 3,
@@ -403,7 +403,7 @@ class HiddenJudgements:
         return train[_PAIR].assign(kind=kind)[~known].reset_index(drop=True)
 
     def _notes(self, train: pd.DataFrame, kinds: pd.DataFrame) -> list[str]:
-        notes = ["What nobody judged counts as not relevant, in full judgements too; they have to be deep."]
+        notes = ["Unjudged documents count as not relevant, in full judgements too; these have to be deep."]
         missing = sorted(set(train["qid"]) - set(self.run["qid"]))
         if missing:
             notes.append(f"{len(missing)} training queries are not in the pooling system's run: all of theirs is hidden.")

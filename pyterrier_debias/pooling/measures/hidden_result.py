@@ -1,4 +1,4 @@
-"""What a comparison under hidden judgements found: effectiveness, false negatives met, who distinguishes them.
+"""The results of a comparison under hidden judgements: effectiveness, false negatives, and how well corrections detect them.
 
 The mathematics are functions on arrays (:func:`auc`, :func:`auc_draws`, :func:`shares`); :class:`HiddenResult` puts them into
 tables, a picture and a page.
@@ -268,7 +268,7 @@ class HiddenResult:
             The axes.
 
         Raises:
-            InputError: For a name that is not known, or a correction that does not tell its emphasis.
+            InputError: For an unknown name, or a correction that does not tell its emphasis.
         """
         from pyterrier_debias.core import plots
 
@@ -276,7 +276,7 @@ class HiddenResult:
             raise InputError(f"HiddenResult: there is no correction {correction!r}; there are {', '.join(self.corrections)}")
         part = self.negatives[(self.negatives["correction"] == correction) & (self.negatives["kind"] != BETWEEN)]
         if part["emphasis"].isna().any():
-            raise InputError(f"HiddenResult: {correction!r} does not tell how much each candidate counts as a negative")
+            raise InputError(f"HiddenResult: {correction!r} does not provide how much each candidate counts as a negative")
         means = part.groupby(["qid", "docno", "kind"], sort=True)["emphasis"].mean().reset_index()
         axes = plots.new_axes() if axes is None else axes
         low, high = means["emphasis"].min(), means["emphasis"].max()

@@ -188,7 +188,7 @@ def infer_judgements(
     with x(d) = sum over runs of 1 / (60 + rank of d, from 1), the expected label is the isotone regression of the judged
     documents' labels on x (:func:`expected_labels`). It needs nothing but runs and judgements. Its assumption: among documents
     that the runs rank alike, the unjudged ones are relevant as often as the judged. Where judges were shown what *more* systems
-    found, that is too generous to what only the runs at hand found; where these systems share a taste, it shares it too. Aslam
+    found, this overestimates what only the given runs found; where these systems share a preference, it shares it too. Aslam
     and Yilmaz (CIKM 2007) infer relevance from ranks in a related way.
 
     Any other source of labels is a transformer that adds ``label``: a model that judges, or a scorer whose scores mean expected

@@ -72,7 +72,7 @@ class CETReranker(TrainedRanker):
         max_weight: The largest weight; None for no bound, as in the paper.
         normalise_weights: ``'mean_one'`` divides the weights of a batch by their mean; None does not.
         weight_pass: ``'train'``: weights come from the scores that are trained on. ``'eval'``: from a second pass without
-            dropout, as in the released code; a quarter dearer with a second ranker.
+            dropout, as in the released code; 25 % slower with a second ranker.
         reduction: ``'pairs'``: the mean over pairs. ``'queries'``: the sum over pairs by the number of examples (Equation 20).
         unweighted_steps: So many steps begin with weights of 1.
         loss: ``'pairs'``, or ``'listwise'`` (ours: a softmax over the positive and all its negatives, in which each negative
@@ -82,7 +82,7 @@ class CETReranker(TrainedRanker):
             networks of a second ranker are named ``selection_ranker``, ...
 
     Raises:
-        InputError: For options that are not known, do not go together or are out of range; from scoring: before ``fit``.
+        InputError: For unknown options, do not go together or are out of range; from scoring: before ``fit``.
 
     When not to use it: where judgements are complete, or negatives come from the pool itself (all of them were seen by labellers,
     so that weights are noise); where nothing is known of the pooling system and ``'lexical'`` does not describe it either.

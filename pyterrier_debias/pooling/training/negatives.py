@@ -88,7 +88,7 @@ class RankWindow(CarefulSampler):
     Source: Zhan, Mao, Liu, Guo, Zhang and Ma, "Optimizing Dense Retrieval Model Training with Hard Negatives", SIGIR 2021, whose
     rerankers learn from the negatives of BM25 and are tested on stronger lists.
 
-    Assumes that what the pooling system ranked high and nobody labelled was looked at and found wanting. Where a query has no
+    Assumes that unlabelled documents that the pooling system ranked high were judged not relevant. Where a query has no
     candidate in the window, the nearest ranks outside it are drawn; all candidates where none of them has a rank.
 
     Args:
@@ -318,7 +318,7 @@ def rank_chances(counts: np.ndarray, queries: int, *, k: float = 2.0, window: in
         InputError: For an option out of range, or fewer ranks than the fit needs.
 
     Example:
-        >>> int(rank_chances(np.zeros(100), 10).argmax())  # nobody is relevant: the top teaches most
+        >>> int(rank_chances(np.zeros(100), 10).argmax())  # nothing is relevant: the top is drawn most often
         0
     """
     counts = np.asarray(counts, dtype=np.float64)
@@ -464,7 +464,7 @@ class ExcludeNegatives(CarefulSampler):
             pairs = zip(pairs["qid"], pairs["docno"])
         object.__setattr__(self, "pairs", frozenset((str(qid), str(docno)) for qid, docno in pairs))
         if not hasattr(self.negatives, "chances"):
-            raise InputError(f"ExcludeNegatives: {self.negatives!r} does not tell its chances; make it a ChanceSampler")
+            raise InputError(f"ExcludeNegatives: {self.negatives!r} does not provide its chances; make it a ChanceSampler")
 
     def __repr__(self) -> str:
         """With a digest in place of the pairs."""

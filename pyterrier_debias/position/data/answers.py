@@ -205,7 +205,7 @@ class AnswerPositions(Stage):
         answers = provided(dataset, "get_answers")
         if answers is None:
             raise InputError(
-                f"AnswerPositions: {name} knows no answers; use a collection with get_answers(), or a frame with docno, "
+                f"AnswerPositions: {name} has no answers; use a collection with get_answers(), or a frame with docno, "
                 f"{self.text_attr} and answer"
             )
         documents = answers[["docno"]].drop_duplicates()
@@ -234,7 +234,7 @@ def answers_in_texts(known: pd.DataFrame, dataset: Any, text_attr: str, stage: A
     lost = cut & (start != _NONE) & (end > known[text_attr].map(len).to_numpy())
     documents = known.assign(cut=cut).drop_duplicates("docno")
     logger.warning(
-        "%s: %d of %d texts with answers seem to be the beginnings of whole ones; %d answers are marked after their end and "
+        "%s: %d of %d texts with answers seem to be truncated; %d answers are marked after their end and "
         "count as not there; %s",
         stage_name(stage), documents["cut"].sum(), len(documents), lost.sum(), STORE_WHOLE,
     )  # fmt: skip
@@ -437,7 +437,7 @@ class Positions:
             raise InputError(f"uniformity_test: there is no method={method!r}{after}; use one of {known}")
         position, n, passage, length = self._arrays(rotated, cluster, bins)
         if not len(position):
-            raise InputError(f"uniformity_test: no answer of {self.name} has a place in its passage; there is nothing to test")
+            raise InputError(f"uniformity_test: no answer of {self.name} has a position in its passage; there is nothing to test")
         if method != "rotation":
             chosen = self._one_a_passage(passage, seed)
             position, n, passage, length = position[chosen], n[chosen], passage[chosen], length[chosen]

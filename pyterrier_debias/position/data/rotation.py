@@ -44,8 +44,8 @@ class RotatePassages(RowWise):
 
     When not to use it: on text whose order carries what is scored (dialogues, code, lists of steps) beyond a check; with
     ``unit='sentence'`` to make answer positions uniform (they do not become so, see ``AnswerPositions``, and passages without
-    punctuation do not change at all); as a cure for a ranker that is already trained, which it only probes: to mend, train
-    behind it.
+    punctuation do not change at all); as a cure for a ranker that is already trained, which it only probes: to remove the bias,
+    train behind it.
 
     Example:
         >>> import pandas as pd

@@ -457,7 +457,7 @@ class MATSAccumulator:
 
     def __init__(self, *, sample: int | None = None, memory: int = 2 * 2**30, seed: int = 0):
         if sample is not None and (sample < 0 or sample == 1):
-            raise InputError(f"MATS: sample={sample} cannot be; use 0 (no spread over pairs), 2 or more, or None (all)")
+            raise InputError(f"MATS: sample={sample} is not possible; use 0 (no spread over pairs), 2 or more, or None (all)")
         self.sample = sample
         self.memory = memory
         self.seed = seed
@@ -517,7 +517,7 @@ class MATSAccumulator:
         if matrix.ndim != 2 or len(matrix) != len(words):
             raise InputError(
                 f"MATS: passage {docno!r} has {len(words)} words and vectors of shape {matrix.shape}; an encoder gives one "
-                f"vector a word, shape [words, dimensions]"
+                f"vector per word, shape [words, dimensions]"
             )
         if not len(words):
             return matrix

@@ -136,10 +136,10 @@ class MATSProbe(Stage):
             piece: ``'first'``: a word's vector is that of its first piece; ``'mean'``: the mean over its pieces. Hugging Face
                 encoders only, as all that follows but ``text_field`` and ``verbose``.
             layer: Whose hidden states: 0 the embeddings, 1 to L after each layer; negative numbers from the end.
-            max_length: Longest text in tokens; None for all that the model can read. What is cut is logged, and does not count.
+            max_length: Longest text in tokens; None for all that the model can read. Truncation is logged, and does not count.
             batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change the result.
             text_field: The column with the passage.
-            device: Where to compute; None picks CUDA, then MPS, then the processor.
+            device: The device; None picks CUDA, then MPS, then the processor.
             dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``. The sums are float64 in any case.
             verbose: Whether to show progress.
         """
@@ -254,8 +254,8 @@ class MATSProbe(Stage):
         twice = distinct["docno"].duplicated()
         if twice.any():
             raise InputError(
-                f"MATSProbe: docno {distinct['docno'][twice].iloc[0]!r} stands with two different texts; give variants of a "
-                f"document docnos of their own"
+                f"MATSProbe: docno {distinct['docno'][twice].iloc[0]!r} has two different texts; give variants of a "
+                f"document their own docnos"
             )
         return distinct["docno"].tolist(), distinct[self.text_field].tolist()
 

@@ -86,8 +86,8 @@ class PositionSensitivity(Stage):
     (``RotatePassages(allow_identity=True)``), however few units a passage has. Intervals are bootstrap intervals over queries.
 
     When not to use it: where the order of a passage is its content (code, recipes, dialogues). For judgements that were pooled
-    from the very ranker that is examined: its luck with the original texts is in the judgements. And the cut leaves broken
-    neighbours, so a small loss may be the price of broken sentences rather than of position: compare ``start`` with ``end``,
+    from the same ranker that is examined: its luck with the original texts is in the judgements. And the cut leaves broken
+    neighbours, so a small loss may be due to broken sentences rather than position: compare ``start`` with ``end``,
     which break none, or use ``RotatePassages(unit='sentence')``.
 
     Example:
@@ -175,9 +175,9 @@ class PositionSensitivity(Stage):
         """Rank every variant of every list; see the class.
 
         Raises:
-            InputError: For an option that is not known, texts that are missing, pairs that are repeated, a ranker that returns
+            InputError: For an unknown option, texts that are missing, pairs that are repeated, a ranker that returns
                 scores that are not numbers or documents it was not given, or that looks documents up by their names, a pipeline
-                that cannot be taken apart, a retriever that cannot be indexed anew.
+                that cannot be split, a retriever that cannot be indexed anew.
         """
         given = self._mode(inp)
         self._check_options()
@@ -213,7 +213,7 @@ class PositionSensitivity(Stage):
         topics = inp if topics is None else with_string_ids(topics)
         check_overlap(topics, qrels, self)
         judged = sorted(judged_qids(topics, qrels))  # resamples are drawn by a query's place
-        # Only judged queries have a value; nobody should pay for ranking the others.
+        # Only judged queries have a value, so only these are ranked.
         inp = inp[inp["qid"].isin(judged)]
         if inp.empty:
             raise InputError("PositionSensitivity: none of the judged queries has candidates; check that the qids are the same")
@@ -245,8 +245,8 @@ class PositionSensitivity(Stage):
                 raise InputError(f"PositionSensitivity: {option}={value} must be at least 1")
         if not self._turning.allow_identity and self.draws > 1:
             raise InputError(
-                f"PositionSensitivity: RotatePassages(allow_identity=False) with draws={self.draws} makes the original text the "
-                f"one that no rotation may be like, so that chance alone would count as sensitivity; use allow_identity=True, or "
+                f"PositionSensitivity: RotatePassages(allow_identity=False) with draws={self.draws} excludes the original text "
+                f"from the rotations, so that chance alone would count as sensitivity; use allow_identity=True, or "
                 f"draws=1"
             )
         parse_measures(self.measures)

@@ -1,4 +1,4 @@
-"""Annotations of queries that nobody had answered: codes and first relevant ranks.
+"""Annotations of unanswered queries: codes and first relevant ranks.
 
 Sections 3.4 and 3.5 of Gupta (2021) annotate unanswered queries by hand: a code from 0 to 3, and the first rank at which a system
 answers them, or -1. Those labels were not published; the functions here take yours, or those of a labeller that you name.
@@ -100,7 +100,7 @@ def check_annotations(frame: pd.DataFrame, *, codes: Mapping[int, str] = CODES) 
     twice = frame.duplicated(keys)
     if twice.any():
         row = frame[twice].iloc[0]
-        raise InputError(f"annotations: query {row['qid']!r} stands in several rows of annotator {row['annotator']!r}; keep one")
+        raise InputError(f"annotations: query {row['qid']!r} is in several rows of annotator {row['annotator']!r}; keep one")
     return frame
 
 
@@ -358,7 +358,7 @@ def plot_codes(annotations: pd.DataFrame, axes: Axes, *, codes: Mapping[int, str
 
 
 def plot_ranks(ranks: pd.DataFrame, axes: Axes) -> None:
-    """Draw at which rank systems first answer the queries that nobody had answered (Figure 3.7).
+    """Draw at which rank systems first answer the unanswered queries (Figure 3.7).
 
     Args:
         ranks: ``qid``, ``first_relevant_rank`` (-1 for nowhere), and ``system`` and ``annotator`` where there are several.

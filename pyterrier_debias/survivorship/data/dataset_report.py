@@ -151,7 +151,7 @@ def dataset_report(
         proxy: Whether the first run may stand in where the collection does not say what labellers were shown; the report says so.
 
     Returns:
-        The report. Topics that nobody was shown anything for are not answered. Texts that are repeated are counted for
+        The report. Topics without a list shown to labellers are not answered. Texts that are repeated are counted for
         collections in memory only. Datasets of ir_datasets list written answers for relevant documents only, so that none stands
         without one.
 

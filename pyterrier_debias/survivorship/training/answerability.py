@@ -434,7 +434,7 @@ class Answerability(Stage):
         if "first_relevant_rank" not in topics.columns:
             raise InputError(
                 "Answerability: neither 'answered' nor 'first_relevant_rank' is a column; join the latter with "
-                "survivorship.ranks.with_ranks(topics, first_relevant_ranks(candidates, qrels))"
+                "survivorship.data.ranks.with_ranks(topics, first_relevant_ranks(candidates, qrels))"
             )
         ranks = topics["first_relevant_rank"].to_numpy(dtype=float)
         if np.isnan(ranks).any():
