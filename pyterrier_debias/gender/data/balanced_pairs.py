@@ -25,7 +25,7 @@ LABEL_COLUMNS = ("gender", "gender_female", "gender_male", "gender_neutral", "ge
 
 
 class BalancedPairs(Stage):
-    """Matches female with male pairs of query and document whose documents have like profiles.
+    """Matches female with male pairs of query and document with documents of similar profiles.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, the group (``gender``) and the profile (``profile.*``); any others
@@ -159,7 +159,7 @@ class BalancedPairs(Stage):
         return list(self.columns)
 
     def balance(self, before: pd.DataFrame, matched: pd.DataFrame) -> pd.DataFrame:
-        """How well the profiles balance.
+        """The balance of the profiles.
 
         Args:
             before: What went into the stage.
@@ -223,7 +223,7 @@ def plot_balance(balance: pd.DataFrame) -> Axes:
 
 
 def save_pairs(pairs: pd.DataFrame, path: str | Path, *, keep_labels: bool = False) -> None:
-    """Write matched pairs as tab-separated values, without labels of gender unless they are asked for.
+    """Write matched pairs as tab-separated values, without labels of gender by default.
 
     Without labels the two rows of a match come in an order that tells nothing, and profiles are kept out, as the paper's authors
     chose not to publish predicted genders.
@@ -252,7 +252,7 @@ def save_pairs(pairs: pd.DataFrame, path: str | Path, *, keep_labels: bool = Fal
 
 
 def without_labels(frame: pd.DataFrame, keep: bool) -> pd.DataFrame:
-    """A frame without labels of gender and without profiles, or as it is.
+    """A frame without labels of gender and without profiles, or unchanged.
 
     Args:
         frame: Any frame.

@@ -22,7 +22,7 @@ UNKNOWN = ("raise", "zero")
 
 
 class Texts:
-    """Where the texts of documents come from: a column of the frame, or a loader whose answers are remembered.
+    """Where the texts of documents come from: a column of the frame, or a loader with a cache.
 
     Args:
         source: None for the column; a transformer that adds the text to frames with ``docno``; anything with ``text_loader()`` (a

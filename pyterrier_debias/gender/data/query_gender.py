@@ -1,4 +1,4 @@
-"""QueryGender: which gender a query asks about, as far as words tell."""
+"""QueryGender: the gender that a query asks about, as far as its words show."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from pyterrier_debias.gender.formulas.counting import count_words, get_gender_to
 #: What queries are labelled with, in this order. ``other``: more than one gender, or none of the two.
 LABELS = ("female", "male", "neutral", "other")
 
-#: How annotations write them.
+#: Their abbreviations in annotations.
 _SAME = {"f": "female", "m": "male", "n": "neutral", "o": "other", **{label: label for label in LABELS}}
 
-#: What makes a bi-encoder's vectors beside its weights.
+#: Options that affect a bi-encoder's vectors besides its weights.
 _READING = ("similarity", "pooling", "max_length")
 _ABOUT, _WEIGHTS, _ENCODER = "query_gender.json", "query_gender.npz", "encoder"
 
@@ -90,7 +90,7 @@ def by_words(
 
 
 def label_accuracies(said: Sequence[str], labels: Sequence[str]) -> pd.DataFrame:
-    """How often labels are right, over all queries and by label.
+    """The accuracy of labels, over all queries and by label.
 
     Args:
         said: n labels that a labeller gave, of :data:`LABELS`.
@@ -244,7 +244,7 @@ class GenderClassifier:
         return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
 
     def cross_validate(self, texts: Sequence[str], labels: Sequence[str], *, folds: int = 5, seed: int = 0) -> pd.DataFrame:
-        """How often a classifier with these options is right on queries that it was not fitted on.
+        """The accuracy of a classifier with these options on held-out queries.
 
         Bigdeli et al. (2023) report .856 for a fine-tuned BERT on these annotations.
 

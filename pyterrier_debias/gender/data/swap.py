@@ -18,7 +18,7 @@ from pyterrier_debias.core.terrier import warn_of_expressions
 from pyterrier_debias.core.text import keyed_hash
 
 #: Words and their counterparts, both ways: titles, kinship, nouns for persons. Pronouns that have more than one are decided by
-#: :func:`followed_by_noun`. Left out is what is as often something else (count, host, miss, ms, guy).
+#: :func:`followed_by_noun`. Words with other common meanings are left out (count, host, miss, ms, guy).
 PAIRS: dict[str, str] = dict(
     pair.split("/")
     for pair in """
@@ -148,7 +148,7 @@ def _table(pairs: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def swap_gender(text: str, pairs: Mapping[str, str] | None = None) -> tuple[str, int]:
-    """Put the other gender's word in the place of each gendered word.
+    """Replace each gendered word by the other gender's word.
 
     Swapping twice gives the text that one began with, except words that share a counterpart: "him" or "hers" before a noun
     ("gave him books"), "mum", "granddad" and their like (:data:`ONE_WAY`). Words keep their case; a word in mixed case stays.
@@ -277,7 +277,7 @@ class SwapGender(RowWise):
         return out
 
     def rotator(self, *, draw: int = 0) -> Callable[..., tuple[str, int]]:
-        """What ``Training(augment=...)`` asks for.
+        """The function for ``Training(augment=...)``.
 
         Args:
             draw: The epoch: which of the independent draws of the share that is swapped.

@@ -71,7 +71,7 @@ def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
 
 @dataclass(frozen=True, eq=False)
 class WordCounts:
-    """How often each word of a list stands in each of n texts, without the zeros.
+    """How often each word of a list occurs in each of n texts, without the zeros.
 
     Attributes:
         n: How many texts.
@@ -103,7 +103,7 @@ class WordCounts:
         return table.astype(np.int64) if weigh is None else table
 
     def found(self) -> list[dict[str, int]]:
-        """For each text the words that stand in it and how often, in the order of the list."""
+        """For each text its words of the list and how often they occur, in the order of the list."""
         found: list[dict[str, int]] = [{} for _ in range(self.n)]
         words = self.wordlist.words
         for row, word, count in zip(self.rows.tolist(), self.words.tolist(), self.counts.tolist()):
@@ -141,7 +141,7 @@ class WordCounts:
 def count_words(
     texts: Sequence[str] | pd.Series, wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word"
 ) -> np.ndarray:
-    """How many words of each group stand in each text.
+    """How many words of each group occur in each text.
 
     Args:
         texts: n texts.
@@ -164,7 +164,7 @@ def count_words(
 def word_counts(
     texts: Sequence[str] | pd.Series, wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word"
 ) -> WordCounts:
-    """How often each word of a list stands in each text; the arguments are those of :func:`count_words`.
+    """How often each word of a list occurs in each text; the arguments are those of :func:`count_words`.
 
     Example:
         >>> word_counts(["He said he would ask her"]).found()

@@ -1,4 +1,4 @@
-"""What the treatments ask of a document: how far it leans, and whether it is neutral."""
+"""Properties of a document for the treatments: how far it leans, and whether it is neutral."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyterrier_debias.gender.formulas.counting import count_words, get_gender_to
 def check_reading(
     method: str, wordlist: Any, tokeniser: str | Tokeniser, contrast: str | tuple[str, str] | None = None
 ) -> None:
-    """Refuse options by which no document can be read.
+    """Refuse options that are invalid for documents.
 
     Raises:
         InputError: Naming the option.
@@ -65,7 +65,7 @@ def lean_of_texts(
 def gendered(
     texts: Sequence[str], *, wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word", threshold: int = 1
 ) -> np.ndarray:
-    """Whether the neutrality of each text is below 1: one group is spoken of more than the others.
+    """Whether the neutrality of each text is below 1: one group is mentioned more than the others.
 
     Args:
         texts: n texts.

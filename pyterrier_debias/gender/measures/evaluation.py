@@ -1,4 +1,4 @@
-"""What ARaBEvaluator found over queries: means, intervals, tests, comparisons, a plot."""
+"""Results of ARaBEvaluator over queries: means, intervals, tests, comparisons, a plot."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def against_zero(values: np.ndarray, *, seed: int = 0) -> TestResult:
 
 
 def mean_floor(sd: np.ndarray) -> float:
-    """How large the absolute mean over queries is where the order of documents is chance alone, on average.
+    """The expected absolute mean over queries if the order of documents is random: the null value.
 
     Each query's ARaB then has the standard deviation of :func:`~pyterrier_debias.gender.formulas.arab.random_order_arab`, and the
     mean of n queries is about normal: its absolute value has the mean sqrt(2 / pi) times its standard deviation.

@@ -69,7 +69,7 @@ class _OfWords(Stage):
 
 
 class AnnotateGender(RowWise, _OfWords):
-    """Adds to each document how strongly each group is spoken of, how far it leans, and how neutral it is.
+    """Adds to each document how strongly each group is mentioned, how far it leans, and how neutral it is.
 
     Input: any frame with ``docno`` and the text. Output: the same rows with
 

@@ -1,4 +1,4 @@
-"""Training with a word on bias in the loss, as methods. Imported only where training begins: it needs torch at once."""
+"""Training with a word on bias in the loss, as methods. Imported only when training begins: it needs torch."""
 
 from __future__ import annotations
 

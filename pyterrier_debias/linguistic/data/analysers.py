@@ -43,14 +43,14 @@ _TOKEN = re.compile(
 #: Texts that spaces cut as well as the pattern does, ten times as fast.
 _PLAIN = re.compile(r"[A-Za-z0-9\s]*")
 
-#: Penn Treebank tags of signs; any other sign without a letter or digit is ``:``.
+#: Penn Treebank tags of punctuation; any other token without a letter or digit is ``:``.
 _SIGNS = dict.fromkeys(".?!", ".") | dict.fromkeys("([{", "-LRB-") | dict.fromkeys(")]}", "-RRB-")
 _SIGNS |= {",": ",", "$": "$", "#": "#", "&": "CC", "%": "NN", '"': "''", "'": "''", "’": "''", "”": "''"}
 _SIGNS |= dict.fromkeys("`“‘", "``")
 
 
 def words_of(text: str) -> list[str]:
-    """Cut a text into tokens as the Penn Treebank does: clitics and signs stand on their own, hyphens stay inside words.
+    """Cut a text into tokens as the Penn Treebank does: clitics and punctuation are separate tokens, hyphens stay inside words.
 
     Args:
         text: Any text.
@@ -66,7 +66,7 @@ def words_of(text: str) -> list[str]:
 
 
 def bare_words(text: str) -> list[str]:
-    """The lower-cased words of a text, without signs: what :func:`words_of` finds except case and signs, and faster.
+    """The lower-cased words of a text, without punctuation: as :func:`words_of`, except for case and punctuation, and faster.
 
     Example:
         >>> bare_words("What's green tea?")
@@ -87,7 +87,7 @@ def _sign_tag(token: str) -> str:
 
 @dataclass(frozen=True)
 class LexiconTagger:
-    """The lexicon that textblob brings along: each word has its most frequent tag, unknown words one by their suffix.
+    """The lexicon included in textblob: each word has its most frequent tag, unknown words one by their suffix.
 
     It needs no download and is the fastest and coarsest of the three: it looks at no neighbouring word, so that ``cause`` is a
     noun wherever it stands.
@@ -205,7 +205,7 @@ def _installed_spacy() -> str | None:
 
 
 def _nltk_data() -> bool:
-    """Whether NLTK and the data of its perceptron are there."""
+    """Whether NLTK and the data of its perceptron are installed."""
     try:
         import nltk
 
@@ -217,12 +217,12 @@ def _nltk_data() -> bool:
 
 @functools.cache
 def _notice(message: str) -> None:
-    """Say once what stands in for a tool that is missing."""
+    """Log once what replaces a missing tool."""
     logger.warning(message)
 
 
 def default_tagger() -> Tagger:
-    """The best tagger that is there: a spaCy pipeline, else NLTK's perceptron, else textblob's lexicon (said once in the log).
+    """The best installed tagger: a spaCy pipeline, else NLTK's perceptron, else textblob's lexicon (logged once).
 
     Returns:
         A function from texts to one list of ``(token, Penn Treebank tag)`` pairs for each. Two calls return equal taggers as
@@ -309,12 +309,12 @@ _UNIVERSAL = {"N": "NOUN", "V": "VERB", "J": "ADJ", "R": "ADV"}
 
 
 def word_form(word: str, tag: str) -> str:
-    """No lemma: the lower-cased word as it stands."""
+    """No lemma: the lower-cased word itself."""
     return word.lower()
 
 
 def lemminflect_lemma(word: str, tag: str) -> str:
-    """The lemma by the package ``lemminflect``, which knows words by dictionary and the others by rules.
+    """The lemma by the package ``lemminflect``, by dictionary, and by rules for unknown words.
 
     Args:
         word: A word.

@@ -1,4 +1,4 @@
-"""RepeatNounPhrases: queries that say their noun phrases twice, the biased data of Cheng and Amiri."""
+"""RepeatNounPhrases: queries with repeated noun phrases, the biased data of Cheng and Amiri."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
 from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, get_tagger, noun_phrases
 
-#: Where the copies of a phrase go.
+#: Positions of the copies of a phrase.
 POSITIONS = ("inplace", "append")
 
 
@@ -75,7 +75,7 @@ def _places(text: str, tokens: Sequence[str]) -> list[tuple[int, int]] | None:
 
 
 class RepeatNounPhrases(RowWise):
-    """Rewrite queries so that each says its noun phrases twice: longer and lexically poorer, with the same need.
+    """Rewrite queries so that each repeats its noun phrases: longer and lexically poorer, with the same need.
 
     A base noun phrase is a run of adjectives with at least one noun behind it. A query without one is repeated as a whole. The
     rewriting is deterministic.

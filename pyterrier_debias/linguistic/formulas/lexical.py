@@ -30,11 +30,11 @@ LU = (
     "LD", "LS1", "LS2", "VS1", "VS2", "CVS1", "NDW", "NDW-50", "NDW-ER50", "NDW-ES50", "TTR", "MSTTR-50", "CTTR", "RTTR",
     "LogTTR", "Uber", "LV", "VV1", "SVV1", "CVV1", "VV2", "NV", "AdjV", "AdvV", "ModV",
 )  # fmt: skip
-#: What needs words alone: no tags, no list of frequent words.
+#: Indices of words alone: no tags, no list of frequent words.
 WORDS_ONLY = ("NDW", "NDW-50", "NDW-ER50", "NDW-ES50", "TTR", "MSTTR-50", "CTTR", "RTTR", "LogTTR", "Uber", "D", "HD-D")
-#: What needs a list of frequent words besides tags.
+#: Indices that need a list of frequent words besides tags.
 NEED_LIST = ("LS1", "LS2", "VS1", "VS2", "CVS1")
-#: What reads segments of a length that can be set.
+#: Indices over segments of a configurable length.
 SEGMENTED = ("NDW-50", "NDW-ER50", "NDW-ES50", "MSTTR-50")
 NO_SEGMENT = dict.fromkeys(SEGMENTED, np.nan)
 #: Sampled indices: how many samples Lu draws; the sizes, samples and runs of vocd; the sample of HD-D.
@@ -96,7 +96,7 @@ class FrequencyList:
 
     @classmethod
     def read(cls, path: str | Path, size: int = 2000) -> FrequencyList:
-        """Read a list that is laid out as Lu's: rank or anything, lemma, tag, frequency in columns parted by spaces.
+        """Read a list that is laid out as Lu's: rank or anything, lemma, tag, frequency in columns separated by spaces.
 
         Frequencies of a lemma are added up over its tags; the ``size`` most frequent lemmas (ties in alphabetical order) are
         common, every lemma with a tag that begins with J, AJ or ADJ is an adjective. Lines with another layout (a heading) are

@@ -1,4 +1,4 @@
-r"""Product of experts: what a biased model knows already, the robust one need not learn.
+r"""Product of experts: the robust model need not learn what the biased one has learned.
 
 Pure functions on scores; torch is imported inside. Symbols of Cheng and Amiri 2025: :math:`s_R` and :math:`s_B` are the scores
 that the robust and the biased model give a query's candidates, :math:`z_R` and :math:`z_B` their softmax over the candidates.

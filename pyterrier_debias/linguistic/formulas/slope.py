@@ -1,4 +1,4 @@
-"""How much of a system's effectiveness goes with the complexity of queries, given what else may explain it.
+"""How much of a system's effectiveness depends on the complexity of queries, given other explanations.
 
 Pure functions on arrays. The model is y = b x + Z c + e: y is the effectiveness of a query, x its complexity, Z a constant and
 the controls. By the theorem of Frisch, Waugh and Lovell, b = x'My / x'Mx with M the projection that takes out Z. The test

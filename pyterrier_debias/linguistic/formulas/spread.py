@@ -1,4 +1,4 @@
-"""Spread of effectiveness between queries, and how it goes with complexity: arrays, no frames.
+"""Spread of effectiveness between queries, and how it depends on complexity: arrays, no frames.
 
 Mean, standard deviation and coefficient of variation (Cheng and Amiri, 2025, Tables 1 and 2) measure *every* spread between
 queries, whatever its cause. The rest of the module looks at one cause: bins of complexity, a smooth curve, and tests that
@@ -19,7 +19,7 @@ from pyterrier_debias.linguistic.formulas.slope import at_once
 
 #: Statistics of the values of queries.
 STATISTICS = ("mean", "sd", "cv")
-#: Ways to put collections together.
+#: Ways to combine collections.
 AVERAGES = ("macro", "pooled", "ratio_of_means")
 #: Names of three bins.
 THIRDS = ("easy", "medium", "hard")
@@ -221,7 +221,7 @@ def bin_numbers(complexity: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Tests:
-    """What :func:`permutation_tests` found; all p values are those of permutations.
+    """The result of :func:`permutation_tests`; all p values are those of permutations.
 
     Attributes:
         rho: Spearman's rank correlation of complexity and effectiveness, ties in the middle; NaN if one does not vary.

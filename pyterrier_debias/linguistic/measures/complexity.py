@@ -1,4 +1,4 @@
-"""LinguisticComplexity: how complex the wording of queries (or documents) is, by the indices of Lu and their mean."""
+"""LinguisticComplexity: the complexity of the wording of queries (or documents), by the indices of Lu and their mean."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class _Analysed(NamedTuple):
 
 @dataclass(frozen=True)
 class Normalisation:
-    """What makes indices comparable: learnt from a set of texts.
+    """The normalisation of indices, learnt from a set of texts.
 
     Attributes:
         indices: Names of the indices.
@@ -105,7 +105,7 @@ class Normalisation:
 
 
 class LinguisticComplexity(Stage):
-    """Adds how complex the wording of a text is: the mean of normalised indices of lexical and syntactic complexity.
+    """Adds the complexity of a text's wording: the mean of normalised indices of lexical and syntactic complexity.
 
     Cheng and Amiri, "EqualizeIR: Mitigating Linguistic Biases in Retrieval Models", NAACL 2025: each index is normalised over the
     set of queries, and a query's complexity is the mean over indices. The indices are Lu's (2010, 2012), computed by our own
@@ -123,7 +123,7 @@ class LinguisticComplexity(Stage):
     texts, so that complexity does not become definedness. What a text leaves undefined is left out of its own mean. Of short
     queries, most indices are undefined or constant: :meth:`report` says which were live, and so does the log (level INFO).
 
-    *What computes what.* Tags by ``tagger``, lemmas by ``lemmatiser``, trees by ``parser``; none of them is used where no index
+    *Tools.* Tags by ``tagger``, lemmas by ``lemmatiser``, trees by ``parser``; none of them is used where no index
     needs it. Without a parser the fourteen syntactic indices are NaN and outside of the mean. Punctuation is not counted. Tagged
     and parsed texts are kept, so that a text is analysed once however often it comes back.
 
@@ -271,7 +271,7 @@ class LinguisticComplexity(Stage):
         return self
 
     def report(self, inp: pd.DataFrame | None = None) -> pd.DataFrame:
-        """What became of each index.
+        """How each index was used.
 
         Args:
             inp: A frame with ``column``; None: the last one that was scored or fitted.
@@ -495,7 +495,7 @@ class LinguisticComplexity(Stage):
         })
 
     def _sources(self, names: tuple[str, ...]) -> dict[str, str]:
-        """What computes the indices of each kind, in words."""
+        """The tools that compute the indices of each kind, in words."""
         types = "words as they stand"
         tagged = ""
         if self._needs(names)["tags"]:

@@ -1,4 +1,4 @@
-"""Disparity: how effectiveness is spread over queries, and how it goes with the complexity of their wording.
+"""Disparity: how effectiveness is spread over queries, and how it depends on the complexity of their wording.
 
 Reads what ``pt.Experiment(perquery=True)`` returns, and gives the figures of Cheng and Amiri (2025), Tables 1 and 2 and Figures
 1 and 3, with intervals; beside them the slope of effectiveness on complexity with controls, because standard deviation and
@@ -191,7 +191,7 @@ class DisparityResult:
 
 
 def overall(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a disparity table that speak of all datasets: those of the only one, or of all of them together."""
+    """The rows of a disparity table over all datasets: those of the only one, or of all of them together."""
     several = table["dataset"].nunique() > 1
     return table[table["dataset"] == TOGETHER] if several else table
 

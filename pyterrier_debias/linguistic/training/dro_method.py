@@ -1,4 +1,4 @@
-"""Group DRO as a method of training. Imported only where training begins: it needs torch at once."""
+"""Group DRO as a method of training. Imported only when training begins: it needs torch."""
 
 from __future__ import annotations
 

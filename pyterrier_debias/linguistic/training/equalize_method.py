@@ -1,4 +1,4 @@
-"""Training against a biased model, as a method. Imported only where training begins: it needs torch at once."""
+"""Training against a biased model, as a method. Imported only when training begins: it needs torch."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def _judged(judge: Judge | pt.Transformer, frame: pd.DataFrame) -> np.ndarray:
 
 
 class RelabelReranker(TrainedRanker):
-    """Let a judge look at unlabelled candidates before a ranker is trained on them.
+    """Show unlabelled candidates to a judge before a ranker is trained on them.
 
     :meth:`fit` shows the unjudged candidates of the training queries to the judge. Those at or above the threshold become
     positives (``action='relabel'``) or leave the pool of negatives (``'drop'``); then a copy of the ranker is trained on what

@@ -1,4 +1,4 @@
-"""Another ranker's score as a column: what filters of negatives read."""
+"""Another ranker's score as a column, for filters of negatives."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def pair_weights(
 
 
 def pair_losses(scores: torch.Tensor) -> torch.Tensor:
-    r"""What each pair costs: :math:`-\log \mathrm{sigmoid}(s_i - s_j) = \mathrm{softplus}(s_j - s_i)`.
+    r"""The loss of each pair: :math:`-\log \mathrm{sigmoid}(s_i - s_j) = \mathrm{softplus}(s_j - s_i)`.
 
     Args:
         scores: Shape [B, n], positive first.

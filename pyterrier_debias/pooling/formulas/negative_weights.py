@@ -1,4 +1,4 @@
-"""How much each unlabelled candidate counts as a negative: what all corrections can be compared by."""
+"""How much each unlabelled candidate counts as a negative: a common scale for all corrections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HiddenJudgements: hide what a pooling system would not have shown, and see which correction copes with it."""
+"""HiddenJudgements: hide what a pooling system would not have shown, and test which correction works."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from pyterrier_debias.training.options import Training
 
 logger = logging.getLogger(__name__)
 
-#: What may become of passages that are judged and not relevant.
+#: Treatments of passages that are judged and not relevant.
 NON_RELEVANT = ("shown", "none")
 
 _PAIR = ["qid", "docno"]
-#: What the folder of a finished training holds, in words.
+#: The contents of the folder of a finished training, in words.
 _HOLDS = "a training of a comparison"
 
 
@@ -78,7 +78,7 @@ def shown_by(
 
 
 class HiddenJudgements:
-    """Hides relevant documents of a deeply judged collection as a pool would have, to see how training copes.
+    """Hides relevant documents of a deeply judged collection as a pool would have, to test corrections.
 
     Training data come from pools: people judge what a system shows them, and what it did not show counts as irrelevant. Whether a
     correction of that works cannot be seen without the true judgements. On a deeply judged collection they are known:
@@ -162,13 +162,13 @@ class HiddenJudgements:
             raise InputError(f"{name}: nothing is hidden, all relevant documents are shown at depth={depth}; lower it")
 
     def __repr__(self) -> str:
-        """Options and what came of them."""
+        """Options and the resulting counts."""
         options = f"depth={self.depth}, per_query={self.per_query}, min_label={self.min_label}"
         return f"<HiddenJudgements({options}): {self.counts['kept']} relevant kept, {self.counts['hidden']} hidden>"
 
     @cached_property
     def pooled(self) -> pd.DataFrame:
-        """What the pool leaves: ``qid``, ``docno``, ``label``."""
+        """The judgements of the pool: ``qid``, ``docno``, ``label``."""
         kept = self._shown & ((self.full["label"] >= self.min_label).to_numpy() | (self.non_relevant == "shown"))
         return self.full[kept].reset_index(drop=True)
 
@@ -196,7 +196,7 @@ class HiddenJudgements:
         }
 
     def evidence(self, candidates: pd.DataFrame) -> pd.DataFrame:
-        """Put the pooling system's evidence beside candidates of another system.
+        """Add the pooling system's evidence to candidates of another system.
 
         Args:
             candidates: A frame with ``qid`` and ``docno``.
@@ -345,7 +345,7 @@ class HiddenJudgements:
         return arms
 
     def _measures(self, measures: Sequence[Any] | None) -> list[Any]:
-        """What is measured; a warning tells of measures that take other grades for relevant than are hidden."""
+        """What is measured; a warning names measures with another grade of relevance than that of hidden documents."""
         if measures is None:
             return parse_measures(["nDCG@10", *(from_grade(one, self.min_label) for one in ("RR@10", "R@10"))])
         parsed = parse_measures(measures)

@@ -29,7 +29,7 @@ _BLOCK = 20_000_000
 
 
 def auc(hidden: np.ndarray, true: np.ndarray) -> float:
-    """How well a value tells hidden positives, which should have less of it, from true negatives.
+    """How well a value distinguishes hidden positives, which should have less of it, from true negatives.
 
     The chance that a true negative has a larger value than a hidden positive, ties counting a half: Mann-Whitney's U over the
     number of pairs, the area under the ROC curve. 0.5 is as good as a coin.
@@ -212,7 +212,7 @@ class HiddenResult:
 
     @cached_property
     def false_negatives(self) -> pd.DataFrame:
-        """What each correction made of the hidden positives among its candidates; one row per correction.
+        """How each correction treated the hidden positives among its candidates; one row per correction.
 
         ``candidates`` (a seed's, without those between) and ``hidden`` among them; ``drawn``: negatives that a seed's training
         showed, ``false_drawn`` and ``false_share``: how many and which share of these were hidden positives; ``false_weight``:

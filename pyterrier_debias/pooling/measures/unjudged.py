@@ -1,4 +1,4 @@
-"""Evaluating where not every document was judged: unjudged documents removed, or their labels inferred.
+"""Evaluation with unjudged documents: unjudged documents removed, or their labels inferred.
 
 One ranking can be scored in three ways: unjudged documents count as not relevant (what every measure does), they are taken out
 of the ranking (:class:`OnlyJudged`, or ``judged_only=True`` of the measures that have it), or their labels are inferred
@@ -285,7 +285,7 @@ def _rows_of(queries: np.ndarray, rows: np.ndarray) -> dict[int, np.ndarray]:
 def leave_one_out(
     runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, measures: Sequence[Any] = ("nDCG@10",), *, depth: int = 10
 ) -> pd.DataFrame:
-    """How each system would fare, had it not contributed to the judgements (Zobel, SIGIR 1998).
+    """The results of each system, had it not contributed to the judgements (Zobel, SIGIR 1998).
 
     For each system the judgements of documents that it alone has among its first ``depth`` are removed, and all systems are
     evaluated with what is left. A system that loses much was judged well because it was in the pool; the next new one will be

@@ -1,4 +1,4 @@
-"""Samplers that keep away from unlabelled positives: rivals of coupled estimation.
+"""Samplers that avoid unlabelled positives: alternatives to coupled estimation.
 
 Each tells the chance of every document of a pool (:class:`~pyterrier_debias.training.samplers.ChanceSampler`), so that what it
 believes can be compared with what is known, see :func:`~pyterrier_debias.pooling.formulas.negative_weights.emphasis_of`. A draw
@@ -38,12 +38,12 @@ _SAID: WeakValueDictionary[tuple[int, Any], Groups] = WeakValueDictionary()
 
 
 class CarefulSampler(ChanceSampler):
-    """A sampler that wants some candidates, and knows which ones to take where a query has none of them.
+    """A sampler that filters candidates, with a fallback for queries without a suitable one.
 
     A subclass writes :meth:`wanted` and :meth:`otherwise`.
     """
 
-    #: What is drawn from where nothing is wanted, for the log.
+    #: The name of the fallback, for the log.
     otherwise_text = "all candidates"
 
     @abstractmethod
@@ -339,7 +339,7 @@ def rank_chances(counts: np.ndarray, queries: int, *, k: float = 2.0, window: in
 
 @dataclass(frozen=True, repr=False)
 class RankDistribution(CarefulSampler):
-    """Draw by rank, from a distribution that a few densely judged queries tell (RANCE).
+    """Draw by rank, from a distribution estimated on a few densely judged queries (RANCE).
 
     Source: Prakash, Killingback and Zamani, "Learning Robust Dense Retrieval Models from Incomplete Relevance Labels", SIGIR
     2021, and its released code (depth 500, five negatives, K = 2, window 9, degree 4); the original estimates anew at each

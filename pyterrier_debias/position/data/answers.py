@@ -311,7 +311,7 @@ class Positions:
 
     @property
     def matches(self) -> pd.DataFrame:
-        """The rows that have a place."""
+        """The rows with a position."""
         return self.frame[self.frame["matched"].to_numpy(dtype=bool)]
 
     def summary(self) -> dict[str, Any]:
@@ -400,7 +400,7 @@ class Positions:
         seed: int = 0,
         cluster: tuple[str, ...] = ("docno",),
     ) -> TestResult:
-        """Test that answers begin anywhere in their passages alike.
+        """Test that answers begin uniformly over their passages.
 
         The statistic is Pearson's X^2 = sum over bins of (count - expected)^2 / expected, where the expected counts are exact
         for the passages' lengths (positions are whole words, so short passages do not fill all bins alike).
@@ -558,7 +558,7 @@ def label_bins(axes: Axes, bins: int, title: str = "") -> None:
 
 
 def _expected(n: np.ndarray, length: np.ndarray, bins: int) -> np.ndarray:
-    """Expected counts where each answer of some length begins anywhere in its passage alike."""
+    """Expected counts where each answer of some length begins uniformly over its passage."""
     kinds, answers = np.unique(np.stack([n, length]), axis=1, return_counts=True)
     shares = np.array([rotating.bin_shares(int(words), bins, int(run)) for words, run in kinds.T]).reshape(-1, bins)
     return answers @ shares

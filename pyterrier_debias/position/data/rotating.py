@@ -116,7 +116,7 @@ def occurrences(words: Sequence[str], sought: Sequence[str]) -> list[int]:
 
 
 def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
-    """Where a tokeniser's words stand in the text they were cut from.
+    """The positions of a tokeniser's words in their text.
 
     Args:
         text: The text.
@@ -184,7 +184,7 @@ def bin_of(position: Any, n: Any, bins: int) -> Any:
 
 
 def bin_shares(n: int, bins: int, length: int = 1) -> np.ndarray:
-    """How a run of words that is put anywhere in a passage, whole, begins in each bin: starts 0 to n - length alike.
+    """How a run of words that is placed uniformly in a passage, uncut, begins in each bin: starts 0 to n - length.
 
     For one word this is also the distribution of its bin over all rotations, as it is for the first word of any run.
 

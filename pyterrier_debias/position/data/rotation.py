@@ -20,7 +20,7 @@ Rotator = Callable[..., tuple[str, int]]
 
 
 class RotatePassages(RowWise):
-    """Rotate each passage at a random word, so that where its content sits says nothing any more.
+    """Rotate each passage at a random word, so that position carries no information.
 
     A passage p_1 .. p_n becomes p_r .. p_n p_1 .. p_{r-1} with r uniform on {1, ..., n} (Hofstätter, Lipani, Althammer,
     Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021).

@@ -1,4 +1,4 @@
-"""ATS and MATS: how far a word's vector depends on where the word stands. Arrays and sums, no frames in, no neural library.
+"""ATS and MATS: how much a word's vector depends on its position. Arrays and sums, no frames in, no neural library.
 
 Symbols of Hofstätter et al. 2021, section 5: T is the set of terms, r_a^t the vector of an occurrence of term t at position a,
 D a distance between positions, C_{t,D} the pairs of occurrences of t whose positions a and b differ by D, and::

@@ -1,4 +1,4 @@
-"""MATSProbe: how far an encoder's word vectors depend on where the words stand."""
+"""MATSProbe: how much an encoder's word vectors depend on position."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ENCODER = ("encoder", "piece", "layer", "max_length", "batch_tokens", "device",
 
 
 class MATSProbe(Stage):
-    """Measure how far an encoder's vectors of one and the same word differ with the word's position (Hofstätter, Lipani,
+    """Measure how much an encoder's vectors of one word depend on the word's position (Hofstätter, Lipani,
     Althammer, Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021,
     section 5.1, Table 2 and Figure 2).
 

@@ -1,4 +1,4 @@
-"""PositionSensitivity: what happens to a ranking when the same content sits elsewhere in its passages."""
+"""PositionSensitivity: the effect on a ranking of moving content within passages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 #: Queries whose list is cut in half to see whether the ranker notices.
 _CONTROL_QUERIES = 10
 
-#: What is said where nothing changed, of a ranker and of a retriever that was indexed anew.
+#: Messages if nothing changed, for a ranker and for a rebuilt retriever.
 _UNSEEN = (
     "no score changed when passages were rotated: either the ranker does not read the order of words, or it never saw the "
     "rotated passages (a later text loader, a cache keyed by docno); nothing was tested"
@@ -49,7 +49,7 @@ _BY_CONSTRUCTION = (
 
 
 class PositionSensitivity(Stage):
-    """Measure how quality changes when the same relevance sits elsewhere in the passages.
+    """Measure how quality changes when relevant content moves within the passages.
 
     A black-box probe of any ranker that reads ``query`` and text. The candidates of each query are scored as they are and
 
@@ -258,7 +258,7 @@ class PositionSensitivity(Stage):
 
     @property
     def _placing(self) -> RotatePassages:
-        """What cuts texts into the units that answers are placed by."""
+        """The function that splits texts into the units of placement."""
         return RotatePassages(unit=self.placement_unit, tokeniser=self._turning.tokeniser)
 
     # ------------------------------------------------------------------------------------------------ rankings
@@ -364,7 +364,7 @@ class PositionSensitivity(Stage):
         ]
 
     def _indexed_anew(self, system: System, topics: pd.DataFrame) -> _Lists:
-        """Retrieval from the original and the rotated corpus, indexed alike."""
+        """Retrieval from the original and the rotated corpus, indexed in the same way."""
         reason = reindexing_reason(system, self.dataset)
         if reason is not None:
             raise InputError(f"PositionSensitivity: system {system.name!r} cannot be probed: {reason}")

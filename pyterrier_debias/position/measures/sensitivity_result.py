@@ -1,4 +1,4 @@
-"""What a probe of position sensitivity found: values of each query, comparisons, PSI, rank displacement."""
+"""Results of a position sensitivity probe: values of each query, comparisons, PSI, rank displacement."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def relative_change(before: Any, after: Any, axis: int = -1) -> Any:
 
 
 def displacements(arms: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str]) -> pd.DataFrame:
-    """Ranks of each relevant passage as it is and rotated, among the un-rotated others.
+    """Ranks of each relevant passage, unchanged and rotated, among the un-rotated others.
 
     A rotated passage keeps the score that it got in the rotated list: right for rankers that score each pair by itself.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: The codes of the thesis' Section 3.4, by number: give them words with ``codes=``.
 CODES = {0: "0", 1: "1", 2: "2", 3: "3"}
-#: What an annotation of ranks says where a system answers a query nowhere.
+#: The rank in annotations if a system answers a query nowhere.
 NOWHERE = -1
 
 #: Judges rows of ``qid``, ``query``, ``docno``, ``text``: one label a row.
@@ -49,7 +49,7 @@ def read_annotations(path: str | Path, *, codes: Mapping[int, str] = CODES) -> p
 
 
 def check_annotations(frame: pd.DataFrame, *, codes: Mapping[int, str] = CODES) -> pd.DataFrame:
-    """Annotations with string ids and numbers that mean something.
+    """Annotations with string ids and checked numbers.
 
     Args:
         frame: See :func:`read_annotations`. An infinite rank is what

@@ -1,4 +1,4 @@
-"""At which rank labellers first met an answer.
+"""The rank at which labellers first met an answer.
 
 The definitions of Gupta (2021), "Survivorship Bias in IR Datasets": a query survives at k where one of the first k documents
 that its labellers were shown is relevant. Pure functions on labels and frames; :mod:`pyterrier_debias.survivorship.data.subset`
@@ -25,7 +25,7 @@ NEVER = float("inf")
 
 #: Ways to read a docno: as it is, or as ``<passage>-<number of its address>``, of which the passage counts.
 DOCNOS = ("qna", "passage")
-#: Who says whether a query was answered.
+#: The source that decides whether a query was answered.
 ANSWERED_BY = ("qrels", "answers")
 
 RANK_COLUMNS = ["qid", "first_relevant_rank", "shown", "relevant_shown"]
@@ -313,7 +313,7 @@ def answered_qids(answers: pd.DataFrame, stage: Any = "answers") -> set[str]:
 
 
 def shown_to_labellers(dataset: Any, *, proxy: bool = True, stage: Any = "shown_to_labellers") -> tuple[pd.DataFrame, str]:
-    """What a dataset knows of the lists that its labellers were shown.
+    """The lists that a dataset's labellers were shown.
 
     Args:
         dataset: Any dataset: ``get_candidates()`` is asked first, then the first of ``get_runs()``.

@@ -1,4 +1,4 @@
-"""Means over nested subsets and over strata of queries, and whether quality goes with the rank.
+"""Means over nested subsets and over strata of queries, and whether quality depends on the rank.
 
 v_q is the quality of query q, r_q the rank at which its labellers first met an answer (infinite for never), N all queries,
 n_k = #{q : r_q <= k}. Two means stand side by side everywhere:
@@ -170,7 +170,7 @@ def zero_filled(mean: float, answered: int, total: int) -> float:
 
 @dataclass(frozen=True)
 class Trend:
-    """How quality goes with the first relevant rank, among answered queries.
+    """How quality depends on the first relevant rank, among answered queries.
 
     Attributes:
         rho: Spearman's rank correlation, ties in the middle; NaN if quality or rank does not vary.

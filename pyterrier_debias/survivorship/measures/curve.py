@@ -330,7 +330,7 @@ class SurvivorshipCurve(Stage):
 
     @property
     def subset(self) -> SurvivorshipSubset:
-        """The stage that knows the first relevant ranks."""
+        """The stage that computes the first relevant ranks."""
         names = ("candidates", "qrels", "min_rel", "exact", "docno", "answered_by", "answers", "proxy")
         options = {name: getattr(self, name) for name in names}
         return SurvivorshipSubset(**options, rank=None)
@@ -424,7 +424,7 @@ def curve_of_values(
     convention: str = "",
     options: Mapping[str, Any] | None = None,
 ) -> SurvivorshipResult:
-    """The curve of values that are known already, as an audit or ``pt.Experiment(perquery=True)`` has them.
+    """The curve of given values, as an audit or ``pt.Experiment(perquery=True)`` has them.
 
     Args:
         values: ``name``, ``measure``, ``qid``, ``value`` and ``first_relevant_rank`` (infinite for never); ``type`` where known.
