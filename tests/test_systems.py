@@ -1,4 +1,4 @@
-"""Systems are taken apart where text is known; what rooms share runs once."""
+"""Systems are split where text is known; what biases share runs once."""
 
 from dataclasses import replace
 

@@ -128,7 +128,7 @@ def test_rankers_that_break_ties_by_docno_or_draw_lots_are_not_refused():
 
 
 def test_a_dense_index_gives_unknown_names_no_score(tmp_path):
-    """pyterrier_dr's scorer takes an unknown docno for the last one of its index, without a word."""
+    """pyterrier_dr's scorer takes an unknown docno for the last one of its index, without an error."""
     flex = pytest.importorskip("pyterrier_dr").FlexIndex(str(tmp_path / "index"), verbose=False)
     generator = np.random.default_rng(1)
     docnos = CANDIDATES["docno"].drop_duplicates()

@@ -1,4 +1,4 @@
-"""The gender room: what it says, over which values, for which queries."""
+"""The gender bias: its findings, over which values, for which queries."""
 
 import pickle
 

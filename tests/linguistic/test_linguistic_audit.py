@@ -1,4 +1,4 @@
-"""The linguistic room: what it says, over which values, and how often it is wrong."""
+"""The linguistic bias: its findings, over which values, and how often it is wrong."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The pooling room: what it says, over which values, and how often it is wrong."""
+"""The pooling bias: its findings, over which values, and how often it is wrong."""
 
 from dataclasses import replace
 

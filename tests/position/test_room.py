@@ -1,4 +1,4 @@
-"""The position room: what it says, over which values, and how often it is wrong."""
+"""The position bias: its findings, over which values, and its rate of false alarms."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""The survivorship room: what it says, over which values, and how often it is wrong."""
+"""The survivorship bias: its findings, over which values, and how often it is wrong."""
 
 import math
 from dataclasses import replace

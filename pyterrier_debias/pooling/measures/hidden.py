@@ -257,10 +257,10 @@ class HiddenJudgements:
             measures: ir_measures objects or names; the first one is what summaries speak of. None for nDCG@10, RR@10 and R@10,
                 of which the last two count documents from ``min_label`` on (``RR(rel=2)@10`` for 2).
             checkpoint: Folder where each finished training leaves its result, so that a comparison that was killed continues.
-                None keeps nothing. A training is known by its data and by all that its correction is made of, functions and
-                scorers included; where one of these cannot be told from another of its kind, this is refused.
+                None keeps nothing. The cache key of a training is its data and everything that its correction consists of, including
+                functions and scorers; a correction without a cache key is refused.
             level: Coverage of intervals.
-            draws: Of the bootstrap.
+            draws: Draws of the bootstrap.
             verbose: Whether to show progress.
 
         Returns:
@@ -284,7 +284,7 @@ class HiddenJudgements:
         kinds = self._kinds(given["train"])
         notes = self._notes(given["train"], kinds)
         data = self._fingerprint(given, parsed)
-        # Before anything is trained: not all corrections can be told apart.
+        # Before anything is trained: not all corrections have a cache key.
         known = {arm.name: None if checkpoint is None else known_by(arm.estimator, exact=True) for arm in arms}
         results, todo = [], [(seed, arm) for seed in seeds for arm in arms]
         for seed, arm in pt.tqdm(todo, desc=name, unit="training", disable=not verbose):

@@ -113,7 +113,7 @@ class SurvivorshipResult:
             Frame ``k``, ``n`` and one column per system.
 
         Raises:
-            InputError: For a measure, a treatment or a type that there is not, or a system that is named as a column.
+            InputError: For an unknown measure, treatment or type, or a system that is named as a column.
         """
         if unanswered not in UNANSWERED:
             raise InputError(f"appendix: unanswered={unanswered!r} is not known; use one of {', '.join(UNANSWERED)}")
