@@ -50,12 +50,12 @@ def rates(found: pd.DataFrame, keys: Sequence[str], *, means: Sequence[str] = ()
     """Share of p values at or below the level, with its exact 99 % interval.
 
     Args:
-        found: One row a p value: the keys, ``p``, and the columns of means.
+        found: One row per p value: the keys, ``p``, and the columns of means.
         keys: What tells one kind of p value from another, in the order of its first row.
         means: Columns to be averaged beside.
 
     Returns:
-        One row a kind: the keys, ``seeds``, ``rate``, ``low``, ``high``, and the means.
+        One row per kind: the keys, ``seeds``, ``rate``, ``low``, ``high``, and the means.
     """
     rows = []
     for kind, group in found.groupby(list(keys), sort=False):

@@ -21,7 +21,7 @@ complexity is taken as it was planted (``planted.wording_complexity``): how well
 
     python benchmarks/calibration.py --out calibration
 
-takes an hour to an hour and a half on two cores, and writes p_values.csv (one row a collection and test), rates.csv,
+takes an hour to an hour and a half on two cores, and writes p_values.csv (one row per collection and test), rates.csv,
 coverage.csv, calibration.png, calibration.inc and calibration_coverage.inc (the tables of the documentation), and prints them.
 Finished collections are kept in the folder: a run that was stopped resumes, and one with more collections adds to it.
 """
@@ -97,7 +97,7 @@ def written_once(write: Callable[..., Any]) -> Callable[..., Any]:
     return passage
 
 
-# What the collections of a seed share is made once: passages are written, searched and cut into words once.
+# What the collections of a seed share is made once: passages are written, searched and split into words once.
 _search = lru_cache(maxsize=1)(lambda texts, queries, search=planted.bm25: list(search(texts, queries)))
 planted._Writer.passage = written_once(planted._Writer.passage)
 planted.bm25 = lambda texts, queries: _search(tuple(texts), tuple(queries))

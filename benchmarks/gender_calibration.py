@@ -16,8 +16,8 @@ collections.
 
     python benchmarks/gender_calibration.py --out gender-calibration
 
-writes p_values.csv (one row a seed, collection and test), rates.csv, calibration.png and gender_calibration.inc (the table of the
-documentation), and prints the rates.
+writes p_values.csv (one row per seed, collection and test), rates.csv, calibration.png and gender_calibration.inc (the table of
+the documentation), and prints the rates.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def paired(before: pd.Series, after: pd.Series, draws: int, seed: int) -> float:
 
 
 def table_rows(table: pd.DataFrame, cases: list[str]) -> list[list[str]]:
-    """One row a test, one column a collection."""
+    """One row per test, one column per collection."""
     cells = table.set_index(["test", "case"])
     tests = dict.fromkeys(table["test"])
     return [["Test", *cases], *([test, *(shown(cells.loc[(test, case)]) for case in cases)] for test in tests)]

@@ -16,7 +16,7 @@ collections, and must find the full strength in more than 90 % of the seeds wher
 
     python benchmarks/linguistic_calibration.py --out linguistic-calibration
 
-writes p_values.csv (one row a seed, collection and test), rates.csv, calibration.png and linguistic_calibration.inc (the table
+writes p_values.csv (one row per seed, collection and test), rates.csv, calibration.png and linguistic_calibration.inc (the table
 of the documentation), and prints the rates.
 """
 
@@ -123,7 +123,7 @@ def ordinary_p(y: np.ndarray, x: np.ndarray, z: np.ndarray) -> float:
 
 
 def table_rows(table: pd.DataFrame) -> list[list[str]]:
-    """One row a test, one column a collection, null collections first."""
+    """One row per test, one column per collection, null collections first."""
     cases = sorted(dict.fromkeys(table["case"]), key=lambda case: NULLS.index(case) if case in NULLS else len(NULLS))
     words = {"planted": ", complexity as planted", "measured": ", complexity as measured", "words": ", complexity of words"}
     cells = table.set_index(["complexity", "test", "case"])

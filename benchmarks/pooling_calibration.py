@@ -3,7 +3,7 @@
 For each seed a planted collection is made and two rankers of equal quality (they differ by their noise only) rerank its BM25 run.
 Judgements are made in several ways, and the test compares Judged@10:
 
-- of one ranker with the other's: nothing but chance can tell them apart, however judgements were made, so that every p value
+- of one ranker with the other's: nothing but chance can distinguish them, however judgements were made, so that every p value
   at or below 0.05 is a false alarm;
 - of a ranker with BM25's: a false alarm where judgements are drawn without regard to ranks, the effect that was planted where
   they were pooled from BM25's first documents.
@@ -13,7 +13,7 @@ evenly, and must find the shallow pool in more than 90 % of seeds.
 
     python benchmarks/pooling_calibration.py --out pooling-calibration
 
-writes p_values.csv (one row a seed and collection), rates.csv, calibration.png and pooling_calibration.inc (the table of the
+writes p_values.csv (one row per seed and collection), rates.csv, calibration.png and pooling_calibration.inc (the table of the
 documentation), and prints the rates.
 """
 
@@ -97,7 +97,7 @@ def curves(found: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def table_rows(table: pd.DataFrame) -> list[list[str]]:
-    """One row a way to judge, one column a comparison."""
+    """One row per way to judge, one column per comparison."""
     cells = table.set_index(["case", "compared"])
     rows = [["Judgements", "judged of the ranker's first 10", "ranker against its twin", "ranker against BM25"]]
     for case in table["case"].unique():

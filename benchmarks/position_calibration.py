@@ -7,8 +7,8 @@ find the full strength in more than 90 % of 100 seeds.
 
     python benchmarks/position_calibration.py --out position-calibration
 
-writes p_values.csv (one row a seed), rates.csv (one row a test and strength), calibration.png and position_calibration.inc (the
-table of the documentation), and prints the rates.
+writes p_values.csv (one row per seed), rates.csv (one row per test and strength), calibration.png and position_calibration.inc
+(the table of the documentation), and prints the rates.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ TESTS = (
 
 
 def table_rows(table: pd.DataFrame) -> list[list[str]]:
-    """One row a test, one column a strength."""
+    """One row per test, one column per strength."""
     strengths = sorted(table["strength"].unique())
     cells = table.set_index(["test", "strength"])
     seeds = table.groupby("strength")["seeds"].max()
@@ -98,7 +98,7 @@ def main() -> None:
         tasks.append((seed, strengths, options.topics, options.depth))
     started = time.perf_counter()
     found = over_cases(p_values, tasks, options.workers, chunksize=5)
-    # One row a p value, strengths ascending, so that rates come in the order of the table.
+    # One row per p value, strengths ascending, so that rates come in the order of the table.
     tests = found.melt(["strength"], TESTS, "test", "p").sort_values("strength", kind="stable")
     table = rates(tests, ["strength", "test"])
     write_frames(found, table, options.out)

@@ -15,7 +15,7 @@ range.
 
     python benchmarks/survivorship_calibration.py --out survivorship-calibration
 
-writes p_values.csv (one row a seed, collection, system and test), rates.csv, calibration.png and survivorship_calibration.inc
+writes p_values.csv (one row per seed, collection, system and test), rates.csv, calibration.png and survivorship_calibration.inc
 (the table of the documentation), and prints the rates, and Kendall's tau between planted strength and measured correlation.
 """
 
@@ -96,7 +96,7 @@ def taus(found: pd.DataFrame, strengths: list[float]) -> pd.DataFrame:
 
 
 def table_rows(table: pd.DataFrame) -> list[list[str]]:
-    """One row a test and system, one column a collection, null collections first."""
+    """One row per test and system, one column per collection, null collections first."""
     cases = sorted(dict.fromkeys(table["case"]), key=lambda case: NULLS.index(case) if case in NULLS else len(NULLS))
     cells = table.set_index(["test", "system", "case"])
     rows = [["Test, system", *cases]]

@@ -20,7 +20,7 @@ Empath profiles. With all of MS MARCO:
 where pairs.tsv has the columns qid, query, docno of generated queries (`pyterrier_doc2query`), and msmarco.json beside this
 program the paper's numbers. Indexing and training then need a large machine.
 
-A run that was stopped goes on with the same command; `--arms` takes some of the arms, `--estimate` says how long it takes.
+A run that was stopped continues with the same command; `--arms` takes some of the arms, `--estimate` says how long it takes.
 
 What it cannot tell: what a ranker that is trained to the end would do. All arms take the same number of steps, so that more data
 is no more training; the adversary starts from the untrained ranker as all others do, while the paper's starts from a trained one.
@@ -166,7 +166,7 @@ class Material:
         test_topics: ``qid``, ``query``.
         test_qrels: Their judgements.
         pairs: ``qid``, ``query``, ``docno`` to be labelled and matched; None: training queries that are not trained on.
-        annotated: Queries with a gender; None where words label.
+        annotated: Queries with a gender; None if words label.
         lexicon: What profiles are made with.
         columns: Categories of the lexicon that make a profile; ``'all'``.
         test: Dataset of the test where it has passages of its own, with a run of BM25; None: those of ``train``.
@@ -366,7 +366,7 @@ class Setup:
     # Measures
 
     def measured(self, run: pd.DataFrame) -> pd.DataFrame:
-        """One row a test query: effectiveness, and the biases of neutral ones (missing for others)."""
+        """One row per test query: effectiveness, and the biases of neutral ones (missing for others)."""
         qids = self.material.test_topics["qid"].tolist()
         found = per_query(run, self.material.test_qrels, list(EFFECTIVENESS), qids)
         return found.join(pd.DataFrame(self._biases(run), index=list(BIASES)).T).rename_axis("qid").reset_index()

@@ -16,9 +16,9 @@ hidden document is drawn as a negative; `--arms` also has `CET, lexical` and a t
 - MS MARCO: `--dataset irds:msmarco-passage/train irds:msmarco-passage/dev/small --config full.json` has the paper's numbers (a
   GPU, and memory for some ten million candidates).
 
-A run that was stopped goes on with the same command. Seeds and corrections can be made by several commands (`--seeds`, `--arms`);
-the last one, which names all of them, reads back what is there. The small setting is the default, `--estimate` says how long it
-takes. Lists of retrievers are made first, and kept.
+A run that was stopped continues with the same command. Seeds and corrections can be made by several commands (`--seeds`,
+`--arms`); the last one, which names all of them, reads back what is there. The small setting is the default, `--estimate` says
+how long it takes. Lists of retrievers are made first, and kept.
 
 What it cannot tell: how a correction fares with another pool than the one imitated, or with a ranker that is trained to the end
 (640 triples teach little); on sparse judgements such as MS MARCO's "full" judgements miss most relevant documents, so that the

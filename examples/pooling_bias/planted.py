@@ -10,14 +10,14 @@ no hidden document is drawn as a negative, and one that is trained on all judgem
 
     python examples/pooling_bias/planted.py --config examples/pooling_bias/strong.json --out strong
 
-is the same where the effect of the pool is strong, without any pre-trained model. Candidates come from a simulated stronger
+is the same if the effect of the pool is strong, without any pre-trained model. Candidates come from a simulated stronger
 system: half of its vectors are words, half is knowledge of what is relevant, and most of what it ranks first was hidden. Rankers
 are linear layers over such vectors, in which words weigh twice as much, and train in seconds: they have to learn that knowledge
 counts more, while the pool's labels say that words do.
 
-A run that was stopped goes on with the same command. Seeds can be made by several commands (`--seeds 1`, then `--seeds 5`); what
-is there is read back. `--arms` takes some of the corrections, `--estimate` says how long it takes. `--config` names a JSON file
-with further settings, for example `{"pool_depth": 10}`.
+A run that was stopped continues with the same command. Seeds can be made by several commands (`--seeds 1`, then `--seeds 5`);
+what is there is read back. `--arms` takes some of the corrections, `--estimate` says how long it takes. `--config` names a JSON
+file with further settings, for example `{"pool_depth": 10}`.
 """
 
 import sys
@@ -108,7 +108,7 @@ class Setup:
     """A planted collection with its pool, its dense lists and what a teacher thinks of the candidates.
 
     Args:
-        seed: Of the collection, of the teacher and of the judge.
+        seed: Seed of the collection, of the teacher and of the judge.
         settings: How.
         out: Where lists are kept.
     """

@@ -285,7 +285,7 @@ def open_source(specs: Sequence[str], settings: Settings) -> Source:
 
 
 def sizes(source: Source, setups: Sequence[Setup]) -> pd.DataFrame:
-    """What is trained and tested on, a row a fold and part."""
+    """What is trained and tested on, a row per fold and part."""
     lengths = [len(document["text"].split()) for document in source.dataset.get_corpus_iter()]
     relevant, rows = source.qrels[source.qrels["label"] >= source.min_label], []
     for setup in setups:
@@ -441,7 +441,7 @@ def taught(make: Callable[[], Any], train: pd.DataFrame, qrels: pd.DataFrame, se
         make: Makes an untrained teacher.
         train: The candidates.
         qrels: Judgements to learn from.
-        seed: Of the halves.
+        seed: Seed of the halves.
 
     Returns:
         Shape [candidates].
@@ -710,7 +710,7 @@ def seconds_of(
 
 
 def compared(rows: pd.DataFrame, measures: Sequence[str], by: str, before: str, draws: int) -> pd.DataFrame:
-    """Conditions of trained rankers and each one's difference from one of them; one row a measure and condition.
+    """Conditions of trained rankers and each one's difference from one of them; one row per measure and condition.
 
     Args:
         rows: ``seed``, ``qid``, a column for each measure, and the condition.

@@ -8,7 +8,7 @@ and each one also retrieves from the whole collection by itself. The untrained b
 judgements. Collections, pool and candidates are as in corrections.py. `--ranker adapter` trains linear layers over the vectors of
 the whole encoder in its place.
 
-A run that was stopped goes on with the same command. The small setting is the default, `--estimate` says how long it takes.
+A run that was stopped continues with the same command. The small setting is the default, `--estimate` says how long it takes.
 
 What it cannot tell: how good a retriever trained to the end would be. A few hundred triples with one hard negative each, without
 negatives from the batch, are no recipe for a retriever; the contrast between trainings is the result, not their level.

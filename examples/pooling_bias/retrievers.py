@@ -11,7 +11,7 @@ Retrievers are `bm25`, `dense` (all-MiniLM-L6-v2), `weak` (its first layer) and 
 collections with runs of their own (TREC DL: six) are tried with those. `--retrievers` takes others. `--test NAME` lets all
 rankers re-rank one list, so that recall does not come into their comparison.
 
-A run that was stopped goes on with the same command. The small setting is the default, `--estimate` says how long it takes,
+A run that was stopped continues with the same command. The small setting is the default, `--estimate` says how long it takes,
 `--config full.json` has the paper's numbers, for MS MARCO through ir_datasets (see corrections.py).
 
 What it cannot tell: what a retriever's strength alone does. Lists of stronger retrievers hold more hidden documents, but also

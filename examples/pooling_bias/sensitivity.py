@@ -7,7 +7,7 @@ that a teacher gives less are negatives), on the judgements that a pool leaves, 
 and an oracle that never draws a hidden document stand beside them. `sensitivity.png` is the picture. Everything else is as in
 corrections.py: collections, pool, candidates, the teacher.
 
-A run that was stopped goes on with the same command. The small setting is the default, `--estimate` says how long it takes.
+A run that was stopped continues with the same command. The small setting is the default, `--estimate` says how long it takes.
 
 What it cannot tell: the best value for another collection or ranker; the best of several values on the test queries is luck in
 part, so do not compare it with methods that were given one value. A threshold depends on how the teacher is calibrated: where no

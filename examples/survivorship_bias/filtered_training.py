@@ -9,7 +9,7 @@ seconds) learn from each set for the same number of steps and rank the BM25 resu
 complete judgements, unanswered questions included. What a ranker loses against the one with as many questions is due to *which*
 questions survived.
 
-A run that was stopped goes on with the same command. `--estimate` says how long it takes, `--config` names a JSON file with
+A run that was stopped continues with the same command. `--estimate` says how long it takes, `--config` names a JSON file with
 further settings, for example `{"strength": 0.5}`.
 """
 
