@@ -564,7 +564,7 @@ def main() -> None:
         notes = [*NOTES, said]
     else:
         notes = NOTES
-    write_results(options.out, f"Balanced pairs and rivals: {material.name}", settings, tables, notes)
+    write_results(options.out, f"Balanced pairs and alternatives: {material.name}", settings, tables, notes)
 
 
 if __name__ == "__main__":
