@@ -120,8 +120,8 @@ def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     bad = np.flatnonzero(~(np.isfinite(labels) & (labels == np.round(labels))))
     if len(bad):
         raise InputError(
-            f"{stage_name(stage)}: column 'label' is NaN or not an integer in {len(bad)} of {len(qrels)} judgements, first at "
-            f"{_row(qrels, int(bad[0]))}; leave out unjudged documents, and map words and fractions to grades"
+            f"{stage_name(stage)}: column 'label' is NaN or not a whole number in {len(bad)} of {len(qrels)} judgements, first "
+            f"at {_row(qrels, int(bad[0]))}; leave out unjudged documents, and map words and fractions to grades"
         )
     return qrels.assign(label=labels.astype("int64"))
 

@@ -335,7 +335,7 @@ def test_what_stored_passages_refuse(tk, encoder, tmp_path):
         tk.precomputed(CORPUS, dtype="int8")
     with pytest.raises(InputError, match="long='maxp' scores passages"):
         TK(tk, long="maxp").precomputed(CORPUS)
-    with pytest.raises(InputError, match="is not a folder of passages' vectors"):
+    with pytest.raises(InputError, match="is no folder of passages' vectors"):
         tk.precomputed(tmp_path)
     (tmp_path / "vectors" / "vectors.bin").write_bytes(b"1234")
     with pytest.raises(InputError, match="do not belong together"):
