@@ -56,7 +56,7 @@ def test_rankers_of_the_user_come_back_where_their_module_is_imported(saved, tin
         ("subprocess:Popen", "Popen of the module subprocess is not a ranker"),
         ("os:system", "system of the module os is not a ranker"),
         ("pyterrier_debias.rankers.base:pick_device", "pick_device of the module pyterrier_debias.rankers.base is not a ranker"),
-        ("pyterrier_debias.data.base:Collection", "is no ranker"),
+        ("pyterrier_debias.data.base:Collection", "is not a ranker"),
         ("pyterrier_debias_more:Ranker", "import pyterrier_debias_more first"),
         ("planted_by_somebody:Ranker", "import planted_by_somebody first"),
         (f"{__name__}:Kept", "Kept of the module .* is not a ranker"),
