@@ -1,4 +1,4 @@
-"""What the rooms' calibration programs share: worlds in several processes, rates of small p values, and how they are written."""
+"""Code shared by the calibration programs: collections in several processes, rates of small p values, and output."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def shared_options(*, seeds: str, out: str) -> argparse.ArgumentParser:
     return parser
 
 
-def over_worlds(
+def over_cases(
     p_values: Callable[[Any], list[dict[str, Any]]], tasks: Sequence[Any], workers: int, *, chunksize: int = 1
 ) -> pd.DataFrame:
     """The rows of all tasks in the tasks' order, worked out in several processes (in this one where one is enough)."""
 
-    def gathered(worlds: Iterator[list[dict[str, Any]]]) -> pd.DataFrame:
-        return pd.DataFrame([row for rows in pt.tqdm(worlds, total=len(tasks), desc="worlds") for row in rows])
+    def gathered(cases: Iterator[list[dict[str, Any]]]) -> pd.DataFrame:
+        return pd.DataFrame([row for rows in pt.tqdm(cases, total=len(tasks), desc="collections") for row in rows])
 
     if workers == 1:
         return gathered(map(p_values, tasks))
@@ -50,12 +50,12 @@ def rates(found: pd.DataFrame, keys: Sequence[str], *, means: Sequence[str] = ()
     """Share of p values at or below the level, with its exact 99 % interval.
 
     Args:
-        found: One row a p value: the keys, ``p``, and the columns of means.
+        found: One row per p value: the keys, ``p``, and the columns of means.
         keys: What tells one kind of p value from another, in the order of its first row.
         means: Columns to be averaged beside.
 
     Returns:
-        One row a kind: the keys, ``seeds``, ``rate``, ``low``, ``high``, and the means.
+        One row per kind: the keys, ``seeds``, ``rate``, ``low``, ``high``, and the means.
     """
     rows = []
     for kind, group in found.groupby(list(keys), sort=False):
@@ -79,7 +79,7 @@ def verdict(row: Mapping[str, Any]) -> str:
 def draw(curves: Mapping[str, pd.Series], path: Path, *, x: str = "p of the primary test", **legend: Any) -> None:
     """The share of p values up to x, a line for each kind; the diagonal is what a null hypothesis gives."""
     axes = plots.new_axes()
-    with plots.house_style():
+    with plots.style():
         axes.plot([0, 1], [0, 1], color=plots.GREY, linestyle="--", label="uniform")
         for number, (label, p) in enumerate(curves.items()):
             axes.ecdf(p.dropna(), color=plots.colour(number), label=f"{label}, {len(p)} seeds")

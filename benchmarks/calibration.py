@@ -1,16 +1,18 @@
 """Are the audit's five primary tests calibrated, alone and together?
 
-Worlds are planted collections with a planted ranker over their frozen BM25 candidates. In the null worlds nothing is planted; in
-the others one bias is, at several strengths. In every world all five primary tests are made, by the functions that the rooms use:
+Collections are planted collections with a planted ranker over their frozen BM25 candidates. In the null collections nothing is
+planted; in the others one bias is, at several strengths. In every collection all five primary tests are made, by the functions
+that the biases use:
 
-- false alarms: how often a test's p is at or below 0.05 in null worlds. The 99 % binomial interval must meet 3 to 7 %;
+- false alarms: how often a test's p is at or below 0.05 in null collections. The 99 % binomial interval must overlap 3 to 7 %;
 - power: how often a test finds its own bias. Above 95 % at the middle strength is asked for;
 - cross-talk: how often a test fires on another's bias. The 99 % interval must reach down to 5 %;
 - order: Kendall's tau between planted strength and mean measured figure, at least 0.9;
-- coverage: how often the stated 95 % interval holds 0 in null worlds. The 99 % interval must meet 93 to 97 %;
-- together: in how many null worlds a whole audit shows any finding after correction (``--audits``; slow). At most 7 %.
+- coverage: how often the stated 95 % interval holds 0 in null collections. The 99 % interval must overlap 93 to 97 %;
+- together: in how many null collections a whole audit shows any finding after correction (``--audits``; slow). At most 7 %.
 
-Null worlds are small, since that is where tests fail first; worlds with a bias are as large as a usual set of test queries.
+Null collections are small, since that is where tests fail first; collections with a bias are as large as a usual set of test
+queries.
 
 Two things are not as in an audit. Where nothing is said of the pool, the pooling test sees each judgement with even chances,
 since with every passage judged it has nothing to compare (p is 1 by construction); the other tests see all judgements. And
@@ -19,9 +21,9 @@ complexity is taken as it was planted (``planted.wording_complexity``): how well
 
     python benchmarks/calibration.py --out calibration
 
-takes an hour to an hour and a half on two cores, and writes p_values.csv (one row a world and test), rates.csv, coverage.csv,
-calibration.png, calibration.inc and calibration_coverage.inc (the tables of the documentation), and prints them. Finished
-worlds are kept in the folder: a run that was stopped goes on, and one with more worlds adds to it.
+takes an hour to an hour and a half on two cores, and writes p_values.csv (one row per collection and test), rates.csv,
+coverage.csv, calibration.png, calibration.inc and calibration_coverage.inc (the tables of the documentation), and prints them.
+Finished collections are kept in the folder: a run that was stopped resumes, and one with more collections adds to it.
 """
 
 from __future__ import annotations
@@ -80,14 +82,14 @@ LOT = 50
 
 
 def written_once(write: Callable[..., Any]) -> Callable[..., Any]:
-    """``_Writer.passage``, remembering what it wrote in the last world: other judgements are of the same passages."""
-    worlds: dict[tuple[Any, ...], dict[str, Any]] = {}
+    """``_Writer.passage``, remembering what it wrote in the last collection: other judgements are of the same passages."""
+    cases: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def passage(writer: Any, plan: Any) -> Any:
-        world = (writer.seed, writer.position, writer.gender)
-        if world not in worlds:
-            worlds.clear()
-        kept, about = worlds.setdefault(world, {}), repr(plan)
+        case = (writer.seed, writer.position, writer.gender)
+        if case not in cases:
+            cases.clear()
+        kept, about = cases.setdefault(case, {}), repr(plan)
         if about not in kept:
             kept[about] = write(writer, plan)
         return kept[about]
@@ -95,7 +97,7 @@ def written_once(write: Callable[..., Any]) -> Callable[..., Any]:
     return passage
 
 
-# What the worlds of a seed share is made once: passages are written, searched and cut into words once.
+# What the collections of a seed share is made once: passages are written, searched and split into words once.
 _search = lru_cache(maxsize=1)(lambda texts, queries, search=planted.bm25: list(search(texts, queries)))
 planted._Writer.passage = written_once(planted._Writer.passage)
 planted.bm25 = lambda texts, queries: _search(tuple(texts), tuple(queries))
@@ -105,7 +107,7 @@ planted_rankers._lean = lru_cache(maxsize=20_000)(planted_rankers._lean)
 
 @dataclass(frozen=True)
 class Setting:
-    """What all worlds share."""
+    """What all collections share."""
 
     topics: int
     depth: int
@@ -116,7 +118,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Ground:
-    """What the worlds of a seed have in common: BM25's results for all topics, and rotations of them."""
+    """What the collections of a seed have in common: BM25's results for all topics, and rotations of them."""
 
     seed: int
     setting: Setting
@@ -189,17 +191,17 @@ class Arms:
         return self.ranker(self.ground.deep)
 
 
-# The worlds of a seed come one after the other, and among them those with one ranker.
+# The collections of a seed come one after the other, and among them those with one ranker.
 ground, arms = lru_cache(maxsize=1)(Ground), lru_cache(maxsize=1)(Arms)
 
 
 @dataclass(frozen=True)
-class World:
+class Case:
     """A collection and a ranker in which one bias is planted, or nothing.
 
     Attributes:
-        seed: Which world.
-        bias: A room's name, or ``'nothing'``.
+        seed: Which collection.
+        bias: Name of a bias, or ``'nothing'``.
         strength: In [0, 1].
         setting: Sizes.
     """
@@ -211,7 +213,7 @@ class World:
 
     @cached_property
     def ground(self) -> Ground:
-        """What it shares with the other worlds of its seed."""
+        """What it shares with the other collections of its seed."""
         return ground(self.seed, self.setting)
 
     @cached_property
@@ -222,7 +224,7 @@ class World:
 
     @cached_property
     def collection(self) -> PlantedCollection:
-        """Topics and judgements of this world."""
+        """Topics and judgements of this collection."""
         judged = {bias: self.strength for bias in ("survivorship", "pooling") if bias == self.bias}
         return self.ground.collection(**judged) if judged else self.ground.unbiased
 
@@ -243,11 +245,11 @@ class World:
 
     @cached_property
     def results(self) -> pd.DataFrame:
-        """The candidates of this world's topics, ranked anew."""
+        """The candidates of this collection's topics, ranked anew."""
         return self.asked(self.arms.results)
 
     def asked(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The rows of topics of this world: some of the ground's may not have survived."""
+        """The rows of topics of this collection: some of the ground's may not have survived."""
         return frame[frame["qid"].isin(self.topics["qid"])]
 
     def quality(self, results: pd.DataFrame) -> np.ndarray:
@@ -256,100 +258,100 @@ class World:
         return per_query(head, self.relevant, [MEASURE], self.topics["qid"].tolist())[MEASURE].to_numpy()
 
 
-def position(world: World) -> tuple[float, float, float, float]:
+def position(case: Case) -> tuple[float, float, float, float]:
     """Quality on original against rotated candidates."""
-    table = np.column_stack([world.quality(arm) for arm in (world.results, *world.arms.rotated)])
+    table = np.column_stack([case.quality(arm) for arm in (case.results, *case.arms.rotated)])
     difference = table[:, 1:].mean(axis=1) - table[:, 0]
-    interval = bootstrap_interval(difference, draws=world.setting.draws, seed=world.seed)
-    p = exchange_test(table, draws=world.setting.draws, seed=world.seed).p
+    interval = bootstrap_interval(difference, draws=case.setting.draws, seed=case.seed)
+    p = exchange_test(table, draws=case.setting.draws, seed=case.seed).p
     return interval.estimate, interval.low, interval.high, p
 
 
-def survivorship(world: World) -> tuple[float, float, float, float]:
+def survivorship(case: Case) -> tuple[float, float, float, float]:
     """Quality and the rank at which labellers first met the answer."""
-    grade = answer_grade(world.collection, world.relevant)
-    ranks = first_relevant_ranks(world.collection.get_candidates(), world.relevant, min_rel=grade).set_index("qid")
-    ranks = ranks["first_relevant_rank"].reindex(world.topics["qid"]).fillna(np.inf).to_numpy()
-    values = discounted_gain(world.results, world.relevant, world.topics["qid"].tolist(), min_rel=grade)
-    found = trend(values, ranks, draws=world.setting.draws, seed=world.seed)
+    grade = answer_grade(case.collection, case.relevant)
+    ranks = first_relevant_ranks(case.collection.get_candidates(), case.relevant, min_rel=grade).set_index("qid")
+    ranks = ranks["first_relevant_rank"].reindex(case.topics["qid"]).fillna(np.inf).to_numpy()
+    values = discounted_gain(case.results, case.relevant, case.topics["qid"].tolist(), min_rel=grade)
+    found = trend(values, ranks, draws=case.setting.draws, seed=case.seed)
     return found.rho, found.low, found.high, found.p
 
 
-def gender(world: World) -> tuple[float, float, float, float]:
+def gender(case: Case) -> tuple[float, float, float, float]:
     """ARaB of the ranker's order against that of a random order of the same candidates."""
-    neutral = set(neutral_qids(world.topics))
-    found = ARaBEvaluator([10])(world.results[world.results["qid"].isin(neutral)]).sort_values("qid")
+    neutral = set(neutral_qids(case.topics))
+    found = ARaBEvaluator([10])(case.results[case.results["qid"].isin(neutral)]).sort_values("qid")
     added = (found["ARaB"] - found["expected"]).to_numpy()
-    interval = bootstrap_interval(added, draws=world.setting.draws, seed=world.seed)
-    p = randomisation_test(np.zeros(len(added)), added, draws=world.setting.draws, seed=world.seed).p
+    interval = bootstrap_interval(added, draws=case.setting.draws, seed=case.seed)
+    p = randomisation_test(np.zeros(len(added)), added, draws=case.setting.draws, seed=case.seed).p
     return interval.estimate, interval.low, interval.high, p
 
 
-def linguistic(world: World) -> tuple[float, float, float, float]:
+def linguistic(case: Case) -> tuple[float, float, float, float]:
     """The slope of quality on the complexity of a query's wording, given the controls and what the candidates had."""
-    topics = world.topics
-    prepared, controls, _ = prepared_topics(topics.assign(complexity=topics["query"].map(wording_complexity)), world.qrels)
+    topics = case.topics
+    prepared, controls, _ = prepared_topics(topics.assign(complexity=topics["query"].map(wording_complexity)), case.qrels)
     prepared = prepared.sort_values("qid")
     before, after = (
-        pd.Series(world.quality(results), index=topics["qid"]).loc[prepared["qid"]].to_numpy()
-        for results in (world.ground.bm25, world.results)
+        pd.Series(case.quality(results), index=topics["qid"]).loc[prepared["qid"]].to_numpy()
+        for results in (case.ground.bm25, case.results)
     )
-    slope = ranker_slope(after, before, prepared, controls, draws=world.setting.draws, seed=world.seed)
+    slope = ranker_slope(after, before, prepared, controls, draws=case.setting.draws, seed=case.seed)
     return slope.per_sd.estimate, slope.per_sd.low, slope.per_sd.high, slope.p
 
 
-def pooling(world: World) -> tuple[float, float, float, float]:
+def pooling(case: Case) -> tuple[float, float, float, float]:
     """Judged@10 of the ranker against that of BM25, over a list deeper than the pool: what was pooled is judged in any order."""
-    qrels = world.qrels if world.bias == "pooling" else world.asked(world.ground.half_judged)
-    lists = world.asked(world.arms.deep), world.asked(world.ground.deep)
-    frame, test = judged_difference(*lists, qrels, world.topics["qid"].tolist(), seed=world.seed)
-    interval = bootstrap_interval(frame["difference"].to_numpy(), draws=world.setting.draws, seed=world.seed)
+    qrels = case.qrels if case.bias == "pooling" else case.asked(case.ground.half_judged)
+    lists = case.asked(case.arms.deep), case.asked(case.ground.deep)
+    frame, test = judged_difference(*lists, qrels, case.topics["qid"].tolist(), seed=case.seed)
+    interval = bootstrap_interval(frame["difference"].to_numpy(), draws=case.setting.draws, seed=case.seed)
     return interval.estimate, interval.low, interval.high, test.p
 
 
-TESTS: dict[str, Callable[[World], tuple[float, float, float, float]]] = {
+TESTS: dict[str, Callable[[Case], tuple[float, float, float, float]]] = {
     "position": position, "survivorship": survivorship, "gender": gender, "linguistic": linguistic, "pooling": pooling,
 }  # fmt: skip
 
 
-def examined(worlds: list[World]) -> list[dict[str, Any]]:
-    """All five tests in each of the worlds of a seed, those with the unbiased ranker in a row."""
-    return [row for world in sorted(worlds, key=lambda world: world.bias in BIASES) for row in examined_world(world)]
+def examined(cases: list[Case]) -> list[dict[str, Any]]:
+    """All five tests in each of the collections of a seed, those with the unbiased ranker in a row."""
+    return [row for case in sorted(cases, key=lambda case: case.bias in BIASES) for row in examined_case(case)]
 
 
-def examined_world(world: World) -> list[dict[str, Any]]:
-    """All five tests in one world."""
+def examined_case(case: Case) -> list[dict[str, Any]]:
+    """All five tests in one collection."""
     logging.disable(logging.WARNING)
-    about = {"seed": world.seed, "bias": world.bias, "strength": world.strength}
+    about = {"seed": case.seed, "bias": case.bias, "strength": case.strength}
     rows = []
     for test, function in TESTS.items():
-        value, low, high, p = function(world)
+        value, low, high, p = function(case)
         rows.append({**about, "test": test, "value": value, "low": low, "high": high, "p": p})
     return rows
 
 
-def audited(worlds: list[World]) -> list[dict[str, Any]]:
-    """A whole audit of one null world: its tests, and the smallest corrected p."""
+def audited(cases: list[Case]) -> list[dict[str, Any]]:
+    """A whole audit of one null collection: its tests, and the smallest corrected p."""
     logging.disable(logging.WARNING)
-    (world,) = worlds
-    candidates = pt.Transformer.from_df(world.ground.bm25.drop(columns=["text", "query"]))
-    system = candidates >> world.collection.text_loader() >> world.arms.ranker
-    found = audit({"ranker": system}, world.collection, depth=world.setting.depth, seed=world.seed).findings
+    (case,) = cases
+    candidates = pt.Transformer.from_df(case.ground.bm25.drop(columns=["text", "query"]))
+    system = candidates >> case.collection.text_loader() >> case.arms.ranker
+    found = audit({"ranker": system}, case.collection, depth=case.setting.depth, seed=case.seed).findings
     tested = found.dropna(subset=["p"])
-    return [{"seed": world.seed, "tests": len(tested), "smallest": tested["p_corrected"].min()}]
+    return [{"seed": case.seed, "tests": len(tested), "smallest": tested["p_corrected"].min()}]
 
 
 def done(
-    path: Path, worlds: list[World], function: Callable[[list[World]], list[dict[str, Any]]], workers: int
+    path: Path, cases: list[Case], function: Callable[[list[Case]], list[dict[str, Any]]], workers: int
 ) -> pd.DataFrame:
-    """Rows of all worlds; those that a file holds are not made again, and the file grows as seeds are finished."""
+    """Rows of all collections; those that a file holds are not made again, and the file grows as seeds are finished."""
     keys = ["seed", "bias", "strength"] if function is examined else ["seed"]
     rows = pd.read_csv(path).to_dict("records") if path.is_file() else []
     there = {tuple(row[key] for key in keys) for row in rows}
-    left: dict[int, list[World]] = {}
-    for world in worlds:
-        if tuple(getattr(world, key) for key in keys) not in there:
-            left.setdefault(world.seed, []).append(world)
+    left: dict[int, list[Case]] = {}
+    for case in cases:
+        if tuple(getattr(case, key) for key in keys) not in there:
+            left.setdefault(case.seed, []).append(case)
     with ProcessPoolExecutor(workers) as pool:
         found = pt.tqdm(pool.map(function, left.values()), total=len(left), desc=path.stem)
         for number, seed in enumerate(found, start=1):
@@ -366,12 +368,12 @@ def in_order(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def coverage(found: pd.DataFrame) -> pd.DataFrame:
-    """How often the stated interval holds 0 in null worlds, with the exact 99 % interval of that share."""
+    """How often the stated interval holds 0 in null collections, with the exact 99 % interval of that share."""
     rows = []
     for test, group in found[found["bias"] == NOTHING].dropna(subset=["low"]).groupby("test", sort=False):
         interval = binomial_interval(int(((group["low"] <= 0) & (group["high"] >= 0)).sum()), len(group), level=0.99)
         rows.append((test, len(group), interval.estimate, interval.low, interval.high))
-    return pd.DataFrame(rows, columns=["test", "worlds", "coverage", "low", "high"])
+    return pd.DataFrame(rows, columns=["test", "collections", "coverage", "low", "high"])
 
 
 def order(table: pd.DataFrame) -> pd.DataFrame:
@@ -421,7 +423,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
     axes = plots.new_axes(11.0, 4.6)
     figure = axes.figure
     axes.remove()
-    with plots.house_style():
+    with plots.style():
         matrix, curves = figure.subplots(1, 2, width_ratios=[1.15, 1])
         draw_matrix(table, matrix)
         curves.axhline(LEVEL, color=plots.GREY, linestyle="--", label="5 %")
@@ -431,7 +433,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
             error = np.clip([own["rate"] - own["low"], own["high"] - own["rate"]], 0, None)
             curves.errorbar(x, own["rate"], yerr=error, fmt="o-", color=plots.colour(number), label=test)
         curves.legend()
-        share = "share of worlds with p at or below .05"
+        share = "share of collections with p at or below .05"
         plots.label_axes(curves, x="strength of the test's own bias; 0: nothing is planted", y=share)
     plots.save(figure, path)
 
@@ -449,48 +451,48 @@ def draw_matrix(table: pd.DataFrame, axes: Any) -> None:
                 axes.text(column, row, f"{rate:.1%}", ha="center", va="center", color="white" if rate > 0.5 else "black")
     axes.set_xticks(range(len(TESTS)), list(TESTS), rotation=20)
     axes.set_yticks(range(len(middle)), [f"{bias}, {strength:g}" if strength else bias for bias, strength in middle.items()])
-    plots.label_axes(axes, x="test: share of worlds with p at or below .05", y="planted, at this strength")
+    plots.label_axes(axes, x="test: share of collections with p at or below .05", y="planted, at this strength")
 
 
 def write_tables(table: pd.DataFrame, covered: pd.DataFrame, command: str, sizes: str, out: Path) -> None:
-    """Every test against every kind of world, and coverage."""
-    rows = [["Planted", "strength", "worlds", *TESTS]]
+    """Every test against every kind of collection, and coverage."""
+    rows = [["Planted", "strength", "collections", *TESTS]]
     for (bias, strength), own in table.groupby(["bias", "strength"], sort=False):
         cells = own.set_index("test").to_dict("index")
         rows.append([bias, f"{strength:g}", str(own["seeds"].max()), *(shown(cells[test]) for test in TESTS)])
-    title = f"Share of worlds with p at or below {LEVEL} [99 % interval]; {sizes}; ``{command}``"
+    title = f"Share of collections with p at or below {LEVEL} [99 % interval]; {sizes}; ``{command}``"
     write_table(out / "calibration.inc", title, rows)
-    rows = [["Test", "worlds", "coverage"]]
-    rows += [[r["test"], str(r["worlds"]), shown({**r, "rate": r["coverage"]})] for r in covered.to_dict("records")]
-    write_table(out / "calibration_coverage.inc", "Null worlds whose stated 95 % interval holds 0 [99 % interval]", rows)
+    rows = [["Test", "collections", "coverage"]]
+    rows += [[r["test"], str(r["collections"]), shown({**r, "rate": r["coverage"]})] for r in covered.to_dict("records")]
+    write_table(out / "calibration_coverage.inc", "Null collections with 0 in their 95 % interval [99 % interval]", rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--worlds", type=int, default=2_000, help="in which nothing is planted")
-    parser.add_argument("--power-worlds", type=int, default=300, help="for each bias and strength")
+    parser.add_argument("--collections", type=int, default=2_000, help="in which nothing is planted")
+    parser.add_argument("--power-collections", type=int, default=300, help="for each bias and strength")
     parser.add_argument("--levels", nargs="*", choices=LEVELS, default=LEVELS, help="how strongly; see STRENGTHS")
-    parser.add_argument("--topics", type=int, default=60, help="of null worlds")
-    parser.add_argument("--power-topics", type=int, default=120, help="of worlds with a bias")
+    parser.add_argument("--topics", type=int, default=60, help="of null collections")
+    parser.add_argument("--power-topics", type=int, default=120, help="of collections with a bias")
     parser.add_argument("--depth", type=int, default=20, help="candidates of a query")
     parser.add_argument("--deep", type=int, default=50, help="of the pooling test")
     parser.add_argument("--rotations", type=int, default=3, help="of each passage")
     parser.add_argument("--draws", type=int, default=999, help="permutations of a test, resamples of an interval")
-    parser.add_argument("--audits", type=int, default=0, help="null worlds that are audited as a whole (minutes each)")
+    parser.add_argument("--audits", type=int, default=0, help="null collections that are audited as a whole (minutes each)")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("calibration"))
     options = parser.parse_args()
 
     sizes = (options.depth, options.deep, options.rotations, options.draws)
-    nulls = [World(seed, NOTHING, 0.0, Setting(options.topics, *sizes)) for seed in range(options.worlds)]
+    nulls = [Case(seed, NOTHING, 0.0, Setting(options.topics, *sizes)) for seed in range(options.collections)]
     setting = Setting(options.power_topics, *sizes)
-    worlds = list(nulls)
+    cases = list(nulls)
     for bias, level in itertools.product(TESTS, options.levels):
         strength = STRENGTHS[bias][LEVELS.index(level)]
-        worlds += [World(seed, bias, strength, setting) for seed in range(options.power_worlds)]
+        cases += [Case(seed, bias, strength, setting) for seed in range(options.power_collections)]
     options.out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
-    found = done(options.out / "p_values.csv", worlds, examined, options.workers)
+    found = done(options.out / "p_values.csv", cases, examined, options.workers)
     whole = None
     if options.audits:
         whole = done(options.out / "audits.csv", nulls[: options.audits], audited, options.workers)
@@ -499,10 +501,11 @@ def main() -> None:
     table.to_csv(options.out / "rates.csv", index=False)
     covered.to_csv(options.out / "coverage.csv", index=False)
     draw(table, options.out / "calibration.png")
-    command = f"python benchmarks/calibration.py --worlds {options.worlds} --power-worlds {options.power_worlds}"
-    sizes = f"{options.topics} topics of null worlds, {options.power_topics} of others"
+    numbers = f"--collections {options.collections} --power-collections {options.power_collections}"
+    command = f"python benchmarks/calibration.py {numbers}"
+    sizes = f"{options.topics} topics of null collections, {options.power_topics} of others"
     write_tables(table, covered, command, sizes, options.out)
-    print(f"{sizes}; {len(worlds)} worlds, {time.perf_counter() - started:.0f} s")
+    print(f"{sizes}; {len(cases)} collections, {time.perf_counter() - started:.0f} s")
     print(table.round(4).to_string(index=False))
     print("\n".join(verdicts(table, covered, taus, whole)))
 

@@ -1,6 +1,7 @@
-"""How often the gender room's tests are wrong, and how often they find what was planted.
+"""How often the tests of the gender bias raise false alarms, and how often they find what was planted.
 
-For each seed planted collections are made, and planted rankers rerank their BM25 candidates for the neutral topics. The worlds:
+For each seed planted collections are made, and planted rankers rerank their BM25 candidates for the neutral topics. The
+collections:
 
 - null: passages speak of men and women alike and the ranker is blind to it: every p value at or below 0.05 is a false alarm;
 - stereotyped: passages' genders follow their topics' stereotypes (gender strength 1 of the collection), the ranker is blind: the
@@ -11,12 +12,12 @@ For each seed planted collections are made, and planted rankers rerank their BM2
 - biased: the ranker loves female words, at several strengths: what should be found.
 
 The primary test must raise between 3 and 7 % of false alarms (the 99 % binomial interval must meet that range) in the null
-worlds.
+collections.
 
     python benchmarks/gender_calibration.py --out gender-calibration
 
-writes p_values.csv (one row a seed, world and test), rates.csv, calibration.png and gender_calibration.inc (the table of the
-documentation), and prints the rates.
+writes p_values.csv (one row per seed, collection and test), rates.csv, calibration.png and gender_calibration.inc (the table of
+the documentation), and prints the rates.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pandas as pd
-from calibrating import LEVEL, draw, over_worlds, rates, shared_options, shown, verdict, write_frames, write_table
+from calibrating import LEVEL, draw, over_cases, rates, shared_options, shown, verdict, write_frames, write_table
 from scipy import stats
 
 from pyterrier_debias import PlantedCollection, PlantedRanker
@@ -47,12 +48,12 @@ NULLS = ("null", "stereotyped", "lopsided")
 
 
 def biased(strength: float) -> str:
-    """The name of a world whose ranker loves female words."""
+    """The name of a collection with a ranker that prefers female words."""
     return f"biased, strength {strength:g}"
 
 
 def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any]]:
-    """p of every test of the room, in each world of one seed."""
+    """p of every test of the bias, in each collection of one seed."""
     seed, strengths, topics, depth, draws = task
     logging.disable(logging.WARNING)
     rows = []
@@ -77,7 +78,7 @@ def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any
     return rows
 
 
-def tests(seed: int, world: str, run: pd.DataFrame, strength: float, draws: int) -> list[dict[str, Any]]:
+def tests(seed: int, case: str, run: pd.DataFrame, strength: float, draws: int) -> list[dict[str, Any]]:
     """The tests of one ranking."""
     ranking = PlantedRanker("gender", strength=strength, seed=seed)(run)
     evaluator = ARaBEvaluator([CUTOFF])
@@ -97,7 +98,7 @@ def tests(seed: int, world: str, run: pd.DataFrame, strength: float, draws: int)
     for name in ("ARaB", "NFaiRR"):
         change = float((after[name] - before[name]).mean())
         found.append((f"{name}, ranker - candidates", change, paired(before[name], after[name], draws, seed)))
-    return [{"seed": seed, "world": world, "test": test, "value": value, "p": p} for test, value, p in found]
+    return [{"seed": seed, "case": case, "test": test, "value": value, "p": p} for test, value, p in found]
 
 
 def paired(before: pd.Series, after: pd.Series, draws: int, seed: int) -> float:
@@ -106,15 +107,15 @@ def paired(before: pd.Series, after: pd.Series, draws: int, seed: int) -> float:
     return randomisation_test(both[:, 0], both[:, 1], draws=draws, seed=seed).p
 
 
-def table_rows(table: pd.DataFrame, worlds: list[str]) -> list[list[str]]:
-    """One row a test, one column a world."""
-    cells = table.set_index(["test", "world"])
+def table_rows(table: pd.DataFrame, cases: list[str]) -> list[list[str]]:
+    """One row per test, one column per collection."""
+    cells = table.set_index(["test", "case"])
     tests = dict.fromkeys(table["test"])
-    return [["Test", *worlds], *([test, *(shown(cells.loc[(test, world)]) for world in worlds)] for test in tests)]
+    return [["Test", *cases], *([test, *(shown(cells.loc[(test, case)]) for case in cases)] for test in tests)]
 
 
 def main() -> None:
-    shared = shared_options(seeds="worlds of each kind", out="gender-calibration")
+    shared = shared_options(seeds="collections of each kind", out="gender-calibration")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.05, 0.1, 0.25], help="of the biased ranker")
     parser.add_argument("--depth", type=int, default=50, help="candidates of a query")
@@ -123,25 +124,25 @@ def main() -> None:
 
     tasks = [(seed, options.strengths, options.topics, options.depth, options.draws) for seed in range(options.seeds)]
     started = time.perf_counter()
-    found = over_worlds(p_values, tasks, options.workers)
-    table = rates(found, ["test", "world"], means=["value"])
+    found = over_cases(p_values, tasks, options.workers)
+    table = rates(found, ["test", "case"], means=["value"])
     write_frames(found, table, options.out)
-    primary = found[found["test"] == PRIMARY].groupby("world", sort=False)["p"]
+    primary = found[found["test"] == PRIMARY].groupby("case", sort=False)["p"]
     draw(dict(iter(primary)), options.out / "calibration.png")
     title = (
         f"Share of seeds with p at or below {LEVEL} [99 % interval]; {options.seeds} seeds, {options.topics} topics a "
         f"collection; ``python benchmarks/gender_calibration.py --seeds {options.seeds} --topics {options.topics} "
         f"--draws {options.draws}``"
     )
-    worlds = [*NULLS, *(biased(strength) for strength in options.strengths)]
-    write_table(options.out / "gender_calibration.inc", title, table_rows(table, worlds))
+    cases = [*NULLS, *(biased(strength) for strength in options.strengths)]
+    write_table(options.out / "gender_calibration.inc", title, table_rows(table, cases))
 
     print(f"{len(tasks)} seeds of {options.topics} topics, depth {options.depth}, in {time.perf_counter() - started:.0f} s")
     print(table.round(4).to_string(index=False))
-    cells = table.set_index(["test", "world"])
-    for world in NULLS:
-        null = cells.loc[(PRIMARY, world)]
-        print(f"false alarms, {world}: {shown(null)}: {verdict(null)}")
+    cells = table.set_index(["test", "case"])
+    for case in NULLS:
+        null = cells.loc[(PRIMARY, case)]
+        print(f"false alarms, {case}: {shown(null)}: {verdict(null)}")
     for strength in options.strengths:
         print(f"power, strength {strength:g}: {shown(cells.loc[(PRIMARY, biased(strength))])}")
 

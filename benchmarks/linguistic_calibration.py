@@ -1,7 +1,7 @@
-"""How often the linguistic room's tests are wrong, and how often they find what was planted.
+"""How often the tests of the linguistic bias raise false alarms, and how often they find what was planted.
 
 For each seed planted collections are made, and planted rankers rerank their BM25 candidates under the original and the rewritten
-queries. The worlds:
+queries. The collections:
 
 - null: complex wording goes with nothing and the ranker is blind to it: every p value at or below 0.05 is a false alarm;
 - uneven: the same, but effectiveness varies the more the more complex the query is (noise of mean 0 is added to nDCG@10): still a
@@ -12,12 +12,12 @@ queries. The worlds:
 - biased: the ranker fails on complex wording, at two strengths: what should be found.
 
 The primary test must raise between 3 and 7 % of false alarms (the 99 % binomial interval must meet that range) in the null
-worlds, and must find the full strength in more than 90 % of the seeds where complexity is measured as it was planted.
+collections, and must find the full strength in more than 90 % of the seeds where complexity is measured as it was planted.
 
     python benchmarks/linguistic_calibration.py --out linguistic-calibration
 
-writes p_values.csv (one row a seed, world and test), rates.csv, calibration.png and linguistic_calibration.inc (the table of the
-documentation), and prints the rates.
+writes p_values.csv (one row per seed, collection and test), rates.csv, calibration.png and linguistic_calibration.inc (the table
+of the documentation), and prints the rates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pandas as pd
-from calibrating import LEVEL, draw, over_worlds, rates, shared_options, shown, verdict, write_frames, write_table
+from calibrating import LEVEL, draw, over_cases, rates, shared_options, shown, verdict, write_frames, write_table
 from scipy import stats
 
 from pyterrier_debias import PlantedCollection, PlantedRanker
@@ -49,17 +49,17 @@ PRIMARY = "slope given the candidates"
 
 
 def biased(strength: float) -> str:
-    """The name of a world whose ranker fails on complex wording."""
+    """The name of a collection with a ranker that fails on complex wording."""
     return f"biased, strength {strength:g}"
 
 
 def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any]]:
-    """p of every test of the room, in each world of one seed."""
+    """p of every test of the bias, in each collection of one seed."""
     seed, strengths, topics, depth, draws = task
     logging.disable(logging.WARNING)
     rows = []
-    worlds = [(NULL, 0.0, 0.0), (CONFOUNDED, 1.0, 0.0), *((biased(s), 0.0, s) for s in strengths)]
-    for world, coupled, strength in worlds:
+    cases = [(NULL, 0.0, 0.0), (CONFOUNDED, 1.0, 0.0), *((biased(s), 0.0, s) for s in strengths)]
+    for case, coupled, strength in cases:
         collection = PlantedCollection(seed, topics=topics, linguistic=coupled, pooling=0.0, survivorship=0.0)
         asked = collection.get_topics()
         qrels = collection.get_qrels().query("label > 0")  # every passage is judged; what is not relevant changes no nDCG
@@ -77,11 +77,11 @@ def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any
             prepared = prepared.sort_values("qid")
             y, given = (own.loc[prepared["qid"]].to_numpy() for own in (values, before))
             x = prepared["complexity"].to_numpy()
-            rows += tests(seed, world, how, y, given, prepared, controls, draws)
-            if world == NULL:
+            rows += tests(seed, case, how, y, given, prepared, controls, draws)
+            if case == NULL:
                 noise = np.random.default_rng(seed).normal(size=len(y)) * stats.rankdata(x) / len(x)
                 rows += tests(seed, UNEVEN, how, y + noise, given, prepared, controls, draws)
-        about = {"seed": seed, "world": world}
+        about = {"seed": seed, "case": case}
         for row in found.table.to_dict("records"):
             rows.append({**about, "complexity": "", "test": row["comparison"], "value": row["difference"], "p": row["p"]})
         within = found.slopes[MEASURE]
@@ -91,7 +91,7 @@ def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any
 
 
 def tests(
-    seed: int, world: str, how: str, y: np.ndarray, given: np.ndarray, topics: pd.DataFrame, controls: list[str], draws: int
+    seed: int, case: str, how: str, y: np.ndarray, given: np.ndarray, topics: pd.DataFrame, controls: list[str], draws: int
 ) -> list[dict[str, Any]]:
     """The tests over different queries: effectiveness y, which was ``given`` before the ranker."""
     x = topics["complexity"].to_numpy()
@@ -109,7 +109,7 @@ def tests(
         ("Kruskal-Wallis", others.kruskal, others.kruskal_p),
         ("gap", others.gap, others.gap_p),
     ]
-    return [{"seed": seed, "world": world, "complexity": how, "test": t, "value": v, "p": p} for t, v, p in found]
+    return [{"seed": seed, "case": case, "complexity": how, "test": t, "value": v, "p": p} for t, v, p in found]
 
 
 def ordinary_p(y: np.ndarray, x: np.ndarray, z: np.ndarray) -> float:
@@ -123,20 +123,20 @@ def ordinary_p(y: np.ndarray, x: np.ndarray, z: np.ndarray) -> float:
 
 
 def table_rows(table: pd.DataFrame) -> list[list[str]]:
-    """One row a test, one column a world, null worlds first."""
-    worlds = sorted(dict.fromkeys(table["world"]), key=lambda world: NULLS.index(world) if world in NULLS else len(NULLS))
+    """One row per test, one column per collection, null collections first."""
+    cases = sorted(dict.fromkeys(table["case"]), key=lambda case: NULLS.index(case) if case in NULLS else len(NULLS))
     words = {"planted": ", complexity as planted", "measured": ", complexity as measured", "words": ", complexity of words"}
-    cells = table.set_index(["complexity", "test", "world"])
-    rows = [["Test", *worlds]]
+    cells = table.set_index(["complexity", "test", "case"])
+    rows = [["Test", *cases]]
     for how, test in dict.fromkeys(zip(table["complexity"], table["test"])):
-        keys = [(how, test, world) for world in worlds]
+        keys = [(how, test, case) for case in cases]
         name = f"{test}{words.get(how, '')}" + (" (primary)" if test == PRIMARY else "")
         rows.append([name, *(shown(cells.loc[key]) if key in cells.index else "" for key in keys)])
     return rows
 
 
 def main() -> None:
-    shared = shared_options(seeds="worlds of each kind", out="linguistic-calibration")
+    shared = shared_options(seeds="collections of each kind", out="linguistic-calibration")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.5, 1.0], help="of the biased ranker")
     parser.add_argument("--depth", type=int, default=50, help="candidates of a query")
@@ -145,10 +145,10 @@ def main() -> None:
 
     tasks = [(seed, options.strengths, options.topics, options.depth, options.draws) for seed in range(options.seeds)]
     started = time.perf_counter()
-    found = over_worlds(p_values, tasks, options.workers)
-    table = rates(found, ["complexity", "test", "world"], means=["value"])
+    found = over_cases(p_values, tasks, options.workers)
+    table = rates(found, ["complexity", "test", "case"], means=["value"])
     write_frames(found, table, options.out)
-    primary = found[(found["test"] == PRIMARY) & (found["complexity"] == "planted")].groupby("world", sort=False)["p"]
+    primary = found[(found["test"] == PRIMARY) & (found["complexity"] == "planted")].groupby("case", sort=False)["p"]
     draw(dict(iter(primary)), options.out / "calibration.png")
     title = (
         f"Share of seeds with p at or below {LEVEL} [99 % interval]; {options.seeds} seeds, {options.topics} topics; ``python "
@@ -158,10 +158,10 @@ def main() -> None:
 
     print(f"{len(tasks)} seeds of {options.topics} topics, depth {options.depth}, in {time.perf_counter() - started:.0f} s")
     print(table.round(4).to_string(index=False))
-    cells = table.set_index(["complexity", "test", "world"])
-    for world in (NULL, UNEVEN):
-        null = cells.loc[("planted", PRIMARY, world)]
-        print(f"false alarms, {world}: {shown(null)}: {verdict(null)}")
+    cells = table.set_index(["complexity", "test", "case"])
+    for case in (NULL, UNEVEN):
+        null = cells.loc[("planted", PRIMARY, case)]
+        print(f"false alarms, {case}: {shown(null)}: {verdict(null)}")
     for strength in options.strengths:
         print(f"power, strength {strength:g}: {shown(cells.loc[('planted', PRIMARY, biased(strength))])}")
 

@@ -1,9 +1,9 @@
-"""How often the pooling room's primary test is wrong, and how often it finds a pool that was one system's.
+"""How often the primary test of the pooling bias raises false alarms, and how often it finds a pool of one system.
 
 For each seed a planted collection is made and two rankers of equal quality (they differ by their noise only) rerank its BM25 run.
-Judgements are made in several ways, and the room's test compares Judged@10:
+Judgements are made in several ways, and the test compares Judged@10:
 
-- of one ranker with the other's: nothing but chance can tell them apart, however judgements were made, so that every p value
+- of one ranker with the other's: nothing but chance can distinguish them, however judgements were made, so that every p value
   at or below 0.05 is a false alarm;
 - of a ranker with BM25's: a false alarm where judgements are drawn without regard to ranks, the effect that was planted where
   they were pooled from BM25's first documents.
@@ -13,7 +13,7 @@ evenly, and must find the shallow pool in more than 90 % of seeds.
 
     python benchmarks/pooling_calibration.py --out pooling-calibration
 
-writes p_values.csv (one row a seed and world), rates.csv, calibration.png and pooling_calibration.inc (the table of the
+writes p_values.csv (one row per seed and collection), rates.csv, calibration.png and pooling_calibration.inc (the table of the
 documentation), and prints the rates.
 """
 
@@ -27,7 +27,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pandas as pd
-from calibrating import LEVEL, draw, over_worlds, rates, shared_options, shown, verdict, write_frames, write_table
+from calibrating import LEVEL, draw, over_cases, rates, shared_options, shown, verdict, write_frames, write_table
 
 from pyterrier_debias import PlantedCollection, PlantedRanker
 from pyterrier_debias.core.text import keyed_hash
@@ -40,7 +40,7 @@ NULL = {COMPLETE: True, EVEN: True, BOTH: False, GRADED: False}
 
 
 def pooled(strength: float) -> str:
-    """The name of a world in which BM25's first documents were judged."""
+    """The name of a collection in which BM25's first documents were judged."""
     return f"pooled from BM25, strength {strength:g}"
 
 
@@ -51,7 +51,7 @@ def drawn(qrels: pd.DataFrame, seed: int, chances: Any) -> pd.DataFrame:
 
 
 def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
-    """p of the primary test, for each way to judge one world and each comparison."""
+    """p of the primary test, for each way to judge one collection and each comparison."""
     seed, strengths, topics, depth = task
     collection = PlantedCollection(seed, topics=topics, pooling=0.0, survivorship=0.0)
     asked = collection.get_topics()
@@ -75,39 +75,39 @@ def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
     for strength, pool in pools.items():
         judgements[pooled(strength)] = full.merge(pool, on=["qid", "docno"])
     rows = []
-    for world, qrels in judgements.items():
+    for case, qrels in judgements.items():
         qids = list(dict.fromkeys(qrels["qid"]))
         for compared, reference in ((TWINS, other), (AGAINST_BM25, bm25), (AGAINST_SHOWN, shown)):
             if compared == AGAINST_SHOWN:
-                if world != EVEN:
+                if case != EVEN:
                     continue
                 qrels = pd.concat([qrels, full.merge(shown[["qid", "docno"]])]).drop_duplicates(["qid", "docno"])
             frame, test = judged_difference(one, reference, qrels, qids, seed=seed)
             found = {"n": test.n, "judged": frame["system"].mean(), "difference": test.statistic, "p": test.p}
-            rows.append({"world": world, "compared": compared, "seed": seed, **found})
+            rows.append({"case": case, "compared": compared, "seed": seed, **found})
     return rows
 
 
 def curves(found: pd.DataFrame) -> dict[str, pd.Series]:
-    """What is drawn: p of the null worlds, and of the pooled ones."""
+    """What is drawn: p of the null collections, and of the pooled ones."""
     lines = [(EVEN, TWINS), (EVEN, AGAINST_BM25), (BOTH, TWINS)]
-    lines += [(world, AGAINST_BM25) for world in found["world"].unique() if world not in NULL]
-    by = found.set_index(["world", "compared"])["p"]
-    return {f"{world}: {compared}": by.loc[[(world, compared)]] for world, compared in lines}
+    lines += [(case, AGAINST_BM25) for case in found["case"].unique() if case not in NULL]
+    by = found.set_index(["case", "compared"])["p"]
+    return {f"{case}: {compared}": by.loc[[(case, compared)]] for case, compared in lines}
 
 
 def table_rows(table: pd.DataFrame) -> list[list[str]]:
-    """One row a way to judge, one column a comparison."""
-    cells = table.set_index(["world", "compared"])
+    """One row per way to judge, one column per comparison."""
+    cells = table.set_index(["case", "compared"])
     rows = [["Judgements", "judged of the ranker's first 10", "ranker against its twin", "ranker against BM25"]]
-    for world in table["world"].unique():
-        twins, bm25 = cells.loc[(world, TWINS)], cells.loc[(world, AGAINST_BM25)]
-        rows.append([world, f"{twins['judged']:.1%}", *(f"{shown(row)}; {row['difference']:+.3f}" for row in (twins, bm25))])
+    for case in table["case"].unique():
+        twins, bm25 = cells.loc[(case, TWINS)], cells.loc[(case, AGAINST_BM25)]
+        rows.append([case, f"{twins['judged']:.1%}", *(f"{shown(row)}; {row['difference']:+.3f}" for row in (twins, bm25))])
     return rows
 
 
 def main() -> None:
-    shared = shared_options(seeds="worlds", out="pooling-calibration")
+    shared = shared_options(seeds="collections", out="pooling-calibration")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.5, 0.7, 1.0], help="how shallow BM25's pool is")
     parser.add_argument("--depth", type=int, default=100, help="candidates of a query")
@@ -115,28 +115,29 @@ def main() -> None:
 
     tasks = [(seed, options.strengths, options.topics, options.depth) for seed in range(options.seeds)]
     started = time.perf_counter()
-    found = over_worlds(p_values, tasks, options.workers)
-    table = rates(found, ["world", "compared"], means=["judged", "difference"])
+    found = over_cases(p_values, tasks, options.workers)
+    table = rates(found, ["case", "compared"], means=["judged", "difference"])
     write_frames(found, table, options.out)
     draw(curves(found), options.out / "calibration.png", fontsize=8)
-    cells = table.set_index(["world", "compared"])
+    cells = table.set_index(["case", "compared"])
     title = (
-        f"Share of seeds with p at or below {LEVEL} [99 % interval], and mean difference of Judged@10; {options.seeds} worlds of "
-        f"{options.topics} topics; ``python benchmarks/pooling_calibration.py --seeds {options.seeds}``"
+        f"Share of seeds with p at or below {LEVEL} [99 % interval], and mean difference of Judged@10; "
+        f"{options.seeds} collections of {options.topics} topics; "
+        f"``python benchmarks/pooling_calibration.py --seeds {options.seeds}``"
     )
     note = (
-        f"Were the system compared with the list shown to labellers, which is judged by construction, then judgements drawn at "
-        f"random would raise the alarm in {shown(cells.loc[(EVEN, AGAINST_SHOWN)])} of the worlds. That is why the reference is "
-        f"a run."
+        f"If the system were compared with the list shown to labellers, which is judged by construction, judgements drawn at "
+        f"random would raise the alarm in {shown(cells.loc[(EVEN, AGAINST_SHOWN)])} of the collections. So the "
+        f"reference is a run."
     )
     write_table(options.out / "pooling_calibration.inc", title, table_rows(table), note)
 
     seconds = time.perf_counter() - started
-    print(f"{len(tasks)} worlds of {options.topics} topics, depth {options.depth}, in {seconds:.0f} s")
+    print(f"{len(tasks)} collections of {options.topics} topics, depth {options.depth}, in {seconds:.0f} s")
     print(table.round(4).to_string(index=False))
-    for world, compared in ((EVEN, TWINS), (EVEN, AGAINST_BM25), (BOTH, TWINS)):
-        null = cells.loc[(world, compared)]
-        print(f"false alarms, {world}, {compared}: {shown(null)}: {verdict(null)}")
+    for case, compared in ((EVEN, TWINS), (EVEN, AGAINST_BM25), (BOTH, TWINS)):
+        null = cells.loc[(case, compared)]
+        print(f"false alarms, {case}, {compared}: {shown(null)}: {verdict(null)}")
     for strength in options.strengths:
         print(f"power, {pooled(strength)}: {shown(cells.loc[(pooled(strength), AGAINST_BM25)])}")
 

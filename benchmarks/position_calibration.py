@@ -1,4 +1,4 @@
-"""How often the position room's tests are wrong, and how often they find what was planted.
+"""How often the tests of the position bias raise false alarms, and how often they find what was planted.
 
 For each seed a planted collection is made, its BM25 candidates are ranked by a planted ranker of a given strength, and
 PositionSensitivity probes it. At strength 0 the ranker is blind to positions: every p value at or below 0.05 is a false alarm.
@@ -7,8 +7,8 @@ find the full strength in more than 90 % of 100 seeds.
 
     python benchmarks/position_calibration.py --out position-calibration
 
-writes p_values.csv (one row a seed), rates.csv (one row a test and strength), calibration.png and position_calibration.inc (the
-table of the documentation), and prints the rates.
+writes p_values.csv (one row per seed), rates.csv (one row per test and strength), calibration.png and position_calibration.inc
+(the table of the documentation), and prints the rates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pandas as pd
-from calibrating import LEVEL, draw, over_worlds, rates, shared_options, shown, verdict, write_frames, write_table
+from calibrating import LEVEL, draw, over_cases, rates, shared_options, shown, verdict, write_frames, write_table
 
 from pyterrier_debias import PlantedCollection, PlantedRanker, PositionSensitivity, RotatePassages
 
@@ -29,7 +29,7 @@ PRIMARY = "rotated - original"
 
 
 def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
-    """p of every test of the room, on one world and each strength of the ranker."""
+    """p of every test of the bias, on one collection and each strength of the ranker."""
     seed, strengths, topics, depth = task
     collection = PlantedCollection(seed, topics=topics)
     run = collection.get_runs()["bm25"].merge(collection.get_topics()[["qid", "query"]], on="qid")
@@ -74,7 +74,7 @@ TESTS = (
 
 
 def table_rows(table: pd.DataFrame) -> list[list[str]]:
-    """One row a test, one column a strength."""
+    """One row per test, one column per strength."""
     strengths = sorted(table["strength"].unique())
     cells = table.set_index(["test", "strength"])
     seeds = table.groupby("strength")["seeds"].max()
@@ -85,9 +85,9 @@ def table_rows(table: pd.DataFrame) -> list[list[str]]:
 
 
 def main() -> None:
-    shared = shared_options(seeds="worlds without bias", out="position-calibration")
+    shared = shared_options(seeds="collections without bias", out="position-calibration")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
-    parser.add_argument("--power-seeds", type=int, default=100, help="worlds at each other strength")
+    parser.add_argument("--power-seeds", type=int, default=100, help="collections at each other strength")
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.5, 1.0])
     parser.add_argument("--depth", type=int, default=20, help="candidates of a query")
     options = parser.parse_args()
@@ -97,24 +97,25 @@ def main() -> None:
         strengths = [0.0] * (seed < options.seeds) + options.strengths * (seed < options.power_seeds)
         tasks.append((seed, strengths, options.topics, options.depth))
     started = time.perf_counter()
-    found = over_worlds(p_values, tasks, options.workers, chunksize=5)
-    # One row a p value, strengths ascending, so that rates come in the order of the table.
+    found = over_cases(p_values, tasks, options.workers, chunksize=5)
+    # One row per p value, strengths ascending, so that rates come in the order of the table.
     tests = found.melt(["strength"], TESTS, "test", "p").sort_values("strength", kind="stable")
     table = rates(tests, ["strength", "test"])
     write_frames(found, table, options.out)
     draw({f"strength {s:g}": own[PRIMARY] for s, own in found.groupby("strength")}, options.out / "calibration.png")
     title = (
-        f"Share of seeds with p at or below {LEVEL} [99 % interval]; worlds of {options.topics} topics; "
+        f"Share of seeds with p at or below {LEVEL} [99 % interval]; collections of {options.topics} topics; "
         f"``python benchmarks/position_calibration.py``"
     )
     note = (
-        "The last row permutes queries over buckets. It says that buckets differ, not why: in these worlds queries whose answers "
-        "come late differ in more than that, so it is no test of the ranker. The audit's p is that of *answers as found*."
+        "The last row permutes queries over buckets. It says that buckets differ, not why: in these collections queries with "
+        "late answers differ in more than that, so it is not a test of the ranker. The audit's p is that of *answers as found*."
     )
     write_table(options.out / "position_calibration.inc", title, table_rows(table), note)
 
     seconds = time.perf_counter() - started
-    print(f"{len(found)} probes of {len(tasks)} worlds of {options.topics} topics, depth {options.depth}, in {seconds:.0f} s")
+    size = f"{len(tasks)} collections of {options.topics} topics"
+    print(f"{len(found)} probes of {size}, depth {options.depth}, in {seconds:.0f} s")
     print(table.round(4).to_string(index=False))
     primary = table[table["test"] == PRIMARY].set_index("strength")
     null = primary.loc[0.0]

@@ -50,7 +50,7 @@ def read_pairs(data: Path, n: int, depth: int | None = None, seed: int = 0) -> l
         data: The folder of the collection.
         n: Pairs in all (spread over the queries), or queries where ``depth`` is given.
         depth: Pairs of each query; more than the run holds are filled up with other passages.
-        seed: Of the choice.
+        seed: Seed of the choice.
     """
     with gzip.open(data / "passages.tsv.gz", "rt", encoding="utf-8") as file:
         text = dict(line.rstrip("\n").split("\t", 1) for line in file)

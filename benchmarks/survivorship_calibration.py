@@ -1,7 +1,7 @@
-"""How often the survivorship room's test is wrong, and how often it finds what was planted.
+"""How often the test of the survivorship bias raises false alarms, and how often it finds what was planted.
 
 For each seed planted collections are made whose labellers were shown ten passages a question. BM25 and an unbiased planted ranker
-rank for the answered questions, and the room's primary test is carried out. The worlds:
+rank for the answered questions, and the primary test is carried out. The collections:
 
 - null: the place of the first answer shown is independent of the question's difficulty: every p value at or below 0.05 is a false
   alarm. Judgements are pooled (strength 0.5), so that what labellers were shown decides part of the labels;
@@ -10,12 +10,13 @@ rank for the answered questions, and the room's primary test is carried out. The
   place is halved): a trend over all questions is there, and the one within types must stay silent;
 - planted, at three strengths: the share of questions whose first answer comes as late as they are difficult.
 
-The primary test must raise between 3 and 7 % of false alarms in the null worlds: the 99 % binomial interval must meet that range.
+The primary test must raise between 3 and 7 % of false alarms in the null collections: the 99 % binomial interval must meet that
+range.
 
     python benchmarks/survivorship_calibration.py --out survivorship-calibration
 
-writes p_values.csv (one row a seed, world, system and test), rates.csv, calibration.png and survivorship_calibration.inc (the
-table of the documentation), and prints the rates, and Kendall's tau between planted strength and measured correlation.
+writes p_values.csv (one row per seed, collection, system and test), rates.csv, calibration.png and survivorship_calibration.inc
+(the table of the documentation), and prints the rates, and Kendall's tau between planted strength and measured correlation.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pandas as pd
-from calibrating import LEVEL, draw, over_worlds, rates, shared_options, shown, verdict, write_frames, write_table
+from calibrating import LEVEL, draw, over_cases, rates, shared_options, shown, verdict, write_frames, write_table
 
 from pyterrier_debias import PlantedCollection, PlantedRanker
 from pyterrier_debias.survivorship.audit import answer_grade
@@ -43,17 +44,17 @@ PRIMARY, WITHIN = "rank correlation", "within types"
 
 
 def planted(strength: float) -> str:
-    """The name of a world in which easy questions were answered early."""
+    """The name of a collection in which easy questions were answered early."""
     return f"planted, strength {strength:g}"
 
 
 def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
-    """p of the room's tests, in each world of one seed."""
+    """p of the tests, in each collection of one seed."""
     seed, strengths, topics, draws = task
     logging.disable(logging.WARNING)
     rows = []
-    worlds = [(NULL, 0.0, 0.5), (COMPLETE, 0.0, 0.0), *((planted(s), s, 0.5) for s in strengths)]
-    for world, strength, pooling in worlds:
+    cases = [(NULL, 0.0, 0.5), (COMPLETE, 0.0, 0.0), *((planted(s), s, 0.5) for s in strengths)]
+    for case, strength, pooling in cases:
         collection = PlantedCollection(seed, topics=topics, survivorship=strength, pooling=pooling)
         asked = collection.get_topics().sort_values("qid")
         qrels = collection.get_qrels().query("label > 0")  # what is not relevant changes no gain
@@ -64,11 +65,11 @@ def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
         reranked = PlantedRanker(strength=0.0, seed=seed)(collection.text_loader()(run))
         for system, results in (("BM25", run), ("reranker", reranked)):
             values = discounted_gain(results, qrels, asked["qid"].tolist(), min_rel=grade)
-            about = {"seed": seed, "world": world, "system": system}
+            about = {"seed": seed, "case": case, "system": system}
             rows += tests(about, values, found, asked["type"], draws)
-            if world == NULL:
+            if case == NULL:
                 easy = (asked["type"] == "NUMERIC").to_numpy()
-                about = {**about, "world": TYPED}
+                about = {**about, "case": TYPED}
                 rows += tests(about, values + easy, np.where(easy, np.ceil(found / 2), found), asked["type"], draws)
     return rows
 
@@ -89,24 +90,24 @@ def taus(found: pd.DataFrame, strengths: list[float]) -> pd.DataFrame:
     rows = []
     for system, own in found[found["test"] == PRIMARY].groupby("system", sort=False):
         names = [NULL, *map(planted, strengths)]
-        means = own.groupby("world")["rho"].mean().reindex(names)
+        means = own.groupby("case")["rho"].mean().reindex(names)
         rows.append((system, float(stats.kendalltau([0, *strengths], -means).statistic)))
     return pd.DataFrame(rows, columns=["system", "tau"])
 
 
 def table_rows(table: pd.DataFrame) -> list[list[str]]:
-    """One row a test and system, one column a world, null worlds first."""
-    worlds = sorted(dict.fromkeys(table["world"]), key=lambda world: NULLS.index(world) if world in NULLS else len(NULLS))
-    cells = table.set_index(["test", "system", "world"])
-    rows = [["Test, system", *worlds]]
+    """One row per test and system, one column per collection, null collections first."""
+    cases = sorted(dict.fromkeys(table["case"]), key=lambda case: NULLS.index(case) if case in NULLS else len(NULLS))
+    cells = table.set_index(["test", "system", "case"])
+    rows = [["Test, system", *cases]]
     for test, system in dict.fromkeys(zip(table["test"], table["system"])):
         name = f"{test}{' (primary)' if test == PRIMARY else ''}, {system}"
-        rows.append([name, *(shown(cells.loc[(test, system, world)]) for world in worlds)])
+        rows.append([name, *(shown(cells.loc[(test, system, case)]) for case in cases)])
     return rows
 
 
 def main() -> None:
-    shared = shared_options(seeds="worlds of each kind", out="survivorship-calibration")
+    shared = shared_options(seeds="collections of each kind", out="survivorship-calibration")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.25, 0.5, 1.0], help="of the planted bias")
     parser.add_argument("--draws", type=int, default=999, help="permutations of a test")
@@ -114,10 +115,10 @@ def main() -> None:
 
     tasks = [(seed, options.strengths, options.topics, options.draws) for seed in range(options.seeds)]
     started = time.perf_counter()
-    found = over_worlds(p_values, tasks, options.workers)
-    table = rates(found, ["test", "system", "world"], means=["rho"])
+    found = over_cases(p_values, tasks, options.workers)
+    table = rates(found, ["test", "system", "case"], means=["rho"])
     write_frames(found, table, options.out)
-    primary = found[(found["test"] == PRIMARY) & (found["system"] == "reranker")].groupby("world", sort=False)["p"]
+    primary = found[(found["test"] == PRIMARY) & (found["system"] == "reranker")].groupby("case", sort=False)["p"]
     draw(dict(iter(primary)), options.out / "calibration.png", x="p of the primary test, unbiased reranker")
     title = (
         f"Share of seeds with p at or below {LEVEL} [99 % interval]; {options.seeds} seeds, {options.topics} topics; ``python "
@@ -128,11 +129,11 @@ def main() -> None:
     print(f"{len(tasks)} seeds of {options.topics} topics in {time.perf_counter() - started:.0f} s")
     print(table.round(4).to_string(index=False))
     print(taus(found, options.strengths).to_string(index=False))
-    cells = table.set_index(["test", "system", "world"])
-    for world in (NULL, COMPLETE):
+    cells = table.set_index(["test", "system", "case"])
+    for case in (NULL, COMPLETE):
         for system in dict.fromkeys(table["system"]):
-            null = cells.loc[(PRIMARY, system, world)]
-            print(f"false alarms, {world}, {system}: {shown(null)}: {verdict(null)}")
+            null = cells.loc[(PRIMARY, system, case)]
+            print(f"false alarms, {case}, {system}: {shown(null)}: {verdict(null)}")
     for strength in options.strengths:
         for system in dict.fromkeys(table["system"]):
             power = cells.loc[(PRIMARY, system, planted(strength))]

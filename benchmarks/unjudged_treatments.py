@@ -5,8 +5,8 @@ documents counting as not relevant, removed, or with inferred labels. What full 
 
     python benchmarks/unjudged_treatments.py --dataset msmarco_trec_dl --out unjudged-treatments
 
-writes treatments.csv (one row a way of thinning, treatment and run) and unjudged_treatments.inc (the table of the documentation),
-and prints the table.
+writes treatments.csv (one row per way of thinning, treatment and run) and unjudged_treatments.inc (the table of the
+documentation), and prints the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rankers that train in seconds: a linear layer over a bi-encoder's vectors, which stay as they are. Programs import it.
+"""Rankers that train in seconds: a linear layer over a bi-encoder's vectors, which are not changed. Programs import it.
 
 Every text is encoded once and remembered. What is trained is the layer, that is, what vectors are compared by, as search teams do
 who cannot encode their collection anew.

@@ -97,7 +97,7 @@ def base_parser(doc: str | None, default: Shared) -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, help=f"how often everything is trained (default {default.seeds})")
     parser.add_argument("--config", type=Path, help="JSON file with further settings, e.g. full.json beside this program")
     parser.add_argument("--estimate", action="store_true", help="say how long it will take, and stop")
-    parser.add_argument("--out", type=Path, required=True, help="folder for results; a run that was stopped goes on from it")
+    parser.add_argument("--out", type=Path, required=True, help="folder for results; a run that was stopped continues from it")
     return parser
 
 
@@ -112,7 +112,7 @@ def read_settings(options: argparse.Namespace, default: Any) -> Any:
         Settings of the same class.
 
     Raises:
-        InputError: For a configuration that cannot be read, a name that is no setting, a number below 1, or none of the values
+        InputError: For a configuration that cannot be read, an unknown setting, a number below 1, or none of the values
             that there are.
     """
     known = {f.name for f in fields(default)}
@@ -124,7 +124,7 @@ def read_settings(options: argparse.Namespace, default: Any) -> Any:
             raise InputError(f"--config {options.config} cannot be read as JSON ({error})") from error
     unknown = sorted(set(chosen) - known)
     if unknown:
-        raise InputError(f"--config {options.config}: {unknown[0]!r} is no setting; there are {', '.join(sorted(known))}")
+        raise InputError(f"--config {options.config}: unknown setting {unknown[0]!r}; there are {', '.join(sorted(known))}")
     chosen |= {name: value for name, value in vars(options).items() if name in known and value is not None}
     if chosen.get("layers") == 0:
         chosen["layers"] = None
@@ -211,7 +211,7 @@ def keep_layers(
         head_std: Standard deviation of heads that are drawn anew over the copy; None for the model's own.
 
     Raises:
-        InputError: Where the model has fewer layers, keeps them in no list, or names its dropout in no known way.
+        InputError: If the model has fewer layers, keeps them in no list, or names its dropout in no known way.
     """
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -296,11 +296,11 @@ def same_run(out: Path, program: str, settings: Shared, collections: Sequence[st
     Args:
         out: The folder.
         program: Which program.
-        settings: All that is in the folder shares them, but for ``seeds`` and ``draws``.
+        settings: All that is in the folder shares them, except ``seeds`` and ``draws``.
         collections: Names of the collections.
 
     Raises:
-        InputError: Where the folder holds results of another program, of other collections or other settings.
+        InputError: If the folder holds results of another program, of other collections or other settings.
     """
     record = json.loads(json.dumps({"program": program, "collections": list(collections), **settings.record()}))
     path = out / "arms.json"
@@ -389,7 +389,7 @@ def matrix(rows: pd.DataFrame, measure: str, by: Sequence[str]) -> tuple[list[tu
         The conditions, and values of shape [seeds, queries, conditions].
 
     Raises:
-        InputError: Where a value is missing.
+        InputError: If a value is missing.
     """
     wide = rows.pivot(index=["seed", "qid"], columns=list(by), values=measure).sort_index()
     seeds, queries = (wide.index.get_level_values(level).nunique() for level in ("seed", "qid"))

@@ -234,7 +234,7 @@ def test_an_index_in_memory_is_not_told_from_another(stage):
 
 @pytest.mark.parametrize("model", [object(), np.random.default_rng(0), iter([1])])
 def test_an_address_is_not_enough(model):
-    with pytest.raises(InputError, match=r"nothing is known but its address.*fingerprint\(\)"):
+    with pytest.raises(InputError, match=r"only its address.*fingerprint\(\)"):
         exactly(Teacher(1, model))
     cache_key(Teacher(1, model))
 

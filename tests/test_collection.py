@@ -40,7 +40,7 @@ def test_the_text_loader_composes():
 
 
 def test_an_unknown_docno_is_named():
-    with pytest.raises(InputError, match="1 of 2 rows name a docno that the collection does not hold, first '9'"):
+    with pytest.raises(InputError, match="1 of 2 rows have a docno that is not in the collection, first '9'"):
         toy().text_loader()(pd.DataFrame({"docno": ["1", "9"]}))
 
 

@@ -81,7 +81,7 @@ def test_ranked_of_nothing_has_the_columns():
     ("frame", "message"),
     [
         (RESULTS.assign(score=[1.0, np.nan, 2.0, 3.0]), r"Stage: column 'score' is NaN .* row 1 \(qid='q1', docno='b'\)"),
-        (RESULTS.assign(score=["1", "x", "2", "3"]), "no number in 1 of 4 rows"),
+        (RESULTS.assign(score=["1", "x", "2", "3"]), "not a number in 1 of 4 rows"),
         (RESULTS.assign(docno=["a", "b", "a", "b"]), r"2 \(qid, docno\) pairs occur more than once"),
     ],
 )

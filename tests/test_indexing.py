@@ -56,7 +56,7 @@ def test_what_the_stream_raises_is_raised_with_the_count():
 
     with pytest.raises(ZeroDivisionError, match="no luck") as caught, handed_over(broken()) as stream:
         Threaded().index(stream)
-    assert "had got 7 documents" in caught.value.__notes__[0]
+    assert "had received 7 documents" in caught.value.__notes__[0]
 
 
 def test_it_comes_before_what_the_indexer_says_of_it():
@@ -71,7 +71,7 @@ def test_it_comes_before_what_the_indexer_says_of_it():
 
 @pytest.mark.parametrize("indexer", [Threaded(most=3), Threaded(needs="title")], ids=["stops", "lacks a column"])
 def test_a_stream_that_is_not_read_to_its_end_is_told(indexer):
-    with pytest.raises(InputError, match=r"read [13] documents and then no more"), handed_over(DOCUMENTS) as stream:
+    with pytest.raises(InputError, match=r"stopped after [13] documents"), handed_over(DOCUMENTS) as stream:
         indexer.index(stream)
 
 
@@ -96,7 +96,7 @@ def test_a_bad_document_before_an_indexer_ends_in_an_error(join):
     with pytest.raises(InputError, match=r"RotatePassages.*'bad'") as caught:
         join(Threaded()).index(iter(BAD))
     # Stages that know frames only take batches of 100.
-    assert caught.value.__notes__[0].startswith(("The indexer had got 180 documents", "The indexer had got 100 documents"))
+    assert caught.value.__notes__[0].startswith(("The indexer had received 180 doc", "The indexer had received 100 doc"))
     indexer = Threaded()
     assert join(indexer).index(iter(DOCUMENTS)) is indexer
     assert len(indexer.kept) == 250 and indexer.kept != [(d["docno"], d["text"]) for d in DOCUMENTS]
@@ -128,4 +128,4 @@ def test_an_audits_index_of_a_part_of_the_corpus_is_refused():
 
     with pytest.raises(InputError, match=f"document {whole['docno'][20]!r} of the corpus") as caught:
         PositionSensitivity(system, dataset=Spoilt()).evaluate(dataset.get_topics())
-    assert "had got 20 documents" in caught.value.__notes__[0]
+    assert "had received 20 documents" in caught.value.__notes__[0]

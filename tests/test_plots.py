@@ -1,4 +1,4 @@
-"""The house style: distinct colours, labels, files that are written whole."""
+"""The plot style: distinct colours, labels, files that are written whole."""
 
 import itertools
 
@@ -34,7 +34,7 @@ def test_colours_start_again():
 
 def test_style_ends_with_the_block():
     before = mpl.rcParams["axes.spines.top"]
-    with plots.house_style():
+    with plots.style():
         assert mpl.rcParams["axes.spines.top"] is False
     assert mpl.rcParams["axes.spines.top"] == before
 

@@ -32,7 +32,7 @@ def read(path: Path, columns: tuple[str, ...], option: str) -> pd.DataFrame:
     """A table with some columns of text.
 
     Raises:
-        InputError: Where it cannot be read, or lacks a column or a text.
+        InputError: If it cannot be read, or lacks a column or a text.
     """
     try:
         table = pd.read_csv(path, sep="\t", dtype=str, quoting=3)

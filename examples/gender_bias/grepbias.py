@@ -51,7 +51,7 @@ class Settings:
 
 
 def triples(folder: Path) -> pd.DataFrame:
-    """One row a document and version: ``qid``, ``query``, ``relevant``, ``version``, ``category``, ``stereotype``, ``docno``,
+    """One row per document and version: ``qid``, ``query``, ``relevant``, ``version``, ``category``, ``stereotype``, ``docno``,
     ``text``."""
     files = sorted(folder.glob("queries-documents_*.csv"))
     if not files:
@@ -94,7 +94,7 @@ def neural(frame: pd.DataFrame, model: str) -> np.ndarray:
 
 
 def wide(frame: pd.DataFrame, scores: np.ndarray) -> pd.DataFrame:
-    """One row a document, one column a version, in standard deviations between documents."""
+    """One row per document, one column per version, in standard deviations between documents."""
     index = ["qid", "relevant", "category", "stereotype"]
     table = frame.assign(score=scores).pivot(index=index, columns="version", values="score")
     return (table / table["neutral"].std(ddof=0)).reset_index()

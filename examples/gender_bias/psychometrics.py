@@ -54,7 +54,7 @@ class Settings:
 
 
 def scores_of(folder: Path, group: str) -> pd.DataFrame:
-    """Released scores of one group, as shares: index ``qid``, one column a category."""
+    """Released scores of one group, as shares: index ``qid``, one column per category."""
     files = sorted(folder.glob(f"psychological_characteristic_{group}_queries.csv*"))
     if not files:
         raise InputError(f"--scores {folder}: there is no psychological_characteristic_{group}_queries.csv")
@@ -70,7 +70,7 @@ def gap(first: np.ndarray, second: np.ndarray, draws: int, seed: int) -> dict[st
         first: Shape [n, columns].
         second: Shape [m, columns].
         draws: Of bootstrap and permutation.
-        seed: Of both.
+        seed: Seed of both.
     """
     generator = np.random.default_rng(seed)
     n, m = len(first), len(second)

@@ -56,7 +56,7 @@ class Settings:
         queries: The file of queries; empty for the neutral topics.
         runs: The runs' names.
         words: The word lists.
-        tokeniser: How texts are cut into words.
+        tokeniser: How texts are split into words.
         depth: How many documents of a run are looked at.
         seed: Seed of intervals and tests.
     """

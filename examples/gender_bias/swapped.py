@@ -63,7 +63,7 @@ def read_pairs(path: Path) -> pd.DataFrame:
     """The table of counterfactuals: ``query``, ``original``, ``written``, ``direction``; rows without a text are left out.
 
     Raises:
-        InputError: Where the file cannot be read, or lacks a column.
+        InputError: If the file cannot be read, or lacks a column.
     """
     try:
         table = pd.read_csv(path, sep="\t")

@@ -20,7 +20,7 @@ Empath profiles. With all of MS MARCO:
 where pairs.tsv has the columns qid, query, docno of generated queries (`pyterrier_doc2query`), and msmarco.json beside this
 program the paper's numbers. Indexing and training then need a large machine.
 
-A run that was stopped goes on with the same command; `--arms` takes some of the arms, `--estimate` says how long it takes.
+A run that was stopped continues with the same command; `--arms` takes some of the arms, `--estimate` says how long it takes.
 
 What it cannot tell: what a ranker that is trained to the end would do. All arms take the same number of steps, so that more data
 is no more training; the adversary starts from the untrained ranker as all others do, while the paper's starts from a trained one.
@@ -166,7 +166,7 @@ class Material:
         test_topics: ``qid``, ``query``.
         test_qrels: Their judgements.
         pairs: ``qid``, ``query``, ``docno`` to be labelled and matched; None: training queries that are not trained on.
-        annotated: Queries with a gender; None where words label.
+        annotated: Queries with a gender; None if words label.
         lexicon: What profiles are made with.
         columns: Categories of the lexicon that make a profile; ``'all'``.
         test: Dataset of the test where it has passages of its own, with a run of BM25; None: those of ``train``.
@@ -237,7 +237,7 @@ def from_datasets(options: Any, settings: Settings) -> Material:
     return Material(train.name, train, topics[0], qrels[0], test_topics, qrels[1], pairs, annotated, options.lexicon)
 
 
-class World:
+class Setup:
     """The material with its candidates and labels, which are kept on disk.
 
     Args:
@@ -366,7 +366,7 @@ class World:
     # Measures
 
     def measured(self, run: pd.DataFrame) -> pd.DataFrame:
-        """One row a test query: effectiveness, and the biases of neutral ones (missing for others)."""
+        """One row per test query: effectiveness, and the biases of neutral ones (missing for others)."""
         qids = self.material.test_topics["qid"].tolist()
         found = per_query(run, self.material.test_qrels, list(EFFECTIVENESS), qids)
         return found.join(pd.DataFrame(self._biases(run), index=list(BIASES)).T).rename_axis("qid").reset_index()
@@ -391,14 +391,14 @@ class World:
 
 # Arms
 
-Make = Callable[[World, int], Any]
+Make = Callable[[Setup, int], Any]
 
 #: Rivals by name: what is fitted on the original data.
 RIVALS: dict[str, Make] = {
-    "bias-aware negatives": lambda world, seed: world.ranker(seed, negatives=BiasAwareNegatives(world.settings.share)),
-    "bias-aware loss": lambda world, seed: BiasAwareReranker(world.ranker(seed)),
-    "adversarial": lambda world, seed: AdversarialReranker(world.ranker(seed), reversal=world.settings.reversal),
-    "swapped": lambda world, seed: world.ranker(seed, augment=SwapGender(share=0.5, seed=seed)),
+    "bias-aware negatives": lambda setup, seed: setup.ranker(seed, negatives=BiasAwareNegatives(setup.settings.share)),
+    "bias-aware loss": lambda setup, seed: BiasAwareReranker(setup.ranker(seed)),
+    "adversarial": lambda setup, seed: AdversarialReranker(setup.ranker(seed), reversal=setup.settings.reversal),
+    "swapped": lambda setup, seed: setup.ranker(seed, augment=SwapGender(share=0.5, seed=seed)),
 }
 
 ORIGINAL, TRADED = "original", "neutral re-ranking"
@@ -414,30 +414,30 @@ def names_of(settings: Settings) -> list[str]:
     return [ORIGINAL, *map(ratio_name, settings.ratios), *RIVALS, TRADED]
 
 
-def arm_of(world: World, workshop: Workshop, name: str, seed: int) -> Arm:
+def arm_of(setup: Setup, workshop: Workshop, name: str, seed: int) -> Arm:
     """One arm of one seed."""
-    ratios = {ratio_name(ratio): ratio for ratio in world.settings.ratios}
+    ratios = {ratio_name(ratio): ratio for ratio in setup.settings.ratios}
 
     def train(folder: Path, checkpoints: Path) -> pd.DataFrame:
-        candidates, qrels = world.training_data(seed, ratios.get(name, 0.0))
-        fitted = RIVALS[name](world, seed) if name in RIVALS else world.ranker(seed)
+        candidates, qrels = setup.training_data(seed, ratios.get(name, 0.0))
+        fitted = RIVALS[name](setup, seed) if name in RIVALS else setup.ranker(seed)
         fitted.fit(candidates, qrels)
-        run = fitted(world.test)
+        run = fitted(setup.test)
         content = run[["qid", "docno", "score", "rank"]].to_csv(index=False)
         write_whole(folder / "run.csv.gz", gzip.compress(content.encode(), mtime=0))
         history = pd.DataFrame(fitted.training_report.history)
         history.to_csv(folder / "history.csv", index=False)
-        return world.measured(run)
+        return setup.measured(run)
 
     def trade(folder: Path, checkpoints: Path) -> pd.DataFrame:
-        path = workshop.folder(arm_of(world, workshop, ORIGINAL, seed)) / "run.csv.gz"
-        run = pd.read_csv(path, dtype={"qid": str, "docno": str}).merge(world.test[["qid", "docno", "text"]])
-        return world.measured(NeutralReranker(world.settings.strength)(run))
+        path = workshop.folder(arm_of(setup, workshop, ORIGINAL, seed)) / "run.csv.gz"
+        run = pd.read_csv(path, dtype={"qid": str, "docno": str}).merge(setup.test[["qid", "docno", "text"]])
+        return setup.measured(NeutralReranker(setup.settings.strength)(run))
 
     free = name == TRADED
-    steps = 0 if free else world.settings.optimiser_steps()
+    steps = 0 if free else setup.settings.optimiser_steps()
     labels = {"arm": name, "seed": seed}
-    return Arm(labels, trade if free else train, "cross", steps, 0 if free else len(world.test))
+    return Arm(labels, trade if free else train, "cross", steps, 0 if free else len(setup.test))
 
 
 # Tables
@@ -460,9 +460,9 @@ def of_measure(rows: pd.DataFrame, measure: str, arms: Sequence[str], draws: int
     return pd.DataFrame(table)
 
 
-def tables_of(rows: pd.DataFrame, world: World, arms: Sequence[str]) -> dict[str, pd.DataFrame]:
+def tables_of(rows: pd.DataFrame, setup: Setup, arms: Sequence[str]) -> dict[str, pd.DataFrame]:
     """What is written."""
-    draws = world.settings.draws
+    draws = setup.settings.draws
     parts = {measure: of_measure(rows, measure, arms, draws) for measure in (*EFFECTIVENESS, *BIASES)}
     wide = {"arm": list(arms)}
     for name, table in parts.items():
@@ -484,12 +484,12 @@ def ratio_table(rows: pd.DataFrame, settings: Settings, done: Sequence[str]) -> 
     return choose_ratio(values, bias, margin=settings.margin)
 
 
-def sizes_of(world: World) -> tuple[pd.DataFrame, pd.DataFrame]:
+def sizes_of(setup: Setup) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What is matched and how well (Section 3 of the paper), over seeds; and the balance of the first seed."""
     rows, first = [], None
-    for seed in range(1, world.settings.seeds + 1):
-        profiled, matched = world.pairs(seed)
-        balance = world.stage().balance(profiled, matched)
+    for seed in range(1, setup.settings.seeds + 1):
+        profiled, matched = setup.pairs(seed)
+        balance = setup.stage().balance(profiled, matched)
         first = balance if first is None else first
         counts = matched.attrs["matching"]
         rows.append(
@@ -498,22 +498,22 @@ def sizes_of(world: World) -> tuple[pd.DataFrame, pd.DataFrame]:
                 "mean similarity": matched["similarity"].mean(),
                 "largest difference before": balance["before"].abs().max(), "after": balance["after"].abs().max(),
                 "mean difference before": balance["before"].abs().mean(), "mean after": balance["after"].abs().mean(),
-                "neutral test queries": len(world.neutral),
+                "neutral test queries": len(setup.neutral),
             }
         )  # fmt: skip
     return pd.DataFrame(rows), first
 
 
-def expected(world: World, arms: Sequence[Arm]) -> dict[str, float]:
+def expected(setup: Setup, arms: Sequence[Arm]) -> dict[str, float]:
     """Seconds of each arm, from a few steps of training and some scored passages."""
-    topics, qrels = world.original(1)
-    some = draw(topics, 4 * world.settings.batch_size, 0, "rehearsal")
-    frame = (AddJudged(qrels) >> world.texts)(world.candidates(some, world.settings.depth))
-    ranker = world.ranker(1)
+    topics, qrels = setup.original(1)
+    some = draw(topics, 4 * setup.settings.batch_size, 0, "rehearsal")
+    frame = (AddJudged(qrels) >> setup.texts)(setup.candidates(some, setup.settings.depth))
+    ranker = setup.ranker(1)
     step, base = pace(ranker, frame, qrels, ranker.training)
     started = time.perf_counter()
-    ranker(world.test.head(200))
-    text = (time.perf_counter() - started) / min(200, len(world.test))
+    ranker(setup.test.head(200))
+    text = (time.perf_counter() - started) / min(200, len(setup.test))
     print(f"{step:.2f} s a step, {1 / text:.0f} texts a second, {base:.0f} s to begin", flush=True)
     return {arm.name: 1.0 if not arm.steps else base + arm.steps * step + arm.reads * text for arm in arms}
 
@@ -543,18 +543,18 @@ def main() -> None:
     names = [name for name in known if options.arms is None or name in {ORIGINAL, *options.arms}]
     options.out.mkdir(parents=True, exist_ok=True)
     material = material_of(options, settings)
-    world, workshop = World(material, settings, options.out), Workshop(options.out, "gender tables", settings, [material])
-    arms = [arm_of(world, workshop, name, seed) for seed in range(1, settings.seeds + 1) for name in names]
+    setup, workshop = Setup(material, settings, options.out), Workshop(options.out, "gender tables", settings, [material])
+    arms = [arm_of(setup, workshop, name, seed) for seed in range(1, settings.seeds + 1) for name in names]
     left = workshop.open(arms)
-    seconds = expected(world, left) if left else {}
+    seconds = expected(setup, left) if left else {}
     if options.estimate:
         print(f"about {minutes(sum(seconds.values()))} for {len(left)} arms on this machine")
         return
     rows = workshop.carry_out(arms, seconds)
-    tables = tables_of(rows, world, names)
+    tables = tables_of(rows, setup, names)
     if any(name.startswith("balanced") for name in names):
         choice = ratio_table(rows, settings, names)
-        sizes, balance = sizes_of(world)
+        sizes, balance = sizes_of(setup)
         # Of a lexicon with many categories those that differ most before matching.
         balance = balance.iloc[balance["before"].abs().to_numpy().argsort(kind="stable")[::-1][:30]].reset_index(drop=True)
         tables |= {"table_1": choice.table, "matching": sizes, "balance": balance}
@@ -564,7 +564,7 @@ def main() -> None:
         notes = [*NOTES, said]
     else:
         notes = NOTES
-    write_results(options.out, f"Balanced pairs and rivals: {material.name}", settings, tables, notes)
+    write_results(options.out, f"Balanced pairs and alternatives: {material.name}", settings, tables, notes)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ slope on complexity over alpha. Beside each stands the rival that needs no train
 those of the learner. Alpha 0 is plain training. All alphas of a seed share one learner, that of alpha 0.1.
 
 With the folder of equalize.py as `--out` the arms that are there are read back; the tables go into `alpha` in that folder.
-Settings, `--config`, `--estimate` and how to go on with a run that was stopped are as there.
+Settings, `--config`, `--estimate` and how to continue with a run that was stopped are as there.
 """
 
 import sys
@@ -47,7 +47,7 @@ def rival_name(alpha: float) -> str:
 
 
 def curve_of(results: Results, alphas: Sequence[float], names: dict[float, str]) -> pd.DataFrame:
-    """Mean, spread and slope by alpha; one row a use, collection, kind and alpha."""
+    """Mean, spread and slope by alpha; one row per use, collection, kind and alpha."""
     spread = results.spread().merge(results.slopes(), on=["use", "dataset", "ranker"])
     rows = []
     for kind, name in (("trained", lambda alpha: names[alpha]), ("untrained", rival_name)):
@@ -63,7 +63,7 @@ def draw_curve(table: pd.DataFrame, path) -> None:
     """One picture of a use and collection: four panels over alpha."""
     import matplotlib.pyplot as plt
 
-    with plots.house_style():
+    with plots.style():
         figure, panels = plt.subplots(2, 2, figsize=(8, 6), sharex=True, layout="constrained")
         for axes, (column, name) in zip(panels.flat, SHOWN.items()):
             for number, (kind, rows) in enumerate(table.groupby("kind", sort=False)):

@@ -1,4 +1,4 @@
-"""How effectiveness goes with complexity for rankers as they come: Tables 1 and 2 and Figure 1 of Cheng and Amiri (NAACL 2025).
+"""Effectiveness and complexity for rankers without further training: Tables 1 and 2, Figure 1 of Cheng and Amiri (NAACL 2025).
 
     python examples/linguistic_bias/complexity_tables.py --dataset nfcorpus --dataset fiqa_subset --out complexity
 
@@ -122,7 +122,7 @@ def main() -> None:
     columns = ["dataset", "name", "test", "value", "low", "high", "p", "noise_floor", "n", "group"]
     tables["tests"] = pd.concat(tests, ignore_index=True)[columns]
     tables["indices"] = pd.concat(indices, ignore_index=True).drop(columns="measure")
-    title = f"Wording and rankers as they come: {', '.join(source.name for source in sources)}"
+    title = f"Wording and rankers without further training: {', '.join(source.name for source in sources)}"
     write_results(options.out, title, settings, tables, NOTES)
 
 

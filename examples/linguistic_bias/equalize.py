@@ -19,7 +19,7 @@ relevant documents), because a spread between queries need not have to do with w
 - `--config full.json` is near the paper's setting, on BEIR: `--train irds:beir/nfcorpus/train --dataset irds:beir/nfcorpus/test`.
   The paper trains on each collection: one run a collection.
 - Arms can be made by several commands (`--arms`, `--seeds`); the last one, which names all of them, reads back what is there. A
-  run that was stopped goes on with the same command. The small setting is the default; on NFCorpus it took some two minutes an
+  run that was stopped continues with the same command. The small setting is the default; on NFCorpus it took some two minutes an
   arm on one core, 24 arms, less than an hour. `--estimate` says how long it takes on this machine.
 
 What it cannot tell: how long training to convergence fares, and what a larger model would do. Half of NFCorpus' queries have one

@@ -138,7 +138,7 @@ class Results:
         return pd.DataFrame(rows)
 
     def over_datasets(self) -> pd.DataFrame:
-        """The same as the mean over collections (Table 1); empty where there is one."""
+        """The same as the mean over collections (Table 1); empty if there is one."""
         rows = []
         for use in USES:
             datasets = [dataset for one, dataset in self.cells if one == use]

@@ -68,7 +68,7 @@ class Settings(Shared):
         validation_queries: Queries on which plain training is compared with its start; no checkpoint is chosen on them.
         similarity: ``'dot'`` or ``'cosine'``.
         temperature: What the scores of robust and biased model together are divided by in training.
-        pooling: How the bi-encoder makes one vector, ``'mean'`` or ``'cls'``; None where the model brings its own.
+        pooling: How the bi-encoder makes one vector, ``'mean'`` or ``'cls'``; None if the model brings its own.
         max_length: Longest text in tokens, titles first; adapters: the encoder's own.
         negatives: ``'in_batch'``: other queries' documents are negatives too; ``'explicit'``: those that were drawn alone.
         negatives_per_positive: Negatives that are drawn for a positive.
@@ -257,7 +257,7 @@ def open_sources(options: argparse.Namespace, settings: Settings) -> tuple[Lesso
         settings: Sizes and seeds.
 
     Returns:
-        What is trained on (None where nothing can be), and what is tested on.
+        What is trained on (None if nothing can be), and what is tested on.
 
     Raises:
         InputError: For what cannot be opened, or too few queries.
@@ -330,7 +330,7 @@ def known_of(topics: pd.DataFrame, stage: Any, qrels: pd.DataFrame) -> pd.DataFr
 
 
 def sizes(lessons: Lessons | None, sources: Sequence[Source]) -> pd.DataFrame:
-    """What is tested and trained on; one row a collection."""
+    """What is tested and trained on; one row per collection."""
     rows = []
     for number, source in enumerate(sources):
         trained = lessons is not None and number == 0
@@ -715,7 +715,7 @@ def begin(options: argparse.Namespace, settings: Settings) -> Study:
     """Open everything for a program that trains.
 
     Raises:
-        InputError: Where the first collection has nothing to train on, or the folder holds something else.
+        InputError: If the first collection has nothing to train on, or the folder holds something else.
     """
     lessons, sources = opened(options, settings)
     if lessons is None:

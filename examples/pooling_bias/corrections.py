@@ -16,9 +16,9 @@ hidden document is drawn as a negative; `--arms` also has `CET, lexical` and a t
 - MS MARCO: `--dataset irds:msmarco-passage/train irds:msmarco-passage/dev/small --config full.json` has the paper's numbers (a
   GPU, and memory for some ten million candidates).
 
-A run that was stopped goes on with the same command. Seeds and corrections can be made by several commands (`--seeds`, `--arms`);
-the last one, which names all of them, reads back what is there. The small setting is the default, `--estimate` says how long it
-takes. Lists of retrievers are made first, and kept.
+A run that was stopped continues with the same command. Seeds and corrections can be made by several commands (`--seeds`,
+`--arms`); the last one, which names all of them, reads back what is there. The small setting is the default, `--estimate` says
+how long it takes. Lists of retrievers are made first, and kept.
 
 What it cannot tell: how a correction fares with another pool than the one imitated, or with a ranker that is trained to the end
 (640 triples teach little); on sparse judgements such as MS MARCO's "full" judgements miss most relevant documents, so that the
@@ -64,16 +64,16 @@ def main() -> None:
     options.add_argument("--long", help="what is done with long documents: truncate (default), firstp or maxp")
     options.add_argument("--max-length", type=int, help="longest input in tokens (default 128)")
     options = options.parse_args()
-    settings, lists, worlds, table = opened(options, "corrections")
+    settings, lists, setups, table = opened(options, "corrections")
     arms = [name for name in CORRECTIONS if name in {"plain", *options.arms}]
     if options.estimate:
         names = [*arms, "oracle", *({FULL} & {*options.arms})]
-        seconds = seconds_of(worlds, names, teachers=not TAUGHT.isdisjoint(arms))
+        seconds = seconds_of(setups, names, teachers=not TAUGHT.isdisjoint(arms))
         print(f"about {minutes(seconds)} for all of it on this machine")
         return
     result = carry_out(
-        worlds,
-        lambda world: {name: CORRECTIONS[name](world) for name in arms},
+        setups,
+        lambda setup: {name: CORRECTIONS[name](setup) for name in arms},
         options.out,
         full=FULL if FULL in options.arms else None,
     )

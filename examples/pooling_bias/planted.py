@@ -10,14 +10,14 @@ no hidden document is drawn as a negative, and one that is trained on all judgem
 
     python examples/pooling_bias/planted.py --config examples/pooling_bias/strong.json --out strong
 
-is the same where the effect of the pool is strong, without any pre-trained model. Candidates come from a simulated stronger
+is the same if the effect of the pool is strong, without any pre-trained model. Candidates come from a simulated stronger
 system: half of its vectors are words, half is knowledge of what is relevant, and most of what it ranks first was hidden. Rankers
 are linear layers over such vectors, in which words weigh twice as much, and train in seconds: they have to learn that knowledge
 counts more, while the pool's labels say that words do.
 
-A run that was stopped goes on with the same command. Seeds can be made by several commands (`--seeds 1`, then `--seeds 5`); what
-is there is read back. `--arms` takes some of the corrections, `--estimate` says how long it takes. `--config` names a JSON file
-with further settings, for example `{"pool_depth": 10}`.
+A run that was stopped continues with the same command. Seeds can be made by several commands (`--seeds 1`, then `--seeds 5`);
+what is there is read back. `--arms` takes some of the corrections, `--estimate` says how long it takes. `--config` names a JSON
+file with further settings, for example `{"pool_depth": 10}`.
 """
 
 import sys
@@ -104,11 +104,11 @@ class Settings(Shared):
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"ranker": ("cross", "bi", "adapter")}
 
 
-class World:
+class Setup:
     """A planted collection with its pool, its dense lists and what a teacher thinks of the candidates.
 
     Args:
-        seed: Of the collection, of the teacher and of the judge.
+        seed: Seed of the collection, of the teacher and of the judge.
         settings: How.
         out: Where lists are kept.
     """
@@ -282,26 +282,26 @@ class World:
         )
 
 
-def compared(world: World, arms: list[str]) -> HiddenResult:
+def compared(setup: Setup, arms: list[str]) -> HiddenResult:
     """Carry out the arms of one collection, or read back what is there."""
-    frames = world.frames()
-    return world.judgements.compare(
-        {name: CORRECTIONS[name](world) for name in arms},
+    frames = setup.frames()
+    return setup.judgements.compare(
+        {name: CORRECTIONS[name](setup) for name in arms},
         frames["train"],
         frames["test"],
-        seeds=(world.seed,),
+        seeds=(setup.seed,),
         full="all judgements",
-        measures=measures_of(world.settings.min_label),
-        checkpoint=world.out / f"arms-{world.seed}",
-        draws=world.settings.draws,
+        measures=measures_of(setup.settings.min_label),
+        checkpoint=setup.out / f"arms-{setup.seed}",
+        draws=setup.settings.draws,
     )
 
 
-def estimate(world: World, arms: list[str], seeds: int) -> float:
+def estimate(setup: Setup, arms: list[str], seeds: int) -> float:
     """Seconds that the arms will take, from a few steps of the plain one."""
-    frames, ranker, steps = world.frames(), world.ranker(), world.settings.optimiser_steps()
+    frames, ranker, steps = setup.frames(), setup.ranker(), setup.settings.optimiser_steps()
     some = frames["train"][frames["train"]["qid"].isin(frames["train"]["qid"].unique()[:20])]
-    step, base = pace(ranker, some, world.judgements.pooled, ranker.training)
+    step, base = pace(ranker, some, setup.judgements.pooled, ranker.training)
     started = time.perf_counter()
     ranker(frames["test"].head(100))
     text = (time.perf_counter() - started) / min(100, len(frames["test"]))
@@ -344,13 +344,13 @@ def main() -> None:
     results, setting = {}, []
     for seed in range(1, settings.seeds + 1):
         started = time.perf_counter()
-        world = World(seed, settings, options.out)
-        setting.append({"seed": seed, **world.describe()})
+        setup = Setup(seed, settings, options.out)
+        setting.append({"seed": seed, **setup.describe()})
         print(pd.DataFrame(setting[-1:]).to_string(index=False), flush=True)
         if options.estimate:
-            print(f"about {minutes(estimate(world, arms, settings.seeds))} for all seeds on this machine")
+            print(f"about {minutes(estimate(setup, arms, settings.seeds))} for all seeds on this machine")
             return
-        results[str(seed)] = compared(world, arms)
+        results[str(seed)] = compared(setup, arms)
         print(f"seed {seed}: {minutes(time.perf_counter() - started)}", flush=True)
     result = combined(results)
     for name in (name for name in arms if name.startswith("CET")):

@@ -283,21 +283,21 @@ def open_source(specs: Sequence[str], settings: Settings) -> Source:
     )
 
 
-def sizes(source: Source, worlds: Sequence[World]) -> pd.DataFrame:
-    """What is trained and tested on, a row a fold and part."""
+def sizes(source: Source, setups: Sequence[Setup]) -> pd.DataFrame:
+    """What is trained and tested on, a row per fold and part."""
     lengths = [len(document["text"].split()) for document in source.dataset.get_corpus_iter()]
     relevant, rows = source.qrels[source.qrels["label"] >= source.min_label], []
-    for world in worlds:
-        kept = world.judgements.pooled[world.judgements.pooled["label"] >= source.min_label]
+    for setup in setups:
+        kept = setup.judgements.pooled[setup.judgements.pooled["label"] >= source.min_label]
         for part in ("train", "dense", "test"):
-            topics = getattr(world.fold, part)
+            topics = getattr(setup.fold, part)
             counted = [int(frame["qid"].isin(topics["qid"]).sum()) for frame in (relevant, kept)]
             rows.append(
                 {
                     "collection": source.name,
                     "documents": len(lengths),
                     "words a document": round(float(np.mean(lengths)), 1),
-                    "fold": world.fold.name,
+                    "fold": setup.fold.name,
                     "part": part,
                     "queries": len(topics),
                     "with a kept one": topics["qid"].isin(kept["qid"]).sum(),
@@ -394,7 +394,7 @@ def fused(lists: Sequence[pd.DataFrame], constant: float = 60) -> pd.DataFrame:
     return ordered.assign(rank=ordered.groupby("qid").cumcount())
 
 
-# Worlds
+# Setups
 
 
 class AddColumns(Stage):
@@ -440,7 +440,7 @@ def taught(make: Callable[[], Any], train: pd.DataFrame, qrels: pd.DataFrame, se
         make: Makes an untrained teacher.
         train: The candidates.
         qrels: Judgements to learn from.
-        seed: Of the halves.
+        seed: Seed of the halves.
 
     Returns:
         Shape [candidates].
@@ -455,7 +455,7 @@ def taught(make: Callable[[], Any], train: pd.DataFrame, qrels: pd.DataFrame, se
     return found
 
 
-class World:
+class Setup:
     """A fold with its hidden judgements.
 
     Args:
@@ -564,7 +564,7 @@ class World:
         )
 
 
-def opened(options: argparse.Namespace, program: str) -> tuple[Settings, Lists, list[World], pd.DataFrame]:
+def opened(options: argparse.Namespace, program: str) -> tuple[Settings, Lists, list[Setup], pd.DataFrame]:
     """What a program begins with.
 
     Args:
@@ -578,30 +578,30 @@ def opened(options: argparse.Namespace, program: str) -> tuple[Settings, Lists, 
     source = open_source(options.dataset, settings)
     same_run(options.out, program, settings, [source.name])
     lists = Lists(source, settings, options.out)
-    worlds = [World(source, fold, lists, settings, options.out) for fold in source.folds]
-    table = sizes(source, worlds)
+    setups = [Setup(source, fold, lists, settings, options.out) for fold in source.folds]
+    table = sizes(source, setups)
     print(table.drop(columns=["collection", "folds"]).to_string(index=False), flush=True)
-    return settings, lists, worlds, table
+    return settings, lists, setups, table
 
 
 # Corrections
 
-#: Each correction by its name: from a world to what is fitted.
-CORRECTIONS: dict[str, Callable[[World], Any]] = {
-    "plain": lambda world: world.ranker(),
-    "CET": lambda world: CETReranker(world.ranker(), training=world.training()),
-    "CET, lexical": lambda world: CETReranker(world.ranker(), selection="lexical", training=world.training()),
-    "CET, paper": lambda world: CETReranker.paper(world.ranker(), training=world.training()),
-    "CET, released": lambda world: CETReranker.released(world.ranker(), training=world.training()),
-    "BM25's negatives": lambda world: world.ranker(negatives=RankWindow("pool_rank", last=99)),
-    "denoised": lambda world: world.teachers() >> world.ranker(negatives=DenoisedNegatives(depth=world.settings.depth)),
-    "rank distribution": lambda world: world.ranker(negatives=world.ranks()),
-    "positive-aware": lambda world: (
-        world.teachers() >> world.ranker(negatives=PositiveAwareNegatives("cosine", percentage=0.95))
+#: Each correction by its name: from a setup to what is fitted.
+CORRECTIONS: dict[str, Callable[[Setup], Any]] = {
+    "plain": lambda setup: setup.ranker(),
+    "CET": lambda setup: CETReranker(setup.ranker(), training=setup.training()),
+    "CET, lexical": lambda setup: CETReranker(setup.ranker(), selection="lexical", training=setup.training()),
+    "CET, paper": lambda setup: CETReranker.paper(setup.ranker(), training=setup.training()),
+    "CET, released": lambda setup: CETReranker.released(setup.ranker(), training=setup.training()),
+    "BM25's negatives": lambda setup: setup.ranker(negatives=RankWindow("pool_rank", last=99)),
+    "denoised": lambda setup: setup.teachers() >> setup.ranker(negatives=DenoisedNegatives(depth=setup.settings.depth)),
+    "rank distribution": lambda setup: setup.ranker(negatives=setup.ranks()),
+    "positive-aware": lambda setup: (
+        setup.teachers() >> setup.ranker(negatives=PositiveAwareNegatives("cosine", percentage=0.95))
     ),
-    "debiased contrastive": lambda world: world.ranker(loss=debiased_contrastive, loss_options={"tau_plus": 0.1}),
-    "dynamic weights": lambda world: world.ranker(loss=dynamic_pairwise),
-    "relabelled": lambda world: RelabelReranker(world.ranker(), world.judge(), depth=world.settings.depth),
+    "debiased contrastive": lambda setup: setup.ranker(loss=debiased_contrastive, loss_options={"tau_plus": 0.1}),
+    "dynamic weights": lambda setup: setup.ranker(loss=dynamic_pairwise),
+    "relabelled": lambda setup: RelabelReranker(setup.ranker(), setup.judge(), depth=setup.settings.depth),
 }
 
 #: Corrections that read what teachers think of the candidates.
@@ -612,8 +612,8 @@ COSTS = {"CET, paper": 2.0, "CET, released": 2.7}
 
 
 def carry_out(
-    worlds: Sequence[World],
-    made: Callable[[World], Mapping[str, Any]],
+    setups: Sequence[Setup],
+    made: Callable[[Setup], Mapping[str, Any]],
     out: Path,
     *,
     negatives: str | None = None,
@@ -624,7 +624,7 @@ def carry_out(
     """Train and test by every correction in every fold, or read back what is there.
 
     Args:
-        worlds: The folds.
+        setups: The folds.
         made: From a fold to its corrections, ``plain`` among them.
         out: Where finished trainings are kept.
         negatives: The retriever; None for that of the settings.
@@ -636,18 +636,18 @@ def carry_out(
         One result for all folds.
     """
     results = []
-    for world in worlds:
+    for setup in setups:
         results.append(
-            world.judgements.compare(
-                made(world),
-                world.candidates("train", negatives),
-                world.candidates("test", test or negatives),
-                seeds=range(world.settings.seeds),
+            setup.judgements.compare(
+                made(setup),
+                setup.candidates("train", negatives),
+                setup.candidates("test", test or negatives),
+                seeds=range(setup.settings.seeds),
                 oracle=oracle,
                 full=full,
-                measures=world.source.measures,
-                checkpoint=out / "arms" / f"{negatives or world.settings.negatives}-{world.fold.name}",
-                draws=world.settings.draws,
+                measures=setup.source.measures,
+                checkpoint=out / "arms" / f"{negatives or setup.settings.negatives}-{setup.fold.name}",
+                draws=setup.settings.draws,
                 verbose=True,
             )
         )
@@ -672,12 +672,12 @@ def crossed(results: Sequence[HiddenResult]) -> HiddenResult:
 
 
 def seconds_of(
-    worlds: Sequence[World], corrections: Iterable[str], *, negatives: Sequence[str | None] = (None,), teachers: bool = False
+    setups: Sequence[Setup], corrections: Iterable[str], *, negatives: Sequence[str | None] = (None,), teachers: bool = False
 ) -> float:
     """What trainings will take in all folds and seeds, from a few steps of the plain one.
 
     Args:
-        worlds: The folds.
+        setups: The folds.
         corrections: Names, the oracle and others that cost as much as the plain training among them.
         negatives: The retrievers.
         teachers: Whether teachers are trained first.
@@ -685,17 +685,17 @@ def seconds_of(
     Returns:
         Seconds, with those of finished trainings.
     """
-    total, settings, names = 0.0, worlds[0].settings, list(corrections)
-    for world in worlds:
-        train, ranker = world.candidates("train", negatives[0]), world.ranker()
-        trained = train[train["qid"].isin(world.judgements.pooled["qid"])]
+    total, settings, names = 0.0, setups[0].settings, list(corrections)
+    for setup in setups:
+        train, ranker = setup.candidates("train", negatives[0]), setup.ranker()
+        trained = train[train["qid"].isin(setup.judgements.pooled["qid"])]
         some = trained[trained["qid"].isin(trained["qid"].unique()[:40])]
-        step, base = pace(ranker, some, world.judgements.pooled, ranker.training)
-        test = world.candidates("test", negatives[0])
+        step, base = pace(ranker, some, setup.judgements.pooled, ranker.training)
+        test = setup.candidates("test", negatives[0])
         started = time.perf_counter()
         ranker(test.head(60))
         pair = (time.perf_counter() - started) / len(test.head(60))
-        print(f"{world.fold.name}: {step:.2f} s a step, {1 / pair:.0f} pairs a second", flush=True)
+        print(f"{setup.fold.name}: {step:.2f} s a step, {1 / pair:.0f} pairs a second", flush=True)
         steps = settings.optimiser_steps()
         one = {name: base + COSTS.get(name, 1.0) * steps * step + len(test) * pair for name in names}
         # A selection model that is a ranker scores all candidates of the training once.
@@ -709,7 +709,7 @@ def seconds_of(
 
 
 def compared(rows: pd.DataFrame, measures: Sequence[str], by: str, before: str, draws: int) -> pd.DataFrame:
-    """Conditions of trained rankers and each one's difference from one of them; one row a measure and condition.
+    """Conditions of trained rankers and each one's difference from one of them; one row per measure and condition.
 
     Args:
         rows: ``seed``, ``qid``, a column for each measure, and the condition.
@@ -733,10 +733,10 @@ def compared(rows: pd.DataFrame, measures: Sequence[str], by: str, before: str, 
     return corrected(pd.DataFrame(out))
 
 
-def recall(lists: Lists, worlds: Sequence[World], name: str) -> dict[str, float]:
+def recall(lists: Lists, setups: Sequence[Setup], name: str) -> dict[str, float]:
     """What a retriever finds for the test queries: nDCG@10, and recall at depths that its list has."""
     depths = [k for k in (10, 20, 100, 1000) if k <= lists.settings.list_depth]
     measures = {"nDCG@10": "nDCG@10"} | {from_grade(f"R@{k}", lists.source.min_label): f"Recall@{k}" for k in depths}
-    qids = [qid for world in worlds for qid in world.fold.test["qid"]]
+    qids = [qid for setup in setups for qid in setup.fold.test["qid"]]
     found = per_query(lists(name), lists.source.qrels, list(measures), qids)
     return dict(zip(measures.values(), found.mean().tolist()))

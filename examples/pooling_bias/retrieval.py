@@ -8,7 +8,7 @@ and each one also retrieves from the whole collection by itself. The untrained b
 judgements. Collections, pool and candidates are as in corrections.py. `--ranker adapter` trains linear layers over the vectors of
 the whole encoder in its place.
 
-A run that was stopped goes on with the same command. The small setting is the default, `--estimate` says how long it takes.
+A run that was stopped continues with the same command. The small setting is the default, `--estimate` says how long it takes.
 
 What it cannot tell: how good a retriever trained to the end would be. A few hundred triples with one hard negative each, without
 negatives from the batch, are no recipe for a retriever; the contrast between trainings is the result, not their level.
@@ -18,7 +18,7 @@ import sys
 import time
 
 import pandas as pd
-from protocol import COSTS, World, compared, opened, parser
+from protocol import COSTS, Setup, compared, opened, parser
 from workshop import Arm, Workshop, encoder_of, minutes, pace, program, write_results
 
 from pyterrier_debias import BiEncoder, CETReranker, ExcludeNegatives
@@ -38,45 +38,45 @@ NOTES = [
 ]
 
 
-def bi_encoder(world: World, **options) -> BiEncoder:
+def bi_encoder(setup: Setup, **options) -> BiEncoder:
     """An untrained bi-encoder, or a linear layer over one's vectors; options are those of its training."""
-    settings = world.settings
+    settings = setup.settings
     if settings.ranker == "adapter":
-        return world.ranker(**options)
+        return setup.ranker(**options)
     rate = {"learning_rate": settings.dense_learning_rate, "schedule": settings.dense_schedule}
-    training = world.training(**rate, **options)
-    return BiEncoder(encoder_of(settings, world.out), max_length=settings.max_length, training=training)
+    training = setup.training(**rate, **options)
+    return BiEncoder(encoder_of(settings, setup.out), max_length=settings.max_length, training=training)
 
 
-def correction(world: World, name: str):
+def correction(setup: Setup, name: str):
     """What is fitted."""
     if name == "plain":
-        return bi_encoder(world)
+        return bi_encoder(setup)
     if name == "oracle":
-        return bi_encoder(world, negatives=ExcludeNegatives(world.judgements.hidden))
+        return bi_encoder(setup, negatives=ExcludeNegatives(setup.judgements.hidden))
     make = CETReranker if name == "CET" else CETReranker.paper
-    return make(bi_encoder(world), training=bi_encoder(world).training)
+    return make(bi_encoder(setup), training=bi_encoder(setup).training)
 
 
-def with_true_negatives(train: pd.DataFrame, world: World) -> pd.DataFrame:
+def with_true_negatives(train: pd.DataFrame, setup: Setup) -> pd.DataFrame:
     """Candidates of queries that have one that no judgement calls relevant: of others an oracle could draw nothing."""
-    known = world.judgements.full.loc[world.judgements.full["label"] > 0, ["qid", "docno"]].assign(relevant=True)
+    known = setup.judgements.full.loc[setup.judgements.full["label"] > 0, ["qid", "docno"]].assign(relevant=True)
     true = train.merge(known, how="left", on=["qid", "docno"])["relevant"].isna().to_numpy()
     return train[train["qid"].isin(set(train.loc[true, "qid"]))].reset_index(drop=True)
 
 
-def measure(ranker: BiEncoder, world: World) -> pd.DataFrame:
+def measure(ranker: BiEncoder, setup: Setup) -> pd.DataFrame:
     """Measures of each test query, under both uses."""
-    recall = {from_grade(f"R@{k}", world.source.min_label): f"Recall@{k}" for k in (10, 100)}
-    measures = {world.source.measures[0]: "nDCG@10", **recall}
-    topics = world.fold.test
+    recall = {from_grade(f"R@{k}", setup.source.min_label): f"Recall@{k}" for k in (10, 100)}
+    measures = {setup.source.measures[0]: "nDCG@10", **recall}
+    topics = setup.fold.test
     runs = {
-        "reranked": ranker(world.candidates("test")),
-        "retrieved": ranker.retriever(world.source.dataset, num_results=100)(topics),
+        "reranked": ranker(setup.candidates("test")),
+        "retrieved": ranker.retriever(setup.source.dataset, num_results=100)(topics),
     }
     return pd.concat(
         [
-            per_query(runs[use], world.judgements.full, list(measures), topics["qid"].tolist())
+            per_query(runs[use], setup.judgements.full, list(measures), topics["qid"].tolist())
             .set_axis(list(measures.values()), axis="columns").reset_index().assign(use=use)
             for use in USES
         ],
@@ -84,11 +84,11 @@ def measure(ranker: BiEncoder, world: World) -> pd.DataFrame:
     )
 
 
-def pace_of(world: World) -> tuple[float, float, float]:
+def pace_of(setup: Setup) -> tuple[float, float, float]:
     """Seconds of a step, of what comes before the first one, and of a text that is read."""
-    train, ranker = world.candidates("train"), bi_encoder(world)
-    some = train[train["qid"].isin(sorted(set(world.judgements.pooled["qid"]))[:40])]
-    step, base = pace(ranker, some, world.judgements.pooled, ranker.training)
+    train, ranker = setup.candidates("train"), bi_encoder(setup)
+    some = train[train["qid"].isin(sorted(set(setup.judgements.pooled["qid"]))[:40])]
+    step, base = pace(ranker, some, setup.judgements.pooled, ranker.training)
     texts = list(dict.fromkeys(train["text"]))[:100]
     started = time.perf_counter()
     ranker.encode_docs(texts)
@@ -99,34 +99,34 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="which (default: all)")
     options = options.parse_args()
-    settings, lists, worlds, sizes = opened(options, "retrieval")
+    settings, lists, setups, sizes = opened(options, "retrieval")
     arms = [name for name in ARMS if name in {"plain", *options.arms}]
     workshop = Workshop(options.out, "retrieval", settings, [lists.source])
     documents, steps = int(sizes["documents"].iloc[0]), settings.optimiser_steps()
 
-    def arm_of(world: World, name: str, seed: int) -> Arm:
+    def arm_of(setup: Setup, name: str, seed: int) -> Arm:
         def make(folder, checkpoints):
-            train = world.candidates("train")
-            fitted = seeded(correction(world, name), seed)
-            fitted.fit(with_true_negatives(train, world) if name == "oracle" else train, world.judgements.pooled)
-            return measure(getattr(fitted, "relevance", fitted), world)
+            train = setup.candidates("train")
+            fitted = seeded(correction(setup, name), seed)
+            fitted.fit(with_true_negatives(train, setup) if name == "oracle" else train, setup.judgements.pooled)
+            return measure(getattr(fitted, "relevance", fitted), setup)
 
-        labels = {"fold": world.fold.name, "correction": name, "seed": seed}
-        return Arm(labels, make, "dot", steps, documents + len(world.candidates("test")))
+        labels = {"fold": setup.fold.name, "correction": name, "seed": seed}
+        return Arm(labels, make, "dot", steps, documents + len(setup.candidates("test")))
 
     # Seed by seed, so that a run that is stopped has whole tables.
-    planned = [(world, arm_of(world, name, seed)) for seed in range(settings.seeds) for world in worlds for name in arms]
+    planned = [(setup, arm_of(setup, name, seed)) for seed in range(settings.seeds) for setup in setups for name in arms]
     seconds = {}
-    for world in worlds:
-        left = workshop.open([arm for where, arm in planned if where is world])
-        step, base, text = pace_of(world) if left else (0, 0, 0)
+    for setup in setups:
+        left = workshop.open([arm for where, arm in planned if where is setup])
+        step, base, text = pace_of(setup) if left else (0, 0, 0)
         for arm in left:
             seconds[arm.name] = base + arm.steps * step * COSTS.get(arm.labels["correction"], 1) + arm.reads * text
     print(f"{len(seconds)} of {len(planned)} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)
     if options.estimate:
         return
     rows = workshop.carry_out([arm for _, arm in planned], seconds)
-    untrained = pd.concat([measure(bi_encoder(world), world) for world in worlds])
+    untrained = pd.concat([measure(bi_encoder(setup), setup) for setup in setups])
     seeds = [untrained.assign(correction="untrained", seed=seed) for seed in range(settings.seeds)]
     rows = pd.concat([rows, *seeds], ignore_index=True)
     measures = ("nDCG@10", "Recall@10", "Recall@100")

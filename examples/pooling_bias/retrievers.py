@@ -11,7 +11,7 @@ Retrievers are `bm25`, `dense` (all-MiniLM-L6-v2), `weak` (its first layer) and 
 collections with runs of their own (TREC DL: six) are tried with those. `--retrievers` takes others. `--test NAME` lets all
 rankers re-rank one list, so that recall does not come into their comparison.
 
-A run that was stopped goes on with the same command. The small setting is the default, `--estimate` says how long it takes,
+A run that was stopped continues with the same command. The small setting is the default, `--estimate` says how long it takes,
 `--config full.json` has the paper's numbers, for MS MARCO through ir_datasets (see corrections.py).
 
 What it cannot tell: what a retriever's strength alone does. Lists of stronger retrievers hold more hidden documents, but also
@@ -63,7 +63,7 @@ def picture(table: pd.DataFrame, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     at = range(len(table))
-    with plots.house_style():
+    with plots.style():
         figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.4))
         shares = (("Recall@10", "Recall@10 of the list"), ("hidden_share", "hidden share of candidates"),
                   ("false_share", "false negatives, plain"), ("false_weight", "their weight, CET"))  # fmt: skip
@@ -95,18 +95,18 @@ def main() -> None:
     options.add_argument("--test", help="the list that all rankers re-rank (default: that of their own retriever)")
     options.add_argument("--oracle", action="store_true", help="also train an oracle; half as long again")
     options = options.parse_args()
-    settings, lists, worlds, sizes = opened(options, "retrievers")
+    settings, lists, setups, sizes = opened(options, "retrievers")
     names = options.retrievers or list(lists.source.runs) or list(RETRIEVERS)
-    found = {name: recall(lists, worlds, name) for name in names}
+    found = {name: recall(lists, setups, name) for name in names}
     print(pd.DataFrame(found).T.to_string(float_format="{:.3f}".format), flush=True)
     if options.estimate:
-        seconds = seconds_of(worlds, [*ARMS, *["oracle"] * options.oracle], negatives=names)
+        seconds = seconds_of(setups, [*ARMS, *["oracle"] * options.oracle], negatives=names)
         print(f"about {minutes(seconds)} for all of it on this machine")
         return
     results = {}
     for name in names:
         made = {"negatives": name, "test": options.test, "oracle": "oracle" if options.oracle else None}
-        results[name] = carry_out(worlds, lambda world: {arm: CORRECTIONS[arm](world) for arm in ARMS}, options.out, **made)
+        results[name] = carry_out(setups, lambda setup: {arm: CORRECTIONS[arm](setup) for arm in ARMS}, options.out, **made)
     table = ordered([row_of(name, found[name], result) for name, result in results.items()])
     picture(table, options.out / "quality.png")
     effectiveness = pd.concat([result.table.assign(retriever=name) for name, result in results.items()], ignore_index=True)

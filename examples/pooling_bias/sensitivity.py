@@ -7,7 +7,7 @@ that a teacher gives less are negatives), on the judgements that a pool leaves, 
 and an oracle that never draws a hidden document stand beside them. `sensitivity.png` is the picture. Everything else is as in
 corrections.py: collections, pool, candidates, the teacher.
 
-A run that was stopped goes on with the same command. The small setting is the default, `--estimate` says how long it takes.
+A run that was stopped continues with the same command. The small setting is the default, `--estimate` says how long it takes.
 
 What it cannot tell: the best value for another collection or ranker; the best of several values on the test queries is luck in
 part, so do not compare it with methods that were given one value. A threshold depends on how the teacher is calibrated: where no
@@ -36,14 +36,14 @@ NOTES = [
 ]
 
 
-def corrections(world, taus, thresholds):
+def corrections(setup, taus, thresholds):
     """What is compared, by name."""
-    made = {"plain": CORRECTIONS["plain"](world)}
+    made = {"plain": CORRECTIONS["plain"](setup)}
     for tau in taus:
-        made[f"CET, tau {tau:g}"] = CETReranker(world.ranker(), tau=tau, training=world.training())
+        made[f"CET, tau {tau:g}"] = CETReranker(setup.ranker(), tau=tau, training=setup.training())
     for below in thresholds:
-        denoised = DenoisedNegatives(below=below, depth=world.settings.depth)
-        made[f"denoised, below {below:g}"] = world.teachers() >> world.ranker(negatives=denoised)
+        denoised = DenoisedNegatives(below=below, depth=setup.settings.depth)
+        made[f"denoised, below {below:g}"] = setup.teachers() >> setup.ranker(negatives=denoised)
     return made
 
 
@@ -55,7 +55,7 @@ def picture(result: HiddenResult, panels: dict[str, tuple[str, tuple[float, ...]
     measure = table["measure"].iloc[0]
     full = table[(table["judgements"] == "full") & (table["measure"] == measure)].set_index("correction")
     panels = {label: panel for label, panel in panels.items() if panel[1]}
-    with plots.house_style():
+    with plots.style():
         figure, drawn = plt.subplots(1, len(panels), figsize=(6.2 * len(panels), 4.4), squeeze=False, sharey=True)
         for axes, (label, (name, values)) in zip(drawn[0], panels.items()):
             rows = full.loc[[f"{name} {value:g}" for value in values]]
@@ -77,12 +77,12 @@ def main() -> None:
     options.add_argument("--taus", nargs="*", type=float, default=list(TAUS), help=f"temperatures (default {TAUS})")
     options.add_argument("--thresholds", nargs="*", type=float, default=list(THRESHOLDS), help=f"default {THRESHOLDS}")
     options = options.parse_args()
-    settings, lists, worlds, sizes = opened(options, "sensitivity")
+    settings, lists, setups, sizes = opened(options, "sensitivity")
     if options.estimate:
         names = ["plain", "oracle", *options.taus, *options.thresholds]
-        print(f"about {minutes(seconds_of(worlds, names, teachers=bool(options.thresholds)))} for all of it on this machine")
+        print(f"about {minutes(seconds_of(setups, names, teachers=bool(options.thresholds)))} for all of it on this machine")
         return
-    result = carry_out(worlds, lambda world: corrections(world, options.taus, options.thresholds), options.out)
+    result = carry_out(setups, lambda setup: corrections(setup, options.taus, options.thresholds), options.out)
     panels = {
         "tau of CET": ("CET, tau", tuple(options.taus)),
         "threshold of the teacher's probability": ("denoised, below", tuple(options.thresholds)),

@@ -182,7 +182,7 @@ def open_material(specs: Sequence[str], seed: int) -> Material:
 
     Args:
         specs: What ``open_dataset`` takes; several are pooled into one collection.
-        seed: Of the split.
+        seed: Seed of the split.
 
     Returns:
         The collection.
@@ -234,7 +234,7 @@ def msmarco(train: Any, small: Any, dev: Any) -> Material:
 
 
 def own_parts(dataset: Any) -> Material | None:
-    """The collection with the parts that it brings, None where it has none."""
+    """The collection with the parts that it brings, None if it has none."""
     names = {"train": ("train",), "validation": ("dev", "validation"), "test": ("test",)}
     topics, qrels = {}, {}
     for part, candidates in names.items():
@@ -271,7 +271,7 @@ def split_whole(groups: Sequence[str], seed: int) -> list[str]:
 
     Args:
         groups: The group (article) of each query.
-        seed: Of the order.
+        seed: Seed of the order.
 
     Returns:
         ``'train'``, ``'validation'`` or ``'test'`` for each query.

@@ -54,7 +54,7 @@ def draw_units(by_word: list[Positions], by_sentence: list[Positions], bins: int
     """A panel for each collection: original, rotated by sentences, rotated by words."""
     import matplotlib.pyplot as plt
 
-    with plots.house_style():
+    with plots.style():
         figure, panels = plt.subplots(1, len(by_word), figsize=(6.5 * len(by_word), 4.6), squeeze=False)
         for i, (axes, words, sentences) in enumerate(zip(panels[0], by_word, by_sentence)):
             words.draw_curve(axes, bins, colour=plots.colour(i), label="original")
@@ -66,7 +66,7 @@ def draw_units(by_word: list[Positions], by_sentence: list[Positions], bins: int
 
 
 def caption(collections: list[Positions], summary: pd.DataFrame, unit: str) -> str:
-    """Means and tests of one way to rotate, as a sentence a collection."""
+    """Means and tests of one way to rotate, as a sentence per collection."""
     parts = []
     for positions in collections:
         row = summary[(summary["collection"] == positions.name) & (summary["unit"] == unit)].iloc[0]
@@ -82,7 +82,7 @@ def captions(collections: list[Positions], summary: pd.DataFrame, bins: int) -> 
     """A caption for each picture."""
     first = (
         f"answer_positions.png: Share of answers that begin in each of {bins} equal parts of their passage: in passages as they "
-        f"are (solid), rotated at a random word, one draw a passage (dashed), and if the same answers were placed anywhere in "
+        f"are (solid), rotated at a random word, one draw per passage (dashed), and if the same answers were placed anywhere in "
         f"their passages, whole (dotted). Bands: 95 % intervals, passages being the units. "
         f"{caption(collections, summary, 'word')}"
     )

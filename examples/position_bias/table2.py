@@ -7,7 +7,7 @@ with and without positions (`positional='none'` cannot know where a word stands:
 TKs stand beside them. Each is also evaluated on original and on rotated passages, to tell how strong its bias is.
 
 The arm *natural* takes training questions as they come; *planted*, for collections that tell where answers are (SQuAD), takes
-those with answers in the first third of their passage. A run that was stopped goes on with the same command. The small setting
+those with answers in the first third of their passage. A run that was stopped continues with the same command. The small setting
 is the default, `--config full.json` is near the paper's (a GPU, and GloVe's file); `--estimate` says how long it takes.
 """
 

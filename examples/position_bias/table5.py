@@ -5,7 +5,7 @@
 trains each ranker on the target, the second `--dataset`, from three starts: the encoder as it is; a ranker trained on the source,
 the first `--dataset`, as it is; and one trained on rotated passages of the source. All are evaluated on the target as it is.
 
-A run that was stopped goes on with the same command. The small setting is the default, `--config full.json` is near the paper's
+A run that was stopped continues with the same command. The small setting is the default, `--config full.json` is near the paper's
 (a GPU, and GloVe's file); `--estimate` says how long it takes.
 """
 

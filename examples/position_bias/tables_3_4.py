@@ -9,10 +9,10 @@ There are two arms. *natural* takes training questions as they come. *planted* t
 third of their passage, so that the bias is strong, and evaluates on test questions with early and with late answers; it needs a
 collection that tells where answers are (SQuAD).
 
-A run that was stopped goes on with the same command. Arms can be made by several commands (`--arms`, `--rankers`, `--seeds`); the
-last one, which names all of them, reads back what is there. The small setting is the default: about an hour an arm on two cores
-with `--precision bfloat16`. `--config full.json` is near the paper's (a GPU, and GloVe's file); `--estimate` says how long it
-takes.
+A run that was stopped continues with the same command. Arms can be made by several commands (`--arms`, `--rankers`, `--seeds`);
+the last one, which names all of them, reads back what is there. The small setting is the default: about an hour an arm on two
+cores with `--precision bfloat16`. `--config full.json` is near the paper's (a GPU, and GloVe's file); `--estimate` says how long
+it takes.
 """
 
 import sys
@@ -127,7 +127,7 @@ def by_training(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
 
 
 def share_closed(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """1 where a gap is gone, 0 where it is as before; NaN where there was none."""
+    """1 where a gap is gone, 0 where it is as before; NaN if there was none."""
     before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
     return 1 - np.divide(after, before, out=np.full(before.shape, np.nan), where=before != 0)
 

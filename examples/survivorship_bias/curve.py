@@ -9,7 +9,7 @@ lists and queries of MS MARCO QnA, runs over the passages of `msmarco-passage`, 
 Writes
 
 - `figure_5_1.png` and `strata.png`: means over nested subsets, and over queries by the rank at which they were first answered;
-- `appendix_a.csv` and `appendix_a_zero_filled.csv`: a row for all queries and for each threshold, a column a system;
+- `appendix_a.csv` and `appendix_a_zero_filled.csv`: a row for all queries and for each threshold, a column per system;
 - `table.csv`, `strata.csv`, `trend.csv`, `identity.csv`, `differences.csv`: all figures with n and intervals;
 - `curve.inc`: the appendix and the trends for the documentation.
 

@@ -9,7 +9,7 @@ seconds) learn from each set for the same number of steps and rank the BM25 resu
 complete judgements, unanswered questions included. What a ranker loses against the one with as many questions is due to *which*
 questions survived.
 
-A run that was stopped goes on with the same command. `--estimate` says how long it takes, `--config` names a JSON file with
+A run that was stopped continues with the same command. `--estimate` says how long it takes, `--config` names a JSON file with
 further settings, for example `{"strength": 0.5}`.
 """
 
@@ -78,7 +78,7 @@ class Settings(Shared):
 
 
 @dataclass(frozen=True)
-class World:
+class Setup:
     """A planted collection, halved: ``name``, candidates with texts to train and to test on, and their judgements."""
 
     name: str
@@ -89,7 +89,7 @@ class World:
     subset: SurvivorshipSubset
 
     @classmethod
-    def of(cls, settings: Settings) -> "World":
+    def of(cls, settings: Settings) -> "Setup":
         depth = max(100, settings.depth)
         collection = PlantedCollection(topics=2 * settings.queries, survivorship=settings.strength, depth=depth)
         topics = collection.get_topics("full")
@@ -125,25 +125,25 @@ def untrained(settings: Settings, out: Path, seed: int, **options: Any) -> BiEnc
     return CrossEncoder(encoder, head="mean", max_length=settings.max_length, seed=seed, training=training)
 
 
-def arm_of(world: World, part: TrainingSubset, out: Path, settings: Settings, seed: int) -> Arm:
+def arm_of(setup: Setup, part: TrainingSubset, out: Path, settings: Settings, seed: int) -> Arm:
     """One ranker and its values by query."""
 
     def make(folder: Path, checkpoints: Path) -> pd.DataFrame:
         ranker = untrained(settings, out, seed, max_steps=settings.optimiser_steps())
-        ranker.fit(part.frame, world.train_qrels)
-        return world.measured(ranker(world.test)).reset_index().assign(training_queries=part.queries)
+        ranker.fit(part.frame, setup.train_qrels)
+        return setup.measured(ranker(setup.test)).reset_index().assign(training_queries=part.queries)
 
     k = "all" if part.k == float("inf") else str(int(part.k))
     labels = {"k": k, "trained_on": part.kind, "seed": seed}
-    return Arm(labels, make, "cross", settings.optimiser_steps(), len(world.test))
+    return Arm(labels, make, "cross", settings.optimiser_steps(), len(setup.test))
 
 
-def without_training(world: World, settings: Settings, out: Path) -> pd.DataFrame:
+def without_training(setup: Setup, settings: Settings, out: Path) -> pd.DataFrame:
     """Means of the candidates' own order, and of a linear layer that has learned nothing."""
-    runs = {"nothing: BM25's order": world.test}
+    runs = {"nothing: BM25's order": setup.test}
     if settings.ranker == "adapter":
-        runs["nothing: untrained"] = untrained(settings, out, 0)(world.test)
-    rows = [{"k": "", "trained_on": name, "training_queries": 0, **world.measured(run).mean()} for name, run in runs.items()]
+        runs["nothing: untrained"] = untrained(settings, out, 0)(setup.test)
+    rows = [{"k": "", "trained_on": name, "training_queries": 0, **setup.measured(run).mean()} for name, run in runs.items()]
     return pd.DataFrame(rows)
 
 
@@ -183,19 +183,19 @@ def main() -> None:
     settings = read_settings(options, Settings())
     if any(k < 1 for k in settings.thresholds):
         raise InputError(f"setting thresholds={settings.thresholds} must be numbers of documents from 1")
-    world = World.of(settings)
-    workshop = Workshop(options.out, "filtered_training", settings, [world])
+    setup = Setup.of(settings)
+    workshop = Workshop(options.out, "filtered_training", settings, [setup])
     arms = [
-        arm_of(world, part, options.out, settings, seed)
+        arm_of(setup, part, options.out, settings, seed)
         for seed in range(settings.seeds)
-        for part in world.parts(settings, seed)
+        for part in setup.parts(settings, seed)
     ]
     left = workshop.open(arms)
     step, before = (0.0, 0.0)
     if left:
-        part = next(world.parts(settings, 0))
+        part = next(setup.parts(settings, 0))
         trial = untrained(settings, options.out, 0, max_steps=1)
-        step, before = pace(trial, part.frame, world.train_qrels, trial.training)
+        step, before = pace(trial, part.frame, setup.train_qrels, trial.training)
     # A text is read in a sixth of the time that it takes to learn from one of a pair.
     seconds = {arm.name: before + step * (arm.steps + arm.reads / (12 * settings.batch_size)) for arm in left}
     print(f"{len(left)} of {len(arms)} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)
@@ -203,7 +203,7 @@ def main() -> None:
         return
     rows = workshop.carry_out(arms, seconds)
     found = tables(rows, settings)
-    found["effectiveness"] = pd.concat([without_training(world, settings, options.out), found["effectiveness"]])
+    found["effectiveness"] = pd.concat([without_training(setup, settings, options.out), found["effectiveness"]])
     write_results(options.out, "Training on survivors", settings, found, NOTES)
 
 

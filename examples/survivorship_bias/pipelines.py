@@ -143,7 +143,7 @@ def pipelines(source: Any, texts: pt.Transformer, names: list[str], depth: int =
         Name to pipeline, ``bm25`` first.
 
     Raises:
-        InputError: For a name that there is not.
+        InputError: For an unknown name.
     """
     unknown = [name for name in names if name not in RERANKERS]
     if unknown:

@@ -1,1 +1,1 @@
-"""What everything stands on: frames, text, statistics, evaluation, stages, files, and what a bias is. No neural library."""
+"""The lowest layer: frames, text, statistics, evaluation, stages, files, and the definition of a bias. No neural library."""

@@ -29,32 +29,32 @@ from pyterrier_debias.core.terrier import is_retriever, retriever_key
 if TYPE_CHECKING:
     import torch
 
-#: What changes no result.
+#: Options that do not change results.
 _UNSEEN = {"verbose", "device", "batch_tokens"}
 
-#: What a foreign object may hold that says nothing about it.
+#: Attributes of foreign objects that do not matter.
 _STATELESS = (type(threading.Lock()), type(threading.RLock()), logging.Logger)
 
 _ADDRESS = re.compile(r"( at )?0x[0-9a-fA-F]+")
 
 
 def cache_key(value: Any, *, exact: bool = False) -> Any:
-    """What JSON can hold of a stage, its options and theirs, equal for equal ones.
+    """The cache key of a stage: its options and theirs as JSON-compatible values, equal for equal stages.
 
-    Stages and options of training say by a method of this name what counts.
+    Stages and training options define a method of this name that returns what matters.
 
     Args:
         value: A stage, an option, or anything else.
-        exact: Whether functions are told apart by what they compute (their code, and what it reads: defaults, variables of the
-            function around them and of their module), and objects that are not of this package by what they hold. Else functions
-            are known by their names, and such objects by what they print. Functions of this package are known by their names in
-            any case: its version belongs beside the description.
+        exact: Whether functions are distinguished by what they compute (their code, and what it reads: defaults, variables of the
+            enclosing function and of their module), and objects from outside this package by their content. Otherwise functions
+            are identified by their names, and such objects by their printed form. Functions of this package are always identified
+            by their names: keep its version with the key.
 
     Returns:
         Names, numbers, lists and mappings; frames, arrays, sets and weights by a hash of their content.
 
     Raises:
-        InputError: With ``exact`` for an object of which nothing is known but its address in memory.
+        InputError: With ``exact`` for an object that can be identified by its address in memory only.
 
     Example:
         >>> cache_key({"labels": (1, 2), "of": len})
@@ -66,11 +66,10 @@ def cache_key(value: Any, *, exact: bool = False) -> Any:
     return _Description(exact)(value)
 
 
-known_by = cache_key  # its name in report.checkpoint
 
 
 class _Description:
-    """One description; remembers what it is inside of, so that what holds itself comes to an end."""
+    """One description; remembers the enclosing objects, so that an object that contains itself does not recurse forever."""
 
     def __init__(self, exact: bool):
         self.exact = exact
@@ -115,7 +114,7 @@ class _Description:
         weights = {"weights": stage.fingerprint()} if hasattr(stage, "fingerprint") else {}
         return {"stage": type(stage).__name__, **known, **weights}
 
-    # What this package knows nothing of
+    # Objects from outside this package
 
     def _exactly(self, value: Any) -> Any:
         if isinstance(value, (type, ModuleType)):
@@ -171,20 +170,20 @@ class _Description:
         if state is None and not stage:
             around = [type(one).__name__ for one in self.above[:-1] if isinstance(one, pt.Transformer)]
             raise InputError(
-                f"checkpoint: of a {_name(kind)}{f' in a {around[-1]}' if around else ''} nothing is known but its address in "
-                f"memory, so that a training with it could not be told from one with another; give it a method fingerprint() "
-                f"that returns a text, which changes when it does, or leave checkpoint out"
+                f"checkpoint: a {_name(kind)}{f' in a {around[-1]}' if around else ''} has no cache key, since only its "
+                f"address in memory is known, so trainings with different ones cannot be distinguished; give it a method "
+                f"fingerprint() that returns a text that changes when the object does, or leave checkpoint out"
             )
         about = {"object": _name(kind), "code": [_code(one) for one in _methods(kind)], "state": self(state)}
         return {**about, "prints": _told_apart(_ADDRESS.sub("", printed))} if own else about
 
 
 def _told_apart(printed: str) -> str:
-    """What a Java object prints, or a stage around one; all of Terrier's indexes in memory print alike."""
+    """The printed form of a Java object, or of a stage around one; all Terrier indexes in memory have the same."""
     if re.search(r"\bMemoryIndex\b", printed):
         raise InputError(
-            "checkpoint: nothing tells an index of Terrier's in memory from another one, so that results of one would be taken "
-            "for the other's; index into a folder, or leave checkpoint out"
+            "checkpoint: Terrier indexes in memory cannot be distinguished, so results of one could be used for another; "
+            "index into a folder, or leave checkpoint out"
         )
     return printed
 
@@ -223,7 +222,7 @@ def _globals(code: CodeType) -> set[str]:
 
 
 def _methods(kind: type) -> Iterator[CodeType]:
-    """The code of a class and of those that it is made from, but for PyTerrier's."""
+    """The code of a class and of those that it is made from, except PyTerrier's."""
     for one in kind.__mro__:
         if one.__module__.split(".")[0] not in ("builtins", "pyterrier"):
             for _, attribute in sorted(vars(one).items(), key=lambda pair: pair[0]):

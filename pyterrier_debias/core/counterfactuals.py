@@ -1,4 +1,4 @@
-"""Lists of changed texts through a black box: one pass over all variants, and the way back to the original names."""
+"""Scoring lists of changed texts with a black box: one pass over all variants, and the mapping back to the original names."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pyterrier_debias.core.frames import OF_ANOTHER_INDEX, ranked, variant_docno
 from pyterrier_debias.core.systems import check_run
 from pyterrier_debias.core.text import keyed_hash
 
-#: Columns that say which list a row belongs to, and its place there.
+#: Columns for the list that a row belongs to, and its position there.
 COLUMNS = ["qid", "docno", "arm", "draw", "score", "rank"]
 
-#: How large a change of a score (as a share of the range of its list) is more than rounding in half precision.
+#: Changes of a score (as a share of the range of its list) above this are more than rounding in half precision.
 TOLERANCE = 0.01
 
-#: How large one is more than the rounding of sums in single precision, which depend on what stands in one batch.
+#: Changes above this are more than the rounding of sums in single precision, which depend on the batch.
 _ROUNDING = 1e-6
 
-#: How many characters a variant's docno has: PyTerrier's indexes in memory keep 20, of which a passage's number takes some.
+#: Length of a variant's docno: PyTerrier's indexes in memory keep 20 characters, and a passage's number needs some.
 _LONGEST = 14
 
-#: The lists that are scored under names of variants as they are: what their arm is called, and of how many queries they are.
+#: The unchanged lists that are scored under names of variants: the name of their arm, and the number of queries.
 _RENAMED, _RENAMED_QUERIES = "renamed", 3
 
 
@@ -40,7 +40,7 @@ class Arm:
         draw: Which of several, from 0.
         rows: Positions of the candidates that are in these lists.
         texts: Their texts in this variant.
-        variant: What names the variant to the ranker; None for the original, which keeps its names.
+        variant: The suffix of the variant's names for the ranker; None for the original, which keeps its names.
     """
 
     name: str
@@ -55,15 +55,15 @@ def score_arms(
 ) -> pd.DataFrame:
     """Score several variants of lists in one call of the ranker.
 
-    Each variant of a list is a query of its own to the ranker (``q1%r0``, in the words of ``q1``) over documents of their own
-    (``d7%r0-1c9ff02e``, the last part a hash of the text): rankers that look at whole lists, cut them or scale their scores see
-    one list at a time as they would without the probe, and no cache takes one text for another, not even one that outlives a
-    change of seed. All variants of a document stand side by side. Names have at most 20 characters, and those of documents
-    leave room for a passage's number (``%p12``); where they would be longer, they are hashes.
+    For the ranker each variant of a list is a separate query (``q1%r0``, in the words of ``q1``) over separate documents
+    (``d7%r0-1c9ff02e``, the last part a hash of the text): rankers that read whole lists, cut them or scale their scores see
+    one list at a time as they would without the probe, and no cache confuses two texts, not even one that is kept after a
+    change of seed. All variants of a document are adjacent. Names have at most 20 characters, and those of documents
+    leave room for a passage's number (``%p12``); longer ones are replaced by hashes.
 
-    Nothing leads from a variant back to the original: columns that a stage may have looked up for the document (``docid``,
-    vectors, tokens) are left out, of the original lists, too. And a few unchanged lists are scored under names of variants: a
-    ranker that gives them other scores looks documents up by their names, so that it would not see what was changed.
+    Nothing identifies the original of a variant: columns that a stage may have looked up for the document (``docid``,
+    vectors, tokens) are left out, also in the original lists. And a few unchanged lists are scored under names of variants: a
+    ranker that gives them other scores looks documents up by their names, so it would not see the changes.
 
     Args:
         candidates: Result frame with ``qid``, ``docno``, ``query`` and the text.
@@ -76,8 +76,8 @@ def score_arms(
         Frame ``qid, docno, arm, draw, score, rank`` under the original names. Rows that the ranker left out are missing.
 
     Raises:
-        InputError: Where the ranker returns no rows or no scores, documents that it was not given, needs a column that is left
-            out, or scores an unchanged text otherwise under another docno.
+        InputError: If the ranker returns no rows or no scores, returns documents that it was not given, needs a column that is
+            left out, or gives an unchanged text another score under another docno.
     """
     left_out = [column for column in candidates.columns if _leads_back(column, candidates[column])]
     candidates = candidates.drop(columns=left_out)
@@ -90,19 +90,19 @@ def score_arms(
     scored = _scored(candidates, [*arms, renamed], ranker, text_attr, name, left_out)
     known = scored[(scored["arm"] == original.name) & scored["qid"].isin(qids)]
     if _is_another(known, scored[scored["arm"] == _RENAMED]):
-        # A ranker that never gives the same scores twice says nothing by other ones.
+        # Other scores mean nothing for a ranker that never gives the same scores twice.
         again = _scored(candidates, [Arm("again", 0, rows, renamed.texts, None)], ranker, text_attr, name, left_out)
         if not _is_another(known, again):
             raise InputError(
-                f"ranker of {name!r} scores the same texts otherwise under other docnos (first qid={qids[0]!r}, "
+                f"ranker of {name!r} gives the same texts other scores under other docnos (first qid={qids[0]!r}, "
                 f"docno={candidates['docno'].iloc[rows[0]]!r}): it looks documents up by their names, in an index or a store "
-                f"that knows no changed texts; put what is looked up before the text loader"
+                f"without the changed texts; put stages that look documents up before the text loader"
             )
     return scored[scored["arm"] != _RENAMED].reset_index(drop=True)
 
 
 def _is_another(before: pd.DataFrame, after: pd.DataFrame) -> bool:
-    """Whether most scores of each list are others. (Ties that a ranker breaks by docno change some.)"""
+    """Whether most scores of each list differ. (Ties that a ranker breaks by docno change some.)"""
     if after.empty:
         return not before.empty
     changes = score_changes(before, after)
@@ -110,7 +110,7 @@ def _is_another(before: pd.DataFrame, after: pd.DataFrame) -> bool:
 
 
 def _leads_back(column: str, values: pd.Series) -> bool:
-    """Whether a column holds what a stage looked up or made of the original document: a docid, vectors, tokens.
+    """Whether a column was looked up or computed for the original document: a docid, vectors, tokens.
 
     Texts and numbers stay, so do features, and what belongs to the query.
     """
@@ -124,7 +124,7 @@ def _leads_back(column: str, values: pd.Series) -> bool:
 def _scored(
     candidates: pd.DataFrame, arms: Sequence[Arm], ranker: pt.Transformer, text_attr: str, name: str, left_out: Sequence[str]
 ) -> pd.DataFrame:
-    """What the ranker makes of the arms, under the original names."""
+    """The ranker's results for the arms, under the original names."""
     parts = []
     for number, arm in enumerate(arms):
         part = candidates.iloc[arm.rows]
@@ -151,8 +151,8 @@ def _scored(
         if missing is None:
             raise
         raise InputError(
-            f"ranker of {name!r} needs the column {missing!r}, which leads back to the original document, so that a probe leaves "
-            f"it out; put the stage that makes it of the text behind the text loader, as part of the ranker"
+            f"ranker of {name!r} needs the column {missing!r}, which belongs to the original document, so a probe leaves it out; "
+            f"put the stage that makes it from the text after the text loader, as part of the ranker"
         ) from error
     scored = check_run(results, name)[["qid", "docno", "score"]]
     scored = scored.merge(keys, on=["qid", "docno"], how="left")
@@ -190,15 +190,15 @@ def _digest(text: str) -> str:
 
 
 def score_changes(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
-    """How far scores of the same documents lie apart in two rankings.
+    """The changes of the scores of the same documents between two rankings.
 
     Args:
         before: Frame ``qid, docno, score``, whole lists.
         after: The same of some of their documents.
 
     Returns:
-        Frame ``qid, docno, change``, one row a document of both: the absolute change as a share of the range of the list's scores
-        before. What is not more than the rounding of a single number is 0.
+        Frame ``qid, docno, change``, one row per document of both: the absolute change as a share of the range of the list's
+        scores before. Changes within the rounding of a single number are 0.
 
     Example:
         >>> before = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2", "d3"], "score": [3.0, 2.0, 1.0]})
@@ -221,7 +221,7 @@ def never_moved(original: pd.DataFrame, variants: pd.DataFrame) -> bool:
         variants: Frame ``qid, docno, arm, draw, score`` of variants of these lists, or of some of them.
 
     Returns:
-        Whether they are alike, but for rounding. False where there are no variants.
+        Whether they are alike, up to rounding. False where there are no variants.
     """
     if variants.empty:
         return False

@@ -48,10 +48,10 @@ def provided(dataset: Any, method: str, *args: Any) -> Any:
         args: What to call it with.
 
     Returns:
-        What the method returned, or None where the dataset lacks it.
+        What the method returned, or None if the dataset lacks it.
 
     Raises:
-        InputError: Where the dataset has it and cannot give it, e.g. after a download that failed.
+        InputError: If the dataset has it and cannot give it, e.g. after a download that failed.
     """
     function = getattr(dataset, method, None)
     if function is None:

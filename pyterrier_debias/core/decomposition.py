@@ -1,4 +1,4 @@
-"""Where a pipeline can be taken apart: at the stage behind which the candidates' texts are known."""
+"""Where to split a pipeline: after the stage that provides the texts of the candidates."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Parts:
 
     Attributes:
         candidates: The stages that make candidates: up to the texts, with the text loaders, cut-offs and resets of the query
-            (``pt.rewrite.reset()``) right behind.
-        ranker: The stages that score texts; none where the pipeline is a retriever, or cannot be taken apart.
+            (``pt.rewrite.reset()``) right after.
+        ranker: The stages that score texts; none where the pipeline is a retriever, or cannot be split.
         reason: Why changed texts cannot reach the ranker, in one sentence; empty where they can, or where there is no ranker.
     """
 
@@ -34,7 +34,7 @@ class Parts:
 
 
 def take_apart(stages: Sequence[pt.Transformer]) -> Parts:
-    """Take a pipeline from topics apart behind its text stage.
+    """Split a pipeline from topics after its text stage.
 
     A text stage adds the column ``text`` and no more: a retriever that gives stored texts, a text loader, a fusion of these. A
     stage inside which texts are loaded *and* scored (``(loader >> ranker) ** pl2``) is none; such a pipeline stays whole.
@@ -87,7 +87,7 @@ def out_of_reach(ranker: Sequence[pt.Transformer], columns: Sequence[str]) -> st
         columns: What the candidates have.
 
     Returns:
-        One sentence; empty where nothing speaks against it. What only rows can show (a store that is asked by docno) is found by
+        One sentence; empty if nothing speaks against it. What only rows can show (a store that is asked by docno) is found by
         :func:`pyterrier_debias.core.counterfactuals.score_arms`.
     """
     for stage, given in _leaves(ranker, list(columns)):
@@ -152,7 +152,7 @@ def _scores_inside(stage: pt.Transformer, columns: list[str]) -> bool:
 
 
 def _goes_on(stages: Sequence[pt.Transformer], columns: list[str]) -> bool:
-    """Whether a pipeline loads texts and goes on to score."""
+    """Whether a pipeline loads texts and continues to score."""
     has_text = False
     for stage, given in _walk(stages, columns):
         if has_text and _scores(stage, given):
@@ -170,7 +170,7 @@ def _scores(stage: pt.Transformer, columns: Sequence[str]) -> bool:
 
 
 def _belongs_to_candidates(stage: pt.Transformer, columns: Sequence[str]) -> bool:
-    """Whether a stage right behind the text stage still makes candidates. What a reset gives is the query that probes reword."""
+    """Whether a stage right after the text stage still makes candidates. What a reset gives is the query that probes reword."""
     return is_reset(stage) or _is_cutoff(stage) or loads_text(stage, columns)
 
 

@@ -26,7 +26,8 @@ class InputError(ValueError):
 
 
 class NotProvidedError(InputError):
-    """Raised by a collection that has no such thing (a split, candidates, answers): who can do without it goes on."""
+    """Raised by a collection that does not provide something (a split, candidates, answers), so that callers can do without
+    it."""
 
 
 def one_line(error: BaseException, *, longest: int = _LONGEST) -> str:
@@ -65,10 +66,10 @@ def shortened(text: str, longest: int) -> str:
 
     Args:
         text: Any text.
-        longest: How many characters, but for the mark of what is left out.
+        longest: How many characters, except the mark of what is left out.
 
     Returns:
-        The text with single blanks; the beginning and the end of a longer one.
+        The text with single spaces; the beginning and the end of a longer one.
 
     Example:
         >>> shortened("one  two", 10), shortened("0123456789", 8)

@@ -69,11 +69,11 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
         qids: The queries to give values for, all of them judged; see :func:`judged_qids`.
 
     Returns:
-        Frame with one row a query, in the order of ``qids``: index ``qid`` (as they were given), one column a measure (its name
-        as text).
+        Frame with one row per query, in the order of ``qids``: index ``qid`` (as they were given), one column per measure (its
+        name as text).
 
     Raises:
-        InputError: For an unknown measure, or a label that is no whole number.
+        InputError: For an unknown measure, or a label that is not a whole number.
 
     Identifiers are compared as strings, so that 7 and ``'7'`` are one query.
     """

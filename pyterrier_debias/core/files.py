@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and never in place of anybody else's.
+"""Files that are written whole or not at all, and never overwrite files of other programs.
 
 Whatever :func:`whole_folder` fills gets a small hidden file, :data:`MANIFEST`, that lists what was written, with checksums.
 A file counts as written by this package where such a list names it and its content is still the listed one. Nothing else is ever
@@ -51,9 +51,9 @@ class _Written:
 def whole_folder(target: str | Path, *, holds: str = "files", overwrite: bool = False) -> Iterator[Path]:
     """Fill a folder that appears under its name only once everything in it is written.
 
-    A folder that is there already, such as the current one or one that is mounted, stays, and its new content is moved in at the
+    An existing folder, such as the current one or a mounted one, is kept, and its new content is moved in at the
     end, file by file: it is empty or, with ``overwrite``, holds an earlier result. Then the earlier result's files are replaced
-    or removed, by the list of them that lies beside them (:data:`MANIFEST`); other files and folders there stay as they are.
+    or removed, according to their list in the folder (:data:`MANIFEST`); other files and folders there are not changed.
 
     Args:
         target: The folder to make. Its parent is made where it is missing.
@@ -103,14 +103,14 @@ def check_folder(target: str | Path, *, holds: str = "files", overwrite: bool = 
         overwrite: See :func:`whole_folder`.
 
     Raises:
-        InputError: Where the target is a file; where it holds an earlier result that may not be replaced, is of another kind, or
+        InputError: If the target is a file; where it holds an earlier result that may not be replaced, is of another kind, or
             has a file that was changed since; where it holds anything, and no list of what this package wrote.
     """
     _checked(Path(target).resolve(), target, holds, overwrite)
 
 
 def entries(folder: Path) -> list[Path]:
-    """What a folder holds, but for what a killed process left unfinished.
+    """The contents of a folder, except unfinished files of a killed process.
 
     Args:
         folder: An existing folder.
@@ -141,7 +141,7 @@ def check_empty(folder: str | Path, caller: str) -> None:
         caller: The method, for the message.
 
     Raises:
-        InputError: Where the folder holds anything.
+        InputError: If the folder holds anything.
     """
     folder = Path(folder)
     held = entries(folder) if folder.is_dir() else []
@@ -206,7 +206,7 @@ def _checked(
 
 
 def _read(folder: Path) -> _Written | None:
-    """The list in a folder; None where there is none, or it is not ours."""
+    """The list in a folder; None if there is none, or it is not ours."""
     try:
         content = (folder / MANIFEST).read_bytes()
         told = json.loads(content)
@@ -259,7 +259,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 def _unchanged(folder: Path, name: str, listed: tuple[int, str]) -> bool:
-    """Whether a file is there as it was listed; one that links lead to is somebody else's."""
+    """Whether a file is unchanged since it was listed; files behind links are not ours."""
     path = folder / name
     if any((folder / parent).is_symlink() for parent in PurePosixPath(name).parents if parent.parts):
         return False
@@ -356,7 +356,7 @@ def write_whole(target: str | Path, content: str | bytes, *, replace: bool = Tru
         replace: Whether a file of that name may be replaced, as where the caller's own caller named this very file.
 
     Raises:
-        InputError: Where the place cannot be written, or holds a file that may not be replaced.
+        InputError: If the place cannot be written, or holds a file that may not be replaced.
     """
     target = Path(target)
     data = content.encode() if isinstance(content, str) else content

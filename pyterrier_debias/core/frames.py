@@ -1,7 +1,7 @@
 """Result frames: validation of values, ranks, identifiers, variants of documents.
 
-PyTerrier's ``pt.validate`` answers whether the columns are there; the functions here answer whether what stands in them
-can be used, and name the stage, the column, the row and the remedy where it cannot. Every stage validates first, so that
+PyTerrier's ``pt.validate`` checks that columns exist; the functions here check that their values
+can be used, and otherwise name the stage, the column, the row and the remedy. Every stage validates first, so that
 nothing is loaded or computed for input that cannot be processed.
 """
 
@@ -34,7 +34,7 @@ def with_string_ids(frame: pd.DataFrame) -> pd.DataFrame:
         frame: Any frame; ``qid``, ``query_id``, ``docno`` and ``doc_id`` are looked at where they exist.
 
     Returns:
-        The same frame where all identifiers are strings already, otherwise a copy with them converted.
+        The same frame if all identifiers are strings already, otherwise a copy with them converted.
     """
     changed = {}
     for column in ("qid", "query_id", "docno", "doc_id"):
@@ -50,15 +50,15 @@ def _row(frame: pd.DataFrame, position: int) -> str:
 
 
 def check_text(frame: pd.DataFrame, column: str, stage: Any) -> None:
-    """Every value of a text column must be a string; an empty string is one.
+    """Check that every value of a text column is a string, possibly empty.
 
     Args:
         frame: The frame to look at.
         column: The column that holds text.
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Raises:
-        InputError: Where a value is missing or is not a string.
+        InputError: If a value is missing or is not a string.
     """
     values = frame[column].tolist()
     bad = next((i for i, value in enumerate(values) if not isinstance(value, str)), None)
@@ -71,37 +71,37 @@ def check_text(frame: pd.DataFrame, column: str, stage: Any) -> None:
 
 
 def check_scores(frame: pd.DataFrame, stage: Any, column: str = "score") -> None:
-    """Scores must be numbers: no NaN, which has no rank. Infinite scores are allowed.
+    """Check that scores are numbers, not NaN, which has no rank. Infinite scores are allowed.
 
     Args:
         frame: The frame to look at.
-        stage: Who asks, or who produced the scores; named in the message.
+        stage: The stage that calls this or produced the scores, named in the message.
         column: The column that holds scores.
 
     Raises:
-        InputError: Where a score is NaN or not a number.
+        InputError: If a score is NaN or not a number.
     """
     scores = pd.to_numeric(frame[column], errors="coerce").to_numpy(dtype="float64", na_value=np.nan)
     bad = np.flatnonzero(np.isnan(scores))
     if len(bad):
         raise InputError(
-            f"{stage_name(stage)}: column '{column}' is NaN or no number in {len(bad)} of {len(frame)} rows, first at "
-            f"{_row(frame, int(bad[0]))}; a document without a score has no rank: drop such rows or mend the stage before"
+            f"{stage_name(stage)}: column '{column}' is NaN or not a number in {len(bad)} of {len(frame)} rows, first at "
+            f"{_row(frame, int(bad[0]))}; a document without a score has no rank: drop such rows or fix the stage before this one"
         )
 
 
 def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
-    """Judgements with integers for labels, which is what measures take; a merge makes floats of them, a file text.
+    """Judgements with integer labels, as measures need them; a merge turns them into floats, a file into text.
 
     Args:
         qrels: Judgements ``qid``, ``docno``, ``label``.
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Returns:
-        The same frame where labels are integers already, otherwise a copy with them converted.
+        The same frame if labels are integers already, otherwise a copy with them converted.
 
     Raises:
-        InputError: Where a column is missing, or a label is no whole number.
+        InputError: If a column is missing, or a label is not a whole number.
 
     Example:
         >>> qrels = pd.DataFrame({"qid": "q1", "docno": ["a", "b"], "label": ["1.0", "0"]})
@@ -120,18 +120,18 @@ def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     bad = np.flatnonzero(~(np.isfinite(labels) & (labels == np.round(labels))))
     if len(bad):
         raise InputError(
-            f"{stage_name(stage)}: column 'label' is NaN or no whole number in {len(bad)} of {len(qrels)} judgements, first at "
-            f"{_row(qrels, int(bad[0]))}; leave out what was not judged, and map words and fractions to grades"
+            f"{stage_name(stage)}: column 'label' is NaN or not a whole number in {len(bad)} of {len(qrels)} judgements, first "
+            f"at {_row(qrels, int(bad[0]))}; leave out unjudged documents, and map words and fractions to grades"
         )
     return qrels.assign(label=labels.astype("int64"))
 
 
 def highest_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
-    """Judgements with string ids and integer grades, one row a pair: the highest grade where there are several.
+    """Judgements with string ids and integer grades, one row per pair: the highest grade where there are several.
 
     Args:
         qrels: Judgements ``qid``, ``docno``, ``label``.
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Returns:
         A new frame ``qid``, ``docno``, ``label``, pairs in the order in which they first occur.
@@ -144,33 +144,33 @@ def highest_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
 
 
 def check_pairs(frame: pd.DataFrame, stage: Any) -> None:
-    """A document may stand once in a query's list.
+    """Check that a document occurs once in a query's list.
 
     Args:
         frame: A result frame with ``qid`` and ``docno``.
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Raises:
-        InputError: Where a (qid, docno) pair occurs twice.
+        InputError: If a (qid, docno) pair occurs twice.
     """
     twice = np.flatnonzero(frame.duplicated(["qid", "docno"]).to_numpy())
     if len(twice):
         raise InputError(
             f"{stage_name(stage)}: {len(twice)} (qid, docno) pairs occur more than once, first at "
-            f"{_row(frame, int(twice[0]))}; keep one row a pair, e.g. frame.drop_duplicates(['qid', 'docno'])"
+            f"{_row(frame, int(twice[0]))}; keep one row per pair, e.g. frame.drop_duplicates(['qid', 'docno'])"
         )
 
 
 def check_overlap(frame: pd.DataFrame, qrels: pd.DataFrame, stage: Any) -> None:
-    """Topics (or a run) and judgements must speak of the same queries.
+    """Check that topics (or a run) and judgements share queries.
 
     Args:
         frame: A frame with ``qid``.
         qrels: Judgements with ``qid``.
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Raises:
-        InputError: Where no qid of the frame is judged.
+        InputError: If no qid of the frame is judged.
     """
     ours, theirs = set(frame["qid"].astype(str)), set(qrels["qid"].astype(str))
     if not ours & theirs:
@@ -199,7 +199,7 @@ def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
         A new frame with ``rank`` (from 0), sorted by query and rank, index reset.
 
     Raises:
-        InputError: Where a score is NaN or a (qid, docno) pair occurs twice.
+        InputError: If a score is NaN or a (qid, docno) pair occurs twice.
     """
     frame = frame.drop(columns="rank", errors="ignore")
     if len(frame) == 0:
@@ -211,7 +211,7 @@ def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
     order = np.lexsort((-score, query))
     tied = (query[order[1:]] == query[order[:-1]]) & (score[order[1:]] == score[order[:-1]])
     if tied.any():
-        # Docnos are dear to sort, so only those are that decide something.
+        # Sorting docnos is expensive, so only those that break ties are sorted.
         at = np.flatnonzero(np.r_[False, tied] | np.r_[tied, False])
         rows, run = order[at], np.cumsum(np.r_[True, ~tied])[at]
         docnos = frame["docno"].iloc[rows].astype(str).to_numpy(dtype=object)
@@ -230,7 +230,7 @@ def first_candidates(candidates: pd.DataFrame, depth: int | None, stage: Any) ->
     Args:
         candidates: Frame with ``qid`` and ``docno``; ``score`` counts where no row lacks it, else ``rank`` where it is there.
         depth: How many of a query; None for all.
-        stage: Who asks; named in messages.
+        stage: The calling stage, named in messages.
 
     Returns:
         The rows, query by query; ranked anew where scores count.
@@ -261,7 +261,7 @@ def with_query(topics: pd.DataFrame) -> pd.DataFrame:
         topics: Topics.
 
     Returns:
-        The same frame where there is a ``query``, or no ``text``; else a copy.
+        The same frame if there is a ``query``, or no ``text``; else a copy.
 
     Example:
         >>> with_query(pd.DataFrame({"qid": ["1"], "text": ["tea"], "url": ["x"]})).columns.tolist()
@@ -275,15 +275,15 @@ def with_query(topics: pd.DataFrame) -> pd.DataFrame:
 def query_forms(frame: pd.DataFrame) -> list[str]:
     """Columns that hold another form of the query, made from its words: ``query_toks``, ``query_vec``, ``query_embs``.
 
-    Whoever changes the query drops them: Terrier reads ``query_toks`` and ignores the query where there is such a column, and a
+    Stages that change the query drop them: Terrier reads ``query_toks`` and ignores the query if there is such a column, and a
     retriever reads ``query_vec``.
 
     Args:
         frame: Any frame.
 
     Returns:
-        Their names: those that are usual, and what begins with ``query_`` and holds arrays, lists or mappings. ``query_0`` and
-        its like, which keep earlier queries, and what else is known of a query (``query_type``) are none.
+        Their names: the usual ones, and columns that begin with ``query_`` and hold arrays, lists or mappings. ``query_0`` and
+        so on, which keep earlier queries, and other properties of a query (``query_type``) are not included.
 
     Example:
         >>> query_forms(pd.DataFrame({"query": ["tea"], "query_0": ["a tea"], "query_toks": [{"tea": 1.0}], "query_type": ["x"]}))
@@ -309,7 +309,7 @@ def earlier_queries(frame: pd.DataFrame) -> list[str]:
 
 
 def reworded(frame: pd.DataFrame, queries: Any, *, keep: bool = True) -> pd.DataFrame:
-    """A frame that asks other queries; what was made from the words of the old ones is dropped.
+    """A frame with new queries; columns computed from the old ones are dropped.
 
     Args:
         frame: A frame with ``query``.
@@ -349,11 +349,11 @@ def variant_docno(docno: str, variant: int | str, *, longest: int = 20) -> str:
     name = f"{docno}%r{variant}"
     if len(name) <= longest:
         return name
-    # 60 bits, which hold no "%p", the sign at which passages are cut off.
+    # 60 bits, without "%p", which marks the number of a passage.
     return "%r" + b32encode(bytes.fromhex(digest([docno, str(variant)])))[:12].decode().lower()
 
 
-#: Columns that are of use to the index or the model alone that wrote them: what leads back to a document's stored form.
+#: Columns that are valid only for the index or the model that wrote them, and identify a document's stored form.
 OF_ANOTHER_INDEX = ("docid", "doc_vec", "doc_toks", "doc_embs", "doc_tok_mask", "toks")
 
 #: What ``pt.text.sliding`` calls the passages of a document.
@@ -361,16 +361,16 @@ _PASSAGE = re.compile(r"(.+)%p\d+", re.DOTALL)
 
 
 def without_index_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame without the columns by which an index finds what it has stored of a document.
+    """A frame without the columns that an index uses to find a stored document.
 
-    Text loaders and rerankers of an index read ``docid`` before ``docno``. So a row that is not of that index, or whose text was
-    changed, must not have one.
+    Text loaders and rerankers of an index prefer ``docid`` to ``docno``. So a row from elsewhere, or with a changed text, must
+    not have one.
 
     Args:
         frame: Any frame.
 
     Returns:
-        The same frame where it has none of them, else a copy without :data:`OF_ANOTHER_INDEX`.
+        The same frame if it has none of them, else a copy without :data:`OF_ANOTHER_INDEX`.
 
     Example:
         >>> list(without_index_columns(pd.DataFrame({"qid": ["1"], "docid": [7], "docno": ["d7"]})))
@@ -388,7 +388,7 @@ def documents_of(docnos: Iterable[str], judged: Iterable[str]) -> np.ndarray:
 
     Args:
         docnos: n docnos.
-        judged: Docnos that are judged, whatever for.
+        judged: Docnos that are judged for any query.
 
     Returns:
         n docnos.

@@ -1,4 +1,4 @@
-"""Documents on their way into an index: what goes wrong there is raised where the indexer was called."""
+"""Documents on their way into an index: errors there are raised by the call of the indexer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pyterrier_debias.core.errors import InputError
 def handed_over(documents: Iterable[dict[str, Any]]) -> Iterator[Iterator[dict[str, Any]]]:
     """Guard a stream of documents that an indexer reads while this lasts.
 
-    Indexers such as Terrier's and PISA's read their documents in a thread of their own. What is raised there ends the stream
-    and is lost: an index of the first documents remains, and nobody is told.
+    Indexers such as Terrier's and PISA's read their documents in their own thread. An exception there ends the stream
+    and is lost: an index of the first documents remains, without an error.
 
     Args:
         documents: Any stream of documents.
@@ -27,8 +27,8 @@ def handed_over(documents: Iterable[dict[str, Any]]) -> Iterator[Iterator[dict[s
         The same documents, to be given to the indexer.
 
     Raises:
-        Exception: What the stream raised, with a note on how many documents the indexer had got.
-        InputError: Where the indexer returned without having read the stream to its end.
+        Exception: The exception of the stream, with a note on how many documents the indexer had received.
+        InputError: If the indexer returned before the end of the stream.
 
     Example:
         >>> with handed_over([{"docno": "d1"}, {"docno": "d2"}]) as stream:
@@ -43,12 +43,12 @@ def handed_over(documents: Iterable[dict[str, Any]]) -> Iterator[Iterator[dict[s
         if stream.error is None:
             raise
     if stream.error is not None:
-        stream.error.add_note(f"The indexer had got {stream.count} documents before; what it made of them is no whole index.")
+        stream.error.add_note(f"The indexer had received {stream.count} documents before; its index is incomplete.")
         raise stream.error
     if not stream.ended:
         raise InputError(
-            f"the indexer read {stream.count} documents and then no more, though the stream had not ended, so that the index is "
-            f"not whole; look for an error that it printed, such as a document without one of the columns that it stores"
+            f"the indexer stopped after {stream.count} documents, before the end of the stream, so the index is "
+            f"incomplete; look for an error that it printed, such as a document without one of the columns that it stores"
         )
 
 
@@ -72,7 +72,7 @@ class _Stream:
 
 
 class GuardedIndexer(pt.Indexer):
-    """An indexer whose documents are guarded, see :func:`handed_over`; numbers that it stores are given to it as text."""
+    """An indexer with a guarded stream of documents, see :func:`handed_over`; it gets numbers that it stores as text."""
 
     def __init__(self, indexer: pt.Indexer):
         """
@@ -99,7 +99,7 @@ class GuardedIndexer(pt.Indexer):
 
 
 def _as_stored(documents: Iterable[dict[str, Any]], stored: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Documents whose numbers are text where an index stores them: Terrier stores nothing else."""
+    """Documents with numbers as text in the columns that an index stores: Terrier stores text only."""
     names = set(stored or ())
     for document in documents:
         numbers = {n: str(v) for n, v in document.items() if n in names and isinstance(v, (Number, np.generic))}

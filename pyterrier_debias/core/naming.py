@@ -1,4 +1,4 @@
-"""What systems are called: by their weighting models, rankers and models, not by numbers."""
+"""Names of systems: by their weighting models, rankers and models, not by numbers."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import pyterrier as pt
 from pyterrier_debias.core.errors import shortened
 from pyterrier_debias.core.stage import Stage, brief, flatten
 
-#: Stages that say nothing about what a pipeline finds or how it ranks.
+#: Stages that do not affect what a pipeline finds or how it ranks.
 _SILENT = frozenset({"ResetQuery", "_ResetResults", "_StashResults", "RankCutoff", "IdentityTransformer"})
 #: Operators of two pipelines.
 _OPERATORS = {"Sum": "+", "SetUnion": "|", "SetIntersection": "&", "Concatenate": "^"}
 #: Options that hold what a stage of this package is made around.
 _INNER = ("ranker", "model", "scorer")
-#: Longer names are cut: they head tables and stand in messages.
+#: Longer names are cut: they are used in tables and messages.
 _LONGEST = 120
 
 
 def system_name(pipeline: Any) -> str:
-    """What a pipeline is called where its user gave no name.
+    """The name of a pipeline for which the user gave none.
 
     Args:
         pipeline: A transformer.
 
     Returns:
         The names of its stages (see :func:`stage_name_of`), with ``>>`` between them. Text loaders, cut-offs, tokenised
-        queries and ``reset`` are left out, where anything else is left.
+        queries and ``reset`` are left out, unless nothing else remains.
 
     Example:
         >>> from pyterrier_debias import CrossEncoder
@@ -67,13 +67,13 @@ def stage_name_of(stage: Any) -> str:
 
 
 def distinct_names(pipelines: Sequence[Any]) -> list[str]:
-    """Names of several pipelines; equal ones get what tells them apart.
+    """Names of several pipelines; equal names are extended by the options that differ.
 
     Args:
         pipelines: Transformers.
 
     Returns:
-        One name each. Where options do not tell two of one name apart, numbers do.
+        One name each. Equal names with equal options are numbered.
 
     Example:
         >>> from pyterrier_debias import CrossEncoder

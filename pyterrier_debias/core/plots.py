@@ -1,7 +1,7 @@
-"""One look for all pictures of the library.
+"""One style for all pictures of the library.
 
-Seven colours, and a grey, that colour-blind readers can tell apart (Okabe and Ito, "Color Universal Design", 2008), letters
-that can be read when the picture fills half a page, and axes that say what they show, in which unit, over how many. matplotlib
+Seven colours, and a grey, that colour-blind readers can distinguish (Okabe and Ito, "Color Universal Design", 2008), letters
+that are legible when the picture fills half a page, and axes labelled with quantity, unit and n. matplotlib
 is imported when the first picture is drawn.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.typing import RcKeyType
 
-#: Okabe and Ito's colours without black, the most distinct first; also told apart in greyscale when used in this order.
+#: Okabe and Ito's colours without black, the most distinct first; also distinguishable in greyscale when used in this order.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 
 #: Reference lines, such as "no effect".
@@ -48,16 +48,16 @@ _STYLE: dict[RcKeyType, Any] = {
     "lines.markersize": 5.5,
     "errorbar.capsize": 3.0,
     "svg.hashsalt": "pyterrier_debias",
-    "text.parse_math": False,  # names come from users: a $ in one is no formula
+    "text.parse_math": False,  # names come from users: a $ in one is not a formula
 }
 
 
 @contextmanager
-def house_style() -> Iterator[None]:
+def style() -> Iterator[None]:
     """Draw in the library's style inside this block, whatever the user's own settings are.
 
     Example:
-        >>> with house_style():
+        >>> with style():
         ...     axes = new_axes()
         ...     _ = axes.plot([0, 1], [0, 1], color=colour(0))
         >>> close(axes.figure)
@@ -82,7 +82,7 @@ def colour(index: int) -> str:
 
 
 def new_axes(width: float = 7.0, height: float = 4.2) -> Axes:
-    """Axes on a figure of their own, in the house style.
+    """Axes on a new figure, in the style of the library.
 
     Args:
         width: Inches.
@@ -93,20 +93,20 @@ def new_axes(width: float = 7.0, height: float = 4.2) -> Axes:
     """
     import matplotlib.pyplot as plt
 
-    with house_style():
+    with style():
         return plt.subplots(figsize=(width, height))[1]
 
 
 def label_axes(axes: Axes, *, x: str, y: str, title: str = "", n: int | None = None, unit: str = "queries") -> None:
-    """Say what the axes show, and over how many.
+    """Label the axes, with the number of units.
 
     Args:
         axes: Matplotlib axes.
-        x: What runs along the horizontal axis, with its unit in brackets.
+        x: The label of the horizontal axis, with its unit in brackets.
         y: The same for the vertical axis.
         title: What the picture shows; may be empty.
-        n: How many things stand behind the picture; added to the horizontal label.
-        unit: What these things are.
+        n: How many units the picture is based on; added to the horizontal label.
+        unit: What the units are.
     """
     axes.set_xlabel(x if n is None else f"{x}   [n = {n:,} {unit}]")
     axes.set_ylabel(y)
@@ -127,7 +127,7 @@ def rendered(figure: Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
     """
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     content = io.BytesIO()
-    with house_style():
+    with style():
         figure.savefig(content, format=kind, dpi=dpi, metadata=metadata)
     close(figure)
     return content.getvalue()
@@ -142,14 +142,14 @@ def save(figure: Figure, path: str | Path, *, dpi: int = 150) -> None:
         dpi: Dots per inch, for formats that have them.
 
     Raises:
-        InputError: Where the place cannot be written.
+        InputError: If the place cannot be written.
     """
     path = Path(path)
     write_whole(path, rendered(figure, path.suffix.lstrip(".").lower() or "png", dpi=dpi))
 
 
 def close(figure: Figure) -> None:
-    """Let go of a figure that nobody will look at any more."""
+    """Close a figure that is no longer needed."""
     import matplotlib.pyplot as plt
 
     plt.close(figure)

@@ -1,4 +1,4 @@
-"""Retrieval for audits: queries that a retriever cannot answer are named, and no more is retrieved than is needed."""
+"""Retrieval for audits: names queries that a retriever cannot answer, and retrieves no more than is needed."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pyterrier_debias.core.stage import Stage, flatten, join
 from pyterrier_debias.core.terrier import is_reset, is_retriever
 
 _TOPICS = ["qid", "query"]
-#: How many queries, spread over the topics, must each fail before a retriever that raises is taken for broken.
+#: How many queries, spread over the topics, must each fail before a retriever that raises is considered broken.
 _TRIED = 8
 
 
 def answered(retriever: Callable[[pd.DataFrame], pd.DataFrame], topics: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """What a retriever returns, where it raises for some of the queries: the results of the others.
+    """The results of a retriever; if it raises for some of the queries, the results of the others.
 
     Args:
         retriever: Anything that makes results of topics.
         topics: ``qid`` and what the retriever reads.
 
     Returns:
-        The results; and qid to what was raised, in one line, of the queries that it raises for.
+        The results; and a mapping from the qids that failed to the error, in one line.
 
     Raises:
-        Exception: What it raises for all of the queries, or for each of some that are spread over them: then it is broken. What
-            is wrong with the input is raised as it is.
+        Exception: The retriever's error if it fails for all queries, or for each of a sample of them: then it is broken. Input
+            errors are raised unchanged.
 
     Example:
         >>> def odd(topics):
@@ -88,10 +88,10 @@ def unanswered_queries(topics: pd.DataFrame, found: pd.DataFrame, failed: dict[s
     Args:
         topics: What was asked: ``qid``.
         found: The results: ``qid``.
-        failed: qid to what was raised.
+        failed: qid to the error.
 
     Returns:
-        qid to what was raised; an empty text where nothing was found.
+        qid to the error; an empty text where nothing was found.
 
     Example:
         >>> unanswered_queries(pd.DataFrame({"qid": ["1", "2"]}), pd.DataFrame({"qid": ["1"]}), {})
@@ -105,9 +105,9 @@ def unanswered_notes(what: str, asked: int, unanswered: dict[str, str], *, named
     """Sentences that count and name the queries that have no results.
 
     Args:
-        what: What was asked.
+        what: The name of the retriever.
         asked: How many queries there were.
-        unanswered: qid to what was raised; an empty text where nothing was found.
+        unanswered: qid to the error; an empty text where nothing was found.
         named: How many of them a sentence names at most.
 
     Returns:
@@ -130,17 +130,17 @@ def unanswered_notes(what: str, asked: int, unanswered: dict[str, str], *, named
 
 
 def asking_for(pipeline: pt.Transformer, k: int) -> pt.Transformer | None:
-    """The pipeline whose retriever returns no more than ``k`` documents of a query.
+    """The pipeline with a retriever that returns no more than ``k`` documents per query.
 
-    PyTerrier's ``(pipeline % k).compile()`` would lose a tokeniser, a class made from Terrier's retriever and every stage that it
-    takes for one; approximate indexes search otherwise for fewer results.
+    PyTerrier's ``(pipeline % k).compile()`` would lose a tokeniser, a subclass of Terrier's retriever and every stage that it
+    mistakes for one; approximate indexes search differently for fewer results.
 
     Args:
-        pipeline: A retriever, and what stands before a ranker.
+        pipeline: A retriever, with the stages before the ranker.
         k: How many.
 
     Returns:
-        The pipeline; None where its first ``k`` results are not certain to be those of the pipeline as it is.
+        The pipeline; None if its first ``k`` results are not certain to be those of the given pipeline.
     """
     stages = flatten(pipeline)
     retrievers = [number for number, stage in enumerate(stages) if is_retriever(stage) or hasattr(stage, "num_results")]
@@ -165,7 +165,7 @@ def _tokenises_as_usual(retriever: Any) -> bool:
 
 
 def _lets_through(stage: pt.Transformer, k: int) -> bool:
-    """Whether a stage treats rows one by one, so that a cut-off behind it may stand before it."""
+    """Whether a stage treats rows one by one, so that a cut-off after it can be moved before it."""
     if isinstance(stage, pt.RankCutoff) or is_reset(stage):  # which gives each row its earlier query
         return True
     fuse = getattr(stage, "fuse_rank_cutoff", None)

@@ -1,4 +1,4 @@
-"""What every public stage shares: options, equality, a readable form."""
+"""The base of all public stages: options, equality, a readable form."""
 
 from __future__ import annotations
 
@@ -116,10 +116,10 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def same_pipeline(left: Any, right: Any) -> bool:
-    """Whether two pipelines certainly do the same, so that what one made may stand for the other's.
+    """Whether two pipelines certainly do the same, so that the results of one can be used for the other.
 
-    What ``==`` says of a foreign stage is not trusted: Terrier's retrievers are equal to it whatever their tokeniser and their
-    weighting function, and all over indexes in memory.
+    ``==`` of foreign stages is not trusted: it ignores the tokeniser and the weighting function of Terrier's retrievers, and
+    all retrievers over indexes in memory are equal.
 
     Args:
         left: A pipeline.
@@ -188,7 +188,7 @@ class Stage(pt.Transformer):
         return {name: value for name, value in self.options().items() if name not in self._NOT_IDENTITY}
 
     def cache_key(self) -> dict[str, Any]:
-        """What results of the stage are kept under: its options, and what was fitted, which is part of what it is equal by."""
+        """The cache key of the stage: its options, and what was fitted, as far as its equality depends on it."""
         options = self.options()
         return {**options, **{name: value for name, value in self.identity().items() if name not in options}}
 
@@ -202,7 +202,7 @@ class Stage(pt.Transformer):
             A copy that shares what is not an option.
 
         Raises:
-            pt.inspect.InspectError: For an option that there is not.
+            pt.inspect.InspectError: For an unknown option.
         """
         unknown = attributes.keys() - self.options().keys()
         if unknown:
@@ -242,7 +242,7 @@ class Stage(pt.Transformer):
 class RowWise(Stage):
     """A stage that treats each row by itself: what a row gets, or whether it stays, depends on no other row.
 
-    So a cut-off behind it can go before it, up to the retriever, with the same result. No reranker is one: it changes ranks.
+    So a cut-off after it can go before it, up to the retriever, with the same result. No reranker is one: it changes ranks.
     """
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
@@ -286,13 +286,13 @@ class Pipeline(pt.Compose):
 
 
 def named_parts(stage: pt.Transformer) -> dict[str, Any]:
-    """The pipelines that a stage asks, such as the sides of a sum or what a cache is for, by the names of its options.
+    """The pipelines that a stage calls, such as the sides of a sum or the pipeline of a cache, by the names of its options.
 
     Args:
         stage: Any stage.
 
     Returns:
-        Option to a pipeline or several; empty where nothing is known of them.
+        Option to a pipeline or several; empty if nothing is known of them.
     """
     try:
         return pt.inspect.subtransformers(stage)
@@ -301,7 +301,7 @@ def named_parts(stage: pt.Transformer) -> dict[str, Any]:
 
 
 def parts_of(stage: pt.Transformer) -> list[pt.Transformer]:
-    """The pipelines that a stage asks, see :func:`named_parts`.
+    """The pipelines that a stage calls, see :func:`named_parts`.
 
     Args:
         stage: Any stage.

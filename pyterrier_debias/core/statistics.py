@@ -1,6 +1,6 @@
 """Tests, intervals and corrections over per-query values.
 
-Thin, seeded and vectorised faces of scipy and statsmodels with one convention each: differences are ``after - before``; where
+Thin, seeded and vectorised wrappers of scipy and statsmodels with one convention each: differences are ``after - before``; where
 all differences are zero there is no evidence, and p is 1. Both libraries are imported when a function is called.
 """
 
@@ -231,10 +231,10 @@ def bootstrap_interval(
 ) -> Interval:
     """Bootstrap interval of a statistic over units.
 
-    Quantiles are taken further out than ``level`` says, so that the interval of a mean is as wide as Student's: what is drawn
-    from n units spreads sqrt((n - 1) / n) times as wide as it should, and normal quantiles take the spread for known. Without
-    that, intervals over ten queries cover 90 %, and over sixty 93 %. (Hesterberg, What teachers should know about the bootstrap,
-    2015: the expanded percentile interval.)
+    Quantiles are taken further out than ``level``, so that the interval of a mean is as wide as Student's: the spread of
+    resamples of n units is too small by a factor of sqrt((n - 1) / n), and normal quantiles assume that it is known. Without
+    this correction, intervals over ten queries cover 90 %, and over sixty 93 %. (Hesterberg, What teachers should know about the
+    bootstrap, 2015: the expanded percentile interval.)
 
     Args:
         values: Shape [n] or [n, m]; rows are the units that are drawn.
@@ -325,7 +325,7 @@ def two_level_interval(
         statistic: From means of shape [..., conditions] to values of shape [...].
         draws: How many.
         level: Coverage aimed at.
-        seed: Of the draws.
+        seed: Seed of the draws.
 
     Returns:
         The interval; ``n`` is the number of queries.
@@ -390,7 +390,7 @@ def equivalence_test(before: np.ndarray, after: np.ndarray, margin: float) -> Te
 
 
 def correct(p: np.ndarray, method: str = "holm") -> np.ndarray:
-    """Correct p values for having looked many times.
+    """Correct p values for multiple tests.
 
     Args:
         p: Shape [n]; NaN (not tested) stays NaN and is not counted.
@@ -443,7 +443,7 @@ def p_from_null(observed: float, null: np.ndarray, *, alternative: str = "greate
         alternative: ``'greater'``, ``'less'`` or ``'two-sided'`` (distance from the null's mean).
 
     Returns:
-        (1 + number at least as extreme) / (1 + draws); draws that are NaN count as extreme. NaN where the statistic is.
+        (1 + number at least as extreme) / (1 + draws); draws that are NaN count as extreme. NaN if the statistic is.
 
     Raises:
         InputError: For an unknown alternative.

@@ -1,8 +1,8 @@
-"""What is special where a pipeline runs over Terrier: its query language, its properties.
+"""Particularities of pipelines over Terrier: its query language, its properties.
 
-PyTerrier hands a query to Terrier's parser as it is, unless it holds certain signs: a colon names a field (and ends the whole
-frame where there is none), ``^2`` is a weight, ``end:3`` a setting. Queries with one of those signs are cut into words first. So
-a question mark decides which parser reads a query, and with it what the other signs mean. Nothing here starts Java.
+PyTerrier passes a query to Terrier's parser unchanged, where a colon names a field (and fails for the whole
+frame without such a field), ``^2`` is a weight, ``end:3`` a setting. Queries with certain characters are split into words first.
+So a question mark determines the parser of a query, and with it the meaning of other characters. Nothing here starts Java.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EXPRESSION = re.compile(r"applypipeline:|#(combine|uw\d|band|syn|prefix|tag|bas
 
 
 def is_expression(query: Any) -> bool:
-    """Whether a query is an expression that a stage wrote for Terrier, and no words that a person or a neural ranker reads.
+    """Whether a query is an expression that a stage wrote for Terrier, instead of words that people and neural rankers read.
 
     Args:
         query: A query.
@@ -40,13 +40,13 @@ def is_expression(query: Any) -> bool:
 
 
 def as_asked(frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame with its queries in words: an expression gives way to the query that it was made from, where that is kept.
+    """A frame with its queries in words: an expression is replaced by the query that it was made from, if that is kept.
 
     Args:
         frame: A frame with ``query``, and ``query_0`` and so on where there are earlier ones.
 
     Returns:
-        The same frame where no query is an expression, else a copy.
+        The same frame if no query is an expression, else a copy.
 
     Example:
         >>> as_asked(pd.DataFrame({"query": ["applypipeline:off littl^0.03"], "query_0": ["a little"]}))["query"].tolist()
@@ -60,11 +60,11 @@ def as_asked(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def warn_of_expressions(queries: Iterable[Any], stage: Any) -> None:
-    """Warn where a stage that reads the words of queries is given what was written for Terrier.
+    """Warn if a stage that reads the words of queries is given expressions for Terrier.
 
     Args:
-        queries: What it is given.
-        stage: Who asks; named in the message.
+        queries: The queries.
+        stage: The calling stage, named in the message.
     """
     written = next((query for query in queries if is_expression(query)), None)
     if written is not None:
@@ -127,15 +127,15 @@ def _reads_queries(stage: Any) -> bool:
 def tokenising(pipeline: pt.Transformer) -> pt.Transformer:
     """A pipeline in which Terrier gets the words of the queries that come to it as they were asked.
 
-    So the same parser reads every query, whatever signs stand in it, also where Terrier scores documents behind other stages.
-    Those get the query as it was. What is rewritten before Terrier sees it (by ``pt.rewrite.tokenise()``, or a stage of the
-    user's) stays as it is.
+    So the same parser reads every query, whatever characters it contains, also where Terrier scores documents after other stages.
+    Those get the original query. Queries that are rewritten before Terrier (by ``pt.rewrite.tokenise()``, or the user's own
+    stage) are not changed.
 
     Args:
         pipeline: Any pipeline.
 
     Returns:
-        The pipeline; the same object where no query comes to Terrier as it was asked.
+        The pipeline; the same object if no unchanged query reaches Terrier.
     """
     stages, number = flatten(pipeline), 0
     made: list[pt.Transformer] = []
@@ -166,7 +166,7 @@ def _around(stage: pt.Transformer) -> pt.Transformer:
         return stage
     try:
         return pt.inspect.transformer_apply_attributes(stage, **changed)
-    except pt.inspect.InspectError:  # it cannot be made anew around other parts
+    except pt.inspect.InspectError:  # it cannot be rebuilt around other parts
         return stage
 
 
@@ -180,9 +180,9 @@ def _may_rewrite(stage: pt.Transformer) -> bool:
 
 
 class Tokenised(pt.Transformer):
-    """Stages over Terrier that get the words of each query; what they return has the query as it was.
+    """Stages over Terrier that get the words of each query; their results have the original query.
 
-    A query of which no word is left has no results. Frames with ``query_toks``, which Terrier reads instead, stay as they are.
+    A query without words has no results. Frames with ``query_toks``, which Terrier reads instead, are not changed.
     """
 
     def __init__(self, stages: pt.Transformer, first: bool = True):
@@ -221,13 +221,13 @@ class Tokenised(pt.Transformer):
 
 
 def property_notes(pipelines: Mapping[str, pt.Transformer]) -> list[str]:
-    """What must be said where systems give Terrier's properties, which all retrievers of a process share, different values.
+    """Notes on Terrier properties that systems set to different values, although all retrievers of a process share them.
 
     Args:
         pipelines: Name of a system to its pipeline.
 
     Returns:
-        One sentence a property.
+        One sentence per property.
     """
     values: dict[str, dict[str, list[str]]] = {}
     for name, pipeline in pipelines.items():
@@ -241,14 +241,14 @@ def property_notes(pipelines: Mapping[str, pt.Transformer]) -> list[str]:
         if len(given) > 1:
             told = " and ".join(f"{value!r} by {', '.join(names)}" for value, names in given.items())
             notes.append(
-                f"Terrier's property {key} is set to {told}; properties hold for all of a process, and the value that was set "
-                f"last counts for every one of these systems: audit them in processes of their own."
+                f"Terrier's property {key} is set to {told}; properties are shared by a whole process, and the value set last "
+                f"applies to all of these systems: audit them in separate processes."
             )
     return notes
 
 
 def retriever_key(retriever: Any) -> dict[str, Any]:
-    """All that decides what a retriever of Terrier returns; ``==`` of two retrievers leaves some of it out.
+    """Everything that determines the results of a Terrier retriever; ``==`` of two retrievers leaves some of it out.
 
     Args:
         retriever: A ``pt.terrier.Retriever`` or one made from it.

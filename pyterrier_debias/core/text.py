@@ -1,6 +1,6 @@
-"""Words and keyed chance.
+"""Words and keyed random draws.
 
-Tokenisers are named functions from a text to its words. Chance is keyed: a draw depends on the seed and on identifiers,
+Tokenisers are named functions from a text to its words. Random draws are keyed: a draw depends on the seed and on identifiers,
 never on the order of rows, the batch or the machine, so that a frame that is shuffled, split or sharded gives the same result.
 """
 
@@ -21,7 +21,7 @@ _WORD = re.compile(r"\w+")
 
 
 def whitespace(text: str) -> list[str]:
-    """Split at white space: punctuation stays with its word, and joining by blanks keeps the wording."""
+    """Split at white space: punctuation stays with its word, and joining by spaces keeps the wording."""
     return text.split()
 
 
@@ -54,7 +54,7 @@ def get_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
         The function.
 
     Raises:
-        InputError: For a name that is not known.
+        InputError: For an unknown name.
     """
     if callable(tokeniser):
         return tokeniser
@@ -96,7 +96,7 @@ def keyed_integer(n: int, seed: int, *ids: str) -> int:
 
 
 def keyed_generator(seed: int, *ids: str) -> np.random.Generator:
-    """A random generator of its own for what the identifiers name.
+    """A random generator for the given identifiers.
 
     Args:
         seed: Any integer.
@@ -109,7 +109,7 @@ def keyed_generator(seed: int, *ids: str) -> np.random.Generator:
 
 
 def content_mark(content: frozenset[str] | pd.DataFrame) -> str:
-    """What tells two long options apart in a name: how many entries there are, and a hash of them that no order changes.
+    """A short mark of a long option in a name: the number of entries, and a hash that does not depend on their order.
 
     Args:
         content: Names, or a frame of names, texts and numbers.

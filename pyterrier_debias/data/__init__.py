@@ -1,1 +1,1 @@
-"""Datasets of one shape, from files, from ir_datasets, from memory, or planted."""
+"""Datasets with one interface: from files, from ir_datasets, from memory, or planted."""

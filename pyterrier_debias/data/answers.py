@@ -26,10 +26,10 @@ def read_squad(path: str | Path, *, only_certain: bool = False, split: str | Non
     without an answer are left out, as Hofstätter et al. (ECIR 2021) do it. A passage's docno is derived from its text, so that
     it is the same in every file and version that holds the paragraph; the qid is the question's id.
 
-    Files whose offsets were found again by searching mark each answer with ``offset``: ``unique`` (certain), ``overlap`` or
+    Files with offsets that were reconstructed by searching mark each answer with ``offset``: ``unique`` (certain), ``overlap`` or
     ``first`` (the string occurs several times, and its first occurrence was taken). By default all answers are kept: wrong
-    guesses are always too early, but dropping every repeated string loses more early answers than it mends. Over the 1,190
-    questions of XQuAD, whose true offsets are known, the mean relative start is .427; it is .419 where all are kept, and .437
+    guesses are always too early, but dropping every repeated string loses more early answers than it corrects. Over the 1,190
+    questions of XQuAD, which have true offsets, the mean relative start is .427; it is .419 where all are kept, and .437
     where only the certain ones are.
 
     Args:
@@ -76,7 +76,7 @@ def read_squad(path: str | Path, *, only_certain: bool = False, split: str | Non
                 if start < 0 or context[start:end] != text:
                     raise InputError(
                         f"{path}: answer {text!r} of question {qid!r} is not at offset {start} of its paragraph, which has "
-                        f"{context[max(start, 0):max(end, 0)]!r} there; count characters, not bytes, and mend the answer or "
+                        f"{context[max(start, 0):max(end, 0)]!r} there; count characters, not bytes, and correct the answer or "
                         f"leave it out"
                     )
                 offset = answer.get("offset", "given")
@@ -102,7 +102,7 @@ def _squad_questions(content: dict[str, Any]) -> Iterator[tuple[str, str, dict[s
 
 
 def read_spans(path: str | Path, *, split: str = "test") -> Collection:
-    """Read passages in which annotators marked what answers a query, one annotation a line.
+    """Read passages in which annotators marked the answers to a query, one annotation per line.
 
     A line is a JSON object with ``qid``, ``query``, ``psgid``, ``passage`` and ``selected_spans`` (a list of strings). A span is
     searched for in its passage; white space around it and characters that do not print are ignored.
@@ -191,8 +191,8 @@ def read_qna(path: str | Path, *, split: str = "dev") -> Collection:
         A collection with docno ``<query id>-<place>``, where place is that of the passage in the list shown; topics ``qid``,
         ``query``, ``type`` and the row's other strings; qrels with label 1 (used for the answer) and 0 (shown, not used);
         candidates in the order shown, with score minus the place, as ``ir_datasets`` has it; answers with offsets -1, for each
-        passage that was used (annotators wrote them in their own words), or None where the file holds none. The placeholder
-        "No Answer Present." is no answer.
+        passage that was used (annotators wrote them in their own words), or None if the file holds none. The placeholder
+        "No Answer Present." is not an answer.
 
     Raises:
         InputError: With file and line, where a field is missing.
@@ -248,7 +248,7 @@ def _qna_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _expect(path: str | Path, number: int, row: dict[str, Any], **types: Any) -> None:
-    """The fields of an object must be there and have their types."""
+    """Check that the fields of an object exist and have their types."""
     for name, wanted in types.items():
         if not isinstance(row.get(name), wanted):
             found = f"is of type {type(row[name]).__name__}" if name in row else "is missing"
@@ -258,7 +258,7 @@ def _expect(path: str | Path, number: int, row: dict[str, Any], **types: Any) ->
 def _frame(path: str | Path, records: Iterable[dict[str, Any]], what: str) -> pd.DataFrame:
     frame = pd.DataFrame(list(records))
     if frame.empty:
-        raise InputError(f"{path}: it holds no {what}; name another file")
+        raise InputError(f"{path}: the file contains no {what}; give another file")
     return frame.fillna("")
 
 
@@ -278,7 +278,7 @@ def reader_of(path: str | Path) -> Callable[..., Collection] | None:
         path: A JSON file.
 
     Returns:
-        :func:`read_squad`, :func:`read_spans` or :func:`read_qna`; None where the file is of another kind.
+        :func:`read_squad`, :func:`read_spans` or :func:`read_qna`; None if the file is of another kind.
     """
     head = read_head(path)
     return next((reader for mark, reader in READERS.items() if mark in head), None)

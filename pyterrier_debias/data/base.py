@@ -1,8 +1,8 @@
 """A collection held in memory, and the stage that loads its texts.
 
-A dataset is whatever has PyTerrier's own methods; what a collection knows beyond them is optional, and code that uses it
-asks with :func:`~pyterrier_debias.core.dataset.provided`. Whoever brings a collection of their own writes a class with these
-methods, or fills a :class:`Collection` with frames.
+A dataset is any object with the methods of a PyTerrier dataset; other data of a collection are optional, and code that uses them
+asks with :func:`~pyterrier_debias.core.dataset.provided`. For your own collection write a class with these
+methods, or fill a :class:`Collection` with frames.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from pyterrier_debias.core.errors import InputError, NotProvidedError
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.stage import RowWise
 
-#: What is to be done about texts of which an index stores the beginning only.
+#: The remedy for texts that an index stores truncated.
 STORE_WHOLE = "an index stores texts whole that is made with meta={'docno': 40, 'text': 8192} or more"
 
 
-#: How many characters a text that was cut may lack of what is kept: one, and blanks at its end.
+#: How many characters a truncated text may be shorter than the limit: one, and spaces at its end.
 _BLANKS = 3
 
 
 def cut_texts(texts: pd.DataFrame, dataset: Any, field: str = "text") -> np.ndarray:
-    """Which texts are only the beginning of the collection's: indexes keep as many characters of a text as they are told to.
+    """Which texts are truncated: indexes keep a limited number of characters of a text.
 
-    Texts are held against those of a collection in memory; what a collection would have to download is not asked for. There the
-    longest texts are taken for cut where at least five, and one in a hundred, have the very same length. Terrier keeps one
-    character less than it is told to, in at most twice as many bytes, and drops blanks at the end of what it keeps.
+    Texts are compared with those of a collection in memory; nothing is downloaded for this. Otherwise the
+    longest texts are considered truncated if at least five, and one in a hundred, have the same length. Terrier keeps one
+    character less than it is told to, in at most twice as many bytes, and drops spaces at the end of what it keeps.
 
     Args:
         texts: Frame ``docno`` and the text.
@@ -123,7 +123,7 @@ class TextLoader(RowWise):
         unknown = ~wanted.index.isin(self._by_docno.index)
         if unknown.any():
             raise InputError(
-                f"TextLoader: {int(unknown.sum())} of {len(inp)} rows name a docno that the collection does not hold, "
+                f"TextLoader: {int(unknown.sum())} of {len(inp)} rows have a docno that is not in the collection, "
                 f"first {wanted.index[unknown][0]!r}; use the corpus that the run was made from"
             )
         return inp.assign(**{field: wanted[field].to_numpy() for field in self.fields})
@@ -137,7 +137,7 @@ class TextLoader(RowWise):
 
 
 class Collection:
-    """A test collection in memory that duck-types a PyTerrier dataset.
+    """A test collection in memory with the interface of a PyTerrier dataset.
 
     Example:
         >>> import pandas as pd
@@ -167,17 +167,17 @@ class Collection:
         """
         Args:
             name: What reports call the collection.
-            corpus: Frame ``docno``, ``text`` and any other fields; one row a document.
+            corpus: Frame ``docno``, ``text`` and any other fields; one row per document.
             topics: Split to frame ``qid``, ``query`` (and ``type``, ``gender`` where known).
             qrels: Split to frame ``qid``, ``docno``, ``label``; the key ``'full'`` holds fuller judgements where they exist.
-            split: The split that the methods mean when none is named; default the first of ``topics``.
+            split: The default split of the methods; by default the first of ``topics``.
             candidates: Frame ``qid``, ``docno``, ``score``, ``rank``: what labellers were shown, in that order.
             runs: Name to result frame.
             answers: Frame ``qid``, ``docno``, ``answer``, ``start``, ``end`` (characters; -1 where unknown).
             truth: What was planted.
 
         Raises:
-            InputError: Where a frame lacks a column or a docno occurs twice.
+            InputError: If a frame lacks a column or a docno occurs twice.
         """
         self.name = name
         self.corpus = _checked(corpus, ["docno", "text"], f"{name}: corpus")
@@ -253,15 +253,15 @@ class Collection:
         return TextLoader(self.corpus, tuple(names))
 
     def get_candidates(self) -> pd.DataFrame | None:
-        """What labellers were shown, in that order: ``qid``, ``docno``, ``score``, ``rank``; None where unknown."""
+        """What labellers were shown, in that order: ``qid``, ``docno``, ``score``, ``rank``; None if unknown."""
         return self.candidates
 
     def get_runs(self) -> dict[str, pd.DataFrame]:
-        """Runs by name; empty where there are none."""
+        """Runs by name; empty if there are none."""
         return self.runs
 
     def get_answers(self) -> pd.DataFrame | None:
-        """Answers: ``qid``, ``docno``, ``answer``, ``start``, ``end`` (characters); None where unknown."""
+        """Answers: ``qid``, ``docno``, ``answer``, ``start``, ``end`` (characters); None if unknown."""
         return self.answers
 
 

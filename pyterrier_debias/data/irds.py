@@ -1,4 +1,4 @@
-"""Datasets of ir_datasets, through PyTerrier, in the shape of all datasets here."""
+"""Datasets of ir_datasets, through PyTerrier, with the interface of all datasets here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyterrier_debias.core.stage import RowWise
 
 
 class IRDSCollection:
-    """A dataset of ``ir_datasets``; nothing is downloaded before something is asked for.
+    """A dataset of ``ir_datasets``; nothing is downloaded before it is needed.
 
     Documents have ``docno``, ``text`` (the field ``text``, or ``default_text()`` of documents that have no such field) and their
     other string fields; topics have ``qid``, ``query`` and theirs. A split is the id's last part: ``get_qrels('train')`` of
@@ -59,7 +59,7 @@ class IRDSCollection:
             One dictionary a document, in the collection's order.
 
         Raises:
-            InputError: Where the documents are not there and cannot be downloaded.
+            InputError: If the documents are not there and cannot be downloaded.
         """
         documents = _records(self.irds_id, "docs")
         for document in pt.tqdm(documents, desc=self.name, unit="d", disable=not verbose):
@@ -72,10 +72,10 @@ class IRDSCollection:
             variant: A field of the topics to use as the query, such as ``'description'``, or another split.
 
         Returns:
-            One row a topic.
+            One row per topic.
 
         Raises:
-            InputError: Where there are none, or they cannot be downloaded.
+            InputError: If there are none, or they cannot be downloaded.
         """
         reference = _reference(self.irds_id)
         named = variant is not None and reference.has_queries() and variant in reference.queries_cls()._fields
@@ -95,10 +95,10 @@ class IRDSCollection:
             variant: Another split.
 
         Returns:
-            One row a judgement.
+            One row per judgement.
 
         Raises:
-            InputError: Where there are none, or they cannot be downloaded.
+            InputError: If there are none, or they cannot be downloaded.
         """
         rows = [(q.query_id, q.doc_id, q.relevance) for q in _records(id_of_split(self.irds_id, variant), "qrels")]
         return with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "label"]))
@@ -117,19 +117,19 @@ class IRDSCollection:
         return DocstoreLoader(self.irds_id, (fields,) if isinstance(fields, str) else tuple(fields), verbose=verbose)
 
     def get_candidates(self) -> pd.DataFrame | None:
-        """The dataset's ``scoreddocs`` as ``qid``, ``docno``, ``score``, ``rank``; None where it has none."""
+        """The dataset's ``scoreddocs`` as ``qid``, ``docno``, ``score``, ``rank``; None if it has none."""
         if not _reference(self.irds_id).has_scoreddocs():
             return None
         rows = [(s.query_id, s.doc_id, float(s.score)) for s in _records(self.irds_id, "scoreddocs")]
         return ranked(with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "score"])), self.name)
 
     def get_runs(self) -> dict[str, pd.DataFrame]:
-        """The candidates under the name ``scoreddocs``; empty where there are none."""
+        """The candidates under the name ``scoreddocs``; empty if there are none."""
         candidates = self.get_candidates()
         return {} if candidates is None else {"scoreddocs": candidates}
 
     def get_answers(self) -> pd.DataFrame | None:
-        """Answers of the topics for each relevant document, offsets -1; None where the topics have no field ``answers``."""
+        """Answers of the topics for each relevant document, offsets -1; None if the topics have no field ``answers``."""
         reference = _reference(self.irds_id)
         if not (reference.has_queries() and reference.has_qrels() and "answers" in reference.queries_cls()._fields):
             return None
@@ -181,7 +181,7 @@ class DocstoreLoader(RowWise):
         unknown = [docno for docno in docnos if docno not in found]
         if unknown:
             raise InputError(
-                f"TextLoader: {len(unknown)} of {len(docnos)} rows name a docno that irds:{self.irds_id} does not hold, first "
+                f"TextLoader: {len(unknown)} of {len(docnos)} rows have a docno that is not in irds:{self.irds_id}, first "
                 f"{unknown[0]!r}; use the dataset that the run was made from"
             )
         lacking = [f for f in self.fields if docnos and f not in found[docnos[0]]]
@@ -247,7 +247,7 @@ def _records(irds_id: str, kind: str) -> Iterator[Any]:
 
 @contextmanager
 def _reached(irds_id: str, what: str) -> Iterator[None]:
-    """Say what could not be downloaded."""
+    """Name the part that could not be downloaded in the error."""
     try:
         yield
     except (OSError, RuntimeError) as error:

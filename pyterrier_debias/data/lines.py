@@ -24,7 +24,7 @@ def fault(path: str | Path, line: int, what: str, remedy: str) -> InputError:
     Args:
         path: The file, as the user named it.
         line: Number of the line, from 1.
-        what: What is wrong.
+        what: The problem.
         remedy: What to do about it.
 
     Returns:
@@ -56,10 +56,10 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         path: The file.
 
     Yields:
-        Number (from 1) and text of each line that is not blank, without its line end.
+        Number (from 1) and text of each line that is not space, without its line end.
 
     Raises:
-        InputError: Where the file is missing, empty, damaged, or not UTF-8.
+        InputError: If the file is missing, empty, damaged, or not UTF-8.
     """
     number, offset, blank = 0, 0, True
     with _opened(path) as stream:
@@ -130,7 +130,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise fault(
             path, numbered[error.lineno - 1][0], f"no valid JSON at column {error.colno} ({error.msg})",
-            "mend the file, or copy or download it again",
+            "repair the file, or copy or download it again",
         ) from None
     if not isinstance(content, dict):
         raise fault(path, 1, f"a JSON object was expected, found a {type(content).__name__}", "write {...}")
@@ -138,7 +138,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
 
 def read_head(path: str | Path, size: int = 1 << 16) -> str:
-    """The beginning of a file, to tell what it holds; bytes that are not UTF-8 are left out.
+    """The beginning of a file, to recognise its contents; bytes that are not UTF-8 are left out.
 
     Args:
         path: The file, plain or gzipped.
@@ -148,7 +148,7 @@ def read_head(path: str | Path, size: int = 1 << 16) -> str:
         The text.
 
     Raises:
-        InputError: Where the file is missing or damaged.
+        InputError: If the file is missing or damaged.
     """
     with _opened(path) as stream:
         try:

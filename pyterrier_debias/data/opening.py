@@ -1,4 +1,4 @@
-"""One door to all datasets: planted, from ir_datasets, from a folder or file, or brought by the user."""
+"""Opening datasets of all kinds: planted, from ir_datasets, from a folder or file, or the user's own object."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def open_dataset(spec: Any, split: str | None = None) -> Dataset: ...
 
 
 def open_dataset(spec: Any, split: str | None = None) -> Dataset:
-    """Open a dataset by name, path or object; all have the shape of :class:`Dataset`.
+    """Open a dataset by name, path or object; all have the interface of :class:`Dataset`.
 
     - ``'planted'``: the embedded collection, :class:`PlantedCollection` with its defaults.
     - ``'irds:<id>'``: a dataset of ``ir_datasets``, such as ``irds:beir/nfcorpus/test``. Nothing is downloaded before it is used.
@@ -54,27 +54,27 @@ def open_dataset(spec: Any, split: str | None = None) -> Dataset:
       ``queries*.tsv``, ``topics*``), judgements (``qrels/*.tsv`` or ``qrels*``) and, where there are any, runs (``runs/*``,
       ``run.*``, ``*.run``); or SQuAD JSON, marked spans, or MS MARCO QnA. Every file may be gzipped (``.gz``).
     - A file of SQuAD JSON, marked spans, or MS MARCO QnA.
-    - An object that has the dataset's methods. It is returned as it is (with a split, as a view of it), or, where its identifiers
-      are not strings, as a copy in memory whose identifiers are.
+    - An object that has the dataset's methods. It is returned unchanged (with a split, as a view), or, if its identifiers
+      are not strings, as a copy in memory with string identifiers.
 
     The word between the name of a folder's file and its ending names the split: ``topics.dl19-passage.tsv`` and
     ``qrels.dl19-passage.txt`` make the split ``dl19``, ``runs/dl19.bm25.trec`` is its run ``bm25``; ``qrels/test.tsv`` makes
-    ``test``. One file of topics with several of judgements gives each split the topics that are judged in it, and the other way
-    round. Of several files with answers, each is a collection and a split of its own, called by its file's name or an
-    unmistakable part of it.
+    ``test``. One file of topics with several of judgements gives each split the topics that are judged in it, and
+    vice versa. Each of several files with answers is a separate collection and split, selected by its file's name or an
+    unambiguous part of it.
 
     Args:
         spec: What to open.
-        split: Which test set ``get_topics()``, ``get_qrels()`` and ``get_runs()`` speak of. Default: ``test`` where there is one,
-            otherwise the first in alphabetical order (of files with answers, the last whose name holds ``dev``). With an
+        split: The test set of ``get_topics()``, ``get_qrels()`` and ``get_runs()``. Default: ``test`` if there is one,
+            otherwise the first in alphabetical order (of files with answers, the last with ``dev`` in its name). With an
             ``irds:`` id, its last part: ``irds:beir/nfcorpus`` and ``test``.
 
     Returns:
         The dataset.
 
     Raises:
-        InputError: Where there is no such thing, a file is missing or wrong (with its line), the split is not known, or topics,
-            judgements and corpus do not belong together.
+        InputError: If nothing of that name exists, a file is missing or invalid (with its line), the split is not known, or
+            topics, judgements and corpus do not belong together.
 
     Example:
         >>> import pathlib, tempfile
@@ -132,7 +132,7 @@ def _from_object(dataset: Any, split: str | None) -> Dataset:
             )
         lacks = [m for m in ("get_corpus_iter", "get_topics", "get_qrels", "text_loader") if not hasattr(dataset, m)]
         raise InputError(
-            f"a {type(dataset).__name__} is no dataset: it lacks {', '.join(lacks)}; bring an object with these methods, or "
+            f"a {type(dataset).__name__} is not a dataset: it lacks {', '.join(lacks)}; give an object with these methods, or "
             f"frames in a Collection"
         )
     chosen = dataset if split is None and with_query(topics := dataset.get_topics()) is topics else SplitView(dataset, split)
@@ -168,9 +168,9 @@ def is_index_folder(path: Any) -> bool:
 
 
 class SplitView:
-    """A dataset whose topics and judgements are those of one split where none is named; everything else is the dataset's own.
+    """A dataset with the topics and judgements of one split by default; everything else is the dataset's own.
 
-    Topics whose queries are called ``text`` have a ``query``.
+    Topics with queries in a column ``text`` get a ``query``.
 
     Example:
         >>> topics = {split: pd.DataFrame({"qid": ["1"], "query": [f"a question of {split}"]}) for split in ("test", "dev")}
@@ -198,7 +198,7 @@ class SplitView:
         return f"<{self.dataset!r}, split {self.split!r}>"
 
     def __getattr__(self, name: str) -> Any:
-        """What else the dataset knows."""
+        """Other attributes of the dataset."""
         if name.startswith("__") or name == "dataset":  # while it is copied or unpickled
             raise AttributeError(name)
         return getattr(self.dataset, name)
@@ -274,7 +274,7 @@ def _names(files: list[Path]) -> str:
 
 
 def _split_of(file: Path) -> str:
-    """``dl19`` of ``topics.dl19-passage.tsv``, ``test`` of ``qrels/test.tsv``, empty where the name holds nothing more."""
+    """``dl19`` of ``topics.dl19-passage.tsv``, ``test`` of ``qrels/test.tsv``, empty if the name holds nothing more."""
     name = stem(file)
     if file.parent.name != "qrels":
         name = name.partition(".")[2]

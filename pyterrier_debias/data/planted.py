@@ -1,8 +1,8 @@
 """A small English test collection with biases planted at a known strength.
 
 How each bias is planted is described on the page "The planted collection". The generator is frozen: a seed and options give
-the same collection in every release and on every platform, and a test holds its fingerprint. Statistics are mended, the
-generator is not tuned to them.
+the same collection in every release and on every platform, and a test checks its fingerprint. If a statistic disagrees with what
+was planted, the statistic is corrected, not the generator.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UNANSWERED = 0.25
 PER_TRAIN_TOPIC = 6
 #: Fewest passages that a test topic needs.
 FEWEST = 8
-#: Share of topics about persons whose question names a gender.
+#: Share of topics about persons with a question that names a gender.
 GENDERED = 0.5
 #: Chance that a passage which is not a paraphrase words its kind, its property or its attribute with a synonym all the same.
 LOOSE = 0.4
@@ -58,9 +58,9 @@ _OBLIQUE = re.compile(
 
 
 class _Draws:
-    """A stream of draws of its own for what the identifiers name, equal on every platform.
+    """A stream of random draws for the given identifiers, equal on every platform.
 
-    The bits come straight from a keyed hash, not from a library's generator, whose streams may change between releases.
+    The bits come directly from a keyed hash, since the streams of a library's generator may change between releases.
     """
 
     __slots__ = ("_count", "_key", "_left")
@@ -97,7 +97,7 @@ class _Draws:
         order, left = list(items), self._left
         for i in range(len(order) - 1, 0, -1):
             left = left or self._more()
-            j = (left.pop() * (i + 1)) >> 32  # below(i + 1), written out: worlds spend their time here
+            j = (left.pop() * (i + 1)) >> 32  # below(i + 1), written out: most of the time is spent here
             order[i], order[j] = order[j], order[i]
         return order
 
@@ -206,7 +206,7 @@ class _Slots(dict):
 
 
 class _Writer:
-    """Writes passages and questions of one world."""
+    """Writes passages and questions of one collection."""
 
     def __init__(self, seed: int, position: float, gender: float):
         self.seed = seed
@@ -531,7 +531,7 @@ class _World:
         answers = draws.shuffled([i for i, grade in grades.items() if grade == 2])
         partial = draws.shuffled([i for i, grade in grades.items() if grade == 1])
         others = draws.shuffled([i for i in self.of_group[topic.asks.group] if i not in grades])[-SHOWN:]
-        if len(others) < SHOWN:  # a tiny world: show passages about something else too
+        if len(others) < SHOWN:  # a tiny collection: show passages about something else too
             known = {*others, *grades}
             others = draws.shuffled([i for i in range(len(self.passages)) if i not in known])[: SHOWN - len(others)] + others
             first = min(first, len(others) + 1)
@@ -596,7 +596,7 @@ def bm25(texts: Sequence[str], queries: Sequence[str], *, k1: float = 0.9, b: fl
 
 
 class _Frames:
-    """A world as the frames of a test collection."""
+    """The frames of a planted collection."""
 
     def __init__(self, world: _World, depth: int):
         self.world = world
@@ -744,9 +744,9 @@ class _Frames:
 
 
 class PlantedCollection(Collection):
-    """A test collection in English that is made up from a seed, with biases planted at a known strength.
+    """A test collection in English that is generated from a seed, with biases planted at a known strength.
 
-    Passages of a few sentences speak of invented entities (theatres, rivers, ships, nurses, beetles, soups, ...). A question
+    Passages of a few sentences describe invented entities (theatres, rivers, ships, nurses, beetles, soups, ...). A question
     asks for an attribute of entities of a kind that have a property: *who was the architect of a theatre that was damaged by
     fire*. A passage has label 2 where it is about such an entity and states the attribute (with the span of the answer in
     :meth:`get_answers`), label 1 where it is about such an entity but leaves the attribute out (or, where the question names
@@ -757,19 +757,19 @@ class PlantedCollection(Collection):
     ``train`` and ``train_full`` (judgements only) where training topics were asked for; training topics list passages with
     labels above 0 only.
 
-    Each bias has a strength in [0, 1]: 0 is its exact absence, 1 the most there is. Each is drawn from a stream of its own,
-    so that changing one leaves what the others do as it was.
+    Each bias has a strength in [0, 1]: 0 is its exact absence, 1 the most there is. Each has its own random stream,
+    so changing one does not affect the others.
 
-    - ``position``: the share of passages whose answer stands in the first sentence, with the property that it goes with
-      behind it; in the others it stands in any sentence with equal chances.
+    - ``position``: the share of passages with the answer in the first sentence, followed by its property;
+      in the others it is in any sentence with equal chances.
     - ``pooling``: of n passages, the ``n ** (1 - pooling)`` that BM25 ranks first were judged (all at 0, one at 1), and
       those shown to labellers. ``get_qrels('full')`` keeps all judgements.
     - ``gender``: people of a trade have the gender of its stereotype with probability ``(1 + gender) / 2``; so have the
       people that gendered questions ask for.
-    - ``linguistic``: the share of topics whose wording is as complex as the topic is difficult; of the others, wording is
-      independent of difficulty. A topic is difficult where many of its passages are paraphrases. Complex wording adds no
+    - ``linguistic``: the share of topics with wording as complex as the topic is difficult; the wording of the others is
+      independent of difficulty. A topic is difficult if many of its passages are paraphrases. Complex wording adds no
       word that any passage holds.
-    - ``survivorship``: the share of topics whose first answer comes as late in the list shown to labellers as the topic is
+    - ``survivorship``: the share of topics with the first answer as late in the list shown to labellers as the topic is
       difficult; a quarter of this strength is also the share of topics for which nothing shown answers: they are missing from
       ``test``.
 
@@ -777,8 +777,8 @@ class PlantedCollection(Collection):
     ``get_runs()['bm25']`` is a frozen BM25 run over all topics (k1 0.9, b 0.4, no stemming), so that nothing needs an index
     library. ``truth`` holds the strengths and, in the frames ``topics`` and ``documents``, what is true of each.
 
-    When not to use it: to compare rankers. Its language is narrow and its entities are invented; it tells whether a
-    measurement finds what is there, not which ranker is better.
+    When not to use it: to compare rankers. Its language is narrow and its entities are invented; it shows whether a
+    measurement finds what was planted, not which ranker is better.
 
     Example:
         >>> collection = PlantedCollection(seed=1, topics=10, passages=100)
@@ -807,7 +807,7 @@ class PlantedCollection(Collection):
     ):
         """
         Args:
-            seed: Which world.
+            seed: Seed of the collection.
             topics: Number of test topics, before any is dropped.
             passages: Number of passages; at least 8 a test topic and 6 a training topic. Default 20 a test topic and 6 a
                 training topic.
@@ -846,7 +846,7 @@ class PlantedCollection(Collection):
 
 
 def _name(seed: int, shares: Mapping[str, float]) -> str:
-    """The seed, and the shares and strengths that are not the usual ones: worlds of one name have the same biases."""
+    """The seed, and the shares and strengths that differ from the defaults: collections of one name have the same biases."""
     usual = {"paraphrased": 0.35}
     return "-".join([f"planted-{seed}", *(f"{name}{share:g}" for name, share in shares.items() if share != usual.get(name, 0.5))])
 

@@ -26,7 +26,7 @@ MALE_WORDS = frozenset({"he", "him", "his", "himself"})
 
 BIASES = ("position", "gender", "linguistic")
 
-#: After how many words a match counts for 1/e of one at the start, for the ranker that loves early matches.
+#: After how many words a match counts for 1/e of one at the start, for the ranker that prefers early matches.
 REACH = 20.0
 #: How many matched words the words of one gender are worth at most.
 GENDER_PULL = 2.0
@@ -39,7 +39,7 @@ _SUBORDINATE = frozenset(
 
 
 def wording_complexity(query: str) -> float:
-    """How complex a query is worded: its length and its subordinate clauses.
+    """The complexity of a query's wording: its length and its subordinate clauses.
 
     Args:
         query: The query.
@@ -62,7 +62,7 @@ def keyed_noise(seed: int, queries: Sequence[str], texts: Sequence[str]) -> np.n
     """Two independent draws from the standard normal distribution for each pair of texts.
 
     Args:
-        seed: Which world.
+        seed: Seed of the noise.
         queries: n queries.
         texts: n documents' texts, not their names: a text that was changed has noise of its own.
 
@@ -97,7 +97,7 @@ class PlantedRanker(Stage):
     original's, so that a test of the original against the rotated passage is a true null with variance. A biased ranker and
     its twin share their noise.
 
-    When not to use it: for ranking anything. It exists to find out whether an audit finds what is there.
+    When not to use it: for ranking. It serves to test whether an audit finds a known bias.
 
     Example:
         >>> import pandas as pd
@@ -129,8 +129,8 @@ class PlantedRanker(Stage):
             bias: ``'position'``, ``'gender'`` or ``'linguistic'``.
             strength: In [0, 1]; 0 is the unbiased twin.
             noise: Standard deviation of the noise, in matched words; at least 0.
-            favours: ``'female'`` or ``'male'``: whose pronouns the gender bias loves.
-            seed: Which world of noise.
+            favours: ``'female'`` or ``'male'``: the pronouns that the gender bias prefers.
+            seed: Seed of the noise.
             text_field: The column that holds the documents' text.
             verbose: Whether to show progress.
 

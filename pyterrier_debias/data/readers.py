@@ -1,7 +1,7 @@
 """Corpora, topics, judgements and runs from files, as frames.
 
-One reader for each of the four, whatever the format: the first line tells it. All files may be gzipped and are UTF-8; all
-identifiers are strings; what is wrong with a file is said with its name and line.
+One reader for each of the four; the format is recognised by the first line. All files may be gzipped and are UTF-8; all
+identifiers are strings; errors in a file are reported with its name and line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _QUERY_NAMES = ("query", "text", "title", "question")
 def read_corpus(path: str | Path, *, columns: Sequence[str] = ("docno", "text")) -> pd.DataFrame:
     """Read documents.
 
-    Formats, told apart by the first character: JSON lines (``_id`` or ``docno``, ``text`` or ``contents``, and other fields,
+    Formats, distinguished by the first character: JSON lines (``_id`` or ``docno``, ``text`` or ``contents``, and other fields,
     as BEIR and Anserini write them), TREC documents (``<DOC><DOCNO>``; tags are dropped and white space is collapsed),
     and tab-separated values without a header (MS MARCO).
 
@@ -41,7 +41,7 @@ def read_corpus(path: str | Path, *, columns: Sequence[str] = ("docno", "text"))
         columns: What the fields of tab-separated values are, in order.
 
     Returns:
-        Frame ``docno``, ``text`` and the other fields that are strings, such as ``title``; one row a document, in the file's
+        Frame ``docno``, ``text`` and the other fields that are strings, such as ``title``; one row per document, in the file's
         order.
 
     Raises:
@@ -70,15 +70,15 @@ def read_corpus(path: str | Path, *, columns: Sequence[str] = ("docno", "text"))
 def read_topics(path: str | Path) -> pd.DataFrame:
     """Read topics.
 
-    Formats, told apart by the first characters: JSON lines (``_id`` or ``qid``, ``text`` or ``query``, as in BEIR), classic TREC
-    topics (``<top><num><title>``; the title is the query) and XML topics (``<topic number=...>``), both through PyTerrier, and
-    tab-separated ``qid`` and query (MS MARCO), with or without a header.
+    Formats, distinguished by the first characters: JSON lines (``_id`` or ``qid``, ``text`` or ``query``, as in BEIR), classic
+    TREC topics (``<top><num><title>``; the title is the query) and XML topics (``<topic number=...>``), both through PyTerrier,
+    and tab-separated ``qid`` and query (MS MARCO), with or without a header.
 
     Args:
         path: The file, plain or gzipped.
 
     Returns:
-        Frame ``qid``, ``query`` and, from JSON lines, the other fields that are strings; one row a topic, in the file's order.
+        Frame ``qid``, ``query`` and, from JSON lines, the other fields that are strings; one row per topic, in the file's order.
 
     Raises:
         InputError: With file and line, as :func:`read_corpus`.
@@ -104,7 +104,7 @@ def read_topics(path: str | Path) -> pd.DataFrame:
 def read_qrels(path: str | Path) -> pd.DataFrame:
     """Read relevance judgements.
 
-    Formats, told apart by the number of fields in the first line: TREC (``qid iteration docno label``) and BEIR
+    Formats, distinguished by the number of fields in the first line: TREC (``qid iteration docno label``) and BEIR
     (``query-id corpus-id score``, with or without the header).
 
     Args:
@@ -152,9 +152,10 @@ def read_run(path: str | Path, *, ties: str = "docno") -> pd.DataFrame:
     """Read a TREC run.
 
     The ranks are made from the scores, as trec_eval does it: descending score, ties by descending docno, whatever the file's own
-    ranks say. In a file whose scores were rounded, only those ranks still tell the order of tied documents: ``ties='rank'``
-    follows them among equal scores, and lowers the later scores by the least step of trec_eval's 32-bit floats, so that every
-    evaluator sees this order. Documents that a corpus lacks are kept; the text loader names them when their text is asked for.
+    ranks are. In a file with rounded scores, only those ranks give the order of tied documents: ``ties='rank'``
+    uses them among equal scores, and lowers the later scores by the least step of trec_eval's 32-bit floats, so that every
+    evaluator sees this order. Documents that are not in the corpus are kept; the text loader names them when their text is
+    needed.
 
     Args:
         path: The file, plain or gzipped: ``qid Q0 docno rank score tag``.
@@ -164,8 +165,8 @@ def read_run(path: str | Path, *, ties: str = "docno") -> pd.DataFrame:
         Frame ``qid``, ``docno``, ``score``, ``rank`` (from 0), sorted by rank within each query; queries in the file's order.
 
     Raises:
-        InputError: With file and line, for a wrong number of fields, a score that is NaN or no number, a (qid, docno) pair that
-            is ranked twice, bytes that are not UTF-8, a damaged, empty or missing file; for ``ties`` of another name.
+        InputError: With file and line, for a wrong number of fields, a score that is NaN or not a number, a (qid, docno) pair
+            that is ranked twice, bytes that are not UTF-8, a damaged, empty or missing file; for ``ties`` of another name.
 
     Example:
         >>> import pathlib, tempfile
@@ -248,8 +249,8 @@ def _checked_pairs(path: str | Path, frame: pd.DataFrame, numbers: list[int]) ->
         qid, docno = frame["qid"].iloc[second], frame["docno"].iloc[second]
         first = int(((frame["qid"] == qid) & (frame["docno"] == docno)).to_numpy().argmax())
         raise fault(
-            path, numbers[second], f"qid {qid!r} and docno {docno!r} stand together in line {numbers[first]} already",
-            "keep one line a pair",
+            path, numbers[second], f"qid {qid!r} and docno {docno!r} occur together in line {numbers[first]} already",
+            "keep one line per pair",
         )
     return frame
 
@@ -345,7 +346,7 @@ def _trec_documents(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
             yield begin, {"docno": docno[1], "text": " ".join(_TAG.sub(" ", rest).split())}
             begin = None
         elif begin is None:
-            raise fault(path, number, "text stands outside of a document", "write <DOC> on a line of its own")
+            raise fault(path, number, "there is text outside of a document", "write <DOC> on a line of its own")
         else:
             parts.append(line)
     if begin is not None:
@@ -370,7 +371,7 @@ def _trec_topics(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
             "write <top><num>..<title>..</top> for each topic",
         ) from error
     if len(topics) != len(begins):
-        raise InputError(f"{path}: {len(begins)} topics begin and {len(topics)} were understood; end each one before the next")
+        raise InputError(f"{path}: {len(begins)} topics begin and {len(topics)} were recognised; end each one before the next")
     for number, qid, query in zip(begins, topics["qid"], topics["query"]):
         if not query:
             raise fault(path, number, f"topic {qid!r} has no title", "write <title>...</title>")
@@ -386,7 +387,7 @@ def _unique(path: str | Path, rows: Iterator[tuple[int, dict[str, str]]], id_col
         if not name.strip():
             raise fault(path, number, f"the {id_column} is empty", f"give every line a {id_column}")
         if name in lines:
-            raise fault(path, number, f"{id_column} {name!r} stands in line {lines[name]} already", "keep one of the two")
+            raise fault(path, number, f"{id_column} {name!r} occurs in line {lines[name]} already", "keep one of the two")
         lines[name] = number
         records.append(row)
     if not records:

@@ -27,7 +27,7 @@ from pyterrier_debias.core.stage import RowWise, chain, flatten, join
 from pyterrier_debias.data.opening import INDEX_FILE, SplitView, is_index_folder, open_dataset
 from pyterrier_debias.data.readers import read_qrels, read_topics
 
-#: What an index is told to store of documents that a probe changes: no text, since nothing loads it from there.
+#: What the index of changed documents stores: no text, since nothing loads it from there.
 _LONGEST_DOCNO = 256
 #: How many judged documents are looked for in an index.
 _LOOKED_AT = 1000
@@ -49,7 +49,7 @@ def terrier_versions() -> dict[str, str]:
 
 @contextmanager
 def _explained(what: str) -> Iterator[None]:
-    """What Java raises, in one line that says what was asked for."""
+    """Report Java errors in one line with the context."""
     try:
         yield
     except InputError:
@@ -70,7 +70,7 @@ def open_index(index: Any) -> pt.terrier.TerrierIndex:
         A ``TerrierIndex``.
 
     Raises:
-        InputError: Where there is no index, or Java cannot be started.
+        InputError: If there is no index, or Java cannot be started.
     """
     if isinstance(index, (str, Path)) and not is_index_folder(index):
         raise InputError(f"{index}: no Terrier index is there (a folder with {INDEX_FILE}); name the index's folder")
@@ -82,12 +82,12 @@ def open_index(index: Any) -> pt.terrier.TerrierIndex:
 
 
 class IndexSettings(NamedTuple):
-    """How an index was made, as far as it tells.
+    """How an index was made, as far as it is recorded.
 
     Attributes:
         stemmer: Terrier's class names, with commas; None for none.
         stopwords: A list of words, ``'terrier'``, or None for none.
-        blocks: Whether it holds the places of words.
+        blocks: Whether it stores word positions.
         fields: Names of its fields.
         stored: What it stores of a document, and how many characters of it.
     """
@@ -106,11 +106,11 @@ class IndexSettings(NamedTuple):
             index: A ``TerrierIndex``.
 
         Raises:
-            InputError: Where documents were taken through steps that no indexer of PyTerrier can be given, or the index does not
-                tell how it was made, as one in memory.
+            InputError: If the index was made with steps that PyTerrier's indexers do not support, or does not record
+                how it was made, as one in memory.
         """
         if _folder_of(index.index_ref()) is None:  # the cast of an index in memory would end the process
-            raise InputError("an index in memory does not tell how it was made; write it to a folder")
+            raise InputError("an index in memory does not record how it was made; write it to a folder")
         held = pt.java.cast("org.terrier.structures.PropertiesIndex", index.index_obj())
 
         def value(name: str) -> str:
@@ -123,7 +123,7 @@ class IndexSettings(NamedTuple):
             stopwords = [word.replace("\\,", ",") for word in own] if "PyTerrierCustomStopwordList" in steps[0] else "terrier"
             steps = steps[1:]
         if any(re.search("stopword", step, re.IGNORECASE) for step in steps):
-            raise InputError(f"its terms go through {','.join(steps)}, which no indexer of PyTerrier can be given")
+            raise InputError(f"its terms go through {','.join(steps)}, which PyTerrier's indexers do not support")
         names, lengths = (value(f"index.meta.{part}").split(",") for part in ("key-names", "value-lengths"))
         return cls(
             ",".join(steps) or None,
@@ -199,9 +199,9 @@ class IndexTexts(RowWise):
 class TerrierIndexer:
     """Makes the same retriever over changed documents: what a probe of a retriever needs (``System(..., indexer=...)``).
 
-    Documents are indexed as the given index was: with its stemmer, its stop words and, where it has them, the places of words. A
-    Terrier index does not tell its tokeniser, nor which fields of a document its words come from: say ``tokeniser`` where it is
-    not ``'english'``; words come from the documents' ``text``. Every call indexes into a folder of its own, which is removed when
+    Documents are indexed as the given index was: with its stemmer, its stop words and, if present, word positions. A
+    Terrier index does not record its tokeniser or the fields of a document that its words come from: give ``tokeniser`` if it is
+    not ``'english'``; words come from the documents' ``text``. Every call indexes into a new folder, which is removed when
     the retriever is no longer used, at the latest when Python ends; within an audit, at the latest when the audit ends.
 
     When not to use it: for an index with fields, or of learned sparse vectors: changed texts have neither.
@@ -237,7 +237,7 @@ class TerrierIndexer:
         return f"TerrierIndexer({self.index!r}, {self.retriever!r}, tokeniser={self.tokeniser!r})"
 
     def within(self, folder: str | Path) -> TerrierIndexer:
-        """The same indexer with its indexes in a folder that somebody else removes."""
+        """The same indexer with its indexes in a folder that the caller removes."""
         changed = copy.copy(self)
         changed.folder = folder
         return changed
@@ -252,7 +252,7 @@ class TerrierIndexer:
             The retriever over them.
 
         Raises:
-            InputError: Where the given index has fields, a document has no text, or there are no documents.
+            InputError: If the given index has fields, a document has no text, or there are no documents.
         """
         index = open_index(self.index)
         settings = IndexSettings.of(index)
@@ -318,7 +318,7 @@ def over_another_index(
         index: The ``TerrierIndex`` that it is over.
 
     Returns:
-        From another ``TerrierIndex`` to the same pipeline over it; None where a stage is over something else, or may be.
+        From another ``TerrierIndex`` to the same pipeline over it; None if a stage is over something else, or may be.
     """
     stages = [stage for stage in flatten(pipeline) if not _loads_text(stage)]
     own = _folder_of(index.index_ref())
@@ -361,7 +361,7 @@ def _moved(stage: pt.Transformer, index: pt.terrier.TerrierIndex) -> pt.Transfor
 
 
 def _is_retriever(stage: Any) -> TypeGuard[pt.terrier.Retriever]:
-    """A retriever whose whole description is in its attributes; one with a model of the user's own or features is not."""
+    """A retriever that its attributes describe completely; one with the user's own model or with features is not."""
     return type(stage) is pt.terrier.Retriever and not stage.search_context
 
 
@@ -382,8 +382,8 @@ def _folder_of(reference: Any) -> str | None:
 class TerrierCollection:
     """A Terrier index with topics and judgements, as a dataset: from an index to an audit in one line.
 
-    Documents and texts are those that the index stores. What the audit asks of a retriever over this index, it can have made over
-    changed documents: the position bias of ``index.bm25()`` is measured by indexing the rotated documents anew, with the settings
+    Documents and texts are those that the index stores. Retrievers over this index can be rebuilt over
+    changed documents: the position bias of ``index.bm25()`` is measured by indexing the rotated documents with the settings
     of the index (see :class:`TerrierIndexer`). Without systems, an audit examines BM25 over this index.
 
     When not to use it: for an index that stores no texts, or their beginnings only (``IterDictIndexer(..., meta={'docno': 40,
@@ -417,10 +417,10 @@ class TerrierCollection:
             qrels: Judgements in place of the dataset's: a frame ``qid``, ``docno``, ``label``, or a file.
             split: Which topics and judgements of the dataset.
             text_attr: What the index calls the text.
-            tokeniser: How the index was tokenised, which it does not tell; queries are tokenised so, and changed documents.
+            tokeniser: How the index was tokenised, which it does not record; used for queries and changed documents.
 
         Raises:
-            InputError: Where there is no index or Java, it stores no such text, or topics or judgements are missing.
+            InputError: If there is no index or Java, it stores no such text, or topics or judgements are missing.
         """
         self._dataset = None if dataset is None else _judged_dataset(dataset, split)
         self._topics = read_topics(topics) if isinstance(topics, (str, Path)) else topics
@@ -443,7 +443,7 @@ class TerrierCollection:
         self._check_judged()
 
     def _check_judged(self) -> None:
-        """Judgements of other documents would make every system worthless, and every figure 0."""
+        """Refuse judgements of other documents, with which every figure would be 0."""
         judged = list(dict.fromkeys(self.get_qrels()["docno"]))[:_LOOKED_AT]
         held = self.index.meta_index()
         if judged and all(int(held.getDocument("docno", docno)) < 0 for docno in judged):
@@ -526,7 +526,7 @@ class TerrierCollection:
         return IndexTexts(self.index, tuple(names), text_attr=self.text_attr)
 
     def retriever(self, model: str = "BM25", **options: Any) -> pt.Transformer:
-        """A retriever over the index whose queries are tokenised, so that none is taken for Terrier's query language.
+        """A retriever over the index with tokenised queries, so that none is interpreted as Terrier's query language.
 
         Args:
             model: The weighting model, by Terrier's name.
@@ -536,14 +536,14 @@ class TerrierCollection:
             From topics to results, with the topics' own queries.
 
         Raises:
-            InputError: Where Terrier has no such model.
+            InputError: If Terrier has no such model.
         """
         check_weighting_model(model)
         tokens = pt.rewrite.tokenise(self.tokeniser)
         return tokens >> self.index.retriever(model, **options) >> pt.rewrite.reset()
 
     def indexer_of(self, pipeline: pt.Transformer) -> TerrierIndexer | None:
-        """What makes a retriever over this index anew over changed documents.
+        """A factory that rebuilds a retriever over this index over changed documents.
 
         Args:
             pipeline: A retriever, or several stages of Terrier's.
@@ -571,13 +571,13 @@ def _judged_dataset(dataset: Any, split: str | None) -> Any:
 
 
 def check_weighting_model(model: str) -> None:
-    """Refuse a weighting model that Terrier does not have: it would be told of by Java, at the first query.
+    """Refuse a weighting model that Terrier does not have; otherwise Java would report it at the first query.
 
     Args:
         model: The name, such as ``'BM25'``; one with a dot is a class of Java; Java is started.
 
     Raises:
-        InputError: Where there is no such class.
+        InputError: If there is no such class.
     """
     name = model if "." in model else f"org.terrier.matching.models.{model}"
     try:

@@ -409,7 +409,7 @@ class _Examined:
 
         name = next(iter(self.runs))
         table = self.evaluator.contributions(self.runs[name], _CUTOFF, top=10).iloc[::-1]
-        with plots.house_style():
+        with plots.style():
             colours = [plots.colour(0) if part > 0 else plots.colour(1) for part in table["part"]]
             axes.barh(range(len(table)), table["part"], color=colours)
             short = [f"{d}: {w if len(w) <= 40 else w[:37] + '...'}" for d, w in zip(table["docno"], table["words"])]

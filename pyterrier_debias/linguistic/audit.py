@@ -455,7 +455,7 @@ class _Examined:
     def _draw_rewrites(self, axes: Any) -> None:
         from pyterrier_debias.core import plots
 
-        with plots.house_style():
+        with plots.style():
             axes.axhline(0, color=plots.GREY, linewidth=1)
             for number, system in enumerate(self.context.systems):
                 if system.name not in self.reworded:

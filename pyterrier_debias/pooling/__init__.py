@@ -1,1 +1,1 @@
-"""The pooling room: unlabelled positives are trained as negatives (Cai et al. 2022)."""
+"""Pooling bias: unlabelled positives are trained as negatives (Cai et al. 2022)."""

@@ -369,7 +369,7 @@ class _Examined:
     def _draw_judged(self, axes: Any) -> None:
         from pyterrier_debias.core import plots
 
-        with plots.house_style():
+        with plots.style():
             depths = list(next(iter(self.judged.values())).columns)
             for index, (name, shares) in enumerate(self.judged.items()):
                 axes.plot(depths, shares.mean(), "o-", color=plots.colour(index), label=name)
@@ -386,7 +386,7 @@ class _Examined:
     def _draw_treatments(self, axes: Any) -> None:
         from pyterrier_debias.core import plots
 
-        with plots.house_style():
+        with plots.style():
             for index, values in enumerate(self.values.values()):
                 for offset, treatment, face in zip((-0.2, 0.0, 0.2), TREATMENTS, (plots.colour(index), "white", "white")):
                     found = self._interval(values[treatment])

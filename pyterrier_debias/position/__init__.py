@@ -1,1 +1,1 @@
-"""The position room: answers sit early in passages. Hofstätter et al. 2021."""
+"""Position bias: answers come early in passages. Hofstätter et al. 2021."""

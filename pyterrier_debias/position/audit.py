@@ -356,7 +356,7 @@ def _figures(examined: list[_Examined]) -> list[Figure]:
 def _draw_rotation(axes: Any, examined: list[_Examined]) -> None:
     from pyterrier_debias.core import plots
 
-    with plots.house_style():
+    with plots.style():
         for index, one in enumerate(examined):
             values = one._values(_MAIN)
             for offset, column, face in ((-0.12, "original", plots.colour(index)), (0.12, "rotated", "white")):
@@ -370,7 +370,7 @@ def _draw_rotation(axes: Any, examined: list[_Examined]) -> None:
 def _draw_placement(axes: Any, examined: list[tuple[int, _Examined]]) -> None:
     from pyterrier_debias.core import plots
 
-    with plots.house_style():
+    with plots.style():
         for index, one in examined:
             table = one.result.placements
             _line(axes, np.arange(len(table)), table, plots.colour(index), one.system.name)
@@ -382,7 +382,7 @@ def _draw_placement(axes: Any, examined: list[tuple[int, _Examined]]) -> None:
 def _draw_buckets(axes: Any, examined: list[tuple[int, _Examined]]) -> None:
     from pyterrier_debias.core import plots
 
-    with plots.house_style():
+    with plots.style():
         for index, one in examined:
             table = one.result.buckets
             _line(axes, (table["left"] + table["right"]) / 2, table, plots.colour(index), one.system.name)

@@ -1,4 +1,4 @@
-"""What every ranker shares: columns, texts, long documents, weights and their identity.
+"""The base of all rankers: columns, texts, long documents, weights and their identity.
 
 A ranker is written by subclassing :class:`Ranker` with five methods: ``read`` and ``write`` (weights from a name or folder, and
 back), ``score_pairs`` (scores of texts, through :mod:`pyterrier_debias.rankers.engine`), and the scorer protocol of
@@ -46,7 +46,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 #: taken before this one, never inside it.
 LOADING_LOCK = threading.RLock()
 
-#: Architectures whose position 0 stands behind the padding token's id.
+#: Architectures whose position 0 comes after the padding token's id.
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "data2vec-text", "longformer"}
 
 
@@ -117,7 +117,7 @@ def source_fingerprint(model: str | os.PathLike[str]) -> str:
         model: A hub name or a folder.
 
     Returns:
-        A short text. It changes when a file in the folder is written anew.
+        A short text. It changes when a file in the folder is rewritten.
     """
     folder = Path(model).expanduser()
     if not folder.is_dir():
@@ -156,13 +156,13 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
 
     Args:
         model: A hub name or a folder.
-        stage: Who loads; named in the message.
+        stage: The calling stage, named in the message.
 
     Yields:
         What to give to ``from_pretrained``.
 
     Raises:
-        InputError: Where there is no such folder, it holds no model, or the hub does not give it.
+        InputError: If there is no such folder, it holds no model, or the hub does not give it.
     """
     from pyterrier_debias.rankers import tying
 
@@ -171,7 +171,7 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
     if looks_local and not where.is_dir():
         raise InputError(f"{name}: there is no model folder {str(model)!r}; check the path, or give a hub name")
     if where.is_dir() and not (where / "config.json").is_file() and not (where / "modules.json").is_file():
-        raise InputError(f"{name}: folder {str(model)!r} holds no config.json, so it is no Hugging Face model folder")
+        raise InputError(f"{name}: folder {str(model)!r} holds no config.json, so it is not a Hugging Face model folder")
     try:
         with quiet():
             tying.restore()
@@ -196,13 +196,13 @@ def window_of(tokenizer: Any, config: Any, max_length: int | None, stage: Any) -
         tokenizer: Tells its ``model_max_length``.
         config: Tells its ``max_position_embeddings``, where positions are learned.
         max_length: What the user asks for; None for all that the model can read (512 where it names no limit).
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Returns:
         Tokens, special tokens included.
 
     Raises:
-        InputError: Where more is asked for than the model has positions.
+        InputError: If more is asked for than the model has positions.
     """
     positions = getattr(config, "max_position_embeddings", None) or -1
     if positions > 0 and getattr(config, "model_type", "") in _OFFSET_POSITIONS:
@@ -233,13 +233,13 @@ class Ranker(Fittable, Stage):
     Args:
         model: A hub name, a folder (one that :meth:`save` wrote gives the options that are not named here), another ranker of the
             same class (whose weights are copied as they are now), or an :class:`InMemory` model, which is used as it is.
-        max_length: Longest input in tokens; None for all that the model can read. What is cut is logged.
-        device: Where to compute; None picks CUDA, then MPS, then the processor.
-        dtype: ``'float32'``, or ``'bfloat16'`` or ``'float16'``, which are faster and move scores by about 1e-3 relative: stay
+        max_length: Longest input in tokens; None for all that the model can read. Truncation is logged.
+        device: The device; None picks CUDA, then MPS, then the processor.
+        dtype: ``'float32'``, or ``'bfloat16'`` or ``'float16'``, which are faster and change scores by about 1e-3 relative: stay
             with float32 where small differences of scores are the result.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
         text_field: The column with the document's text.
-        fields: Columns to join with a blank in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
+        fields: Columns to join with a space in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
         long: What to do with long documents: ``'truncate'`` reads what fits into the window, ``'firstp'`` scores the first
             passage (and trains on it), ``'maxp'`` takes the best passage (but trains as ``'truncate'``, which is logged).
         passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
@@ -250,7 +250,7 @@ class Ranker(Fittable, Stage):
 
     _NOT_IDENTITY = frozenset({"verbose", "batch_tokens", "training"})
 
-    #: Options that decide what is loaded; a change of one of them loads anew.
+    #: Options that decide what is loaded; a change of one of them reloads.
     _SOURCE: tuple[str, ...] = ("model", "device", "dtype")
 
     def __init__(
@@ -312,10 +312,10 @@ class Ranker(Fittable, Stage):
 
     @abstractmethod
     def write(self, folder: Path) -> None:
-        """Write the model into a folder that is empty, in the ordinary form of its kind, without a word or a bar.
+        """Write the model into a folder that is empty, in the ordinary form of its kind, without logging or progress bar.
 
         Raises:
-            InputError: Where the folder holds anything; :meth:`save` knows what it may replace.
+            InputError: If the folder holds anything; :meth:`save` knows what it may replace.
         """
 
     @abstractmethod
@@ -350,7 +350,7 @@ class Ranker(Fittable, Stage):
             A new frame with ``score`` and ``rank``; other columns as they were.
 
         Raises:
-            InputError: For missing texts, duplicate pairs, options that are not known, or a model that cannot be loaded.
+            InputError: For missing texts, duplicate pairs, unknown options, or a model that cannot be loaded.
         """
         pt.validate.result_frame(inp, extra_columns=["query", *self.text_columns()], context=self)
         self.check_options()
@@ -368,7 +368,7 @@ class Ranker(Fittable, Stage):
         return [self.fields] if isinstance(self.fields, str) else list(self.fields)
 
     def documents(self, inp: pd.DataFrame) -> list[str]:
-        """The text of the document of every row, fields joined with a blank.
+        """The text of the document of every row, fields joined with a space.
 
         Args:
             inp: A frame with :meth:`text_columns`.
@@ -377,7 +377,7 @@ class Ranker(Fittable, Stage):
             n texts.
 
         Raises:
-            InputError: Where a text is missing.
+            InputError: If a text is missing.
         """
         columns = self.text_columns()
         for column in columns:
@@ -427,7 +427,7 @@ class Ranker(Fittable, Stage):
         return passages(text, self.passage_length, self.passage_stride)[0][0] if self.long == "firstp" else text
 
     def check_options(self) -> None:
-        """Refuse options that are not known, before anything is loaded.
+        """Refuse unknown options, before anything is loaded.
 
         Raises:
             InputError: Naming the option and what it may be.

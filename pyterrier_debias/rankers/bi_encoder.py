@@ -1,4 +1,4 @@
-"""BiEncoder (BERT_DOT): one vector a text, compared by inner product or cosine."""
+"""BiEncoder (BERT_DOT): one vector per text, compared by inner product or cosine."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class BiEncoder(TwoTowers):
     Passage Re-Ranking", ECIR 2021.
 
     When not to use it: for the last digit of effectiveness on a short list, where a cross-encoder reads query and document
-    together; for models with one vector a token (:class:`~pyterrier_debias.MultiVector`).
+    together; for models with one vector per token (:class:`~pyterrier_debias.MultiVector`).
 
     Example:
         >>> from pyterrier_debias import BiEncoder
@@ -100,16 +100,16 @@ class BiEncoder(TwoTowers):
         """
         Args:
             model: A hub name, a folder, another BiEncoder (whose weights are copied), or an ``InMemory`` SentenceTransformer.
-            similarity: ``'dot'``, the inner product, or ``'cosine'``, for which vectors are normalised. They are the same where
+            similarity: ``'dot'``, the inner product, or ``'cosine'``, for which vectors are normalised. They are the same if
                 the model normalises itself.
             pooling: For plain encoders: ``'cls'`` takes the first token's state, ``'mean'`` the mean over tokens; None means
                 ``'mean'``, as in sentence-transformers. Sentence-transformers models bring their own.
-            max_length: Longest text in tokens; None for the model's own. What is cut is logged.
-            device: Where to compute; None picks CUDA, then MPS, then the processor.
+            max_length: Longest text in tokens; None for the model's own. Truncation is logged.
+            device: The device; None picks CUDA, then MPS, then the processor.
             dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; vectors come out as float32.
             batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
             text_field: The column with the document's text.
-            fields: Columns to join with a blank in place of ``text_field``.
+            fields: Columns to join with a space in place of ``text_field``.
             long: ``'truncate'``, ``'firstp'`` or ``'maxp'``: what to do with long documents, see
                 :class:`~pyterrier_debias.rankers.base.Ranker`. Encoders and retrievers truncate.
             passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
@@ -122,7 +122,7 @@ class BiEncoder(TwoTowers):
         self.pooling = pooling
 
     def check_options(self) -> None:
-        """Refuse options that are not known; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
+        """Refuse unknown options; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
         super().check_options()
         if self.similarity not in SIMILARITIES:
             raise InputError(f"BiEncoder: similarity={self.similarity!r} is not known; use one of {', '.join(SIMILARITIES)}")
@@ -209,7 +209,7 @@ class BiEncoder(TwoTowers):
                 or :class:`~pyterrier_debias.rankers.vectors.Vectors`.
             folder: Where to keep the vectors (whole or not at all); they are then read through a memory map and can be opened
                 again: ``model.retriever('the/folder')``. None keeps them in memory.
-            num_results: Results a query gets at most.
+            num_results: Largest number of results per query.
             overwrite: Whether vectors that were written to ``folder`` before may be replaced.
             verbose: Whether to show progress.
 
@@ -402,7 +402,7 @@ class QueryEncoder(RowWise):
     def __init__(self, model: BiEncoder, *, verbose: bool = False):
         """
         Args:
-            model: What encodes.
+            model: The encoder.
             verbose: Whether to show progress.
         """
         self.model = model
@@ -417,7 +417,7 @@ class QueryEncoder(RowWise):
         return inp.assign(query_vec=list(self.model.encode_queries(inp["query"].tolist())))
 
     def subtransformers(self) -> dict[str, Any]:
-        """None: the model is no stage of the pipeline here."""
+        """None: the model is not a stage of the pipeline here."""
         return {}
 
 
@@ -442,7 +442,7 @@ class DocEncoder(RowWise):
     def __init__(self, model: BiEncoder, *, verbose: bool = False):
         """
         Args:
-            model: What encodes.
+            model: The encoder.
             verbose: Whether to show progress.
         """
         self.model = model
@@ -457,5 +457,5 @@ class DocEncoder(RowWise):
         return inp.assign(doc_vec=list(self.model.encode_docs(self.model.documents(inp))))
 
     def subtransformers(self) -> dict[str, Any]:
-        """None: the model is no stage of the pipeline here."""
+        """None: the model is not a stage of the pipeline here."""
         return {}

@@ -49,13 +49,13 @@ class CrossEncoder(Ranker):
     Args:
         model: A hub name, a folder, another cross-encoder (whose weights are copied), or an
             :class:`~pyterrier_debias.rankers.base.InMemory` model.
-        max_length: Longest pair in tokens; None for all that the model can read. What is cut is logged.
-        device: Where to compute; None picks CUDA, then Apple's MPS, then the processor.
-        dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``. Half precision is faster and moves scores by about 1e-3 relative:
+        max_length: Longest pair in tokens; None for all that the model can read. Truncation is logged.
+        device: The device; None picks CUDA, then Apple's MPS, then the processor.
+        dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``. Half precision is faster and changes scores by about 1e-3 relative:
             stay with float32 where small differences of scores are the result.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
         text_field: The column with the document's text.
-        fields: Columns to join with a blank in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
+        fields: Columns to join with a space in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
         long: What to do with long documents: ``'truncate'`` reads what fits into the window, ``'firstp'`` scores the first
             passage, ``'maxp'`` takes the best passage.
         passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
@@ -63,12 +63,12 @@ class CrossEncoder(Ranker):
         head: Where a fresh head reads: ``'cls'`` is the architecture's own classification head on the first token, ``'mean'`` a
             linear layer on the mean of all tokens, for encoders whose first token was never trained (all-MiniLM-L6-v2). Without
             effect on checkpoints that bring a head.
-        seed: Of the fresh head.
+        seed: Seed of the fresh head.
         training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
         verbose: Whether to show progress.
 
     Raises:
-        InputError: From scoring: missing texts, duplicate pairs, options that are not known, a model that cannot be loaded.
+        InputError: From scoring: missing texts, duplicate pairs, unknown options, a model that cannot be loaded.
 
     Example:
         >>> from pyterrier_debias import CrossEncoder
@@ -117,7 +117,7 @@ class CrossEncoder(Ranker):
         self.seed = seed
 
     def check_options(self) -> None:
-        """Refuse options that are not known; see :meth:`Ranker.check_options`."""
+        """Refuse unknown options; see :meth:`Ranker.check_options`."""
         super().check_options()
         if self.head not in HEADS:
             raise InputError(f"CrossEncoder: head={self.head!r} is not known; use one of {', '.join(HEADS)}")
@@ -233,7 +233,7 @@ def _relevance(logits: torch.Tensor) -> torch.Tensor:
 
 
 def _packed_logits(module: Any) -> Callable[..., torch.Tensor] | None:
-    """The fast path of a module: a function from packed sequences to logits, or None where there is none."""
+    """The fast path of a module: a function from packed sequences to logits, or None if there is none."""
     from pyterrier_debias.rankers.heads import MeanHead
 
     encoder: Any = module.encoder if isinstance(module, MeanHead) else getattr(module, "base_model", None)

@@ -1,4 +1,4 @@
-"""What rankers share that encode queries and documents apart, through sentence-transformers."""
+"""The base of rankers that encode queries and documents separately, through sentence-transformers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def reads_plain_text(module: Any, task: str) -> bool:
 
 
 class TwoTowers(Ranker):
-    """A ranker that encodes queries and documents apart, each distinct text once.
+    """A ranker that encodes queries and documents separately, each distinct text once.
 
     Documents are encoded batch by batch and compared with their queries at once, so that only the queries' vectors and one
     batch of documents are held.
@@ -101,7 +101,7 @@ class TwoTowers(Ranker):
         """Take the representation of a batch out of what the module returned; runs in inference mode."""
 
     def packed_features(self, module: Any) -> Callable[..., dict[str, torch.Tensor]] | None:
-        """The fast path of a module: from packed sequences to its features; None where there is none."""
+        """The fast path of a module: from packed sequences to its features; None if there is none."""
         return None
 
     @abstractmethod
@@ -232,7 +232,7 @@ class TwoTowers(Ranker):
             Tensors on the CPU whose first dimension is n.
 
         Raises:
-            InputError: Where the model does not read texts as rows of tokens, so that it cannot be trained here.
+            InputError: If the model does not read texts as rows of tokens, so that it cannot be trained here.
         """
         import torch
 
@@ -250,7 +250,7 @@ class TwoTowers(Ranker):
                 if value.shape[:1] != (len(texts),):
                     raise InputError(
                         f"{type(self).__name__}: this model turns texts into {name!r} of shape {tuple(value.shape)}, not into "
-                        f"one row a text; such a model scores, but cannot be trained here"
+                        f"one row per text; such a model scores, but cannot be trained here"
                     )
                 tensors[f"{task}_{name}"] = value
         return tensors

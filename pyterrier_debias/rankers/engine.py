@@ -73,7 +73,7 @@ class Template:
         prefix: Ids before the first text.
         middle: Ids between the texts.
         suffix: Ids at the end.
-        types: Token type ids of the five parts (tuples for the special tokens, one integer for each text), or None where the
+        types: Token type ids of the five parts (tuples for the special tokens, one integer for each text), or None if the
             model takes none.
     """
 
@@ -262,7 +262,7 @@ class Sequences:
         """Log once how much did not fit into the window; silent where everything did.
 
         Args:
-            stage: Who scores; named in the message.
+            stage: The calling stage, named in the message.
             window: The window in tokens, for the message.
         """
         report_cuts(stage, window, self.cut, self.lengths)
@@ -272,7 +272,7 @@ def report_cuts(stage: str, window: int, cut: np.ndarray, lengths: np.ndarray) -
     """Log how much did not fit into the window; silent where everything did.
 
     Args:
-        stage: Who scores; named in the message.
+        stage: The calling stage, named in the message.
         window: The window in tokens, for the message.
         cut: Tokens that each text lost, shape [n].
         lengths: Tokens that each text has left, shape [n].
@@ -349,7 +349,7 @@ def batches(
         ``(indices, result)`` for each batch; every index occurs once.
 
     Raises:
-        torch.OutOfMemoryError: Where even one sequence alone does not fit.
+        torch.OutOfMemoryError: If even one sequence alone does not fit.
     """
     import torch
 
@@ -381,7 +381,7 @@ def gather(n: int, found: Iterator[tuple[np.ndarray, Any]]) -> np.ndarray:
 
     Args:
         n: How many sequences.
-        found: What :func:`batches` yields; each result a tensor with one row a sequence.
+        found: What :func:`batches` yields; each result a tensor with one row per sequence.
 
     Returns:
         float32 array of shape [n, ...]; shape [0] for no sequences.

@@ -1,4 +1,4 @@
-"""Scoring heads over encoders. Imported only where a model is about to be loaded: it needs torch at once."""
+"""Scoring heads over encoders. Imported only when a model is loaded: it needs torch."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def best_of(scores: np.ndarray, owner: np.ndarray, n: int) -> np.ndarray:
         n: How many documents; each owns at least one passage.
 
     Returns:
-        float64 scores of documents, shape [n]. NaN where a passage's score is NaN.
+        float64 scores of documents, shape [n]. NaN if a passage's score is NaN.
     """
     best = np.full(n, -np.inf)
     np.maximum.at(best, owner, scores)

@@ -1,4 +1,4 @@
-"""MultiVector (ColBERT): one vector a token, compared by the sum of the best matches."""
+"""MultiVector (ColBERT): one vector per token, compared by the sum of the best matches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COMPARED = 16_000_000
 
 
 def _brings_projection(model: str) -> bool:
-    """Whether a checkpoint was made for one vector a token, so that nothing in it is drawn at random."""
+    """Whether a checkpoint was made for one vector per token, so that nothing in it is drawn at random."""
     from sentence_transformers.util import load_file_path
     from transformers import AutoConfig
 
@@ -97,16 +97,16 @@ class MultiVector(TwoTowers):
             model: A hub name, a folder, another MultiVector (whose weights are copied), or an ``InMemory`` MultiVectorEncoder.
             max_length: Longest document in tokens; None for the checkpoint's own. Queries keep the checkpoint's length. What is
                 cut from documents is logged.
-            device: Where to compute; None picks CUDA, then MPS, then the processor.
+            device: The device; None picks CUDA, then MPS, then the processor.
             dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; vectors are compared in float32.
             batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
             text_field: The column with the document's text.
-            fields: Columns to join with a blank in place of ``text_field``.
+            fields: Columns to join with a space in place of ``text_field``.
             long: ``'truncate'``, ``'firstp'`` or ``'maxp'``: what to do with long documents, see
                 :class:`~pyterrier_debias.rankers.base.Ranker`.
             passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
             passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
-            seed: Of a fresh projection.
+            seed: Seed of a fresh projection.
             training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
             verbose: Whether to show progress.
         """

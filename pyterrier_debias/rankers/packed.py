@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Encoder classes with BERT's layers, by name, so that asking needs no import.
 _BERT_SHAPED = {"BertModel", "RobertaModel", "XLMRobertaModel", "CamembertModel", "ElectraModel"}
 
-#: Those of them whose first position stands behind the padding token's id.
+#: Those of them whose first position comes after the padding token's id.
 _OFFSET_POSITIONS = {"RobertaModel", "XLMRobertaModel", "CamembertModel"}
 
 

@@ -28,7 +28,7 @@ class Retriever(Stage):
     ===============  ==========================================================================
 
     The result is that of a full sort by score (inner products of the stored float32 vectors, summed in float64), ties by
-    descending docno, whatever else is in the frame. Memory is bounded: documents pass in blocks. A cut-off behind it
+    descending docno, whatever else is in the frame. Memory is bounded: documents pass in blocks. A cut-off after it
     (``retriever % 10``) compiles into it.
 
     When not to use it: for collections so large that comparing with every document is too slow (a core compares 60 to 100 million
@@ -52,9 +52,9 @@ class Retriever(Stage):
     def __init__(self, model: BiEncoder, vectors: Vectors, *, num_results: int = 1000, verbose: bool = False):
         """
         Args:
-            model: What encodes queries.
+            model: The encoder of queries.
             vectors: The documents' vectors, made by the same model with the same options.
-            num_results: Results a query gets at most.
+            num_results: Largest number of results per query.
             verbose: Whether to show progress.
         """
         self.model = model
@@ -86,7 +86,8 @@ class Retriever(Stage):
             )
         repeated = inp["qid"].duplicated()
         if repeated.any():
-            raise InputError(f"Retriever: qid {inp['qid'][repeated].iloc[0]!r} occurs twice in the topics; keep one row a query")
+            twice = inp["qid"][repeated].iloc[0]
+            raise InputError(f"Retriever: qid {twice!r} occurs twice in the topics; keep one row per query")
         if v.mode == "text":
             frames.check_text(inp, "query", self)
             self._check_model()
@@ -133,20 +134,20 @@ class Retriever(Stage):
         try:
             queries = np.stack(inp["query_vec"].tolist()).astype(np.float32)
         except (TypeError, ValueError) as error:
-            raise InputError("Retriever: column 'query_vec' must hold arrays of one length; encode queries anew") from error
+            raise InputError("Retriever: column 'query_vec' must hold arrays of one length; encode the queries again") from error
         if queries.shape[1:] != (self.vectors.dimensions,):
             raise InputError(
                 f"Retriever: column 'query_vec' holds arrays of shape {queries.shape[1:]}, the documents' vectors have "
                 f"{self.vectors.dimensions} dimensions; encode queries with the same model"
             )
         if not np.isfinite(queries).all():
-            raise InputError("Retriever: column 'query_vec' holds values that are not finite; encode queries anew")
+            raise InputError("Retriever: column 'query_vec' holds values that are not finite; encode the queries again")
         return queries
 
     def fuse_rank_cutoff(self, k: int) -> Retriever:
-        """A cut-off behind the retriever becomes its number of results."""
+        """A cut-off after the retriever becomes its number of results."""
         return Retriever(self.model, self.vectors, num_results=min(k, self.num_results), verbose=self.verbose)
 
     def subtransformers(self) -> dict[str, Any]:
-        """None: the model is no stage of the pipeline here."""
+        """None: the model is not a stage of the pipeline here."""
         return {}

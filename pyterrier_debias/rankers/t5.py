@@ -100,11 +100,11 @@ class T5Reranker(Ranker):
             tokens: The answers for relevant and not relevant; of each the first token is looked at.
             max_length: Longest prompt in tokens; None for what the model was made for (512 where it does not say). What is cut is
                 logged.
-            device: Where to compute; None picks CUDA, then MPS, then the processor.
+            device: The device; None picks CUDA, then MPS, then the processor.
             dtype: ``'float32'`` or ``'bfloat16'``.
             batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
             text_field: The column with the document's text.
-            fields: Columns to join with a blank in place of ``text_field``.
+            fields: Columns to join with a space in place of ``text_field``.
             long: ``'truncate'``, ``'firstp'`` or ``'maxp'``: what to do with long documents, see
                 :class:`~pyterrier_debias.rankers.base.Ranker`.
             passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
@@ -117,7 +117,7 @@ class T5Reranker(Ranker):
         self.tokens = tokens
 
     def check_options(self) -> None:
-        """Refuse options that are not known; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
+        """Refuse unknown options; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
         super().check_options()
         if self.dtype == "float16":
             raise InputError("T5Reranker: T5's activations overflow in float16; use dtype='bfloat16' or 'float32'")
@@ -161,13 +161,13 @@ class T5Reranker(Ranker):
         """Token ids of the two answers.
 
         Raises:
-            InputError: Where the tokenizer does not tell them apart.
+            InputError: If the tokenizer does not distinguish them.
         """
         first = [int(ids[0]) if len(ids) else -1 for ids in token_ids(self.tokenizer, self.tokens)]
         if first[0] == first[1] or -1 in first or self.tokenizer.unk_token_id in first:
             raise InputError(
-                f"T5Reranker: the tokenizer of this model does not tell {self.tokens[0]!r} from {self.tokens[1]!r} by their "
-                f"first token; set tokens to the words that the model was trained to answer"
+                f"T5Reranker: the tokenizer of this model does not distinguish {self.tokens[0]!r} from {self.tokens[1]!r} by "
+                f"their first token; set tokens to the words that the model was trained to answer"
             )
         return first
 

@@ -52,12 +52,12 @@ class TK(Ranker):
     Args:
         model: A folder or hub name of a TK, another TK (whose weights are copied), or an ``InMemory``
             :class:`~pyterrier_debias.rankers.tk_model.TKModel`.
-        max_length: Longest text in tokens; None for the model's own (512 for new models). What is cut is logged.
-        device: Where to compute; None picks CUDA, then MPS, then the processor.
+        max_length: Longest text in tokens; None for the model's own (512 for new models). Truncation is logged.
+        device: The device; None picks CUDA, then MPS, then the processor.
         dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; matching is float32 in any case.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
         text_field: The column with the document's text.
-        fields: Columns to join with a blank in place of ``text_field``.
+        fields: Columns to join with a space in place of ``text_field``.
         long: ``'truncate'``, ``'firstp'`` or ``'maxp'``: what to do with long documents, see
             :class:`~pyterrier_debias.rankers.base.Ranker`.
         passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
@@ -66,7 +66,7 @@ class TK(Ranker):
         verbose: Whether to show progress.
 
     Raises:
-        InputError: From scoring: missing texts, duplicate pairs, options that are not known, a model that is no TK.
+        InputError: From scoring: missing texts, duplicate pairs, unknown options, a model that is not a TK.
 
     Sources: Hofstätter, Zlabinger and Hanbury, "Interpretable & Time-Budget-Constrained Contextualization for Re-Ranking", ECAI
     2020; conventions as used in Hofstätter et al., "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking",
@@ -118,7 +118,7 @@ class TK(Ranker):
             positional: ``'absolute'``, ``'relative'`` or ``'none'``, see there.
             rescale: Whether to scale the table so that its rows are sqrt(d / 2) long on average, as those of the table of
                 positions are. Encoders' own rows are about 1 long: positions, and the contextualiser's output, would drown them.
-            seed: Of all weights but the embeddings.
+            seed: Seed of all weights but the embeddings.
             config: Other fields of the configuration, e.g. ``{"num_hidden_layers": 1}``.
             options: Options of the stage.
 
@@ -160,7 +160,7 @@ class TK(Ranker):
     ) -> TK:
         """A new TK over whole words and the vectors of a GloVe text file, as in the papers.
 
-        Text is lower-cased and cut at blanks and around each punctuation mark. Words that the file does not hold keep their
+        Text is lower-cased and cut at spaces and around each punctuation mark. Words that the file does not hold keep their
         place, but match nothing and are not attended to.
 
         Args:
@@ -170,7 +170,7 @@ class TK(Ranker):
             lower_case: Whether text is lower-cased: True for GloVe's 6B and 42B files, False for 840B.
             convention: As for :meth:`from_embeddings`, and so are ``positional``, ``config`` and ``options``.
             positional: See there.
-            seed: Of all weights but the embeddings.
+            seed: Seed of all weights but the embeddings.
             config: See there.
             options: Options of the stage.
 
@@ -178,7 +178,7 @@ class TK(Ranker):
             A stage over a model in memory. Its scores mean nothing before it is trained.
 
         Raises:
-            InputError: For a file that cannot be read, or a line in it that is no word vector; and as :meth:`from_embeddings`.
+            InputError: For a file that cannot be read, or a line in it that is not a word vector; and as :meth:`from_embeddings`.
         """
         import torch
 

@@ -399,7 +399,7 @@ class TKModel(PreTrainedModel):
             init.constant_(module.alpha, 0.5)
 
     def extra_repr(self) -> str:
-        """What the weights do not show. Rankers tell models apart by it."""
+        """Settings that are not in the weights; rankers distinguish models by them."""
         names = ["convention", "positional", "document_shift", "max_distance", "unk_token_id", "mask_unknown", "kernel_mu"]
         names += ["kernel_sigma", "layer_norm_eps", "num_attention_heads"]
         return ", ".join(f"{name}={getattr(self.config, name)!r}" for name in names)

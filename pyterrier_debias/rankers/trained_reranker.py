@@ -1,6 +1,6 @@
 """Stages that train a copy of a ranker in a way of their own, and score with it.
 
-What the rooms' rerankers share: where the ranker comes from, "fit() must be called first", equality by the fitted weights, and
+What the rerankers share: where the ranker comes from, "fit() must be called first", equality by the fitted weights, and
 folders that the ranker's own class opens too.
 """
 
@@ -107,7 +107,7 @@ class TrainedRanker(Stage, pt.Estimator):
         """
 
     def saved_options(self) -> dict[str, Any]:
-        """The options that a saved folder keeps, as what JSON can hold; by default none."""
+        """The options that a saved folder keeps, as JSON-compatible values; by default none."""
         return {}
 
     def write_beside(self, folder: Path) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class TrainedRanker(Stage, pt.Estimator):
             folder: The folder, which the ranker was written into.
 
         Returns:
-            What is to be remembered of it, as what JSON can hold.
+            What is to be remembered of it, as JSON-compatible values.
         """
         return {}
 
@@ -148,7 +148,7 @@ class TrainedRanker(Stage, pt.Estimator):
         """The ranker that training starts from; a name or folder stands for a cross-encoder.
 
         Raises:
-            InputError: Where it is none of these.
+            InputError: If it is none of these.
         """
         if isinstance(self.ranker, (str, Path)):
             return CrossEncoder(self.ranker)
@@ -163,7 +163,7 @@ class TrainedRanker(Stage, pt.Estimator):
         """The ranker that training starts from, with options that can be used, where training looks inside it.
 
         Raises:
-            InputError: Where it is no ranker of this package, but a stage around one; for its options.
+            InputError: If it is not a ranker of this package, but a stage around one; for its options.
         """
         base = self.base()
         if not isinstance(base, Ranker):
@@ -344,7 +344,7 @@ class TrainedRanker(Stage, pt.Estimator):
             A stage; weights are loaded when a score is first asked for.
 
         Raises:
-            InputError: Where there is no such folder, it holds something else, or a ranker whose class is neither of this package
+            InputError: If there is no such folder, it holds something else, or a ranker whose class is neither of this package
                 nor of a module that is imported already.
         """
         folder = Path(folder).expanduser()
@@ -380,11 +380,11 @@ def _class_of(name: Any, folder: Path) -> type[Ranker]:
         raise InputError(f"{folder} was saved with a ranker of the module {module}; import {module} first, if you trust it")
     found = getattr(importlib.import_module(module), attribute)
     if not (isinstance(found, type) and issubclass(found, Ranker)):
-        raise InputError(f"{folder}: {attribute} of the module {module} is no ranker, so it is not opened")
+        raise InputError(f"{folder}: {attribute} of the module {module} is not a ranker, so it is not opened")
     return found
 
 
 def _plain_name(name: str, folder: Path) -> str:
     if name in ("", ".", "..") or set(name) & set("/\\"):
-        raise InputError(f"{folder}: {_ABOUT} names a ranker beside the stage {name!r}, which is no name of a folder in it")
+        raise InputError(f"{folder}: {_ABOUT} names a ranker beside the stage {name!r}, which is not the name of a folder in it")
     return name

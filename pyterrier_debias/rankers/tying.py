@@ -24,7 +24,7 @@ _PATIENCE = 5.0
 
 
 def _found() -> Callable[..., None] | None:
-    """The method as it stands, or None where it is the stand-in."""
+    """The method as it stands, or None if it is the stand-in."""
     method = PreTrainedModel.tie_weights
     return None if "no_tie_weights" in method.__qualname__ else method
 
@@ -52,7 +52,7 @@ def restore(patience: float | None = None) -> None:
         PreTrainedModel.tie_weights = _own  # type: ignore[method-assign]  # transformers itself exchanges it so
         logger.warning(
             "models were loaded in several threads at the same time, after which transformers no longer tied weights; that is "
-            "mended, but models that were loaded meanwhile may lack weights: load them again, one after another"
+            "repaired, but models that were loaded meanwhile may lack weights: load them again, one after another"
         )
 
 
@@ -65,7 +65,7 @@ def check_whole(module: Any, model: Any, name: str) -> None:
         name: The stage that loads; named in the message.
 
     Raises:
-        InputError: Where a weight or buffer is on the device ``meta``.
+        InputError: If a weight or buffer is on the device ``meta``.
 
     Example:
         >>> import torch

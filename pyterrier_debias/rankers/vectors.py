@@ -121,7 +121,7 @@ class Vectors:
             The vectors; nothing is read into memory yet.
 
         Raises:
-            InputError: Where the folder does not hold vectors, or not whole ones.
+            InputError: If the folder does not hold vectors, or not whole ones.
         """
         folder = Path(folder)
         try:
@@ -132,7 +132,7 @@ class Vectors:
             longest, probe = float(meta["longest"]), list(meta["probe"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"{folder} is no folder of vectors ({type(error).__name__}); make one with BiEncoder(...).retriever(corpus, "
+                f"{folder} is not a folder of vectors ({type(error).__name__}); make one with BiEncoder(...).retriever(corpus, "
                 f"folder={str(folder)!r})"
             ) from error
         if not whole:

@@ -16,7 +16,7 @@ PAD, UNKNOWN = "[PAD]", "[UNK]"
 def read_glove(
     path: str | Path, *, words: Collection[str] | None = None, limit: int | None = None
 ) -> tuple[list[str], np.ndarray]:
-    """Read word vectors from a text file as GloVe's are: a word and its numbers on each line, blanks between them.
+    """Read word vectors from a text file as GloVe's are: a word and its numbers on each line, spaces between them.
 
     A first line that holds two integers (word2vec's form) is skipped. Of a word that occurs twice the first vector counts.
 
@@ -29,7 +29,7 @@ def read_glove(
         n words, and their vectors, float32, shape [n, d].
 
     Raises:
-        InputError: Where the file cannot be read, a line is not as described (named by its number), or no word is left.
+        InputError: If the file cannot be read, a line is not as described (named by its number), or no word is left.
     """
     path, wanted = Path(path).expanduser(), None if words is None else set(words)
     place: dict[str, None] = {}
@@ -41,7 +41,7 @@ def read_glove(
                 if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
                     continue
                 d = d or len(fields) - 1
-                # A few words of GloVe's 840B file hold blanks themselves.
+                # A few words of GloVe's 840B file hold spaces themselves.
                 word = " ".join(fields[: len(fields) - d])
                 if word in place or (wanted is not None and word not in wanted):
                     continue
@@ -50,7 +50,7 @@ def read_glove(
                 except ValueError:
                     vector = np.empty(0, dtype=np.float32)
                 if not word or not len(vector) or not np.isfinite(vector).all():
-                    raise InputError(f"{path}, line {number}: expected a word and {max(d, 1)} numbers, blanks between them")
+                    raise InputError(f"{path}, line {number}: expected a word and {max(d, 1)} numbers, spaces between them")
                 place[word] = None
                 numbers += vector.tobytes()
                 if len(place) == limit:
@@ -63,7 +63,7 @@ def read_glove(
 
 
 def word_tokenizer(words: Sequence[str], *, lower_case: bool = True, max_length: int = 512) -> Any:
-    """A Hugging Face tokenizer over whole words: text is cut at blanks and around each punctuation mark.
+    """A Hugging Face tokenizer over whole words: text is cut at spaces and around each punctuation mark.
 
     Args:
         words: The vocabulary. Ids are 0 for padding, 1 for unknown words, then the words in their order.
@@ -103,7 +103,7 @@ def without_special_tokens(tokenizer: Any, *, max_length: int = 512) -> Any:
     from tokenizers import Tokenizer, processors
 
     if not getattr(tokenizer, "is_fast", False):
-        raise InputError(f"TK: the tokenizer {type(tokenizer).__name__} is no fast tokenizer; convert it to one first")
+        raise InputError(f"TK: the tokenizer {type(tokenizer).__name__} is not a fast tokenizer; convert it to one first")
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.post_processor = processors.Sequence([])
     backend.no_padding()

@@ -111,19 +111,19 @@ class HuggingFaceWords:
         words: From a text to its words and their characters.
         piece: ``'first'``: a word's vector is that of its first piece; ``'mean'``: the mean over its pieces.
         layer: Which hidden states: 0 the embeddings (positions included), 1 to L after each layer; negative numbers from the end.
-        max_length: Longest text in tokens; None for all that the model can read. What is cut is logged.
+        max_length: Longest text in tokens; None for all that the model can read. Truncation is logged.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change vectors.
-        device: Where to compute; None picks CUDA, then MPS, then the processor. Rankers and models in memory compute where they
+        device: The device; None picks CUDA, then MPS, then the processor. Rankers and models in memory compute where they
             are.
         dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``, for models that are loaded; vectors come out as float32.
-        stage: Who asks; named in messages.
+        stage: The calling stage, named in messages.
 
     Example::
 
         encoder = HuggingFaceWords("sentence-transformers/all-MiniLM-L6-v2", layer=3)
         [(words, vectors)] = encoder.word_vectors(["The capital is Paris."])     # 4 words, shape [4, 384]
 
-    When not to use it: for one vector a text (:class:`~pyterrier_debias.BiEncoder`), or for models that read images or sound.
+    When not to use it: for one vector per text (:class:`~pyterrier_debias.BiEncoder`), or for models that read images or sound.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class HuggingFaceWords:
         """Encode texts; see :class:`WordEncoder`.
 
         Raises:
-            InputError: For an option that is not known, or a model that cannot be loaded or has no such layer.
+            InputError: For an unknown option, or a model that cannot be loaded or has no such layer.
         """
         self.check_options()
         found: list[tuple[list[str], np.ndarray]] = []
@@ -164,7 +164,7 @@ class HuggingFaceWords:
         return found
 
     def check_options(self) -> None:
-        """Refuse options that are not known, before anything is loaded.
+        """Refuse unknown options, before anything is loaded.
 
         Raises:
             InputError: Naming the option and what it may be.
@@ -330,7 +330,7 @@ def bare_encoder(module: Any) -> Any:
         The encoder, a Hugging Face model.
 
     Raises:
-        InputError: Where there is none.
+        InputError: If there is none.
     """
     from transformers import PreTrainedModel
 

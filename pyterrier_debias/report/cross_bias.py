@@ -238,7 +238,7 @@ class _Wording:
         axes.set_axis_off()
         number = len(self.measures)
         width = (1 - 0.2 * (number - 1)) / number
-        with plots.house_style():
+        with plots.style():
             for place, (measure, said) in enumerate(self.measures.items()):
                 panel = axes.inset_axes((place * (width + 0.2), 0.0, width, 1.0))
                 rows = list(self.bins(measure))

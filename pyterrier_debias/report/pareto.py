@@ -123,7 +123,7 @@ def plot_pareto(
 
     axes = plots.new_axes() if axes is None else axes
     places = {name: place for place, name in enumerate(table["system"] if order is None else order)}
-    with plots.house_style():
+    with plots.style():
         for row in table.to_dict("records"):
             colour = plots.colour(places[row["system"]])
             x, y = row["size"], row["effectiveness"]

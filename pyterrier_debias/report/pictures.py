@@ -67,12 +67,12 @@ def picture(figure: Figure, kind: str) -> bytes:
     Returns:
         The content of a file.
     """
-    from pyterrier_debias.core.plots import house_style, new_axes, rendered
+    from pyterrier_debias.core.plots import new_axes, rendered, style
 
     if isinstance(figure, DrawnFigure):
         return figure.pictures[kind]
 
-    with house_style():
+    with style():
         axes = new_axes()
         figure.draw(axes)
     return rendered(axes.figure, kind)

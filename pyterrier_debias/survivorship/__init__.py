@@ -1,1 +1,1 @@
-"""Survivorship bias: collections hold only the queries that somebody could answer (Gupta 2021)."""
+"""Survivorship bias: collections hold only the queries that could be answered (Gupta 2021)."""

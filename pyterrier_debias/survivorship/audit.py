@@ -390,7 +390,7 @@ class _Examined:
 
         ranks = self.ranks[self.answered].astype(int)
         counts = np.bincount(ranks)[1:]
-        with plots.house_style():
+        with plots.style():
             axes.bar(range(1, len(counts) + 1), counts, color=plots.colour(0))
             axes.bar([len(counts) + 1.5], [len(self.topics) - len(ranks)], color=plots.GREY)
             axes.set_xticks([*range(1, len(counts) + 1), len(counts) + 1.5], [*map(str, range(1, len(counts) + 1)), "never"])

@@ -1,1 +1,1 @@
-"""What training and scoring ask of each other. Names no architecture."""
+"""Training of rankers, independent of their architecture."""

@@ -1,7 +1,7 @@
 """The examples of a training run, in the order in which they are shown.
 
-Which example stands at a position depends on the position, the seed and identifiers alone: not on the order of the candidates, on
-the number of processes, or on what was drawn before. So a run that is resumed at a step sees what it would have seen.
+The example at a position depends on the position, the seed and identifiers alone: not on the order of the candidates, on
+the number of processes, or on earlier draws. So a resumed run sees the same examples.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Example:
     """A query with a positive (or all of them) and negatives.
 
     Attributes:
-        position: Where in the run it stands.
+        position: Its position in the run.
         epoch: From 0.
         qid: The query.
         query: Its text.

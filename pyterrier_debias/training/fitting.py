@@ -37,7 +37,7 @@ _LOOKED_AT = 1000
 class Fittable(pt.Estimator):
     """Mixin of rankers that can be trained.
 
-    It asks of a ranker the scorer protocol (:class:`~pyterrier_debias.training.scorer.Scorer`), and ``module``, ``score``,
+    It requires of a ranker the scorer protocol (:class:`~pyterrier_debias.training.scorer.Scorer`), and ``module``, ``score``,
     ``fingerprint``, ``documents``, ``text_columns``, ``torch_device`` and ``write``.
     """
 
@@ -93,8 +93,8 @@ class Fittable(pt.Estimator):
         """Train on candidates and judgements, from the weights that the ranker holds; fitting twice is transfer.
 
         With validation topics the best of the evaluated weights are kept, else the last ones. How it went is in
-        ``training_report``. Where it fails or is interrupted the ranker holds the weights that it began with; with
-        ``Training(checkpoints=...)`` it can go on.
+        ``training_report``. If it fails or is interrupted the ranker keeps the weights that it began with; with
+        ``Training(checkpoints=...)`` it can be resumed.
 
         Args:
             res_tr: Candidates ``qid``, ``docno``, ``query`` and the text. Those judged relevant are the positives, the others the
@@ -108,7 +108,7 @@ class Fittable(pt.Estimator):
 
         Raises:
             InputError: For frames or options that cannot be used, before a model is loaded; from training: a checkpoint of
-                another run, a full disk, a loss that is no number.
+                another run, a full disk, a loss that is not a number.
 
         Example:
             ``(bm25 >> texts >> CrossEncoder(model, training=Training(epochs=2))).fit(topics, qrels, va_topics, va_qrels)``
@@ -121,7 +121,7 @@ class Fittable(pt.Estimator):
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the ranker as an ordinary model folder, from which ``load`` scores the same.
 
-        Beside the model's own files lies a small JSON: the ranker's options and how it was trained. The class itself
+        A small JSON file next to the model's own files has the ranker's options and how it was trained. The class itself
         (``CrossEncoder(folder)``) reads the options there too, but for those that it is given.
 
         Args:
@@ -129,7 +129,7 @@ class Fittable(pt.Estimator):
             overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
 
         Raises:
-            InputError: Where the folder exists and may not be replaced, or cannot be written.
+            InputError: If the folder exists and may not be replaced, or cannot be written.
         """
         from safetensors import SafetensorError
 
@@ -156,7 +156,7 @@ class Fittable(pt.Estimator):
             docs: n documents.
 
         Returns:
-            Tokens that each loses, tokens that each has left (shape [n] both), and the window; None where that is not known.
+            Tokens that each loses, tokens that each has left (shape [n] both), and the window; None if that is not known.
         """
         return None
 
@@ -183,7 +183,7 @@ class Fittable(pt.Estimator):
             A ranker; weights are loaded when a score is first asked for.
 
         Raises:
-            InputError: Where there is no such folder, or it holds another kind of ranker.
+            InputError: If there is no such folder, or it holds another kind of ranker.
         """
         name = cls.__name__
         if not Path(folder).expanduser().is_dir():
@@ -231,7 +231,7 @@ def fit_ranker(
         training: The options; None for their defaults.
         train_on: Candidates and judgements.
         validate_on: Those of validation topics, or None and None.
-        stage: Whom messages name; None for the ranker.
+        stage: The name used in messages; None for the ranker.
 
     Returns:
         How it went.

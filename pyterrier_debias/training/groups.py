@@ -1,4 +1,4 @@
-"""Candidates and judgements to groups: what each training query may draw its examples from."""
+"""From candidates and judgements to groups: the documents from which each training query draws its examples."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ class Groups:
             name: The column.
 
         Returns:
-            One value a row.
+            One value per row.
 
         Raises:
-            InputError: Where the candidates lack the column.
+            InputError: If the candidates lack the column.
         """
         if name not in self._columns:
             if name not in self.rows.columns:
@@ -84,14 +84,14 @@ class Groups:
 
 
 def check_labels(qrels: pd.DataFrame, stage: Any) -> None:
-    """Grades must be whole numbers in the usual range.
+    """Check that grades are integers in the usual range.
 
     Args:
         qrels: Judgements ``qid``, ``docno``, ``label``.
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Raises:
-        InputError: For a grade that is missing, no whole number, or outside -2 to 30.
+        InputError: For a grade that is missing, not a whole number, or outside -2 to 30.
     """
     pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=stage)
     labels = pd.to_numeric(qrels["label"], errors="coerce").to_numpy(dtype="float64", na_value=np.nan)
@@ -105,11 +105,11 @@ def check_labels(qrels: pd.DataFrame, stage: Any) -> None:
 
 
 def grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
-    """Judgements with string ids and integer grades, one row a pair (the highest grade where there are several).
+    """Judgements with string ids and integer grades, one row per pair (the highest grade where there are several).
 
     Args:
         qrels: Judgements ``qid``, ``docno``, ``label``.
-        stage: Who asks; named in messages.
+        stage: The calling stage, named in messages.
 
     Returns:
         A new frame ``qid``, ``docno``, ``label``.
@@ -143,7 +143,7 @@ def make_groups(
         text_columns: Columns that make a document's text.
         min_label: The lowest grade of a positive.
         need_negatives: Whether queries without a negative are left out.
-        stage: Who asks; named in messages.
+        stage: The calling stage, named in messages.
 
     Returns:
         The groups.
@@ -230,7 +230,7 @@ def _fingerprint(rows: pd.DataFrame, text_columns: Sequence[str], min_label: int
 class AddJudged(Stage):
     """Add the judged relevant documents that the first stage did not find, so that each judged query can be trained on.
 
-    It stands between the first stage and the text loader of a pipeline that is to be fitted. Documents with a grade of at least
+    It comes between the first stage and the text loader of a pipeline that is to be fitted. Documents with a grade of at least
     ``min_label`` are added to the queries of ``qrels`` that have candidates; other queries, such as those for validation and for
     tests, pass unchanged.
 
@@ -241,9 +241,9 @@ class AddJudged(Stage):
     ===============  ==========================================================================
 
     The query's columns are ``query``, what PyTerrier keeps of earlier queries, and every column that never differs between two
-    candidates of one query (weights, kinds of question), but for scores, ranks and texts. By ``docid`` an index finds a document,
-    and what another model made of it (``doc_vec``, ``toks``) is of use to that model alone: nobody knows these of the added rows,
-    so they are dropped, and a text loader behind it finds every document by its ``docno``.
+    candidates of one query (weights, kinds of question), except scores, ranks and texts. The index's document number (``docid``)
+    and the output of other models (``doc_vec``, ``toks``) are not known for the added
+    rows, so they are dropped, and a text loader behind it finds every document by its ``docno``.
 
     When not to use it: in a pipeline that is evaluated on the same judgements, to which it hands the answers; where the first
     stage's score is used as evidence, unless rows without one are left out or scored anew.

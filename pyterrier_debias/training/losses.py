@@ -1,6 +1,6 @@
 r"""Ranking losses, as pure functions on scores.
 
-All take ``scores`` of shape [B, n], one row a query, its positive document first, and return one number to be minimised. All
+All take ``scores`` of shape [B, n], one row per query, its positive document first, and return one number to be minimised. All
 share these keywords:
 
 - ``labels``: grades of the same shape; read by losses that know grades (``bce``, ``lambda``), where None means "the first
@@ -169,7 +169,7 @@ def pointwise_bce(
     Returns:
         A scalar, the mean over documents.
 
-    When not to use it: for scores that are no logits (cosine; log-probabilities, which are never positive).
+    When not to use it: for scores that are not logits (cosine; log-probabilities, which are never positive).
     """
     from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -261,7 +261,7 @@ def get_loss(loss: str | Loss, options: dict[str, Any] | None = None) -> Loss:
         The function with its options.
 
     Raises:
-        InputError: For a name that is not known.
+        InputError: For an unknown name.
 
     Example:
         >>> get_loss("hinge", {"margin": 2.0}).keywords

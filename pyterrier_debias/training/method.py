@@ -1,7 +1,7 @@
-"""Methods: what is trained, and how a batch becomes a loss. Imported only where training begins: it needs torch at once.
+"""Training methods: what is trained, and how a batch becomes a loss. Imported only when training begins: it needs torch.
 
-A method is a module that owns every network it trains or consults. :class:`Ranking`, one ranker and one loss, is the plain one;
-methods with several networks, frozen ones or weights that follow the networks' scores subclass :class:`Method`.
+A method is a module that contains every network it trains or uses. :class:`Ranking`, one ranker and one loss, is the plain one;
+methods with several networks, frozen ones or weights that depend on the networks' scores subclass :class:`Method`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Method(torch.nn.Module):
     """What the trainer trains.
 
     Networks that must not change get ``requires_grad_(False)`` in the constructor: they stay in eval mode (no dropout), out of
-    the optimiser, and belong into :meth:`record`, so that a resumed run meets the same ones.
+    the optimiser, and belong in :meth:`record`, so that a resumed run uses the same ones.
     """
 
     #: Tells transformers' Trainer that the loss is a mean over the batch.
@@ -72,11 +72,11 @@ class Method(torch.nn.Module):
         return asked
 
     def record(self) -> dict[str, Any]:
-        """What a checkpoint must tell about the method beyond its weights, as what JSON can hold."""
+        """What a checkpoint must tell about the method beyond its weights, as JSON-compatible values."""
         return {"method": type(self).__name__}
 
     def train(self, mode: bool = True) -> Method:
-        """Switch to training, but for networks without a trainable weight."""
+        """Switch to training, except networks without a trainable weight."""
         super().train(mode)
         for network in self.children():
             if not any(parameter.requires_grad for parameter in network.parameters()):
@@ -89,7 +89,7 @@ class Candidates:
 
     Args:
         examples: B examples, of n documents at most.
-        in_batch: Whether each query also meets the other examples' documents, but for those judged relevant for it.
+        in_batch: Whether each query also meets the other examples' documents, except those judged relevant for it.
 
     Attributes:
         mask: Which places of the batch hold a document, shape [B, n]; with ``in_batch`` n is the number of distinct documents, a
@@ -188,13 +188,13 @@ def ranking_of(ranker: Any, training: Training, stage: str) -> Ranking:
     Args:
         ranker: A ranker.
         training: The options.
-        stage: Whom the message names.
+        stage: The name used in the message.
 
     Returns:
         Its own method.
 
     Raises:
-        InputError: Where that method is no :class:`~pyterrier_debias.training.method.Ranking`.
+        InputError: If that method is not a :class:`~pyterrier_debias.training.method.Ranking`.
     """
     method = ranker.method(training)
     if not isinstance(method, Ranking):

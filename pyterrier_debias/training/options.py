@@ -37,16 +37,16 @@ class Training:
         max_steps: Steps of the optimiser, in place of ``epochs``.
         batch_size: Examples of a forward pass on each device.
         accumulation: Forward passes of a step; a step sees ``batch_size`` times ``accumulation`` times the number of processes.
-        negatives: Who draws negatives; see :class:`~pyterrier_debias.training.samplers.Sampler`.
+        negatives: The sampler of negatives; see :class:`~pyterrier_debias.training.samplers.Sampler`.
         negatives_per_positive: How many are drawn for each positive; 0 for none but those of ``in_batch_negatives``.
         positives: ``'one'``: an example is one positive and its negatives. ``'all'``: all positives of a query with the negatives
             of each, for losses that know grades (``'bce'``, ``'lambda'``).
-        in_batch_negatives: Whether the other examples' documents of a batch are negatives too, but for those judged relevant
-            for the query. Cheap for rankers that encode texts apart; others score every combination.
+        in_batch_negatives: Whether the other examples' documents of a batch are negatives too, except those judged relevant
+            for the query. Cheap for rankers that encode texts separately; others score every combination.
         min_label: The lowest grade of a positive.
         weights: How much an example counts, e.g. :class:`~pyterrier_debias.training.weights.ColumnWeights`; None for 1.
         augment: Changes passages anew in each epoch, e.g. ``RotatePassages()``: any object with ``text_attr`` and
-            ``rotator(draw=epoch)``. Queries and validation passages stay as they are.
+            ``rotator(draw=epoch)``. Queries and validation passages are not changed.
         learning_rate: Peak rate; a mapping from network to rate where a method trains several.
         warmup: Share of the steps (below 1) or number of steps in which the rate rises from 0.
         schedule: What the rate does afterwards: ``'linear'`` and ``'cosine'`` fall to 0, ``'constant'`` stays.
@@ -59,15 +59,15 @@ class Training:
         rerank_depth: How many candidates of the first stage are re-ranked in validation: None for all, a number, or several, of
             which the best is chosen and reported. The others follow in their order.
         checkpoints: Folder for checkpoints; None keeps the best in a temporary folder and none afterwards.
-        resume: Whether to go on from the last checkpoint in that folder, exactly where it was written. Starts anew where there is
-            none.
+        resume: Whether to resume from the last checkpoint in that folder, exactly where it was written. Starts from the
+            beginning if there is none.
         workers: Processes that prepare batches; 0 prepares them in the training process.
         log_every: Steps from one entry of the log to the next.
         log_to: ``'tensorboard'`` also writes the log for TensorBoard, into ``checkpoints``; None keeps it in the report only.
-        seed: Of the order of examples, of negatives and of dropout.
+        seed: Seed of the order of examples, of negatives and of dropout.
 
     Raises:
-        InputError: For an option that is not known or out of range.
+        InputError: For an unknown option or out of range.
 
     Example:
         >>> from pyterrier_debias import Training
@@ -110,7 +110,7 @@ class Training:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be used."""
+        """Refuse invalid options."""
         get_loss(self.loss, dict(self.loss_options))
         for name, known in (
             ("positives", ("one", "all")),
@@ -151,7 +151,7 @@ class Training:
         if self.negatives_per_positive == 0 and not (self.in_batch_negatives and self.batch_size > 1):
             raise InputError("Training: negatives_per_positive=0 needs in_batch_negatives=True and a batch_size above 1")
         if self.resume and self.checkpoints is None:
-            raise InputError("Training: resume=True needs checkpoints, the folder to go on from")
+            raise InputError("Training: resume=True needs checkpoints, the folder to resume from")
         if self.log_to is not None and self.checkpoints is None:
             raise InputError(f"Training: log_to={self.log_to!r} needs checkpoints, the folder to write into")
         parse_measures([self.metric])
@@ -171,11 +171,11 @@ class Training:
         return (self.rerank_depth,) if isinstance(self.rerank_depth, int) else tuple(self.rerank_depth)
 
     def describe(self) -> dict[str, Any]:
-        """All options as what JSON can hold; objects and functions by their names."""
+        """All options as JSON-compatible values; objects and functions by their names."""
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
     def cache_key(self) -> dict[str, Any]:
-        """What trained weights depend on, but for the seed."""
+        """The cache key: everything that trained weights depend on, except the seed."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*NOT_RECORDED, "seed")}
 
     def record(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _default(option: Field[Any]) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """An option as what JSON can hold.
+    """An option as JSON-compatible values.
 
     Args:
         value: Any value.

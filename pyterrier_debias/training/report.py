@@ -1,4 +1,4 @@
-"""What is told about a training run, in memory and beside the saved ranker."""
+"""The report of a training run, in memory and with the saved ranker."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class TrainingReport:
         counts: What was trained on and what was left out.
         options: The options of :class:`~pyterrier_debias.Training`.
         steps: Steps that were taken.
-        best_step: The step whose weights were kept; None where the last ones were.
+        best_step: The step whose weights were kept; None if the last ones were.
         metric: What was measured on validation topics; None without them.
         best: Its mean at ``best_step``.
-        depth: The re-ranking depth at which it was best; None where all candidates were re-ranked.
+        depth: The re-ranking depth at which it was best; None if all candidates were re-ranked.
         validation: Its values at ``best_step``, by qid.
         history: The log: dictionaries with ``step``.
         seconds: How long it took.
-        versions: Of Python and the packages involved.
+        versions: Versions of Python and the packages involved.
     """
 
     started_from: str
@@ -54,7 +54,7 @@ class TrainingReport:
     versions: dict[str, str] = field(default_factory=lambda: versions())
 
     def to_json(self) -> dict[str, Any]:
-        """The report as what JSON can hold."""
+        """The report as JSON-compatible values."""
         return asdict(self)
 
     @classmethod
@@ -80,13 +80,13 @@ def read_about(folder: str | Path, stage: str) -> dict[str, Any]:
 
     Args:
         folder: The folder.
-        stage: Who asks; named in messages.
+        stage: The calling stage, named in messages.
 
     Returns:
-        Its content; empty where there is none.
+        Its content; empty if there is none.
 
     Raises:
-        InputError: Where the file is damaged.
+        InputError: If the file is damaged.
     """
     file = Path(folder).expanduser() / ABOUT
     if not file.is_file():

@@ -28,7 +28,7 @@ class Sampler(Protocol):
         Args:
             groups: All groups; their columns tell what is known of a candidate, e.g. ``groups.column('score')``.
             group: The query.
-            positive: The row of the positive that they stand against.
+            positive: The row of their positive.
             n: How many are wanted.
             seed: The training's seed.
             epoch: From 0.
@@ -39,9 +39,9 @@ class Sampler(Protocol):
 
 
 class ChanceSampler(ABC):
-    """A sampler that is told by the chance of each document: a subclass writes :meth:`chances`, and nothing else.
+    """A sampler that is defined by the chance of each document: a subclass implements :meth:`chances`, and nothing else.
 
-    What a sampler believes can then be looked at without drawing, e.g. by
+    The chances can then be inspected without drawing, e.g. by
     :class:`~pyterrier_debias.HiddenJudgements`.
     """
 

@@ -1,4 +1,4 @@
-"""The scorer protocol: what the trainer asks of any ranker, whatever its architecture."""
+"""The scorer protocol: what the trainer requires of any ranker."""
 
 from __future__ import annotations
 

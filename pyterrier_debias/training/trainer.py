@@ -1,7 +1,7 @@
-"""The one trainer: transformers' Trainer over a :class:`~pyterrier_debias.training.method.Method`.
+"""The trainer: transformers' Trainer over a :class:`~pyterrier_debias.training.method.Method`.
 
-Imported only where training begins: it needs torch and transformers at once. It names no architecture. Several devices are used
-when the program is started by ``torchrun`` or ``accelerate launch``; nothing else changes.
+Imported only when training begins: it needs torch and transformers. It does not depend on the architecture. Several devices are
+used when the program is started by ``torchrun`` or ``accelerate launch``; nothing else changes.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def train(
     Args:
         ranker: The ranker among them that is the result: it is evaluated, and written into every checkpoint.
         method: What is trained; owns the ranker's module.
-        groups: What is trained on.
+        groups: The training data.
         training: The options.
-        validation: What is measured on; None for no evaluation.
+        validation: The validation data; None for no evaluation.
 
     Returns:
         What happened. The networks hold the best weights where there is a validation, else the last ones.
 
     Raises:
-        InputError: For options that do not go together, a checkpoint of another run, a full disk, or a loss that is no number.
+        InputError: For options that do not go together, a checkpoint of another run, a full disk, or a loss that is not a number.
     """
     training = replace(training, learning_rate=method.rates(training.learning_rate))
     _check(ranker, method, training)
@@ -239,7 +239,7 @@ def _key(metric: Any) -> str:
 
 
 def _about(checkpoint: Path) -> dict[str, Any] | None:
-    """What we wrote into a checkpoint; None where it is none of ours."""
+    """What we wrote into a checkpoint; None if it is none of ours."""
     try:
         about = json.loads((checkpoint / _RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -249,7 +249,7 @@ def _about(checkpoint: Path) -> dict[str, Any] | None:
 
 
 def _mark(checkpoint: Path, **content: Any) -> None:
-    """Say in a checkpoint whose it is, and what it is."""
+    """Mark a checkpoint as ours, and with what it is."""
     about = {"package": PACKAGE, "version": __version__, "checkpoint": checkpoint.name, **content}
     write_whole(checkpoint / _RECORD, json.dumps(about, indent=1) + "\n")
 
@@ -298,10 +298,10 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 
 def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -> Path | None:
-    """The checkpoint to go on from.
+    """The checkpoint to resume from.
 
     Raises:
-        InputError: Where the folder holds another run (its data, options, ranker or starting weights differ), or one that was not
+        InputError: If the folder holds another run (its data, options, ranker or starting weights differ), or one that was not
             to be resumed.
     """
     found = _checkpoints(folder)
@@ -312,7 +312,7 @@ def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -
     if not found:
         return None
     if not training.resume:
-        raise InputError(f"{folder} holds the checkpoints of a run; go on with Training(resume=True), or name another folder")
+        raise InputError(f"{folder} holds the checkpoints of a run; continue with Training(resume=True), or name another folder")
     there = cast(dict[str, Any], _about(found[-1]))["record"]
     several = ("ranker", "options")
     differ = [f"{name} ({there.get(name)!r} there)" for name in record if name not in several and there.get(name) != record[name]]
@@ -324,7 +324,7 @@ def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -
 
 
 def _check_free(folder: Path, last: Path | None, arguments: transformers.TrainingArguments) -> None:
-    """Refuse a folder where a checkpoint of this run would have to be written into somebody else's.
+    """Refuse a folder where a checkpoint of this run would overwrite files of another program.
 
     Raises:
         InputError: Naming the folder that stands there.
@@ -359,7 +359,7 @@ class _Progress(transformers.TrainerCallback):
         self.bar: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Open the bar where the run begins, or goes on."""
+        """Open the bar where the run begins, or continues."""
         show = self.verbose and state.is_world_process_zero
         self.bar = pt.tqdm(total=state.max_steps, initial=state.global_step, desc="training", unit="step", disable=not show)
 
@@ -568,7 +568,7 @@ class _Trainer(transformers.Trainer):
                 self.ranker.write(scratch)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Write a checkpoint that counts only once it is whole, then drop those that are neither the last nor the best."""
+        """Write a checkpoint that is valid only once it is complete, then drop those that are neither the last nor the best."""
         folder = self._folder
         target = folder / f"checkpoint-{self.state.global_step}"
         try:
@@ -582,7 +582,7 @@ class _Trainer(transformers.Trainer):
                 target.rmdir()
             older = [path.name for path in _checkpoints(folder)]
             kept = (
-                f"{', '.join(older)} there is whole, go on from it with Training(resume=True)"
+                f"{', '.join(older)} there is complete, resume from it with Training(resume=True)"
                 if older
                 else "there is no older one"
             )

@@ -31,7 +31,7 @@ class Validation:
         texts: The document of each row.
         metric: An ir_measures object or name.
         depths: Re-ranking depths to choose from; None for all candidates.
-        stage: Who asks; named in messages.
+        stage: The calling stage, named in messages.
 
     Raises:
         InputError: For frames that cannot be used, or judgements of other queries.
@@ -99,7 +99,7 @@ class Validation:
             scores: One a row.
 
         Returns:
-            Values by qid, and the depth (the smallest of equally good ones; None where all candidates are re-ranked).
+            Values by qid, and the depth (the smallest of equally good ones; None if all candidates are re-ranked).
 
         Raises:
             InputError: Where a score is NaN.

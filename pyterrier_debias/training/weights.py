@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class ExampleWeights(Protocol):
     """Weighs the documents of an example by what is known before training.
 
-    Weights that depend on the networks' present scores belong into a :class:`~pyterrier_debias.training.method.Method`.
+    Weights that depend on the networks' current scores belong in a :class:`~pyterrier_debias.training.method.Method`.
     """
 
     def weigh(self, groups: Groups, group: Group, rows: np.ndarray) -> float | np.ndarray:
@@ -36,7 +36,7 @@ class ExampleWeights(Protocol):
 
 @dataclass(frozen=True)
 class ColumnWeights:
-    """Weights that stand in a column of the candidates.
+    """Weights from a column of the candidates.
 
     Args:
         column: Its name.
@@ -66,7 +66,7 @@ def weights_of(weights: ExampleWeights | None, groups: Groups, group: Group, row
     """The weights of an example, checked.
 
     Args:
-        weights: Who weighs; None for 1.
+        weights: The source of the weights; None for 1.
         groups: All groups.
         group: The query.
         rows: The example's rows.
@@ -75,7 +75,7 @@ def weights_of(weights: ExampleWeights | None, groups: Groups, group: Group, row
         float32, of shape [] for the whole example, or one a row.
 
     Raises:
-        InputError: Where a weight is negative, missing or infinite.
+        InputError: If a weight is negative, missing or infinite.
     """
     if weights is None:
         return np.ones((), dtype=np.float32)
@@ -83,7 +83,7 @@ def weights_of(weights: ExampleWeights | None, groups: Groups, group: Group, row
         found = np.asarray(weights.weigh(groups, group, rows), dtype=np.float32)
         np.broadcast_to(found, (len(rows),))
     except (TypeError, ValueError) as error:
-        raise InputError(f"training: {weights!r} gives query {group.qid!r} weights that are no numbers ({error})") from error
+        raise InputError(f"training: {weights!r} gives query {group.qid!r} weights that are not numbers ({error})") from error
     if not (np.isfinite(found) & (found >= 0)).all():
         raise InputError(
             f"training: {weights!r} gives query {group.qid!r} the weight {found[~(np.isfinite(found) & (found >= 0))].flat[0]}; "

@@ -165,7 +165,7 @@ def test_texts_are_loaded_and_composed():
     assert out["text"].tolist() == ["It freezes at 0.", "Water boils at 100 degrees.", ""]
     assert dataset.text_loader("*").fields == ("text", "title")
     assert open_dataset("irds:fakeweb").text_loader()(pd.DataFrame({"docno": ["w"]}))["text"].tolist() == ["a page"]
-    with pytest.raises(InputError, match="2 of 3 rows name a docno that irds:fake/dev does not hold, first 'x'"):
+    with pytest.raises(InputError, match="2 of 3 rows have a docno that is not in irds:fake/dev, first 'x'"):
         dataset.text_loader()(pd.DataFrame({"docno": ["x", "1-0", "y"]}))
     with pytest.raises(InputError, match="have no field 'url'; they have text, title"):
         dataset.text_loader("url")(pd.DataFrame({"docno": ["1-0"]}))

@@ -157,13 +157,13 @@ RUN, QRELS, CORPUS, TOPICS = read_run, read_qrels, read_corpus, read_topics
         (RUN, "1 Q0 a 1 1.0 t\n1 Q0 b 2 1.0\n", r"f:2: 6 fields were expected, found 5; write 'qid Q0 docno rank score tag'"),
         (RUN, "1 Q0 a 1 high t\n", r"f:1: score 'high' is not a number"),
         (RUN, "1 Q0 a 1 2 t\n1 Q0 b 2 NaN t\n", r"f:2: the score is NaN; .*leave such lines out"),
-        (RUN, "1 Q0 a 1 2 t\n\n1 Q0 a 2 1 t\n", r"f:3: qid '1' and docno 'a' stand together in line 1 already; keep one line"),
+        (RUN, "1 Q0 a 1 2 t\n\n1 Q0 a 2 1 t\n", r"f:3: qid '1' and docno 'a' occur together in line 1 already; keep one line"),
         (QRELS, "1 0 a 1\n1 0 b\n", r"f:2: 4 fields were expected, found 3; write 'qid 0 docno label'"),
         (QRELS, "1 0 a b 1\n", r"f:1: 3 or 4 fields were expected, found 5"),
         (QRELS, "1 0 a 0.5\n", r"f:1: label '0.5' is not a whole number"),
-        (QRELS, "query-id\tcorpus-id\tscore\n1\ta\t1\n1\ta\t0\n", r"f:3: qid '1' and docno 'a' stand together in line 2"),
+        (QRELS, "query-id\tcorpus-id\tscore\n1\ta\t1\n1\ta\t0\n", r"f:3: qid '1' and docno 'a' occur together in line 2"),
         (QRELS, "query-id\tcorpus-id\tscore\n", r"f:1: 3 or 4 fields were expected, found 0"),
-        (CORPUS, "1\tone\n1\ttwo\n", r"f:2: docno '1' stands in line 1 already; keep one of the two"),
+        (CORPUS, "1\tone\n1\ttwo\n", r"f:2: docno '1' occurs in line 1 already; keep one of the two"),
         (CORPUS, "1\tone\n2 two\n", r"f:2: 2 tab-separated fields were expected, found 1; write 'docno<TAB>text'"),
         (CORPUS, "1\tone\n \ttwo\n", r"f:2: the docno is empty"),
         (CORPUS, '{"_id": "1", "text": "a"}\n{"_id": "2", "te', r"f:2: no valid JSON at column 14 \(.*\); write one JSON object"),
@@ -174,10 +174,10 @@ RUN, QRELS, CORPUS, TOPICS = read_run, read_qrels, read_corpus, read_topics
         (CORPUS, "<DOC>\n<DOCNO>1</DOCNO>\na\n", r"f:1: the document that begins here does not end"),
         (CORPUS, "<DOC>\n<DOC>\n", r"f:2: the document that begins in line 1 does not end"),
         (CORPUS, "<DOC>\nx\n</DOC>\n", r"f:1: the document has no docno"),
-        (CORPUS, "<DOCUMENT>\n", r"f:1: text stands outside of a document"),
+        (CORPUS, "<DOCUMENT>\n", r"f:1: there is text outside of a document"),
         (CORPUS, "</DOC>\n", r"f:1: a document ends that did not begin"),
-        (TOPICS, "1\ta\n1\tb\n", r"f:2: qid '1' stands in line 1 already"),
-        (TOPICS, "<top><num>1</num><title>a</title></top><top><num>1</num><title>b</title></top>\n", r"f:1: qid '1' stands in"),
+        (TOPICS, "1\ta\n1\tb\n", r"f:2: qid '1' occurs in line 1 already"),
+        (TOPICS, "<top><num>1</num><title>a</title></top><top><num>1</num><title>b</title></top>\n", r"f:1: qid '1' occurs in"),
         (TOPICS, "1 a\n", r"f:1: 2 tab-separated fields were expected, found 1"),
         (TOPICS, "<top>\n<num>1</num><title>a</title>\n</top>\n<top>\n<num>2</num>\n</top>\n", r"f:4: topic '2' has no title"),
         (TOPICS, "<top>\n<title>a</title>\n</top>\n", r"f:1: no TREC topics"),
@@ -246,8 +246,8 @@ def test_squad(tmp_path):
         (squad({"id": "q1", "question": "Who?"}), "no SQuAD JSON .KeyError.'answers'"),
         (squad(context=5), "no SQuAD JSON"),
         ('{"data": [{"title": 1}]}', "no SQuAD JSON .KeyError.'paragraphs'"),
-        ('{"data": []}', "it holds no paragraphs"),
-        (squad(), "it holds no answerable questions"),
+        ('{"data": []}', "contains no paragraphs"),
+        (squad(), "contains no answerable questions"),
         ('{\n"data": [\n', r"dev.json:2: no valid JSON at column \d+"),
         ("[]", "dev.json:1: a JSON object was expected, found a list"),
     ],
@@ -356,7 +356,7 @@ def test_a_table_of_candidates_is_a_run(beir):
         ["1", "d2", -1.0, 0], ["1", "d1", -2.0, 1],
     ]  # fmt: skip
     write(beir, "candidates.tsv.gz", f"{header}1\td1\tfirst\t1\n")
-    with pytest.raises(InputError, match=r"candidates.tsv.gz: column 'score' is NaN or no number .*qid='1', docno='d1'"):
+    with pytest.raises(InputError, match=r"candidates.tsv.gz: column 'score' is NaN or not a number .*qid='1', docno='d1'"):
         open_dataset(beir)
     write(beir, "candidates.tsv.gz", f"{header}1\td1\n")
     with pytest.raises(InputError, match=r"candidates.tsv.gz:2: 4 tab-separated fields were expected, found 2"):
@@ -517,7 +517,7 @@ def test_objects():
     assert numbered.get_qrels().values.tolist() == [["2", "1", 1]]
     assert numbered.text_loader()(pd.DataFrame({"docno": ["1"]}))["text"].tolist() == ["one"]
     assert open_dataset(own, split="dev").get_topics()["query"].tolist() == ["dev"]
-    with pytest.raises(InputError, match="a dict is no dataset: it lacks get_corpus_iter, get_topics, get_qrels, text_loader"):
+    with pytest.raises(InputError, match="a dict is not a dataset: it lacks get_corpus_iter, get_topics, get_qrels, text_loader"):
         open_dataset({})
 
 

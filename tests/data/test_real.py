@@ -169,7 +169,7 @@ def test_runs_may_name_documents_without_text(shared_data):
     dataset = opened(shared_data, "fiqa_subset")
     run = dataset.get_runs()["finbert-qa"]
     assert len(run) == 16650
-    with pytest.raises(InputError, match="name a docno that the collection does not hold"):
+    with pytest.raises(InputError, match="have a docno that is not in the collection"):
         dataset.text_loader()(run)
 
 

@@ -69,7 +69,7 @@ def test_labellers_of_queries_in_miniature(tmp_path, run):
 # Tables
 
 
-def world(folder):
+def setup(folder):
     """A collection on disk: queries about persons and things, with passages of either gender."""
     generator = np.random.default_rng(0)
     things = ["bridge", "river", "engine", "market", "signal", "harbour", "doctor", "nurse"]
@@ -101,7 +101,7 @@ SMALL = {
 
 @needs_pisa
 def test_tables_in_miniature(tmp_path, run):
-    data, out, config = world(tmp_path / "data"), tmp_path / "out", tmp_path / "small.json"
+    data, out, config = setup(tmp_path / "data"), tmp_path / "out", tmp_path / "small.json"
     model = tiny_models.build_sentence_transformer(tmp_path / "model")
     config.write_text(json.dumps(SMALL))
     small = "--dataset", data, "--lexicon", data / "words.dic", "--config", config, "--model", model, "--out", out

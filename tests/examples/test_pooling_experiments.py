@@ -139,47 +139,47 @@ def test_fusion_by_hand(protocol):
 
 
 @pytest.fixture(scope="module")
-def world(protocol, folder, model, tmp_path_factory):
+def setup(protocol, folder, model, tmp_path_factory):
     """The first fold, under settings in miniature."""
-    out = tmp_path_factory.mktemp("world")
+    out = tmp_path_factory.mktemp("setup")
     settings = protocol.Settings(**{**SMALL, "model": str(model), "retriever": str(model)})
     source = protocol.open_source([str(folder)], settings)
-    return protocol.World(source, source.folds[0], protocol.Lists(source, settings, out), settings, out)
+    return protocol.Setup(source, source.folds[0], protocol.Lists(source, settings, out), settings, out)
 
 
-def test_the_pool_keeps_the_best_and_hides_the_rest(world):
-    run = world.lists("bm25").set_index(["qid", "docno"])["rank"]
-    relevant = world.judgements.full[world.judgements.full["label"] >= 2]
+def test_the_pool_keeps_the_best_and_hides_the_rest(setup):
+    run = setup.lists("bm25").set_index(["qid", "docno"])["rank"]
+    relevant = setup.judgements.full[setup.judgements.full["label"] >= 2]
     for qid, rows in relevant.groupby("qid"):
-        kept = world.judgements.pooled.query("qid == @qid and label >= 2")["docno"].tolist()
+        kept = setup.judgements.pooled.query("qid == @qid and label >= 2")["docno"].tolist()
         assert kept == [min(rows["docno"], key=lambda docno, qid=qid: run.get((qid, docno), np.inf))]
-    train = world.candidates("train")
+    train = setup.candidates("train")
     added = train[train["score"].isna()]
-    pairs = set(zip(world.judgements.pooled["qid"], world.judgements.pooled["docno"]))
+    pairs = set(zip(setup.judgements.pooled["qid"], setup.judgements.pooled["docno"]))
     assert all(pair in pairs for pair in zip(added["qid"], added["docno"]))
-    assert set(train["qid"]) == set(world.fold.train["qid"]) and (train.groupby("qid").size() <= 9).all()
+    assert set(train["qid"]) == set(setup.fold.train["qid"]) and (train.groupby("qid").size() <= 9).all()
     expected = [run.get(pair, np.nan) for pair in zip(train["qid"], train["docno"])]
     assert train["pool_rank"].tolist() == pytest.approx(expected, nan_ok=True)
-    assert "pool_rank" not in world.candidates("test") and set(world.candidates("test")["qid"]) == set(world.fold.test["qid"])
+    assert "pool_rank" not in setup.candidates("test") and set(setup.candidates("test")["qid"]) == set(setup.fold.test["qid"])
 
 
-def test_a_teacher_never_saw_the_queries_that_it_scores(world, monkeypatch, tmp_path):
+def test_a_teacher_never_saw_the_queries_that_it_scores(setup, monkeypatch, tmp_path):
     from pyterrier_debias import CrossEncoder
 
-    monkeypatch.setattr(world, "out", tmp_path)  # teachers that another test has trained are kept
+    monkeypatch.setattr(setup, "out", tmp_path)  # teachers that another test has trained are kept
     seen = []
     fit = CrossEncoder.fit
     monkeypatch.setattr(CrossEncoder, "fit", lambda self, res, qrels: seen.append(set(res["qid"])) or fit(self, res, qrels))
-    train = world.candidates("train")
-    scored = world.teachers()(train)
+    train = setup.candidates("train")
+    scored = setup.teachers()(train)
     assert len(seen) == 2 and seen[0].isdisjoint(seen[1]) and seen[0] | seen[1] == set(train["qid"])
     assert scored[list(train.columns)].equals(train) and scored["teacher_score"].between(0, 1).all()
     assert scored["cosine"].between(-1.001, 1.001).all()
-    assert world.teachers()(train).equals(scored) and len(seen) == 2
+    assert setup.teachers()(train).equals(scored) and len(seen) == 2
 
 
-def test_every_correction_has_its_options(protocol, world):
-    made = {name: make(world) for name, make in protocol.CORRECTIONS.items()}
+def test_every_correction_has_its_options(protocol, setup):
+    made = {name: make(setup) for name, make in protocol.CORRECTIONS.items()}
     assert set(protocol.COSTS) < set(made)
     made = {name: flatten(stage)[-1] for name, stage in made.items()}
     for stage in made.values():
@@ -192,10 +192,10 @@ def test_every_correction_has_its_options(protocol, world):
 
 
 @pytest.mark.parametrize(("kind", "rate"), [("cross", 3e-4), ("adapter", 1e-3)])
-def test_all_corrections_learn_at_one_rate(kind, rate, protocol, world, monkeypatch):
-    monkeypatch.setattr(world, "settings", replace(world.settings, ranker=kind))
+def test_all_corrections_learn_at_one_rate(kind, rate, protocol, setup, monkeypatch):
+    monkeypatch.setattr(setup, "settings", replace(setup.settings, ranker=kind))
     for name, make in protocol.CORRECTIONS.items():
-        stage = flatten(make(world))[-1]
+        stage = flatten(make(setup))[-1]
         training = stage.training_options() if hasattr(stage, "training_options") else stage.training
         assert training.learning_rate == rate, name
 

@@ -108,7 +108,7 @@ def test_what_a_user_may_get_wrong_and_how_long_it_takes(tmp_path, run):
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"pool": 3}))
     code, printed = run("planted.py", "--config", config, "--out", tmp_path / "out")
-    assert code == 2 and "'pool' is no setting" in printed.err
+    assert code == 2 and "unknown setting 'pool'" in printed.err
     config.write_text(json.dumps({**SMALL, "pool_depth": 5, "triples": 8}))
     model = tiny_models.build_sentence_transformer(tmp_path / "model")
     code, printed = run("planted.py", "--estimate", "--config", config, "--model", model, "--out", tmp_path / "out")

@@ -202,7 +202,7 @@ def test_settings_come_from_defaults_configuration_and_command(experiment, works
     assert settings.optimiser_steps() == 5
     assert (settings.questions(), replace(settings, train_queries=5).questions()) == (40, 5)
     config.write_text('{"depht": 7}')
-    with pytest.raises(InputError, match="'depht' is no setting"):
+    with pytest.raises(InputError, match="unknown setting 'depht'"):
         workshop.read_settings(parsed, experiment.Settings())
 
 

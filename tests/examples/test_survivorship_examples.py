@@ -1,4 +1,4 @@
-"""The programs of the survivorship room, in miniature; the four pipelines with tiny random models."""
+"""The survivorship programs, in miniature; the four pipelines with tiny random models."""
 
 import json
 import runpy

@@ -107,7 +107,7 @@ def test_what_cannot_be_matched():
         BalancedPairs(groups=("a", "a"))(frame)
     with pytest.raises(InputError, match="occurs twice"):
         BalancedPairs()(pd.concat([frame, frame]))
-    with pytest.raises(InputError, match="no number"):
+    with pytest.raises(InputError, match="not a number"):
         BalancedPairs(columns=["text"])(frame)
 
 

@@ -139,7 +139,7 @@ def test_another_attribute(context):
     table = findings_frame(found.findings)
     assert set(table["bias"]) == {"age"} and table["primary"].sum() == 1
     assert "positive: old" in table["text"].iloc[0] and found.figures[0].name == "cutoffs"
-    with pytest.raises(InputError, match="say what is compared"):
+    with pytest.raises(InputError, match="name the contrast"):
         WordListBias({"a": ["x"], "b": ["y"], "c": ["z"]})
     assert ages.needs(SYSTEMS[0], PLANTED) is None
     assert pickle.loads(pickle.dumps(ages)).name == "age"

@@ -55,7 +55,7 @@ def test_pairs_are_told_apart_by_known_words_or_by_name(tmp_path):
     path.write_text('[["woman", "man"], ["ewe", "ram"]]')
     assert WordList.of(path).groups == {"m": {"man", "ram"}, "f": {"woman", "ewe"}}
     path.write_text('[["ewe", "ram"]]')
-    with pytest.raises(InputError, match="cannot be told; name them"):
+    with pytest.raises(InputError, match="are not known; name them"):
         WordList.of(path)
     assert read_word_list(path, groups=("f", "m"), name="sheep").names == ("m", "f")
 
@@ -72,7 +72,7 @@ def test_other_attributes_and_numbers_of_groups(tmp_path):
 
 def test_what_is_compared():
     ages = WordList({"a": ["x"], "b": ["y"], "c": ["z"]})
-    with pytest.raises(InputError, match="say what is compared"):
+    with pytest.raises(InputError, match="name the contrast"):
         ages.contrast()
     assert ages.contrast(("c", "a")) == {"a": -1.0, "b": 0.0, "c": 1.0}
     assert ages.contrast("a") == {"a": 1.0, "b": -0.5, "c": -0.5}
@@ -88,7 +88,7 @@ REFUSED = [
     ({"a": ["x", " "]}, "holds ' ', which is not a word"),
     ({"a": "word"}, "is one string; give a list"),
     ({"a": ["x", "Boss"], "b": ["boss"]}, "1 words are in group 'a' and in group 'b', e.g. 'boss'"),
-    ("nowhere.txt", "neither 'debias' nor a file"),
+    ("nowhere.txt", "neither 'debias' nor an existing file"),
     (7, "not a int"),
 ]
 

@@ -306,7 +306,7 @@ def test_one_query_that_counts_can_be_spread_over_no_others(caplog):
     with caplog.at_level(logging.WARNING):
         assert per_query(ARaB(method="tc", query_filter=["1"]) @ 1) == [3, 3, 3]
         assert np.isnan(per_query(ARaB(query_filter=["9"]) @ 1)).all()
-    assert "no test against a baseline" in caplog.text and "none of the 3 judged queries counts" in caplog.text
+    assert "only one query has a value" in caplog.text and "none of the 3 judged queries counts" in caplog.text
 
 
 def test_batches_know_only_their_own_queries():
@@ -440,14 +440,14 @@ REFUSED = [
     (lambda: ARaB(tokeniser="x"), "tokeniser 'x'"),
     (lambda: ARaB(undefined="x"), "undefined='x'"),
     (lambda: ARaB(unknown="x"), "unknown 'x'"),
-    (lambda: ARaB(wordlist={"a": ["x"], "b": ["y"], "c": ["z"]}), "say what is compared"),
+    (lambda: ARaB(wordlist={"a": ["x"], "b": ["y"], "c": ["z"]}), "name the contrast"),
     (lambda: ARaB(metod="tf"), "has no option metod"),
     (lambda: ARaB() @ 0, "whole number of 1 or more"),
     (lambda: ARaB(texts=3), "not a int"),
     (lambda: ARaB(texts=CORPUS.drop(columns="text")), "lacks the column 'text'"),
     (lambda: FaiRR(portions={"m": 1}), "must name each"),
     (lambda: NFaiRR(background=CORPUS), "lacks the column 'qid'"),
-    (lambda: LexiconGap(lexicon={"a": ["x"], "b": ["y"], "c": ["z"]}), "say which two"),
+    (lambda: LexiconGap(lexicon={"a": ["x"], "b": ["y"], "c": ["z"]}), "name two, e.g."),
     (lambda: LexiconGap(contrast=("a", "b")), "must be two categories"),
     (lambda: QueryGroupGap(lexicon={"a": ["x"]}, category="b", groups=TOPICS.assign(gender="m")), "no category 'b'"),
     (lambda: QueryGroupGap(lexicon={"a": ["x"]}, category="a", groups=TOPICS), "lack the column 'gender'"),

@@ -140,7 +140,7 @@ def test_the_stage_reads_each_document_once(monkeypatch):
 
 
 def test_what_is_refused():
-    refused = [({}, "no categories"), ({"a": ["*"]}, "give words or beginnings"), ("no.dic", "is no file"), (3, "not a int")]
+    refused = [({}, "no categories"), ({"a": ["*"]}, "give words or beginnings"), ("no.dic", "is not a file"), (3, "not a int")]
     for spec, message in refused:
         with pytest.raises(InputError, match=message):
             Lexicon.of(spec)

@@ -117,7 +117,7 @@ def test_groups_are_names_or_quantiles():
     for values, bins, message in (
         ([1.0, np.nan], 2, "1 queries have no finite value"),
         (["who", None], None, "a query has no group"),
-        (["who", "what"], 2, "groups are no numbers .* use bins=None"),
+        (["who", "what"], 2, "groups are not numbers .* use bins=None"),
         ([1.0, 1.0], 2, "all training queries are in one group"),
     ):
         with pytest.raises(InputError, match=message):
@@ -241,7 +241,7 @@ def test_focal_weighting_at_0_is_plain_training(tiny, tmp_path):
         (GroupDROReranker("no/such", step=float("inf")), "step=inf must be a number"),
         (GroupDROReranker("no/such", bins=1), "bins=1 must be a whole number of at least 2, or None"),
         (GroupDROReranker("no/such", group="kind"), "no column 'kind'"),
-        (GroupDROReranker("no/such", group="text"), "groups are no numbers"),
+        (GroupDROReranker("no/such", group="text"), "groups are not numbers"),
         (GroupDROReranker(4), "ranker is a int"),
     ],
 )

@@ -342,7 +342,7 @@ def test_the_preset_fixes_every_choice():
     ("options", "message"),
     [
         ({"index_set": "table3"}, "index_set='table3' is not known"),
-        ({"index_set": ["TTR", "ttr"]}, "'ttr' is no index"),
+        ({"index_set": ["TTR", "ttr"]}, "'ttr' is not an index"),
         ({"index_set": []}, "no index is named"),
         ({"index_set": ["TTR", "TTR"]}, "named twice"),
         ({"undefined": 0}, "undefined=0 is not known"),

@@ -217,7 +217,7 @@ def test_what_cannot_be_saved_has_to_be_given_again():
     expected = learned(PoolEvidence(scorer=scorer), frame(), np.ones(5)).score(frame(), TEXTS)
     np.testing.assert_allclose(again.score(frame(), TEXTS), expected)
     content = learned(PoolEvidence(tokeniser=str.split), frame()).to_json()
-    with pytest.raises(InputError, match="cuts words by a function; give it again"):
+    with pytest.raises(InputError, match="splits words with a function; give it again"):
         EvidenceModel.from_json(content)
     assert EvidenceModel.from_json(content, tokeniser=str.split).evidence == PoolEvidence(tokeniser=str.split)
 

@@ -87,14 +87,14 @@ def test_models_that_begin_equal_stay_equal_and_are_told(tiny, caplog):
     for left, right in zip(r.module.parameters(), s.module.parameters()):
         assert torch.equal(left, right)
     said = [record.getMessage() for record in caplog.records if record.name == LOGGER]
-    assert sum("begin with equal weights, and nothing tells them apart: they will stay equal" in text for text in said) == 1
+    assert sum("begin with equal weights, and nothing distinguishes them: they will stay equal" in text for text in said) == 1
     assert sum("the two models have become one: they order the last 200 pairs alike" in text for text in said) == 1
 
 
 def test_dropout_alone_is_named_as_such(tiny, caplog):
     both = pair(CrossEncoder(tiny()), CrossEncoder(tiny())).train()
     step_many(both, batch_of(4), 1)
-    assert "begin with equal weights, and nothing but dropout tells them apart" in caplog.text
+    assert "begin with equal weights, and nothing but dropout distinguishes them" in caplog.text
 
 
 def test_models_with_heads_of_their_own_are_met_in_silence(tiny, caplog):

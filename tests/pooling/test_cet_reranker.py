@@ -248,7 +248,7 @@ def test_listwise_takes_several_negatives_at_once(tiny):
         ({"weighting": "released"}, "plain training; use max_weight=None"),
         ({"training": training(loss="hinge")}, "brings its own loss"),
         ({"training": training(loss="infonce", in_batch_negatives=True)}, "brings its own loss"),
-        ({"training": training(in_batch_negatives=True)}, "in_batch_negatives are no candidates of the query"),
+        ({"training": training(in_batch_negatives=True)}, "in_batch_negatives are not candidates of the query"),
         ({"selection": CrossEncoder("a", text_field="body")}, "both must read the same columns"),
         ({"training": training(learning_rate={"ranker": 1e-3, "other": 1e-3})}, "learning_rate names ranker, other, selection"),
     ],

@@ -322,7 +322,7 @@ def test_what_tells_hidden_positives_by_hand(world, result):
 def test_results_can_be_read(result):
     assert "3 trainings, 2 seeds, 6 test queries" in repr(result)
     assert list(result.summary()["correction"]) == ["plain", "some", "oracle"]
-    assert "counts as not relevant" in result.to_html() and "<table" in result._repr_html_()
+    assert "count as not relevant" in result.to_html() and "<table" in result._repr_html_()
     with pytest.raises(InputError, match="P@3"):
         result.summary("P@3")
     with pytest.raises(InputError, match="no correction 'nobody'"):
@@ -543,7 +543,7 @@ def test_what_cannot_be_told_apart_is_refused_before_anything_is_fitted(world, t
     monkeypatch.setattr(Taste, "fit", lambda *_: pytest.fail("fitted"))
     model = Opaque()
     arms = {"plain": Taste(2.0), "taught": AddScores(pt.apply.doc_score(lambda row: model.score(row))) >> Taste(1.0)}
-    with pytest.raises(InputError, match=r"of a .*Opaque in a ApplyDocumentScoringTransformer nothing is known.*fingerprint"):
+    with pytest.raises(InputError, match=r"a .*Opaque in a ApplyDocumentScoringTransformer has no cache key.*fingerprint"):
         made.compare(arms, train, test, oracle=None, checkpoint=tmp_path)
     monkeypatch.undo()
     made.compare(arms, train, test, seeds=(0,), oracle=None, draws=10)

@@ -166,7 +166,7 @@ def test_a_missing_column_is_named(name):
 
 def test_a_column_of_words_is_refused():
     frame, qrels = world(rank="first")
-    with pytest.raises(InputError, match="RankWindow: column 'rank' holds what is no number"):
+    with pytest.raises(InputError, match="RankWindow: column 'rank' holds a value that is not a number"):
         chances_of(RankWindow(), groups_of(frame, qrels))
 
 
@@ -520,6 +520,6 @@ def test_excluding_needs_chances():
         def sample(self, groups, group, positive, n, *, seed, epoch):
             return group.pool[:n]
 
-    with pytest.raises(InputError, match="does not tell its chances"):
+    with pytest.raises(InputError, match="does not provide its chances"):
         ExcludeNegatives([], Own())
     assert ExcludeNegatives([]).negatives == UniformNegatives()

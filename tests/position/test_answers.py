@@ -266,7 +266,7 @@ def test_dataset_without_answers_is_named():
         "toy", corpus=pd.DataFrame({"docno": ["d"], "text": ["t"]}), qrels={},
         topics={"t": pd.DataFrame({"qid": ["q"], "query": ["q"]})},
     )  # fmt: skip
-    with pytest.raises(InputError, match="toy knows no answers"):
+    with pytest.raises(InputError, match="toy has no answers"):
         AnswerPositions().measure(toy)
 
 
@@ -525,7 +525,7 @@ def test_answers_behind_the_end_of_cut_texts_are_not_there(caplog):
     )
     found = AnswerPositions().measure(stored).frame
     assert found[found["matched"]]["answer"].tolist() == ["Paris", "Rome"]
-    assert "1 of 2 texts with answers seem to be the beginnings of whole ones; 1 answers are marked" in caplog.text
+    assert "1 of 2 texts with answers seem to be truncated; 1 answers are marked" in caplog.text
     assert "meta={'docno': 40, 'text': 8192}" in caplog.text
     caplog.clear()
     assert AnswerPositions().measure(whole).frame["matched"].all()

@@ -98,7 +98,7 @@ def test_options_that_would_do_nothing_are_refused(docs, encoder):
 def test_a_document_of_several_queries_counts_once(docs):
     twice = pd.concat([docs.assign(qid="q1"), docs.assign(qid="q2")], ignore_index=True)
     pd.testing.assert_frame_equal(MATSProbe(spelled)(docs), MATSProbe(spelled)(twice))
-    with pytest.raises(InputError, match="docno 'd3' stands with two different texts"):
+    with pytest.raises(InputError, match="docno 'd3' has two different texts"):
         MATSProbe(spelled)(pd.concat([docs, docs.iloc[[3]].assign(text="other")]))
 
 

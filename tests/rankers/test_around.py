@@ -53,13 +53,13 @@ def test_rankers_of_the_user_come_back_where_their_module_is_imported(saved, tin
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("subprocess:Popen", "Popen of the module subprocess is no ranker"),
-        ("os:system", "system of the module os is no ranker"),
-        ("pyterrier_debias.rankers.base:pick_device", "pick_device of the module pyterrier_debias.rankers.base is no ranker"),
-        ("pyterrier_debias.data.base:Collection", "is no ranker"),
+        ("subprocess:Popen", "Popen of the module subprocess is not a ranker"),
+        ("os:system", "system of the module os is not a ranker"),
+        ("pyterrier_debias.rankers.base:pick_device", "pick_device of the module pyterrier_debias.rankers.base is not a ranker"),
+        ("pyterrier_debias.data.base:Collection", "is not a ranker"),
         ("pyterrier_debias_more:Ranker", "import pyterrier_debias_more first"),
         ("planted_by_somebody:Ranker", "import planted_by_somebody first"),
-        (f"{__name__}:Kept", "Kept of the module .* is no ranker"),
+        (f"{__name__}:Kept", "Kept of the module .* is not a ranker"),
         ("", "names no class"),
         (7, "names no class"),
     ],
@@ -78,5 +78,5 @@ def test_nothing_else_is_opened(saved, where, message, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["..", "../saved", "/etc", "a/b", "a\\b", ".", ""])
 def test_rankers_lie_in_the_folder_itself(saved, name):
     change(saved, beside={name: f"{__name__}:Own"})
-    with pytest.raises(InputError, match="is no name of a folder in it"):
+    with pytest.raises(InputError, match="is not the name of a folder in it"):
         Kept.load(saved)

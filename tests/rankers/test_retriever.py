@@ -207,7 +207,7 @@ def test_bad_corpora(model, tmp_path):
         model.retriever([{"docno": "d1", "text": None}])
     with pytest.raises(KeyError, match="text"):
         model.retriever([{"docno": "d1", "body": "x"}])
-    with pytest.raises(InputError, match="no folder of vectors"):
+    with pytest.raises(InputError, match="not a folder of vectors"):
         model.retriever(tmp_path / "v")
     with pytest.raises(InputError, match="num_results=0 must be at least 1"):
         model.retriever(CORPUS, num_results=0)(TOPICS)

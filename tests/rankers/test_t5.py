@@ -205,9 +205,9 @@ def test_bad_models_and_texts(folder, tiny):
         T5Reranker("/no/such/folder")(PAIRS)
     with pytest.raises(InputError, match="is a bert model, not one of t5"):
         T5Reranker(tiny("build")).warm_up()
-    with pytest.raises(InputError, match="does not tell 'true' from 'true'"):
+    with pytest.raises(InputError, match="does not distinguish 'true' from 'true'"):
         T5Reranker(folder, tokens=("true", "true"))(PAIRS)
-    with pytest.raises(InputError, match="does not tell '日' from '本'"):
+    with pytest.raises(InputError, match="does not distinguish '日' from '本'"):
         T5Reranker(folder, tokens=("日", "本"))(PAIRS)
     with pytest.raises(InputError, match="column 'text' is missing at row 0"):
         T5Reranker(folder)(PAIRS.assign(text=None))

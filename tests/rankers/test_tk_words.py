@@ -93,7 +93,7 @@ def test_the_tokenizer_reads_words(tmp_path):
 
 
 def test_slow_tokenizers_are_refused():
-    with pytest.raises(InputError, match="is no fast tokenizer"):
+    with pytest.raises(InputError, match="is not a fast tokenizer"):
         without_special_tokens(object())
 
 

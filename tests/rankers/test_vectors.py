@@ -141,11 +141,11 @@ def test_bad_folders(tmp_path):
     with pytest.raises(InputError, match="exists already"):
         Vectors.write(tmp_path / "v", batches)
     Vectors.write(tmp_path / "v", batches[:1], overwrite=True)
-    with pytest.raises(InputError, match="no folder of vectors"):
+    with pytest.raises(InputError, match="not a folder of vectors"):
         Vectors.open(tmp_path / "nowhere")
     np.save(tmp_path / "v" / "docnos.npy", np.array([b"one"]))
     with pytest.raises(InputError, match="do not belong together"):
         Vectors.open(tmp_path / "v")
     (tmp_path / "v" / "vectors.npy").write_bytes(b"cut off")
-    with pytest.raises(InputError, match="no folder of vectors"):
+    with pytest.raises(InputError, match="not a folder of vectors"):
         Vectors.open(tmp_path / "v")

@@ -152,7 +152,7 @@ def test_ranks_of_two_annotators_are_drawn_apart():
     ("change", "options", "message"),
     [
         ({"docno": "x"}, {}, "no document that a system has among its first 10 has a label"),
-        ({"label": "yes"}, {}, "'label' is NaN or no whole number"),
+        ({"label": "yes"}, {}, "'label' is NaN or not a whole number"),
         ({}, {"depth": 0}, "depth=0"),
         ({}, {"depth": None}, "depth=None"),
     ],

@@ -279,7 +279,7 @@ def test_nothing_is_answered(caplog):
 
 
 def test_what_a_curve_refuses():
-    with pytest.raises(InputError, match="baseline 'x' is no system; there are mine"):
+    with pytest.raises(InputError, match="baseline 'x' is not a system; there are mine"):
         SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, baseline="x")(ASKED)
     with pytest.raises(InputError, match="'system 1' is a int"):
         SurvivorshipCurve(3, SHOWN, LABELS)(ASKED)

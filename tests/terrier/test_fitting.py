@@ -108,7 +108,7 @@ def check_experiment(candidates, stage, topics, qrels):
 
 
 def test_trainings_behind_the_indexs_text_loader_are_compared(planted, planted_index, tmp_path):
-    """Stages that hold a Java object cannot be copied; text loaders of indexes in memory cannot be told apart."""
+    """Stages that hold a Java object cannot be copied; text loaders of indexes in memory cannot be distinguished."""
     topics, qrels = planted.get_topics(), planted.get_qrels()
     candidates = (planted_index.dph() % DEPTH)(topics)
     train, test = (candidates[candidates["qid"].isin(some["qid"])] for some in (topics.head(10), topics.tail(4)))

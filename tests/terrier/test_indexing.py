@@ -29,7 +29,7 @@ def test_a_document_without_text_is_an_error_and_no_short_index(planted, tmp_pat
     pipeline = RotatePassages(seed=1) >> indexer(tmp_path)
     with pytest.raises(InputError, match=r"RotatePassages: column 'text'.*'d12\d'") as caught:
         pipeline.index(spoilt(planted.get_corpus_iter(verbose=False)))
-    assert "had got 120 documents" in caught.value.__notes__[0]
+    assert "had received 120 documents" in caught.value.__notes__[0]
 
 
 def test_an_audits_index_of_a_part_of_the_corpus_is_refused(planted, tmp_path_factory):
@@ -58,5 +58,5 @@ def test_what_terriers_own_thread_raises_is_told_as_well(planted, tmp_path):
     pipeline = RotatePassages(seed=1) >> pt.IterDictIndexer(str(tmp_path / "index"), meta={"docno": 20, "title": 30})
     documents = [{**document, "title": "t"} for document in planted.get_corpus_iter(verbose=False)]
     del documents[30]["title"]
-    with pytest.raises(InputError, match=r"read 31 documents and then no more.*without one of the columns that it stores"):
+    with pytest.raises(InputError, match=r"stopped after 31 documents.*without one of the columns that it stores"):
         pipeline.index(documents)

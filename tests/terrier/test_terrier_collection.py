@@ -255,7 +255,7 @@ def test_texts_that_the_index_cut_are_told(planted, make_index, caplog):
         assert "mine: " in note and "texts that it reads seem to be the beginnings of whole ones" in note
     [note] = audit(index.bm25(), whole, biases="pooling", topics=4).settings["notes"]
     assert note.startswith("BM25: 200 of 200 texts of the index seem to be the beginnings of whole ones, and it is indexed anew")
-    assert "texts with answers seem to be the beginnings of whole ones" in caplog.text
+    assert "texts with answers seem to be truncated" in caplog.text
 
 
 def test_numbers_are_stored_as_text(planted, tmp_path):
@@ -302,5 +302,5 @@ def test_an_index_in_memory_is_a_collection_that_is_not_made_anew(planted, tmp_p
     assert len(list(collection.get_corpus_iter())) == 200
     assert collection.longest_text is None
     assert collection.indexer_of(collection.index.bm25()) is None
-    with pytest.raises(InputError, match="an index in memory does not tell how it was made"):
+    with pytest.raises(InputError, match="an index in memory does not record how it was made"):
         TerrierIndexer(collection.index, lambda index: index.bm25())(planted.get_corpus_iter())

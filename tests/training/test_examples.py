@@ -135,7 +135,7 @@ def test_weights_from_columns():
 
 
 @pytest.mark.parametrize(
-    ("value", "message"), [(-1.0, "weight -1.0; weights must"), (np.inf, "inf"), (np.nan, "nan"), ("a", "no numbers")]
+    ("value", "message"), [(-1.0, "weight -1.0; weights must"), (np.inf, "inf"), (np.nan, "nan"), ("a", "not numbers")]
 )
 def test_weights_that_are_none(value, message):
     with pytest.raises(InputError, match=message):

@@ -1,4 +1,4 @@
-"""Methods with more than one network, in the shape of those that later rooms bring: the trainer carries them as it is."""
+"""Methods with more than one network, in the form that the biases use: the trainer carries them as it is."""
 
 import numpy as np
 import pytest

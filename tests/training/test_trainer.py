@@ -166,7 +166,7 @@ def test_checkpoints_hold_the_ranker_in_its_public_form(tiny, tmp_path):
 
 def test_another_runs_checkpoints_are_refused(tiny, tmp_path):
     fitted(tiny(), max_steps=2, checkpoints=tmp_path)
-    with pytest.raises(InputError, match=r"holds the checkpoints of a run; go on with Training\(resume=True\)"):
+    with pytest.raises(InputError, match=r"holds the checkpoints of a run; continue with Training\(resume=True\)"):
         fitted(tiny(), max_steps=2, checkpoints=tmp_path)
     with pytest.raises(InputError, match=r"another run, with other .*learning_rate=0.001 \(0.002 there\)"):
         fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True, learning_rate=1e-3)
@@ -282,7 +282,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tiny, tmp_path, monkeypatch, w
             patch.setattr(trainer_module, "write_whole", partial(fails, real=record, marks=(marks[where],)))
         else:
             patch.setattr(torch, "save", partial(fails, real=save, marks=(marks[where],)))
-        with pytest.raises(InputError, match=r"checkpoint-4 cannot be written \(.*No space left.*checkpoint-2 there is whole"):
+        with pytest.raises(InputError, match=r"checkpoint-4 cannot be written \(.*No space left.*checkpoint-2 there is complete"):
             fitted(tiny(), max_steps=4, evaluate_every=2, checkpoints=tmp_path)
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
     resumed = fitted(tiny(), max_steps=4, evaluate_every=2, checkpoints=tmp_path, resume=True)

@@ -25,7 +25,7 @@ LABEL_COLUMNS = ("gender", "gender_female", "gender_male", "gender_neutral", "ge
 
 
 class BalancedPairs(Stage):
-    """Matches female with male pairs of query and document whose documents have like profiles.
+    """Matches female with male pairs of query and document with documents of similar profiles.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, the group (``gender``) and the profile (``profile.*``); any others
@@ -90,7 +90,7 @@ class BalancedPairs(Stage):
         """Match; see the class. How many profiles were left out, and why, is in ``attrs['matching']`` of the frame.
 
         Raises:
-            InputError: For options that are not known, a frame without profile columns, or profiles that hold no numbers.
+            InputError: For unknown options, a frame without profile columns, or profiles that hold no numbers.
         """
         pt.validate.columns(inp, includes=["qid", "docno", self.group], context=self)
         for name, known in (("method", METHODS), ("direction", DIRECTIONS)):
@@ -106,7 +106,7 @@ class BalancedPairs(Stage):
         twice = frame.duplicated(["qid", "docno"])
         if twice.any():
             row = frame[twice].iloc[0]
-            raise InputError(f"BalancedPairs: the pair ({row['qid']!r}, {row['docno']!r}) occurs twice; keep one row a pair")
+            raise InputError(f"BalancedPairs: the pair ({row['qid']!r}, {row['docno']!r}) occurs twice; keep one row per pair")
         sides = [np.flatnonzero(frame[self.group].isin([group]).to_numpy(dtype=bool)) for group in self.groups]
         profiles = _profiles(frame, names)
         keys = [f"{qid}\0{docno}" for qid, docno in zip(frame["qid"], frame["docno"])]
@@ -119,7 +119,7 @@ class BalancedPairs(Stage):
             first_ids=[keys[row] for row in sides[0]],
             second_ids=[keys[row] for row in sides[1]],
         )
-        # Matches of one similarity are told apart by their names, so that no number depends on the order of rows.
+        # Matches of one similarity are distinguished by their names, so that no number depends on the order of rows.
         one, other = sides[0][found.left], sides[1][found.right]
         order = sorted(range(len(found)), key=lambda i: (-found.similarity[i], keys[one[i]], keys[other[i]]))
         rows = np.stack([one[order], other[order]], axis=1).reshape(-1) if order else np.empty(0, dtype=np.int64)
@@ -145,7 +145,7 @@ class BalancedPairs(Stage):
             Their names.
 
         Raises:
-            InputError: Where there are none, or one is missing.
+            InputError: If there are none, or one is missing.
         """
         if isinstance(self.columns, str):
             names = [name for name in frame.columns if str(name).startswith(self.columns)]
@@ -159,14 +159,14 @@ class BalancedPairs(Stage):
         return list(self.columns)
 
     def balance(self, before: pd.DataFrame, matched: pd.DataFrame) -> pd.DataFrame:
-        """How well the profiles balance.
+        """The balance of the profiles.
 
         Args:
             before: What went into the stage.
             matched: What came out.
 
         Returns:
-            One row a category: ``category``, the groups' means ``<group>_before``, ``<group>_after``, and the standardised mean
+            One row per category: ``category``, the groups' means ``<group>_before``, ``<group>_after``, and the standardised mean
             differences ``before`` and ``after``, first group minus second. All-zero profiles are left out of both.
 
         Raises:
@@ -192,11 +192,11 @@ def _profiles(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
     try:
         return frame[list(names)].to_numpy(dtype=np.float64).reshape(len(frame), len(names))
     except (TypeError, ValueError) as error:
-        raise InputError(f"BalancedPairs: the profile columns hold what is no number ({error})") from error
+        raise InputError(f"BalancedPairs: the profile columns hold a value that is not a number ({error})") from error
 
 
 def plot_balance(balance: pd.DataFrame) -> Axes:
-    """The standardised mean differences before and after, one line a category, the largest at the top.
+    """The standardised mean differences before and after, one line per category, the largest at the top.
 
     Args:
         balance: What :meth:`BalancedPairs.balance` gives.
@@ -207,7 +207,7 @@ def plot_balance(balance: pd.DataFrame) -> Axes:
     from pyterrier_debias.core import plots
 
     table = balance.assign(size=balance["before"].abs()).sort_values("size", na_position="first")
-    with plots.house_style():
+    with plots.style():
         axes = plots.new_axes(height=1.6 + 0.22 * len(table))
         places = np.arange(len(table))
         axes.hlines(places, table["before"], table["after"], color=plots.GREY, linewidth=0.8)
@@ -223,7 +223,7 @@ def plot_balance(balance: pd.DataFrame) -> Axes:
 
 
 def save_pairs(pairs: pd.DataFrame, path: str | Path, *, keep_labels: bool = False) -> None:
-    """Write matched pairs as tab-separated values, without labels of gender unless they are asked for.
+    """Write matched pairs as tab-separated values, without labels of gender by default.
 
     Without labels the two rows of a match come in an order that tells nothing, and profiles are kept out, as the paper's authors
     chose not to publish predicted genders.
@@ -234,7 +234,7 @@ def save_pairs(pairs: pd.DataFrame, path: str | Path, *, keep_labels: bool = Fal
         keep_labels: Whether ``gender`` and its probabilities are written, and the first group stays first.
 
     Raises:
-        InputError: Where a text holds a tab or a line break, or the file cannot be written.
+        InputError: If a text holds a tab or a line break, or the file cannot be written.
     """
     out = without_labels(pairs, keep_labels)
     if not keep_labels:
@@ -247,16 +247,16 @@ def save_pairs(pairs: pd.DataFrame, path: str | Path, *, keep_labels: bool = Fal
         values = out[column].tolist()
         bad = next((i for i, value in enumerate(values) if isinstance(value, str) and any(c in value for c in "\t\r\n")), None)
         if bad is not None:
-            raise InputError(f"save_pairs: column '{column}' holds a tab or line break at row {bad}; put a blank in its place")
+            raise InputError(f"save_pairs: column '{column}' holds a tab or line break at row {bad}; put a space in its place")
     write_whole(path, out.to_csv(index=False, sep="\t", quoting=3))
 
 
 def without_labels(frame: pd.DataFrame, keep: bool) -> pd.DataFrame:
-    """A frame without labels of gender and without profiles, or as it is.
+    """A frame without labels of gender and without profiles, or unchanged.
 
     Args:
         frame: Any frame.
-        keep: Whether it stays as it is.
+        keep: Whether it is not changed.
 
     Returns:
         The frame.

@@ -22,7 +22,7 @@ UNKNOWN = ("raise", "zero")
 
 
 class Texts:
-    """Where the texts of documents come from: a column of the frame, or a loader whose answers are remembered.
+    """Where the texts of documents come from: a column of the frame, or a loader with a cache.
 
     Args:
         source: None for the column; a transformer that adds the text to frames with ``docno``; anything with ``text_loader()`` (a
@@ -47,7 +47,7 @@ class Texts:
             source = _loader_of(source, field)
         elif source is not None and (not isinstance(source, pt.Transformer) or isinstance(source, pt.Indexer)):
             raise InputError(
-                f"texts are a text loader, something that has one (a dataset, pt.terrier.TerrierIndex(folder)), a frame docno, "
+                f"texts are a text loader, an object with one (a dataset, pt.terrier.TerrierIndex(folder)), a frame docno, "
                 f"{field}, or a mapping from a docno to its text; not a {type(source).__name__}"
             )
         self.source = source
@@ -60,19 +60,19 @@ class Texts:
 
         Args:
             frame: Frame with ``docno``, and the text where there is no loader.
-            stage: Who asks; named in messages.
+            stage: The calling stage, named in messages.
 
         Returns:
             n texts.
 
         Raises:
-            InputError: Where a document has no text and ``unknown`` is ``'raise'``, or where there is neither column nor loader.
+            InputError: If a document has no text and ``unknown`` is ``'raise'``, or where there is neither column nor loader.
         """
         docnos = frame["docno"].astype(str).tolist()
         if self.source is None:
             if self.field not in frame.columns:
                 raise InputError(
-                    f"{stage_name(stage)}: the results have no column {self.field!r}; put a text loader behind the retriever, or "
+                    f"{stage_name(stage)}: the results have no column {self.field!r}; put a text loader after the retriever, or "
                     f"give one to the measure: texts=dataset.text_loader()"
                 )
             if self.unknown == "raise":
@@ -147,7 +147,7 @@ def counted(
         texts: Where their texts come from.
         wordlist: The words.
         tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
-        stage: Who asks; named in messages.
+        stage: The calling stage, named in messages.
 
     Returns:
         The counts of each document, and the number of each row's document, shape [n].
@@ -162,13 +162,13 @@ def wanted_qids(query_filter: Any, stage: Any) -> frozenset[str] | None:
 
     Args:
         query_filter: A list, set, array or series of qids; None for all queries.
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Returns:
         The qids as strings; None for all.
 
     Raises:
-        InputError: For what is no collection of qids. A text is a collection of its letters, which nobody means.
+        InputError: For what is not a collection of qids. A text would be read as a collection of its letters.
 
     Example:
         >>> sorted(wanted_qids([2, "1"], "example"))
@@ -192,13 +192,13 @@ def in_order(results: pd.DataFrame, stage: Any) -> pd.DataFrame:
     Args:
         results: ``qid``, ``docno`` and ``rank`` or ``score``. Ties of ranks (or, without ranks, all rows) go by score, falling,
             then by docno, falling, as trec_eval has it. Scores may be missing where there are ranks.
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Returns:
         The same rows, index reset.
 
     Raises:
-        InputError: Where there is neither ``rank`` nor ``score``, or where both are known of a query and the score rises with the
+        InputError: If there is neither ``rank`` nor ``score``, or where both are known of a query and the score rises with the
             rank.
     """
     if "rank" not in results.columns and "score" not in results.columns:
@@ -218,7 +218,7 @@ def in_order(results: pd.DataFrame, stage: Any) -> pd.DataFrame:
 
 
 def _check_agreement(results: pd.DataFrame, order: np.ndarray, stage: Any) -> None:
-    """Of a rank and a score that contradict each other one is out of date, and nobody can tell which."""
+    """If rank and score contradict each other, one of them is out of date."""
     query = pd.factorize(results["qid"])[0][order]
     score, rank = (results[name].to_numpy(dtype=np.float64)[order] for name in ("score", "rank"))
     unknown = np.isin(query, query[np.isnan(score) | np.isnan(rank)])
@@ -226,7 +226,7 @@ def _check_agreement(results: pd.DataFrame, order: np.ndarray, stage: Any) -> No
     if len(bad):
         qid = results["qid"].iloc[order[bad[0]]]
         raise InputError(
-            f"{stage_name(stage)}: rank contradicts score in query {str(qid)!r}; drop the column 'rank' or rank anew, e.g. by "
+            f"{stage_name(stage)}: rank contradicts score in query {str(qid)!r}; drop the column 'rank' or rank again, e.g. by "
             f"pt.model.add_ranks(results)"
         )
 

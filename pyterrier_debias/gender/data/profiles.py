@@ -50,7 +50,7 @@ class Lexicon:
         name: What conventions call the lexicon.
 
     Raises:
-        InputError: For no category, a category that is no list of words, or a bare ``*``.
+        InputError: For no category, a category that is not a list of words, or a bare ``*``.
 
     Example:
         >>> mood = Lexicon({"posemo": ["happ*", "joy"], "affect": ["happ*", "joy", "sad"]}, "mood")
@@ -85,7 +85,7 @@ class Lexicon:
             The lexicon.
 
         Raises:
-            InputError: For what is none of these.
+            InputError: For any other value.
         """
         if isinstance(spec, Lexicon):
             return spec
@@ -97,7 +97,7 @@ class Lexicon:
         if isinstance(spec, (str, Path)):
             path = Path(spec)
             if not path.is_file():
-                raise InputError(f"lexicon {str(spec)!r} is no file; give a .dic file, Empath's categories, or a mapping")
+                raise InputError(f"lexicon {str(spec)!r} is not a file; give a .dic file, Empath's categories, or a mapping")
             return read_dic(path) if path.suffix.lower() == ".dic" else read_empath(path)
         raise InputError(f"a lexicon is a mapping, a word list or a path, not a {type(spec).__name__}")
 
@@ -255,7 +255,7 @@ def chosen_columns(lexicon: Any, columns: str | Sequence[str] = "all") -> tuple[
 def columns_of(table: np.ndarray, names: Sequence[str], wanted: Sequence[str], what: str = "the table") -> np.ndarray:
     """Columns of a table of categories by name, with the sum that the paper defines.
 
-    ``persconc`` (personal concerns) is no category of LIWC: it is the sum of work, leisure, home, money, relig and death.
+    ``persconc`` (personal concerns) is not a category of LIWC: it is the sum of work, leisure, home, money, relig and death.
     ``achieve`` and ``achiev`` are one name.
 
     Args:
@@ -268,7 +268,7 @@ def columns_of(table: np.ndarray, names: Sequence[str], wanted: Sequence[str], w
         Shape [n, len(wanted)].
 
     Raises:
-        InputError: For a name that there is not.
+        InputError: For an unknown name.
 
     Example:
         >>> names = ["work", "leisure", "home", "money", "relig", "death"]
@@ -380,7 +380,7 @@ def _text(path: Path) -> str:
 
 
 class LexiconProfiles(RowWise):
-    """Adds the profile of each document: one column a category, named ``profile.<category>``.
+    """Adds the profile of each document: one column per category, named ``profile.<category>``.
 
     Input: any frame with ``docno`` and the text. Output: the same rows with float columns in [0, 1], the share of the document's
     words that belongs to the category; 0 for a document without words. Each document is read once, however many rows it has.

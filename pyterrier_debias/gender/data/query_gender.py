@@ -1,4 +1,4 @@
-"""QueryGender: which gender a query asks about, as far as words tell."""
+"""QueryGender: the gender that a query asks about, as far as its words show."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from pyterrier_debias.gender.formulas.counting import count_words, get_gender_to
 #: What queries are labelled with, in this order. ``other``: more than one gender, or none of the two.
 LABELS = ("female", "male", "neutral", "other")
 
-#: How annotations write them.
+#: Their abbreviations in annotations.
 _SAME = {"f": "female", "m": "male", "n": "neutral", "o": "other", **{label: label for label in LABELS}}
 
-#: What makes a bi-encoder's vectors beside its weights.
+#: Options that affect a bi-encoder's vectors besides its weights.
 _READING = ("similarity", "pooling", "max_length")
 _ABOUT, _WEIGHTS, _ENCODER = "query_gender.json", "query_gender.npz", "encoder"
 
@@ -90,7 +90,7 @@ def by_words(
 
 
 def label_accuracies(said: Sequence[str] | np.ndarray, labels: Sequence[str] | np.ndarray) -> pd.DataFrame:
-    """How often labels are right, over all queries and by label.
+    """The accuracy of labels, over all queries and by label.
 
     Args:
         said: n labels that a labeller gave, of :data:`LABELS`.
@@ -120,7 +120,7 @@ def label_accuracies(said: Sequence[str] | np.ndarray, labels: Sequence[str] | n
 class GenderClassifier:
     """A linear head on a sentence encoder, fitted on annotated queries (multinomial logistic regression).
 
-    The encoder stays as it is, unless ``epochs`` says that it is to be fine-tuned: a copy of it is then trained on together with
+    The encoder is not changed, unless ``epochs`` says that it is to be fine-tuned: a copy of it is then trained on together with
     the fitted head.
 
     Args:
@@ -129,7 +129,7 @@ class GenderClassifier:
         epochs: Passes over the queries in which the encoder is fine-tuned; 0 for none.
         learning_rate: Its peak (AdamW), for fine-tuning.
         batch_size: Queries of a step, for fine-tuning.
-        seed: Of the order of queries and of dropout, for fine-tuning.
+        seed: Seed of the order of queries and of dropout, for fine-tuning.
 
     Example:
         >>> class Letters:
@@ -246,7 +246,7 @@ class GenderClassifier:
         return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
 
     def cross_validate(self, texts: Sequence[str], labels: Sequence[str], *, folds: int = 5, seed: int = 0) -> pd.DataFrame:
-        """How often a classifier with these options is right on queries that it was not fitted on.
+        """The accuracy of a classifier with these options on held-out queries.
 
         Bigdeli et al. (2023) report .856 for a fine-tuned BERT on these annotations.
 
@@ -254,7 +254,7 @@ class GenderClassifier:
             texts: n queries.
             labels: Their labels.
             folds: How many.
-            seed: Of the folds, which keep the labels' shares.
+            seed: Seed of the folds, which keep the labels' shares.
 
         Returns:
             See :func:`label_accuracies`.
@@ -317,7 +317,7 @@ class GenderClassifier:
             A fitted classifier, whose encoder reads as the saved one did; it is loaded when it is first asked.
 
         Raises:
-            InputError: Where there is no such folder, or it holds something else.
+            InputError: If there is no such folder, or it holds something else.
         """
         folder = Path(folder).expanduser()
         try:
@@ -364,7 +364,7 @@ def _checked_labels(texts: Sequence[str], labels: Sequence[str] | np.ndarray) ->
         raise InputError(f"GenderClassifier: label {unknown[0]!r} is not known; use {', '.join(LABELS)}")
     found = np.array([_SAME[label] for label in labels])
     if len(set(found.tolist())) < 2:
-        raise InputError("GenderClassifier: all queries have the same label; there is nothing to tell apart")
+        raise InputError("GenderClassifier: all queries have the same label; there is nothing to distinguish")
     return found
 
 
@@ -378,13 +378,13 @@ class QueryGender(RowWise):
     ===============  ==========================================================================
 
     - ``'words'``: by a list of words; says female where words of that group alone occur, other where both do. On the 3,750
-      annotated queries it is right in .48, since people are mostly named and not called "he": a floor, not a method.
+      annotated queries it is right in .48, since people are mostly named and not called "he": a lower bound, not a method.
     - a :class:`GenderClassifier`, fitted on annotated queries: .815 in five-fold cross-validation with all-MiniLM-L6-v2, .848
       where the encoder is fine-tuned, too; .822 and .854 without ``other``. Bigdeli et al. report .856 for a fine-tuned BERT.
     - a function from a list of texts to labels, or to probabilities of shape [n, 4].
 
     **What such a label leaves out.** It is about words of a text, never about a person who asks. It has two genders and a rest:
-    non-binary people, people of whom nobody says "he" or "she", and texts about several people all end up in ``neutral`` or
+    non-binary people, people whom no text calls "he" or "she", and texts about several people all end up in ``neutral`` or
     ``other``, and nothing measured on "female" and "male" speaks of them. Annotators labelled names by what is usual for a name.
     A share of the labels is wrong, and errors differ between the labels, so that a difference between groups can be a difference
     between errors: look at ``cross_validate`` by label. Labels that were predicted should not be published as facts about

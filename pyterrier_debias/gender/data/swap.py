@@ -18,7 +18,7 @@ from pyterrier_debias.core.terrier import warn_of_expressions
 from pyterrier_debias.core.text import keyed_hash
 
 #: Words and their counterparts, both ways: titles, kinship, nouns for persons. Pronouns that have more than one are decided by
-#: :func:`followed_by_noun`. Left out is what is as often something else (count, host, miss, ms, guy).
+#: :func:`followed_by_noun`. Words with other common meanings are left out (count, host, miss, ms, guy).
 PAIRS: dict[str, str] = dict(
     pair.split("/")
     for pair in """
@@ -119,7 +119,7 @@ def _pronoun(word: str, text: str, end: int) -> str:
 
 
 def _in_case(word: str, like: str) -> str | None:
-    """A word written as another one is; None where that one has no case that can be kept."""
+    """A word written as another one is; None if that one has no case that can be kept."""
     if like.islower():
         return word
     if like.istitle():
@@ -138,19 +138,19 @@ def _table(pairs: Mapping[str, str] | None) -> dict[str, str]:
     for pair in pairs.items():
         bad = next((word for word in pair if not isinstance(word, str) or not _WORD.fullmatch(word)), None)
         if bad is not None:
-            raise InputError(f"SwapGender: {bad!r} in pairs is no single word; give words of letters and digits")
+            raise InputError(f"SwapGender: {bad!r} in pairs is not a single word; give words of letters and digits")
         found.append((pair[0].lower(), pair[1].lower()))
     times = Counter(word for pair in found for word in pair)
     twice = next((word for word, n in times.items() if n > 1 or word in _PRONOUNS), None)
     if twice is not None:
-        raise InputError(f"SwapGender: {twice!r} has more than one counterpart in pairs; a word may stand in one pair")
+        raise InputError(f"SwapGender: {twice!r} has more than one counterpart in pairs; a word may be in one pair only")
     return {**_TABLE, **dict(found), **{other: one for one, other in found}}
 
 
 def swap_gender(text: str, pairs: Mapping[str, str] | None = None) -> tuple[str, int]:
-    """Put the other gender's word in the place of each gendered word.
+    """Replace each gendered word by the other gender's word.
 
-    Swapping twice gives the text that one began with, but for words that share a counterpart: "him" or "hers" before a noun
+    Swapping twice gives the text that one began with, except words that share a counterpart: "him" or "hers" before a noun
     ("gave him books"), "mum", "granddad" and their like (:data:`ONE_WAY`). Words keep their case; a word in mixed case stays.
 
     Args:
@@ -161,7 +161,7 @@ def swap_gender(text: str, pairs: Mapping[str, str] | None = None) -> tuple[str,
         The text, and how many words were swapped.
 
     Raises:
-        InputError: For pairs that are no single words, or a word in two of them.
+        InputError: For pairs that are not single words, or a word in two of them.
 
     Example:
         >>> swap_gender("Her brother told HIM that his aunt is hers.")[0]
@@ -215,8 +215,8 @@ class SwapGender(RowWise):
         Before a ranker: ``bm25 >> texts >> SwapGender() >> ranker``.
 
     When not to use it: on texts about named persons or bodies ("Queen Elizabeth and her husband", "prostate cancer in men"),
-    which it turns into nonsense that is no counterfactual; for persons who are neither, of whom its table knows nothing; for
-    other languages than English. Names and trades stay as they are unless ``pairs`` names them.
+    which it turns into nonsense that is not a counterfactual; for persons who are neither, of whom its table knows nothing; for
+    other languages than English. Names and trades are not changed unless ``pairs`` names them.
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "SwapGender", "help_url": None}
@@ -237,7 +237,7 @@ class SwapGender(RowWise):
             queries: Whether queries are swapped, too.
             share: Which share of documents (and of queries) is swapped; they are drawn apart.
             pairs: Further words and their counterparts, both ways.
-            seed: Of that draw.
+            seed: Seed of that draw.
             keep_original: Whether to add ``text_orig``.
         """
         self.text_attr = text_attr
@@ -251,7 +251,7 @@ class SwapGender(RowWise):
         """Swap; see the class.
 
         Raises:
-            InputError: For options that cannot be used, or a text that is missing or no string.
+            InputError: For options that cannot be used, or a text that is missing or not a string.
         """
         columns = [] if self.text_attr is None else ["docno", self.text_attr]
         pt.validate.columns(inp, includes=columns + (["qid", "query"] if self.queries else []), context=self)
@@ -277,7 +277,7 @@ class SwapGender(RowWise):
         return out
 
     def rotator(self, *, draw: int = 0) -> Callable[..., tuple[str, int]]:
-        """What ``Training(augment=...)`` asks for.
+        """The function for ``Training(augment=...)``.
 
         Args:
             draw: The epoch: which of the independent draws of the share that is swapped.

@@ -91,7 +91,7 @@ class WordList:
             if shared:
                 raise InputError(
                     f"word list {self.name!r}: {len(shared)} words are in group {owner[shared[0]]!r} and in group {group!r}, "
-                    f"e.g. {', '.join(map(repr, shared[:3]))}; take them out of one of the two, or of both where they say nothing"
+                    f"e.g. {', '.join(map(repr, shared[:3]))}; take them out of one of the two, or of both"
                 )
         if not groups:
             raise InputError(f"word list {self.name!r} has no groups; give a mapping from a group to its words")
@@ -109,7 +109,7 @@ class WordList:
             The list.
 
         Raises:
-            InputError: For what is none of these.
+            InputError: For any other value.
         """
         if isinstance(spec, WordList):
             return spec
@@ -119,7 +119,7 @@ class WordList:
             return cls(DEBIAS, "debias")
         if isinstance(spec, (str, Path)):
             if not Path(spec).exists():
-                raise InputError(f"word list {str(spec)!r} is neither 'debias' nor a file or folder that there is")
+                raise InputError(f"word list {str(spec)!r} is neither 'debias' nor an existing file or folder")
             return read_word_list(spec)
         raise InputError(f"a word list is 'debias', a path or a mapping from a group to its words, not a {type(spec).__name__}")
 
@@ -150,7 +150,7 @@ class WordList:
         return blake2b(content.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
     def group_of(self, word: str) -> str | None:
-        """The group of a word, in any case; None where it has none."""
+        """The group of a word, in any case; None if it has none."""
         word = word.lower()
         return next((group for group, words in self.groups.items() if word in words), None)
 
@@ -178,7 +178,7 @@ class WordList:
             Group to its weight, in the groups' order.
 
         Raises:
-            InputError: For a group that there is not, or where there are more than two groups and none are named.
+            InputError: For an unknown group, or where there are more than two groups and none are named.
 
         Example:
             >>> WordList.of("debias").contrast()
@@ -190,7 +190,7 @@ class WordList:
         if contrast is None:
             if len(names) > 2:
                 raise InputError(
-                    f"word list {self.name!r} has the groups {', '.join(names)}; say what is compared, e.g. "
+                    f"word list {self.name!r} has the groups {', '.join(names)}; name the contrast, e.g. "
                     f"contrast=({names[0]!r}, {names[1]!r}), or contrast={names[0]!r} for that group against the others' mean"
                 )
             contrast = names[0] if len(names) == 1 else (names[0], names[1])
@@ -322,5 +322,5 @@ def _sides(first: list[str], second: list[str], path: Path) -> tuple[str, str]:
     known = [sum(word.lower() in DEBIAS[group] for word in side) for side in (first, second) for group in ("m", "f")]
     lean = known[0] - known[1] - known[2] + known[3]
     if lean == 0:
-        raise InputError(f"word list {path}: which side of the pairs is which cannot be told; name them, groups=('a', 'b')")
+        raise InputError(f"word list {path}: the groups of the two sides are not known; name them, groups=('a', 'b')")
     return ("m", "f") if lean > 0 else ("f", "m")

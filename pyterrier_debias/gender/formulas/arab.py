@@ -1,4 +1,4 @@
-r"""ARaB, FaiRR and their kin as functions on arrays.
+r"""ARaB, FaiRR and related measures as functions on arrays.
 
 Symbols of Rekabsaz and Schedl (SIGIR 2020) and of Rekabsaz, Kopeinik and Schedl (SIGIR 2021): c_g(d) is how often words of group
 g stand in document d, mag_g(d) its magnitude, d_1, d_2, ... the ranked documents of a query q, t the cut-off, n the length of the
@@ -21,7 +21,7 @@ TF_FORMS = ("log1p_total", "sum_log", "sum_log1p")
 
 
 def check_magnitude(method: str, tf_form: str) -> None:
-    """Refuse a method or form that there is not.
+    """Refuse an unknown method or form.
 
     Raises:
         InputError: For one that is not known.
@@ -33,7 +33,7 @@ def check_magnitude(method: str, tf_form: str) -> None:
 
 
 def magnitudes(counts: WordCounts, method: str = "tf", tf_form: str = "log1p_total") -> np.ndarray:
-    """How strongly each group is spoken of in each document, mag_g(d).
+    """How strongly each group is mentioned in each document, mag_g(d).
 
     - ``'tc'``: c_g, the number of words;
     - ``'bool'``: 1 where c_g > 0, else 0;
@@ -141,7 +141,7 @@ def random_order_arab(lean: np.ndarray, cutoff: int) -> tuple[float, float]:
     """ARaB@t of the same documents in a random order: its expectation and its standard deviation.
 
     Each document is as likely at each rank, so the expectation is the documents' mean lean: what the candidates themselves lean,
-    which is no doing of a ranker. With S the population variance of the leans and w the weights of the ranks (0 below the
+    which is not due to a ranker. With S the population variance of the leans and w the weights of the ranks (0 below the
     cut-off), drawing without replacement gives the variance S n / (n - 1) (sum w^2 - 1/n).
 
     Args:
@@ -171,7 +171,7 @@ def random_order_arab(lean: np.ndarray, cutoff: int) -> tuple[float, float]:
 def neutrality(
     totals: np.ndarray, groups: tuple[str, ...], portions: Mapping[str, float] | None = None, threshold: int = 1
 ) -> np.ndarray:
-    """How evenly the groups are spoken of in a document.
+    """How evenly the groups are mentioned in a document.
 
     With C the sum of the counts c_g and J_g the wished portion of group g: 1 - sum over g of abs(c_g / C - J_g) where C is above
     the threshold, else 1. A document with one gendered word is neutral at the default threshold.

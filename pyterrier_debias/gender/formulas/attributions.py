@@ -1,6 +1,6 @@
-"""What documents and words contribute to what a ranking's order adds to its lean (ARaB).
+"""The contribution of documents and words to the part of a ranking's lean (ARaB) that its order adds.
 
-Pure functions on rankings and counted words; the audit's gender room takes its primary figure apart with them.
+Pure functions on rankings and counted words; used for the attribution of the audit's gender figure.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def order_parts(
     contrast: str | tuple[str, str] | None = None, method: str = "tf", tf_form: str = "log1p_total",
     tokeniser: Any = "regex_word",
 ) -> tuple[pd.DataFrame, pd.DataFrame, bool]:  # fmt: skip
-    """What documents and words contribute to the mean difference of ARaB@t between an order and a random order.
+    """The contribution of documents and words to the mean difference of ARaB@t between an order and a random order.
 
     With b(d) the lean of a document the figure is (1/m) sum over m queries and their ranks i of (w_i - 1/n) b(d_i), so that each
     row has its part; see :func:`order_weights` and :func:`word_parts`.

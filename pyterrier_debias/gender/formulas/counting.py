@@ -1,8 +1,8 @@
 r"""Counting the words of a list in texts: exact, whole words, fast.
 
-Words are the floor's tokenisers' (:mod:`pyterrier_debias.core.text`), lower-cased. For the tokenisers that have a name here no
-word is ever made a Python object: texts are joined to one buffer of bytes in which everything that is no part of a word is a
-blank, and a word is found by its bytes, eight at a time. What comes out is what splitting and counting gives, word for word. Many
+Words are those of :mod:`pyterrier_debias.core.text`, lower-cased. For the tokenisers that have a name here no
+word is ever made a Python object: texts are joined to one buffer of bytes in which everything that is not part of a word is a
+space, and a word is found by its bytes, eight at a time. What comes out is what splitting and counting gives, word for word. Many
 texts are counted by several threads, one a core; the environment's ``OMP_NUM_THREADS`` sets how many.
 """
 
@@ -36,11 +36,11 @@ _BREAK = "\n"
 
 
 def blank(text: str) -> list[str]:
-    """Split at blanks and nowhere else: a tab, a line break or a no-break space is a part of the word."""
+    """Split at spaces and nowhere else: a tab, a line break or a no-break space is a part of the word."""
     return [word for word in text.split(" ") if word]
 
 
-#: Tokenisers by name: the floor's, and ``'blank'``, the released script of Rekabsaz and Schedl (2020) to the letter.
+#: Tokenisers by name: those of the core, and ``'blank'``, the released script of Rekabsaz and Schedl (2020) to the letter.
 GENDER_TOKENISERS: dict[str, Tokeniser] = {**TOKENISERS, "blank": blank}
 
 
@@ -50,7 +50,7 @@ def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
     - ``'regex_word'`` (default everywhere): runs of ``\w``, so that ``he's`` counts as ``he`` and ``she.`` as ``she``; what the
       released script expects after a cleaning that was not published;
     - ``'whitespace'``: split at white space; punctuation stays with its word, and ``she.`` is not found;
-    - ``'blank'``: split at blanks alone, the released script on raw text, to the letter;
+    - ``'blank'``: split at spaces alone, the released script on raw text, to the letter;
     - ``'blingfire'``, or a function from a text to its words.
 
     Args:
@@ -60,18 +60,18 @@ def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
         A function from a text to its lower-cased words.
 
     Raises:
-        InputError: For a name that is not known.
+        InputError: For an unknown name.
     """
     if not callable(tokeniser) and tokeniser not in GENDER_TOKENISERS:
         raise InputError(f"tokeniser {tokeniser!r} is not known; use one of {', '.join(GENDER_TOKENISERS)} or a function")
     split = tokeniser if callable(tokeniser) else GENDER_TOKENISERS[tokeniser]
-    # Some letters become several when lower-cased, some of them no letters: the text first, as the floor's regex_word does it.
+    # Some letters become several when lower-cased, some of them no letters: the text first, as regex_word of the core does it.
     return lambda text: [word.lower() for word in split(text.lower())]
 
 
 @dataclass(frozen=True, eq=False)
 class WordCounts:
-    """How often each word of a list stands in each of n texts, without the zeros.
+    """How often each word of a list occurs in each of n texts, without the zeros.
 
     Attributes:
         n: How many texts.
@@ -103,7 +103,7 @@ class WordCounts:
         return table.astype(np.int64) if weigh is None else table
 
     def found(self) -> list[dict[str, int]]:
-        """For each text the words that stand in it and how often, in the order of the list."""
+        """For each text its words of the list and how often they occur, in the order of the list."""
         found: list[dict[str, int]] = [{} for _ in range(self.n)]
         words = self.wordlist.words
         for row, word, count in zip(self.rows.tolist(), self.words.tolist(), self.counts.tolist()):
@@ -141,7 +141,7 @@ class WordCounts:
 def count_words(
     texts: Sequence[str] | pd.Series, wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word"
 ) -> np.ndarray:
-    """How many words of each group stand in each text.
+    """How many words of each group occur in each text.
 
     Args:
         texts: n texts.
@@ -164,7 +164,7 @@ def count_words(
 def word_counts(
     texts: Sequence[str] | pd.Series, wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word"
 ) -> WordCounts:
-    """How often each word of a list stands in each text; the arguments are those of :func:`count_words`.
+    """How often each word of a list occurs in each text; the arguments are those of :func:`count_words`.
 
     Example:
         >>> word_counts(["He said he would ask her"]).found()
@@ -250,7 +250,7 @@ def _letters(tokeniser: str) -> np.ndarray:
 
 @cache
 def _ascii(tokeniser: str) -> bytes:
-    """Translation of ASCII: capitals to small letters, what is no part of a word to blanks."""
+    """Translation of ASCII: capitals to small letters, what is not part of a word to spaces."""
     letters = _letters(tokeniser)
     table = bytearray(ord(chr(i).lower()) if i < 128 and letters[i] else _BLANK for i in range(256))
     table[ord(_BREAK)] = _BLANK

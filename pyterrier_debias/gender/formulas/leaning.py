@@ -1,4 +1,4 @@
-"""What the treatments ask of a document: how far it leans, and whether it is neutral."""
+"""Properties of a document for the treatments: how far it leans, and whether it is neutral."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reader(Protocol):
 
 
 def check_reader(reader: Reader) -> None:
-    """Refuse options by which no document can be read.
+    """Refuse options that are invalid for documents.
 
     Raises:
         InputError: Naming the option.
@@ -60,7 +60,7 @@ def lean_of_texts(
         Shape [n]; positive towards the first group (male in the library's own list).
 
     Raises:
-        InputError: For options that are not known.
+        InputError: For unknown options.
 
     Example:
         >>> lean_of_texts(["he said she said", "his brother"], method="tc").tolist()
@@ -77,7 +77,7 @@ def lean_of_texts(
 def gendered(
     texts: Sequence[str], *, wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word", threshold: int = 1
 ) -> np.ndarray:
-    """Whether the neutrality of each text is below 1: one group is spoken of more than the others.
+    """Whether the neutrality of each text is below 1: one group is mentioned more than the others.
 
     Args:
         texts: n texts.
@@ -89,7 +89,7 @@ def gendered(
         n booleans.
 
     Raises:
-        InputError: For options that are not known; for a list of fewer than two groups.
+        InputError: For unknown options; for a list of fewer than two groups.
 
     Example:
         >>> gendered(["he and his dog", "he and she", "he"]).tolist()

@@ -52,7 +52,7 @@ def bias_aware_hinge(
 
 
 def reversed_gradient(values: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
-    r"""The values as they are, whose gradient is multiplied by :math:`-\lambda` on its way back.
+    r"""The unchanged values, with their gradient multiplied by :math:`-\lambda` in the backward pass.
 
     Source: Ganin and Lempitsky, "Unsupervised Domain Adaptation by Backpropagation", ICML 2015.
 

@@ -140,7 +140,7 @@ def _checked(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndar
             raise InputError(f"matching: the profiles of the {name} group have shape {matrix.shape}; give rows of categories")
         bad = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
         if len(bad):
-            raise InputError(f"matching: row {bad[0]} of the {name} group's profiles is no finite number; fill or drop it")
+            raise InputError(f"matching: row {bad[0]} of the {name} group's profiles is not a finite number; fill or drop it")
         matrices.append(matrix)
     if matrices[0].shape[1] != matrices[1].shape[1]:
         one, other = (matrix.shape[1] for matrix in matrices)
@@ -275,7 +275,7 @@ def _greedy(
     """Take pairs in the order of (cosine, row, column), with short lists of each row's best candidates.
 
     A row stands in the heap with its best candidate that is left, or, when its list is used up, with a bound on what it may still
-    have: only when such a bound comes first are lists made anew, for all rows that have few candidates left at once.
+    have: only when such a bound comes first are lists rebuilt, for all rows that have few candidates left at once.
     """
     lists = best_candidates(rows, columns, kept=_KEPT)
     at = np.zeros(len(rows), dtype=np.int64)
@@ -301,7 +301,7 @@ def _greedy(
         if left_free[row_codes[row]] == 0:
             continue
         if kind == 1:
-            # Outdated where the list was made anew, or another row was faster.
+            # Outdated where the list was rebuilt, or another row was faster.
             current = at[row] < lists.lengths[row] and lists.columns[row, at[row]] == column
             if not current or right_free[column_codes[column]] == 0:
                 if current:
@@ -312,7 +312,7 @@ def _greedy(
                 push(row)
             continue
         if at[row] < lists.lengths[row]:
-            continue  # made anew in the meantime
+            continue  # rebuilt in the meantime
         left = np.flatnonzero(right_free[column_codes] > 0)
         if not len(left):
             return

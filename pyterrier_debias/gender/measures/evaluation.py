@@ -1,4 +1,4 @@
-"""What ARaBEvaluator found over queries: means, intervals, tests, comparisons, a plot."""
+"""Results of ARaBEvaluator over queries: means, intervals, tests, comparisons, a plot."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def against_zero(values: np.ndarray, *, seed: int = 0) -> TestResult:
 
 
 def mean_floor(sd: np.ndarray) -> float:
-    """How large the absolute mean over queries is where the order of documents is chance alone, on average.
+    """The expected absolute mean over queries if the order of documents is random: the null value.
 
     Each query's ARaB then has the standard deviation of :func:`~pyterrier_debias.gender.formulas.arab.random_order_arab`, and the
     mean of n queries is about normal: its absolute value has the mean sqrt(2 / pi) times its standard deviation.
@@ -55,7 +55,7 @@ def mean_floor(sd: np.ndarray) -> float:
         sd: Shape [n].
 
     Returns:
-        The floor; NaN for no queries.
+        The null value; NaN for no queries.
 
     Example:
         >>> round(mean_floor(np.array([1.0, 1.0, 1.0, 1.0])), 4)
@@ -72,7 +72,7 @@ class BiasResult:
     Attributes:
         per_query: What the evaluator returns, sorted by qid, with ``system`` before it, and ``added`` (``ARaB`` less
             ``expected``).
-        table: One row a system and cut-off: ``system``, ``cutoff``, ``n`` (queries), ``missing`` (asked, without results); the
+        table: One row per system and cut-off: ``system``, ``cutoff``, ``n`` (queries), ``missing`` (asked, without results); the
             mean ``ARaB`` with ``low``, ``high`` (95 % bootstrap) and ``p`` (:func:`against_zero`); ``magnitude``: the mean of
             absolute values; ``first``, ``second``, ``neither``: how many queries lean to which side; ``expected``: the mean over
             all orders of the same documents; ``added``, ``added_low``, ``added_high``, ``added_p``: what the order adds to that;
@@ -136,7 +136,7 @@ class BiasResult:
             correction: How p values of one cut-off are corrected: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
 
         Returns:
-            One row a pair and cut-off: ``cutoff``, ``before``, ``after`` (systems), ``n`` (queries that both have),
+            One row per pair and cut-off: ``cutoff``, ``before``, ``after`` (systems), ``n`` (queries that both have),
             ``difference`` (after - before), ``low``, ``high``, ``p`` (paired randomisation), ``p_corrected``.
         """
         column = "ARaB" if measure == "abs(ARaB)" else measure
@@ -162,14 +162,14 @@ class BiasResult:
         return pd.DataFrame(rows, columns=columns)
 
     def directions(self, cutoff: int | None = None) -> pd.DataFrame:
-        """To which side each query leans, and whether its order has to do with it.
+        """To which side each query leans, and whether that is due to its order.
 
         Args:
             cutoff: t; None for the largest.
 
         Returns:
-            One row a system and query: ``system``, ``qid``, ``ARaB``, ``side`` (1 for the first group of the contrast, -1 for the
-            second, 0 for neither), ``expected``, ``added``, and ``z``: ``added`` in standard deviations of a random order, 0
+            One row per system and query: ``system``, ``qid``, ``ARaB``, ``side`` (1 for the first group of the contrast, -1 for
+            the second, 0 for neither), ``expected``, ``added``, and ``z``: ``added`` in standard deviations of a random order, 0
             where every order is alike. Sorted by system and ARaB, the most leaning to the first group first.
         """
         cutoff = int(self.per_query["cutoff"].max()) if cutoff is None else cutoff
@@ -196,7 +196,7 @@ class BiasResult:
         if measure not in ends:
             raise InputError(f"measure {measure!r} cannot be drawn; use {', '.join(ends)}")
         axes = plots.new_axes() if axes is None else axes
-        with plots.house_style():
+        with plots.style():
             cutoffs = sorted(self.table["cutoff"].unique())
             if measure != "NFaiRR":
                 axes.axhline(0, color=plots.GREY, linewidth=1)

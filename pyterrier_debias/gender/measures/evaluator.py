@@ -69,7 +69,7 @@ class _OfWords(Stage):
 
 
 class AnnotateGender(RowWise, _OfWords):
-    """Adds to each document how strongly each group is spoken of, how far it leans, and how neutral it is.
+    """Adds to each document how strongly each group is mentioned, how far it leans, and how neutral it is.
 
     Input: any frame with ``docno`` and the text. Output: the same rows with
 
@@ -77,7 +77,7 @@ class AnnotateGender(RowWise, _OfWords):
     - ``magnitude_<group>``: mag_g(d) by ``method``;
     - ``lean``: magnitude of the first group minus the second's (with the library's list, positive is male);
     - ``neutrality``: at most 1; see :func:`~pyterrier_debias.gender.formulas.arab.neutrality`. NaN for a list of one group;
-    - ``words``: the words found and how often, such as ``he 2, her 1``; empty where there are none.
+    - ``words``: the words found and how often, such as ``he 2, her 1``; empty if there are none.
 
     Each document is read once, however many rows it has.
 
@@ -149,7 +149,7 @@ class AnnotateGender(RowWise, _OfWords):
 class ARaBEvaluator(_OfWords):
     """How far rankings lean to one group, query by query, at several cut-offs at once.
 
-    Input: a result frame ``qid``, ``docno``, ``score`` or ``rank``, and the text (or ``texts=``). Output, one row a query and
+    Input: a result frame ``qid``, ``docno``, ``score`` or ``rank``, and the text (or ``texts=``). Output, one row per query and
     cut-off: ``qid``, ``query``, ``gender`` and ``type`` where the results have them, ``cutoff``, ``documents`` (how many there
     are up to the cut-off), and
 
@@ -315,7 +315,7 @@ class ARaBEvaluator(_OfWords):
             The result.
 
         Raises:
-            InputError: Where no query is left, and what the stage refuses.
+            InputError: If no query is left, and what the stage refuses.
 
         Example:
             >>> run = pd.DataFrame({"qid": ["1", "2"], "docno": "d", "score": 1.0, "text": ["he and his", "her son"]})
@@ -339,7 +339,7 @@ class ARaBEvaluator(_OfWords):
             top: How many documents, the largest part (absolute) first; None for all that have one.
 
         Returns:
-            One row a document: ``docno``, ``part`` (what it adds to the mean ARaB over queries), ``share`` (of the sum of all
+            One row per document: ``docno``, ``part`` (what it adds to the mean ARaB over queries), ``share`` (of the sum of all
             absolute parts), ``lean``, ``queries`` (how many have it above the cut-off), ``qid`` (the one where it counts most),
             ``words`` and ``marked``: the text with the words in double brackets.
 
@@ -385,7 +385,7 @@ def marked_words(text: str, words: Iterable[str], tokeniser: str | Tokeniser = "
     Args:
         text: The text.
         words: Lower-cased words.
-        tokeniser: As they were found: the ends of a word are those of its letters, or, for other tokenisers, blanks.
+        tokeniser: As they were found: the ends of a word are those of its letters, or, for other tokenisers, spaces.
 
     Returns:
         The text; where the tokeniser cuts words otherwise, some may go unmarked.
@@ -411,7 +411,7 @@ class GenderCounts:
 
     Attributes:
         wordlist: The word list.
-        tokeniser: How texts are cut into words.
+        tokeniser: How texts are split into words.
         documents: How many documents were seen.
         spoken: For each group, how many documents have a word of it.
         words: How often each word was found.
@@ -487,7 +487,7 @@ class GenderCounts:
             other: Counts of other documents.
 
         Raises:
-            InputError: Where the other has another word list or tokeniser.
+            InputError: If the other has another word list or tokeniser.
         """
         if other.wordlist != self.wordlist or other.tokeniser != self.tokeniser:
             raise InputError(f"counts of {self.wordlist} and {other.wordlist} (or of two tokenisers) cannot be added")
@@ -498,7 +498,8 @@ class GenderCounts:
         )  # fmt: skip
 
     def result(self) -> pd.DataFrame:
-        """One row a group: ``group``, ``documents`` (with a word of it), ``share`` (of all), ``words`` (how many in all), ``tf``,
+        """One row per group: ``group``, ``documents`` (with a word of it), ``share`` (of all), ``words`` (how many in all),
+        ``tf``,
         ``bool``, ``tc`` (mean magnitudes over all documents; tf by ``log1p_total``) and ``most`` (its most frequent words)."""
         n = max(self.documents, 1)
         owners = np.array(self.wordlist.owners)

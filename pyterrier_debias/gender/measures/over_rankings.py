@@ -39,7 +39,7 @@ _LATE = {"cutoff", "name", "undefined"}
 
 def _params(**own: str) -> dict[str, ParamInfo]:
     shared = {
-        "tokeniser": "how texts are cut into words",
+        "tokeniser": "how texts are split into words",
         "unknown": "what is done with documents without text",
         "undefined": "what a query without a value gets",
         "query_filter": "qids that count",
@@ -92,7 +92,7 @@ class _Cut(ABCMeta):
 
 
 class _OfTexts(Measure, metaclass=_Cut):
-    """What the measures of this room share: options, texts, names, queries without a value."""
+    """The base of the gender measures: options, texts, names, queries without a value."""
 
     NAME: str
     QREL_INPUTS = ("query_id",)
@@ -196,7 +196,7 @@ class _OfTexts(Measure, metaclass=_Cut):
                 self, lacking, len(asked), "the mean of the others" if fill == fill else "NaN",
             )  # fmt: skip
         if undefined == "mean" and len(known) == 1 < len(qids):
-            logger.warning("%r: one query alone has a value; there is no test against a baseline, whatever its p says", self)
+            logger.warning("%r: only one query has a value; the p value of a comparison with a baseline is meaningless", self)
         for qid in qids:
             yield Metric(qid, self, float(known.get(qid, fill)))
 
@@ -532,7 +532,7 @@ class NFaiRR(FaiRR):
         return found
 
     def _candidates(self, run: pd.DataFrame) -> dict[str, np.ndarray]:
-        """For each query of a run the neutrality of what could have been ranked; empty where the background lacks it."""
+        """For each query of a run the neutrality of what could have been ranked; empty if the background lacks it."""
         background = self.option("background")
         if background is None:
             return self._of_depth(run)
@@ -664,7 +664,7 @@ def two_categories(lexicon: Lexicon, contrast: tuple[str, str] | None = None) ->
             return known[0]
         if len(lexicon.names) == 2:
             return lexicon.names[0], lexicon.names[1]
-        raise InputError(f"lexicon {lexicon.name!r} has {len(lexicon.names)} categories; say which two, e.g. ('male', 'female')")
+        raise InputError(f"lexicon {lexicon.name!r} has {len(lexicon.names)} categories; name two, e.g. ('male', 'female')")
     if isinstance(contrast, str) or len(contrast) != 2 or not set(contrast) <= set(lexicon.names):
         some = ", ".join(lexicon.names[:8])
         raise InputError(f"contrast {contrast!r} must be two categories of lexicon {lexicon.name!r}, which has {some}")
@@ -810,7 +810,7 @@ def group_gap(values: np.ndarray, member: np.ndarray, *, signed: bool = False) -
         Shape [n]; the gap itself for queries of neither group. The standard error of their mean is that of the gap.
 
     Raises:
-        InputError: Where a group has no query.
+        InputError: If a group has no query.
 
     Example:
         >>> found = group_gap(np.array([1.0, 3.0, 0.0]), np.array([[1, 0], [1, 0], [0, 1]], dtype=bool))

@@ -1,1 +1,1 @@
-"""What trains around the bias."""
+"""Training against the bias."""

@@ -44,8 +44,8 @@ def augment_balanced(
         pairs: What :class:`~pyterrier_debias.gender.data.balanced_pairs.BalancedPairs` gives, with ``query``: ``match``, ``qid``,
             ``docno``, ``query``.
         ratio: At least 0; the paper uses .05, .15, .25 and .35, and settles on .25.
-        seed: Of which matches are drawn.
-        prefix: Put before the new qids, so that they are nobody else's.
+        seed: Seed of which matches are drawn.
+        prefix: Put before the new qids, so that they are unique.
         keep_labels: Whether the new topics keep the pairs' ``gender``; dropped by default, as predicted labels of queries.
 
     Returns:
@@ -113,7 +113,7 @@ class RatioChoice:
     """What a choice of the ratio rests on (Table 1 of the paper).
 
     Attributes:
-        table: One row a ratio, ascending, the original data first: ``ratio``, ``n`` (queries), the ``effectiveness`` with its
+        table: One row per ratio, ascending, the original data first: ``ratio``, ``n`` (queries), the ``effectiveness`` with its
             ``low`` and ``high`` (95 %), the ``difference`` from the original with its limits, ``t`` and ``p`` (two-tailed paired
             t-test), ``loss`` (whether it is significantly worse), ``p_noninferior`` (one-sided: it is not worse by ``margin``),
             ``p_equivalent`` (two one-sided tests), and a column for each measure of bias.
@@ -121,7 +121,7 @@ class RatioChoice:
         noninferior: The largest ratio that is shown not to be worse than the original by the margin, with all smaller ones; 0
             where none is.
         margin: The loss that does not matter.
-        level: Of the tests.
+        level: Level of the tests.
     """
 
     table: pd.DataFrame
@@ -144,7 +144,7 @@ class RatioChoice:
         from pyterrier_debias.core import plots
 
         table, biases = self.table, self._biases()
-        with plots.house_style():
+        with plots.style():
             rows = 1 + bool(biases)
             grid = plt.subplots(rows, 1, figsize=(7, 1 + 2.4 * rows), sharex=True, squeeze=False)[1]
             axes = grid[0, 0]
@@ -189,13 +189,13 @@ def choose_ratio(
         effectiveness: For each ratio the values of the same queries in the same order (or Series by qid); 0 is the original data.
         bias: For each ratio measures of bias by name, which are put beside.
         margin: The loss that does not matter, in the measure's own units, above 0.
-        level: Of the tests, not corrected for how many ratios there are, as in the paper.
+        level: Level of the tests, not corrected for how many ratios there are, as in the paper.
 
     Returns:
         The choice with its table.
 
     Raises:
-        InputError: Where the original (ratio 0) is missing, or the values are not of the same queries.
+        InputError: If the original (ratio 0) is missing, or the values are not of the same queries.
 
     Example:
         >>> values = {0: [0.5, 0.4, 0.6, 0.3], 0.1: [0.5, 0.41, 0.59, 0.3], 0.2: [0.3, 0.2, 0.41, 0.1]}

@@ -1,4 +1,4 @@
-"""Training with a word on bias in the loss, as methods. Imported only where training begins: it needs torch at once."""
+"""Training with a word on bias in the loss, as methods. Imported only when training begins: it needs torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Annotated(Method):
 
     Args:
         ranking: What the ranker's own ``method`` gives.
-        values: Of every row of ``Groups.rows``, shape [rows].
+        values: Values of every row of ``Groups.rows``, shape [rows].
         about: What a resumed run must share.
     """
 
@@ -95,18 +95,18 @@ class BiasAware(Annotated):
 class Adversarial(Annotated):
     """A ranker, and a small network that tries to tell an attribute from what the ranker's head reads.
 
-    The gradient of the second one's loss goes on into the encoder with its sign reversed.
+    The gradient of the second one's loss continues into the encoder with its sign reversed.
 
     Args:
         ranking: What a cross-encoder's own ``method`` gives.
         values: The attribute of each pair, 0 or 1.
         about: What a resumed run must share.
         reversal: The reversed gradient's factor.
-        seed: Of the adversary's first weights.
-        stage: Whom messages name.
+        seed: Seed of the adversary's first weights.
+        stage: The name used in messages.
 
     Raises:
-        InputError: Where the ranker has no head that reads one vector a pair.
+        InputError: If the ranker has no head that reads one vector per pair.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Adversarial(Annotated):
         self.reversal = reversal
         head = getattr(ranking.network, "classifier", None)
         if head is None:
-            raise InputError(f"{stage}: {type(ranking.network).__name__} has no classification head to look behind")
+            raise InputError(f"{stage}: {type(ranking.network).__name__} has no classification head for the adversary")
         size = ranking.network.config.hidden_size
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

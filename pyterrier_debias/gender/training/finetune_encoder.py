@@ -56,15 +56,15 @@ def fine_tune(
     Underperform Out-of-Distribution", ICLR 2022).
 
     Args:
-        encoder: A bi-encoder; it stays as it is.
-        weights: Of the head, shape [labels, d].
-        bias: Of the head, shape [labels].
+        encoder: A bi-encoder; it is not changed.
+        weights: Weights of the head, shape [labels, d].
+        bias: Bias of the head, shape [labels].
         texts: n texts.
         targets: Their labels as rows of ``weights``, shape [n].
         epochs: Passes over the texts.
         learning_rate: Peak rate.
         batch_size: Texts of a step.
-        seed: Of the order of texts, which does not depend on how they come, and of dropout.
+        seed: Seed of the order of texts, which does not depend on how they come, and of dropout.
 
     Returns:
         The trained copy, its head's weights and bias (float64).

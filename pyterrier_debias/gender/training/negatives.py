@@ -61,7 +61,7 @@ class BiasAwareNegatives:
         contrast: See :meth:`~pyterrier_debias.gender.data.words.WordList.contrast`.
 
     Raises:
-        InputError: For options that are not known or out of range; in training, for a column that holds no numbers.
+        InputError: For unknown options or out of range; in training, for a column that holds no numbers.
 
     When not to use it: with candidates among which hardly any document is gendered (the most biased ones are then any); with
     training queries that ask about a gender, whose gendered candidates may be right.

@@ -105,7 +105,7 @@ class NeutralReranker(Stage):
         """Rank anew; see the class.
 
         Raises:
-            InputError: For options that are not known or out of range, missing texts or scores, and infinite scores where they
+            InputError: For unknown options or out of range, missing texts or scores, and infinite scores where they
                 have no place on the scale (always with ``normalise``).
         """
         column = self.text_field if self.bias is None else self.bias

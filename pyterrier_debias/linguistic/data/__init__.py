@@ -1,1 +1,1 @@
-"""What reads, describes or changes data."""
+"""Reading, describing and changing data."""

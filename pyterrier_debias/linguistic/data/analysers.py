@@ -40,17 +40,17 @@ _TOKEN = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
-#: Texts that blanks cut as well as the pattern does, ten times as fast.
+#: Texts that spaces cut as well as the pattern does, ten times as fast.
 _PLAIN = re.compile(r"[A-Za-z0-9\s]*")
 
-#: Penn Treebank tags of signs; any other sign without a letter or digit is ``:``.
+#: Penn Treebank tags of punctuation; any other token without a letter or digit is ``:``.
 _SIGNS = dict.fromkeys(".?!", ".") | dict.fromkeys("([{", "-LRB-") | dict.fromkeys(")]}", "-RRB-")
 _SIGNS |= {",": ",", "$": "$", "#": "#", "&": "CC", "%": "NN", '"': "''", "'": "''", "’": "''", "”": "''"}
 _SIGNS |= dict.fromkeys("`“‘", "``")
 
 
 def words_of(text: str) -> list[str]:
-    """Cut a text into tokens as the Penn Treebank does: clitics and signs stand on their own, hyphens stay inside words.
+    """Cut a text into tokens as the Penn Treebank does: clitics and punctuation are separate tokens, hyphens stay inside words.
 
     Args:
         text: Any text.
@@ -66,7 +66,7 @@ def words_of(text: str) -> list[str]:
 
 
 def bare_words(text: str) -> list[str]:
-    """The lower-cased words of a text, without signs: what :func:`words_of` finds but for case and signs, and faster.
+    """The lower-cased words of a text, without punctuation: as :func:`words_of`, except for case and punctuation, and faster.
 
     Example:
         >>> bare_words("What's green tea?")
@@ -77,7 +77,7 @@ def bare_words(text: str) -> list[str]:
 
 
 def is_sign(token: str) -> bool:
-    """Whether a token holds no letter and no digit, and so is no word."""
+    """Whether a token holds no letter and no digit, and so is not a word."""
     return not any(map(str.isalnum, token))
 
 
@@ -87,7 +87,7 @@ def _sign_tag(token: str) -> str:
 
 @dataclass(frozen=True)
 class LexiconTagger:
-    """The lexicon that textblob brings along: each word has its most frequent tag, unknown words one by their suffix.
+    """The lexicon included in textblob: each word has its most frequent tag, unknown words one by their suffix.
 
     It needs no download and is the fastest and coarsest of the three: it looks at no neighbouring word, so that ``cause`` is a
     noun wherever it stands.
@@ -136,7 +136,7 @@ class PerceptronTagger:
         """Tag texts; see :data:`Tagger`.
 
         Raises:
-            InputError: Where NLTK or its data is missing.
+            InputError: If NLTK or its data is missing.
         """
         tag = _perceptron().tag
         return [tag(words_of(text)) for text in texts]
@@ -172,7 +172,7 @@ class SpacyTagger:
         """Tag texts; see :data:`Tagger`.
 
         Raises:
-            InputError: Where spaCy or the pipeline is not installed, or the pipeline has no tagger.
+            InputError: If spaCy or the pipeline is not installed, or the pipeline has no tagger.
         """
         nlp = _spacy_pipeline(self.pipeline)
         from spacy.tokens import Doc
@@ -198,14 +198,14 @@ def _spacy_pipeline(name: str) -> Any:
 
 
 def _installed_spacy() -> str | None:
-    """The English spaCy pipeline that is installed, the smallest first; None where there is none."""
+    """The English spaCy pipeline that is installed, the smallest first; None if there is none."""
     names = sorted(point.name for point in metadata.entry_points(group="spacy_models") if point.name.startswith("en_"))
     sizes = ("_sm", "_md", "_lg")
     return min(names, key=lambda name: (sizes.index(name[-3:]) if name[-3:] in sizes else 9, name), default=None)
 
 
 def _nltk_data() -> bool:
-    """Whether NLTK and the data of its perceptron are there."""
+    """Whether NLTK and the data of its perceptron are installed."""
     try:
         import nltk
 
@@ -217,12 +217,12 @@ def _nltk_data() -> bool:
 
 @functools.cache
 def _notice(message: str) -> None:
-    """Say once what stands in for a tool that is missing."""
+    """Log once what replaces a missing tool."""
     logger.warning(message)
 
 
 def default_tagger() -> Tagger:
-    """The best tagger that is there: a spaCy pipeline, else NLTK's perceptron, else textblob's lexicon (said once in the log).
+    """The best installed tagger: a spaCy pipeline, else NLTK's perceptron, else textblob's lexicon (logged once).
 
     Returns:
         A function from texts to one list of ``(token, Penn Treebank tag)`` pairs for each. Two calls return equal taggers as
@@ -255,7 +255,7 @@ def get_tagger(tagger: str | Tagger) -> Tagger:
         The function.
 
     Raises:
-        InputError: For a name that is not known, or ``'spacy'`` where no English pipeline is installed.
+        InputError: For an unknown name, or ``'spacy'`` where no English pipeline is installed.
     """
     if callable(tagger):
         return tagger
@@ -309,12 +309,12 @@ _UNIVERSAL = {"N": "NOUN", "V": "VERB", "J": "ADJ", "R": "ADV"}
 
 
 def word_form(word: str, tag: str) -> str:
-    """No lemma: the lower-cased word as it stands."""
+    """No lemma: the lower-cased word itself."""
     return word.lower()
 
 
 def lemminflect_lemma(word: str, tag: str) -> str:
-    """The lemma by the package ``lemminflect``, which knows words by dictionary and the others by rules.
+    """The lemma by the package ``lemminflect``, by dictionary, and by rules for unknown words.
 
     Args:
         word: A word.
@@ -324,7 +324,7 @@ def lemminflect_lemma(word: str, tag: str) -> str:
         The lower-cased lemma; of a verb that is cut off (``'s``), that of what it stands for.
 
     Raises:
-        InputError: Where the package is missing.
+        InputError: If the package is missing.
 
     Example:
         >>> lemminflect_lemma("studies", "VBZ"), lemminflect_lemma("'re", "VBP"), lemminflect_lemma("Paris", "NNP")
@@ -367,7 +367,7 @@ def get_lemmatiser(lemmatiser: str | Lemmatiser) -> Lemmatiser:
         The function.
 
     Raises:
-        InputError: For a name that is not known, or ``'lemminflect'`` where it is not installed.
+        InputError: For an unknown name, or ``'lemminflect'`` where it is not installed.
     """
     if callable(lemmatiser):
         return lemmatiser

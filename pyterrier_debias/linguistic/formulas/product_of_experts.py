@@ -1,4 +1,4 @@
-r"""Product of experts: what a biased model knows already, the robust one need not learn.
+r"""Product of experts: the robust model need not learn what the biased one has learned.
 
 Pure functions on scores; torch is imported inside. Symbols of Cheng and Amiri 2025: :math:`s_R` and :math:`s_B` are the scores
 that the robust and the biased model give a query's candidates, :math:`z_R` and :math:`z_B` their softmax over the candidates.
@@ -36,7 +36,7 @@ def joint_scores(
     Args:
         scores: :math:`s_R`, shape [B, n].
         biased: :math:`s_B`, the same shape; no gradient passes through.
-        mask: Shape [B, n], False where there is no document, whose scores stay as they are; None for all.
+        mask: Shape [B, n], False where there is no document, whose scores are not changed; None for all.
         alpha: How much the biased model counts; 0 leaves :math:`s_R`.
         biased_temperature: T, for biased scores on another scale.
 

@@ -1,4 +1,4 @@
-"""How much of a system's effectiveness goes with the complexity of queries, given what else may explain it.
+"""How much of a system's effectiveness depends on the complexity of queries, given other explanations.
 
 Pure functions on arrays. The model is y = b x + Z c + e: y is the effectiveness of a query, x its complexity, Z a constant and
 the controls. By the theorem of Frisch, Waugh and Lovell, b = x'My / x'Mx with M the projection that takes out Z. The test
@@ -44,7 +44,7 @@ class Slope:
         slope: Change of effectiveness with one unit of complexity, the controls being equal.
         low: Lower end of its interval (HC3 standard error, Student's t).
         high: Upper end.
-        p: Two-sided, by permutation; 1 where effectiveness does not vary, NaN where there is no slope.
+        p: Two-sided, by permutation; 1 where effectiveness does not vary, NaN if there is no slope.
         t: The slope over its standard error.
         n: Number of queries.
         sd: Standard deviation of complexity over the queries (ddof 0).
@@ -107,7 +107,7 @@ def partial_slope(
             (:data:`~pyterrier_debias.core.statistics.CELLS`).
 
     Returns:
-        The slope. All figures are NaN where complexity does not vary once the controls are given, or where fewer than two queries
+        The slope. All figures are NaN if complexity does not vary once the controls are given, or where fewer than two queries
         are left beyond the model's coefficients.
 
     Raises:
@@ -211,7 +211,7 @@ def within_slope(
 
     Returns:
         The slope; ``sd`` is the standard deviation of the first wording's complexity, ``share`` that of the variance within
-        needs, with no interval, ``influence`` one value a need. All figures are NaN where complexity does not vary within needs
+        needs, with no interval, ``influence`` one value per need. All figures are NaN if complexity does not vary within needs
         or there are fewer than three of them.
 
     Raises:
@@ -271,7 +271,7 @@ def within_slope(
 
 
 def design(frame: pd.DataFrame, controls: Sequence[str]) -> np.ndarray:
-    """Controls as numbers: numeric columns as they are, others as one column a level.
+    """Controls as numbers: numeric columns as they are, others as one column per level.
 
     Args:
         frame: n rows.
@@ -279,10 +279,10 @@ def design(frame: pd.DataFrame, controls: Sequence[str]) -> np.ndarray:
             is left out, since it would take that query out of the regression.
 
     Returns:
-        Shape [n, k]; NaN where a number is missing.
+        Shape [n, k]; NaN if a number is missing.
 
     Raises:
-        InputError: For a column that there is not.
+        InputError: For an unknown column.
 
     Example:
         >>> design(pd.DataFrame({"length": [3, 5, 4, 4], "type": ["who", "who", "what", "what"]}), ["length", "type"]).tolist()
@@ -291,7 +291,7 @@ def design(frame: pd.DataFrame, controls: Sequence[str]) -> np.ndarray:
     missing = [column for column in controls if column not in frame.columns]
     if missing:
         raise InputError(
-            f"control {missing[0]!r} is no column; there are {', '.join(map(str, frame.columns))}: join it to the topics first"
+            f"control {missing[0]!r} is not a column; there are {', '.join(map(str, frame.columns))}: join it to the topics first"
         )
     columns = [np.empty((len(frame), 0))]
     for name in controls:

@@ -1,4 +1,4 @@
-"""Spread of effectiveness between queries, and how it goes with complexity: arrays, no frames.
+"""Spread of effectiveness between queries, and how it depends on complexity: arrays, no frames.
 
 Mean, standard deviation and coefficient of variation (Cheng and Amiri, 2025, Tables 1 and 2) measure *every* spread between
 queries, whatever its cause. The rest of the module looks at one cause: bins of complexity, a smooth curve, and tests that
@@ -19,7 +19,7 @@ from pyterrier_debias.linguistic.formulas.slope import at_once
 
 #: Statistics of the values of queries.
 STATISTICS = ("mean", "sd", "cv")
-#: Ways to put collections together.
+#: Ways to combine collections.
 AVERAGES = ("macro", "pooled", "ratio_of_means")
 #: Names of three bins.
 THIRDS = ("easy", "medium", "hard")
@@ -39,7 +39,7 @@ def spread(values: np.ndarray, statistic: str, ddof: int = 0) -> float:
         ddof: The standard deviation divides by n - ddof.
 
     Returns:
-        The statistic; NaN where it is not defined (no values, n <= ddof, a mean of 0).
+        The statistic; NaN if it is not defined (no values, n <= ddof, a mean of 0).
 
     Raises:
         InputError: For an unknown statistic.
@@ -108,7 +108,7 @@ def over_collections(
         level: Coverage of the intervals.
 
     Returns:
-        An interval for each of ``'mean'``, ``'sd'`` and ``'cv'``. NaN where a statistic is not defined in one of the collections.
+        An interval for each of ``'mean'``, ``'sd'`` and ``'cv'``. NaN if a statistic is not defined in one of the collections.
 
     Raises:
         InputError: For an unknown way, or no collection.
@@ -221,10 +221,10 @@ def bin_numbers(complexity: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Tests:
-    """What :func:`permutation_tests` found; all p values are those of permutations.
+    """The result of :func:`permutation_tests`; all p values are those of permutations.
 
     Attributes:
-        rho: Spearman's rank correlation of complexity and effectiveness, ties in the middle; NaN where one does not vary.
+        rho: Spearman's rank correlation of complexity and effectiveness, ties in the middle; NaN if one does not vary.
         rho_low: Lower end of its interval (Bonett and Wright, 2000).
         rho_high: Upper end.
         rho_p: Two-sided.

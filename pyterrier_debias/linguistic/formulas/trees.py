@@ -118,7 +118,7 @@ class Node:
         return [self] if self.parent is None else self.parent.children
 
     def next(self) -> str:
-        """The label of the sister right behind it; empty where there is none."""
+        """The label of the sister right after it; empty if there is none."""
         sisters = self.sisters()
         return sisters[self.place + 1].label if self.place + 1 < len(sisters) else ""
 
@@ -148,7 +148,7 @@ def read_trees(trees: Any) -> list[Node]:
         The roots.
 
     Raises:
-        InputError: Where brackets do not match, or words stand outside of them.
+        InputError: If brackets do not match, or words stand outside of them.
 
     Example:
         >>> [root.children[0].label for root in read_trees("(S (NP (PRP it)) (VP (VBZ works))) (NP (NN tea))")]
@@ -267,10 +267,10 @@ def syntactic_indices(counts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
     """Lu's fourteen ratios of the counts.
 
     Args:
-        counts: Arrays by the names of :class:`TreeCounts`, one value a text.
+        counts: Arrays by the names of :class:`TreeCounts`, one value per text.
 
     Returns:
-        Arrays by index; NaN where the denominator is 0.
+        Arrays by index; NaN if the denominator is 0.
 
     Example:
         >>> counts = dict(zip(TreeCounts._fields, np.array([[89, 5, 11, 7, 5, 1, 1, 1, 12]]).T))

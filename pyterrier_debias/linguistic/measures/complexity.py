@@ -1,4 +1,4 @@
-"""LinguisticComplexity: how complex the wording of queries (or documents) is, by the indices of Lu and their mean."""
+"""LinguisticComplexity: the complexity of the wording of queries (or documents), by the indices of Lu and their mean."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class _Analysed(NamedTuple):
 
 @dataclass(frozen=True)
 class Normalisation:
-    """What makes indices comparable: learnt from a set of texts.
+    """The normalisation of indices, learnt from a set of texts.
 
     Attributes:
         indices: Names of the indices.
@@ -92,7 +92,7 @@ class Normalisation:
             values: Shape [texts, indices].
 
         Returns:
-            Shape [texts]: the mean over the live indices that the text defines, NaN where it defines none. An index that was
+            Shape [texts]: the mean over the live indices that the text defines, NaN if it defines none. An index that was
             constant counts 0.
         """
         live = np.array(self.live, dtype=bool)
@@ -105,7 +105,7 @@ class Normalisation:
 
 
 class LinguisticComplexity(Stage):
-    """Adds how complex the wording of a text is: the mean of normalised indices of lexical and syntactic complexity.
+    """Adds the complexity of a text's wording: the mean of normalised indices of lexical and syntactic complexity.
 
     Cheng and Amiri, "EqualizeIR: Mitigating Linguistic Biases in Retrieval Models", NAACL 2025: each index is normalised over the
     set of queries, and a query's complexity is the mean over indices. The indices are Lu's (2010, 2012), computed by our own
@@ -113,7 +113,7 @@ class LinguisticComplexity(Stage):
     :mod:`pyterrier_debias.linguistic.formulas.trees` for their definitions.
 
     Input: a frame with ``column`` (topics, results, documents). Output: the same rows and columns and ``out`` (float64); with
-    ``keep_indices`` one more column an index, under its name in the literature (``TTR``, ``C/T``, ``MSTTR-50``; the 50 becomes
+    ``keep_indices`` one more column per index, under its name in the literature (``TTR``, ``C/T``, ``MSTTR-50``; the 50 becomes
     the segment's length where it is another).
 
     *What is normalised over.* After :meth:`fit`, the texts that it was given; otherwise the texts of the frame, each different
@@ -123,9 +123,9 @@ class LinguisticComplexity(Stage):
     texts, so that complexity does not become definedness. What a text leaves undefined is left out of its own mean. Of short
     queries, most indices are undefined or constant: :meth:`report` says which were live, and so does the log (level INFO).
 
-    *What computes what.* Tags by ``tagger``, lemmas by ``lemmatiser``, trees by ``parser``; none of them is used where no index
-    needs it. Without a parser the fourteen syntactic indices are NaN and outside of the mean. Signs are no words. Tagged and
-    parsed texts are kept, so that a text is analysed once however often it comes back.
+    *Tools.* Tags by ``tagger``, lemmas by ``lemmatiser``, trees by ``parser``; none of them is used where no index
+    needs it. Without a parser the fourteen syntactic indices are NaN and outside of the mean. Punctuation is not counted. Tagged
+    and parsed texts are kept, so that a text is analysed once however often it comes back.
 
     When not to use it: as a difficulty of queries (it does not know the collection); on one query, without ``fit``; between
     collections that were not normalised together; on languages other than English, except for the indices of words. On short
@@ -222,7 +222,7 @@ class LinguisticComplexity(Stage):
         """Add complexity; see the class.
 
         Raises:
-            InputError: For an option that is not known, a text that is missing, a tool that is asked for and not installed, a
+            InputError: For an unknown option, a text that is missing, a tool that is asked for and not installed, a
                 tagger or parser that does not return one result a text, a normalisation that was learnt for other indices.
         """
         pt.validate.columns(inp, includes=[self.column], context=self)
@@ -271,13 +271,13 @@ class LinguisticComplexity(Stage):
         return self
 
     def report(self, inp: pd.DataFrame | None = None) -> pd.DataFrame:
-        """What became of each index.
+        """How each index was used.
 
         Args:
             inp: A frame with ``column``; None: the last one that was scored or fitted.
 
         Returns:
-            One row an index: ``index``; ``needs`` (``words``, ``tags``, ``list`` or ``trees``); ``defined``: the share of the
+            One row per index: ``index``; ``needs`` (``words``, ``tags``, ``list`` or ``trees``); ``defined``: the share of the
             normalised texts that define it; ``live``: whether it is in the mean; ``constant``; ``centre`` and ``scale`` of the
             normalisation; ``by``: what computed it.
 
@@ -498,7 +498,7 @@ class LinguisticComplexity(Stage):
         })
 
     def _sources(self, names: tuple[str, ...]) -> dict[str, str]:
-        """What computes the indices of each kind, in words."""
+        """The tools that compute the indices of each kind, in words."""
         types = "words as they stand"
         tagged = ""
         if self._needs(names)["tags"]:
@@ -542,7 +542,7 @@ def _index_names(index_set: str | Sequence[str]) -> tuple[str, ...]:
     names = tuple(index_set)
     unknown = [name for name in names if name not in INDICES]
     if unknown or not names or len(set(names)) < len(names):
-        what = f"{unknown[0]!r} is no index" if unknown else "no index is named" if not names else "an index is named twice"
+        what = f"{unknown[0]!r} is not an index" if unknown else "no index is named" if not names else "an index is named twice"
         raise InputError(f"LinguisticComplexity: {what}; index_set is a list of some of {', '.join(INDICES)}")
     return names
 

@@ -1,4 +1,4 @@
-"""Disparity: how effectiveness is spread over queries, and how it goes with the complexity of their wording.
+"""Disparity: how effectiveness is spread over queries, and how it depends on the complexity of their wording.
 
 Reads what ``pt.Experiment(perquery=True)`` returns, and gives the figures of Cheng and Amiri (2025), Tables 1 and 2 and Figures
 1 and 3, with intervals; beside them the slope of effectiveness on complexity with controls, because standard deviation and
@@ -56,10 +56,10 @@ class DisparityResult:
     """What :meth:`Disparity.evaluate` returns.
 
     Attributes:
-        table: As :meth:`Disparity.transform` returns it: one row a system (``name``), ``measure``, ``dataset`` and ``group``
+        table: As :meth:`Disparity.transform` returns it: one row per system (``name``), ``measure``, ``dataset`` and ``group``
             (``all``, and the bins of complexity), with ``n``, the mean ``complexity``, and ``mean``, ``sd``, ``cv``, each with
             its interval.
-        tests: One row a system, measure and ``test``, over all datasets together: ``slope`` (for one standard deviation of
+        tests: One row per system, measure and ``test``, over all datasets together: ``slope`` (for one standard deviation of
             complexity, given the controls; the primary test), ``share`` (of the variance that complexity explains beyond the
             controls), ``rank correlation``, ``Kruskal-Wallis``, ``worst group`` (its name is in ``group``) and ``gap`` (best
             less worst group); with ``low``, ``high``, ``p`` and ``noise_floor`` (what chance alone gives) where they are
@@ -67,7 +67,7 @@ class DisparityResult:
         per_query: What was analysed: ``name``, ``measure``, ``dataset``, ``qid``, ``value``, ``complexity``, ``group``, the
             controls and indices; and ``influence``, whose mean is the slope for one standard deviation and whose paired
             differences compare the slopes of two systems.
-        indices: One row a system, measure and index of complexity: rank correlation, slope for one standard deviation given the
+        indices: One row per system, measure and index of complexity: rank correlation, slope for one standard deviation given the
             controls, p values, corrected over the indices of one system and measure (Holm). Empty where no indices were asked
             for.
         notes: What a reader should know, such as how many queries were left out.
@@ -101,7 +101,7 @@ class DisparityResult:
             The row as a dictionary.
 
         Raises:
-            InputError: Where there is no such row.
+            InputError: If there is no such row.
         """
         rows = self.tests[self.tests["test"] == test]
         for column, wanted in (("name", name), ("measure", measure)):
@@ -147,7 +147,7 @@ class DisparityResult:
         from pyterrier_debias.core import plots
 
         values = self._of(measure)
-        with plots.house_style():
+        with plots.style():
             for number, (name, rows) in enumerate(self.curve(measure, **options).groupby("name", sort=False)):
                 axes.plot(rows["complexity"], rows["value"], color=plots.colour(number), label=name)
                 band: dict[str, Any] = {"color": plots.colour(number), "alpha": 0.15, "linewidth": 0}
@@ -169,7 +169,7 @@ class DisparityResult:
         rows = overall(self.table)
         rows = rows[(rows["measure"] == self._name(measure)) & (rows["group"] != EVERYONE)]
         groups = list(dict.fromkeys(rows["group"]))
-        with plots.house_style():
+        with plots.style():
             names = list(dict.fromkeys(rows["name"]))
             for number, name in enumerate(names):
                 own = rows[rows["name"] == name]
@@ -192,7 +192,7 @@ class DisparityResult:
 
 
 def overall(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a disparity table that speak of all datasets: those of the only one, or of all of them together."""
+    """The rows of a disparity table over all datasets: those of the only one, or of all of them together."""
     several = table["dataset"].nunique() > 1
     return table[table["dataset"] == TOGETHER] if several else table
 
@@ -201,11 +201,11 @@ class Disparity(Stage):
     """Spread of effectiveness over queries, by complexity of their wording, with tests.
 
     Input: effectiveness by query, as ``pt.Experiment(..., perquery=True)`` returns it (long form: ``name``, ``qid``,
-    ``measure``, ``value``), or one column a measure (wide form: ``qid``, ``name``, ``nDCG@10``, ...); ``name`` and ``dataset``
+    ``measure``, ``value``), or one column per measure (wide form: ``qid``, ``name``, ``nDCG@10``, ...); ``name`` and ``dataset``
     may be missing where there is one. The complexity of each query is a column of that frame, or of the topics that
     :meth:`evaluate` is given.
 
-    Output: one row a system (``name``), ``measure``, ``dataset`` and ``group``: ``n``, mean ``complexity``, and ``mean``,
+    Output: one row per system (``name``), ``measure``, ``dataset`` and ``group``: ``n``, mean ``complexity``, and ``mean``,
     ``sd`` and ``cv`` (sd / mean) with intervals (``mean_low``, ``mean_high``, ...). Groups are ``all`` and bins of complexity,
     made inside each dataset: ``easy``, ``medium`` and ``hard`` by default. With several datasets, rows of ``all datasets`` put
     them together by ``cv_average``. :meth:`evaluate` adds tests, curves and a view of single indices.
@@ -226,8 +226,8 @@ class Disparity(Stage):
         -0.224
 
     When not to use it: over few queries (the standard deviation of 43 queries is known to within a fifth at best), to choose
-    between rankers of different means by their cv, or to show that wording is the *cause*: the needs behind complex queries may
-    be the difficult ones. For that, ask the same need in several wordings: ``WordingSensitivity``.
+    between rankers of different means by their cv, or to show that wording is the *cause*: the needs expressed by complex
+    queries may be the difficult ones. For that, ask the same need in several wordings: ``WordingSensitivity``.
     """
 
     schematic = {"label": "Disparity", "help_url": None, "inner_pipelines_mode": "linked"}  # noqa: RUF012
@@ -282,7 +282,7 @@ class Disparity(Stage):
         """The disparity table; see the class.
 
         Raises:
-            InputError: For an option that is not known, a query that has two complexities, a measure that is not there.
+            InputError: For an unknown option, a query that has two complexities, a measure that is not there.
         """
         form = self._mode(inp)
         self._check_options()
@@ -371,7 +371,7 @@ class Disparity(Stage):
     def _values(
         self, inp: pd.DataFrame, form: str, topics: pd.DataFrame | None, qrels: pd.DataFrame | None
     ) -> tuple[pd.DataFrame, list[str]]:
-        """One row a system, measure and query, sorted, with complexity, group, controls and indices; and notes."""
+        """One row per system, measure and query, sorted, with complexity, group, controls and indices; and notes."""
         frame = with_string_ids(inp)
         frame = frame.assign(**{column: alone for column, alone in (("name", "system"), ("dataset", "")) if column not in frame})
         values = self._long(frame, form)
@@ -441,7 +441,7 @@ class Disparity(Stage):
         if twice.any():
             row = known[twice].iloc[0]
             raise InputError(
-                f"Disparity: query {row['qid']!r} stands in several rows that disagree on {', '.join(own)}; a query has one "
+                f"Disparity: query {row['qid']!r} is in several rows that disagree on {', '.join(own)}; a query has one "
                 f"complexity and one value of each control, whatever the system"
             )
         known = known.assign(**{name: self._control(name, known, qrels) for name in self.controls if name not in known.columns})
@@ -474,7 +474,7 @@ class Disparity(Stage):
         if name == RELEVANT and qrels is not None:
             return log_relevant(known, with_string_ids(qrels))
         hint = {LENGTH: "topics with 'query'", RELEVANT: "qrels"}.get(name, "topics that have it")
-        raise InputError(f"Disparity: control {name!r} is no column of the values or the topics; give evaluate() {hint}")
+        raise InputError(f"Disparity: control {name!r} is not a column of the values or the topics; give evaluate() {hint}")
 
     def _grouped(self, values: pd.DataFrame) -> pd.DataFrame:
         """Bins of the queries of one dataset."""
@@ -576,7 +576,7 @@ def with_complexity(topics: pd.DataFrame, complexity: pt.Transformer | None = No
         The topics with what the stage added.
 
     Raises:
-        InputError: Where the stage adds no such column.
+        InputError: If the stage adds no such column.
     """
     if complexity is None:
         from pyterrier_debias.linguistic.measures.complexity import LinguisticComplexity
@@ -602,7 +602,7 @@ def log_relevant(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.Series:
         qrels: ``qid``, ``docno``, ``label``.
 
     Returns:
-        One value a topic, with the topics' index.
+        One value per topic, with the topics' index.
     """
     keys = ["dataset", "qid"] if "dataset" in qrels.columns and "dataset" in topics.columns else ["qid"]
     counts = qrels[qrels["label"] > 0].groupby(keys).size().rename("count").reset_index()

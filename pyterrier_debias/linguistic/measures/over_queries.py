@@ -34,7 +34,7 @@ class OverQueries(Measure):
     ``baseline`` too: the paired t-test of influence values is the delta method's test of a difference between the statistics. A
     single query's value has no meaning of its own.
 
-    Measures are equal where their names are, and experiments have one column a name. So the name of the last three statistics
+    Measures are equal where their names are, and experiments have one column per name. So the name of the last three statistics
     tells which complexity they are by, as its number of queries and a hash: ``slope(nDCG@10,complexity=43:9f2c81d0)``. ``name=``
     gives another one.
 

@@ -30,7 +30,7 @@ from pyterrier_debias.linguistic.formulas.slope import Slope, within_slope
 from pyterrier_debias.linguistic.measures.disparity import query_length, with_complexity
 
 ORIGINAL = "original"
-#: The original queries exactly as they come, where the wordings are asked otherwise.
+#: The unchanged original queries, where wordings are tokenised.
 AS_IT_COMES = "original, as it comes"
 #: The columns of rankings under each wording.
 COLUMNS = ["qid", "docno", "score", "rank", "arm"]
@@ -43,22 +43,22 @@ class WordingResult:
     """What :meth:`WordingSensitivity.evaluate` returns.
 
     Attributes:
-        table: One row a rewrite and measure: ``comparison`` (such as ``keywords - original``), ``measure``, ``before`` and
+        table: One row per rewrite and measure: ``comparison`` (such as ``keywords - original``), ``measure``, ``before`` and
             ``after`` (means over queries), ``difference`` with its bootstrap interval ``low`` and ``high``, ``p`` (paired
             randomisation), ``n`` queries, ``changed`` (queries whose wording the rewrite changed), ``words`` (the mean change of
             the number of words), and ``complexity``: the mean change of complexity, in standard deviations of the original
             queries' complexity.
         slopes: Measure to the :class:`~pyterrier_debias.linguistic.formulas.slope.Slope` of effectiveness on complexity *within*
             needs, over all wordings.
-        per_query: One row a query and measure: ``qid``, ``measure``, and one column a wording, the original first.
-        wordings: One row a query and wording: ``qid``, ``arm``, ``query``, ``complexity``.
+        per_query: One row per query and measure: ``qid``, ``measure``, and one column per wording, the original first.
+        wordings: One row per query and wording: ``qid``, ``arm``, ``query``, ``complexity``.
         rankings: The rankings, as :meth:`WordingSensitivity.transform` returns them.
         convention: The choices under which all this was computed.
         as_it_comes: What the system is worth on the original queries exactly as they come, where that is not what wordings are
             compared with: ``qid``, ``measure``, ``value``. Over Terrier every wording is asked in its words alone, so that one
             parser reads all of them; and a query that was written for Terrier gives way to the topic's. Else empty.
-        unanswered: One row a query and wording that has no results, and counts 0 there: ``qid``, ``arm`` (also
-            :data:`AS_IT_COMES`), ``query``, ``reason`` (what was raised; empty where nothing was found).
+        unanswered: One row per query and wording that has no results, and counts 0 there: ``qid``, ``arm`` (also
+            :data:`AS_IT_COMES`), ``query``, ``reason`` (what was raised; empty if nothing was found).
     """
 
     table: pd.DataFrame
@@ -104,7 +104,7 @@ class WordingSensitivity(Stage):
     rewrites). :meth:`evaluate` compares.
 
     Over Terrier every wording is asked in its words alone, the original too: whether a question mark or a colon stands in a
-    query decides how Terrier reads it, which is no property of the wording. ``evaluate(...).as_it_comes`` has the original
+    query decides how Terrier reads it, which is not a property of the wording. ``evaluate(...).as_it_comes`` has the original
     without that, ``evaluate(...).unanswered`` names the queries that have no results.
 
     A need is compared with itself, so that what makes it difficult plays no part; that is what a slope over different queries
@@ -180,8 +180,8 @@ class WordingSensitivity(Stage):
         """Rank under each wording; see the class.
 
         Raises:
-            InputError: For an option that is not known, a query that is missing, a system that cannot be asked again, a ranker
-                that returns scores that are no numbers.
+            InputError: For an unknown option, a query that is missing, a system that cannot be asked again, a ranker
+                that returns scores that are not numbers.
         """
         given = self._mode(inp)
         self._check_options()
@@ -316,7 +316,7 @@ class WordingSensitivity(Stage):
         return ranked(check_run(found, system.name), system.name), failed
 
     def _as_it_comes(self, stage: pt.Transformer, asks: pd.DataFrame, system: System) -> tuple[pd.DataFrame, dict[str, str]]:
-        """The same where the queries were answered in words: whatever happens to them as they come, the system is not broken."""
+        """The same if the queries were answered in words: whatever happens to them as they come, the system is not broken."""
         nothing = pd.DataFrame(columns=COLUMNS[:-1])
         found: pd.DataFrame
         try:
@@ -350,7 +350,7 @@ class WordingSensitivity(Stage):
 
 
 def asking_again_reason(system: System) -> str | None:
-    """Why a system cannot be asked its queries in other words, in one sentence; None where it can.
+    """Why a system cannot be asked its queries in other words, in one sentence; None if it can.
 
     Args:
         system: The system.

@@ -35,10 +35,10 @@ def query_values(groups: Groups, column: str) -> list[Any]:
         column: The column; rows that were added behind the stage that made it may lack it.
 
     Returns:
-        One value a query; what is missing stays missing.
+        One value per query; what is missing stays missing.
 
     Raises:
-        InputError: Where the candidates lack the column.
+        InputError: If the candidates lack the column.
     """
     values, found = groups.column(column), []
     for group in groups.groups:
@@ -57,7 +57,7 @@ def reverse_weights(complexity: np.ndarray) -> np.ndarray:
         Shape [n], from 0 for the most complex query, with mean 1; 1 for all where all are alike.
 
     Raises:
-        InputError: Where a value is missing or infinite.
+        InputError: If a value is missing or infinite.
 
     Example:
         >>> reverse_weights(np.array([0.0, 1.0, 4.0])).round(3).tolist()
@@ -172,7 +172,7 @@ def group_codes(values: list[Any], bins: int | None) -> tuple[np.ndarray, list[s
         try:
             numbers = np.array(values, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise InputError(f"group DRO: groups are no numbers ({error}); use bins=None where they are names") from error
+            raise InputError(f"group DRO: groups are not numbers ({error}); use bins=None where they are names") from error
         if not np.isfinite(numbers).all():
             raise InputError(f"group DRO: {int((~np.isfinite(numbers)).sum())} queries have no finite value; drop or fill them")
         edges = np.quantile(numbers, np.arange(1, bins) / bins)
@@ -207,7 +207,7 @@ class GroupDROReranker(TrainedRanker):
         training: How ``fit`` trains, with any loss; None for the ranker's own ``training``.
 
     Raises:
-        InputError: For options that are not known or out of range, or groups that cannot be used; from scoring: before ``fit``.
+        InputError: For unknown options or out of range, or groups that cannot be used; from scoring: before ``fit``.
 
     When not to use it: with groups of a handful of queries; where the worst group is worst because its judgements are; where a
     strongly fitted model has no loss left in any group (the source needs strong regularisation there).
@@ -287,7 +287,7 @@ class FocalReranker(TrainedAgainstBiased):
         training: See there.
 
     Raises:
-        InputError: For options that are not known, do not go together or are out of range; from scoring: before ``fit``.
+        InputError: For unknown options, do not go together or are out of range; from scoring: before ``fit``.
 
     When not to use it: with a biased model that is right nearly everywhere, which leaves no weight to learn from.
 

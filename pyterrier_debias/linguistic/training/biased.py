@@ -41,7 +41,7 @@ class BiasedLearner:
         """Refuse options that cannot be used, before anything is loaded.
 
         Args:
-            stage: Whom messages name.
+            stage: The name used in messages.
 
         Raises:
             InputError: Naming the option and the remedy.
@@ -196,7 +196,7 @@ class FewerSteps(BiasedLearner):
         _check_share(stage, self)
 
     def options(self, training: Training) -> Training:
-        """The same options, but for the length."""
+        """The same options, except the length."""
         if training.max_steps is not None:
             return replace(training, max_steps=max(1, round(self.share * training.max_steps)))
         return replace(training, epochs=self.share * training.epochs)
@@ -295,7 +295,7 @@ def _stacks(module: torch.nn.Module) -> list[torch.nn.ModuleList]:
 
 
 def check_number(name: str, option: str, value: Any, *, low: float, high: float = math.inf, above: bool = False) -> None:
-    """Refuse an option that is no number in its range.
+    """Refuse an option that is not a number in its range.
 
     Args:
         name: The stage, for the message.

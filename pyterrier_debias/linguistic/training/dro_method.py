@@ -1,4 +1,4 @@
-"""Group DRO as a method of training. Imported only where training begins: it needs torch at once."""
+"""Group DRO as a method of training. Imported only when training begins: it needs torch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GroupDRO(Method):
         self.group_of = dict(group_of)
         self.names = list(names)
         self.step = step
-        # In the state, so that a resumed run goes on with them.
+        # In the state, so that a resumed run continues with them.
         self.register_buffer("shares", torch.full((len(names),), 1 / len(names)))
 
     def networks(self) -> dict[str, torch.nn.Module]:

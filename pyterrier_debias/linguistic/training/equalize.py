@@ -190,7 +190,7 @@ class EqualizeReranker(TrainedAgainstBiased):
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    The ranker that is passed in stays as it is: copies of it are trained. Fitting again goes on from the fitted weights, against
+    The ranker that is passed in is not changed: copies of it are trained. Fitting again continues from the fitted weights,
     a biased learner that is trained anew from there (a biased ranker that was passed stays the same). The log of ``fit`` holds
     ``plain_loss`` (that of the robust ranker alone), ``accuracy`` and ``biased_accuracy``; how the biased learner was trained is
     in ``biased_model.training_report``.
@@ -210,7 +210,7 @@ class EqualizeReranker(TrainedAgainstBiased):
             ``'bce'``, the product over two classes. With ``augment`` the biased model scores in each step too.
 
     Raises:
-        InputError: For options that are not known, do not go together or are out of range; from scoring: before ``fit``.
+        InputError: For unknown options, do not go together or are out of range; from scoring: before ``fit``.
 
     When not to use it: where hard queries are hard for another reason than their wording (few relevant documents, rare topics):
     the weak learner fails there too, and the robust one is pushed towards noise; to make a good checkpoint better, which a few

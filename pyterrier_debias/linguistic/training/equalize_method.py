@@ -1,4 +1,4 @@
-"""Training against a biased model, as a method. Imported only where training begins: it needs torch at once."""
+"""Training against a biased model, as a method. Imported only when training begins: it needs torch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CachedScores:
 class LiveScores:
     """A biased model that scores every batch anew, in eval mode and without a gradient.
 
-    It is no part of the module that is trained: the optimiser, checkpoints and other processes never see it.
+    It is not part of the module that is trained: the optimiser, checkpoints and other processes never see it.
 
     Args:
         ranking: What the biased ranker's own ``method`` gives.
@@ -156,13 +156,13 @@ def cached_scores(biased: Any, groups: Groups, training: Training, stage: str) -
         biased: The ranker.
         groups: What is drawn from.
         training: How.
-        stage: Whom the message names.
+        stage: The name used in the message.
 
     Returns:
         The scores.
 
     Raises:
-        InputError: Where a score is no number.
+        InputError: If a score is not a number.
     """
     rows = drawn_rows(groups, training)
     shown = groups.rows.iloc[rows]

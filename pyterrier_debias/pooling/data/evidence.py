@@ -121,7 +121,7 @@ class PoolEvidence:
     Args:
         columns: Columns of the candidates with the pooling system's numbers; those whose name ends in ``rank`` count from 0, best
             first, and enter as :math:`\\ln(1 + r)`. None takes ``pool_score`` and ``pool_rank``, or, where the candidates have
-            neither, ``score`` and ``rank``, which is right only where the stage before is the pooling system (a warning says
+            neither, ``score`` and ``rank``, which is right only if the previous stage is the pooling system (a warning says
             so; ``columns=['score', 'rank']`` says that it is). ``()``: no column.
         lexical: Whether to add BM25, the idf-weighted and the plain share of query terms covered, and the length, computed for
             every pair from its texts, with word statistics of the candidates.
@@ -133,7 +133,7 @@ class PoolEvidence:
 
     Candidates without a number in one of the columns (the pooling system did not retrieve them, or ``AddJudged`` added them) are
     not learned from. They are scored all the same, by what is known of them: no better than the query's lowest score and one
-    place behind its last rank.
+    place after its last rank.
 
     Raises:
         InputError: For options that leave nothing to see, or are out of range.
@@ -155,7 +155,7 @@ class PoolEvidence:
     learning_rate: float = 0.02
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be used."""
+        """Refuse invalid options."""
         if isinstance(self.columns, str):
             raise InputError(f"PoolEvidence: columns={self.columns!r} must be a list of names, e.g. ['pool_score']")
         if not self.lexical and self.scorer is None and self.columns is not None and not self.columns:
@@ -186,7 +186,7 @@ class PoolEvidence:
             Their names.
 
         Raises:
-            InputError: Where a column is missing, or there is none to read.
+            InputError: If a column is missing, or there is none to read.
         """
         if self.columns is None and self.scorer is not None:
             return ()
@@ -214,7 +214,7 @@ class PoolEvidence:
             A model whose coefficients are 0; training sets them.
 
         Raises:
-            InputError: For missing columns, or values that are no numbers.
+            InputError: For missing columns, or values that are not numbers.
         """
         columns = self.chosen(frame)
         if self.columns is None and columns and not set(columns) & set(POOL):
@@ -248,7 +248,7 @@ class EvidenceModel:
         evidence: What it may see.
         columns: Columns that it reads.
         statistics: Of words; None without lexical features.
-        worst: For each column, what stands in for the missing numbers of a query that has none at all: one behind all others.
+        worst: For each column, what stands in for the missing numbers of a query that has none at all: one after all others.
         mean: Of the features of the candidates that it was learned on, shape [d].
         scale: Their standard deviations, shape [d]; infinite for features that do not vary, which so count 0.
         weights: The coefficients, shape [d].
@@ -283,7 +283,7 @@ class EvidenceModel:
             float64 of shape [n, columns], and of shape [n] whether a row has all of them.
 
         Raises:
-            InputError: For a missing column, a value that is no number or infinite, or a scorer that gives no scores.
+            InputError: For a missing column, a value that is not a number or infinite, or a scorer that gives no scores.
         """
         parts = []
         for name in self.columns:
@@ -344,7 +344,7 @@ class EvidenceModel:
         return state.hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as what JSON can hold; of a scorer only that there was one."""
+        """All of it as JSON-compatible values; of a scorer only that there was one."""
         evidence, statistics = self.evidence, self.statistics
         tokeniser = evidence.tokeniser if isinstance(evidence.tokeniser, str) else None
         return {
@@ -377,7 +377,7 @@ class EvidenceModel:
             The model.
 
         Raises:
-            InputError: Where scorer or tokeniser are needed and not given.
+            InputError: If scorer or tokeniser are needed and not given.
         """
         options = dict(content["evidence"])
         if content["scorer"] is not None and scorer is None:
@@ -387,7 +387,7 @@ class EvidenceModel:
             )
         if options["tokeniser"] is None and tokeniser is None:
             raise InputError(
-                "CETReranker: the saved selection model cuts words by a function; give it again: "
+                "CETReranker: the saved selection model splits words with a function; give it again: "
                 "CETReranker.load(folder, selection=PoolEvidence(tokeniser=...))"
             )
         options["tokeniser"] = options["tokeniser"] or tokeniser
@@ -440,7 +440,7 @@ def check_known(model: EvidenceModel, known: np.ndarray, groups: Sequence[tuple[
         A sentence to warn with, where little is known; else None.
 
     Raises:
-        InputError: Where no query has a positive and an unlabelled candidate whose numbers are known.
+        InputError: If no query has a positive and an unlabelled candidate whose numbers are known.
     """
     pairs = sum(len(positives) * len(pool) for positives, pool in groups)
     usable = sum(int(known[positives].sum()) * int(known[pool].sum()) for positives, pool in groups)

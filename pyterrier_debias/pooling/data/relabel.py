@@ -23,7 +23,7 @@ from pyterrier_debias.training.options import Training
 
 logger = logging.getLogger(__name__)
 
-#: What may be done to a candidate that the judge holds for relevant.
+#: What may be done to a candidate that the judge considers relevant.
 ACTIONS = ("relabel", "drop")
 
 #: Columns of the frame of changes.
@@ -46,7 +46,7 @@ def relabel(
     depth: int | None = None,
     label: int = 1,
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Show unjudged candidates to a judge, and make those that it holds for relevant positives, or leave them out.
+    """Show unjudged candidates to a judge, and make those that it considers relevant positives, or leave them out.
 
     Only queries that have judgements are looked at, and no pair that is judged, whatever its grade, is shown or changed.
 
@@ -63,7 +63,7 @@ def relabel(
         The candidates, the judgements, and what was changed: ``qid``, ``docno``, ``score`` (the judge's number), ``action``.
 
     Raises:
-        InputError: For an option that is not known, or a judge whose answer is not one number a row.
+        InputError: For an unknown option, or a judge whose answer is not one number a row.
 
     Example:
         >>> found = pd.DataFrame({"qid": ["1", "1", "1"], "docno": ["d1", "d2", "d3"]})
@@ -100,7 +100,7 @@ def apply(
         label: The grade of what is relabelled.
 
     Returns:
-        The candidates and the judgements; the frames that were given stay as they are.
+        The candidates and the judgements; the frames that were given are not changed.
     """
     dropped = set(changes.loc[changes["action"] == "drop", ["qid", "docno"]].itertuples(index=False, name=None))
     added = changes.loc[changes["action"] == "relabel", ["qid", "docno"]].assign(label=label)
@@ -132,7 +132,7 @@ def check_options(name: str, action: str, threshold: float, depth: int | None) -
     if action not in ACTIONS:
         raise InputError(f"{name}: action={action!r} is not known; use one of {', '.join(map(repr, ACTIONS))}")
     if np.isnan(threshold):
-        raise InputError(f"{name}: threshold={threshold!r} is no number")
+        raise InputError(f"{name}: threshold={threshold!r} is not a number")
     if depth is not None and depth < 1:
         raise InputError(f"{name}: depth={depth!r} must be at least 1, or None for all candidates")
 
@@ -147,7 +147,7 @@ def _judged(judge: Judge | pt.Transformer, frame: pd.DataFrame) -> np.ndarray:
     try:
         numbers = np.asarray(answer, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"relabel: the judge's answer holds no numbers ({error}); it must give one a row") from error
+        raise InputError(f"relabel: the judge's answer holds no numbers ({error}); it must give one per row") from error
     if numbers.shape != (len(frame),):
         raise InputError(f"relabel: the judge got {len(frame)} rows and gave shape {numbers.shape}; it must give one number each")
     frames.check_scores(frame[["qid", "docno"]].assign(score=numbers), "relabel, the judge")
@@ -155,11 +155,11 @@ def _judged(judge: Judge | pt.Transformer, frame: pd.DataFrame) -> np.ndarray:
 
 
 class RelabelReranker(TrainedRanker):
-    """Let a judge look at unlabelled candidates before a ranker is trained on them.
+    """Show unlabelled candidates to a judge before a ranker is trained on them.
 
     :meth:`fit` shows the unjudged candidates of the training queries to the judge. Those at or above the threshold become
     positives (``action='relabel'``) or leave the pool of negatives (``'drop'``); then a copy of the ranker is trained on what
-    results. The ranker that was passed is not changed; fitting again judges anew and goes on from the fitted weights.
+    results. The ranker that was passed is not changed; fitting again judges anew and continues from the fitted weights.
     Validation topics are not touched.
 
     ===============  ==========================================================================
@@ -243,7 +243,7 @@ class RelabelReranker(TrainedRanker):
         """How much each candidate counts as a negative; see
         :func:`~pyterrier_debias.pooling.formulas.negative_weights.emphasis_of`.
 
-        What the judge holds for relevant counts 0, and the others of its pool accordingly more. After :meth:`fit` its decisions
+        What the judge considers relevant counts 0, and the others of its pool accordingly more. After :meth:`fit` its decisions
         hold; before, the judge is asked.
 
         Args:
@@ -254,7 +254,7 @@ class RelabelReranker(TrainedRanker):
             ``qid``, ``positive``, ``docno``, ``emphasis``: a row for each judged positive and each document of its pool.
 
         Raises:
-            InputError: Where the sampler of negatives does not tell its chances.
+            InputError: If the sampler of negatives does not tell its chances.
         """
         self.check_options()
         training = self.training_options()

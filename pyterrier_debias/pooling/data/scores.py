@@ -1,4 +1,4 @@
-"""Another ranker's score as a column: what filters of negatives read."""
+"""Another ranker's score as a column, for filters of negatives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AddScores(RowWise):
     """Add another ranker's score as a column; scores, ranks and order stay.
 
     It puts a teacher's opinion beside each candidate, for samplers that read it
-    (:class:`~pyterrier_debias.DenoisedNegatives`, :class:`~pyterrier_debias.PositiveAwareNegatives`), and stands behind whatever
+    (:class:`~pyterrier_debias.DenoisedNegatives`, :class:`~pyterrier_debias.PositiveAwareNegatives`), and comes after whatever
     adds candidates and their texts.
 
     ===============  ==========================================================================
@@ -30,7 +30,7 @@ class AddScores(RowWise):
     ===============  ==========================================================================
 
     When not to use it: in the pipeline that is deployed, where nothing reads the column any more and the teacher costs time; with
-    the very ranker that is trained behind it as the teacher, which confirms its own mistakes.
+    the same ranker that is trained behind it as the teacher, which confirms its own mistakes.
 
     Example:
         >>> import pandas as pd
@@ -60,7 +60,7 @@ class AddScores(RowWise):
         """Add the column; see the class.
 
         Raises:
-            InputError: For an option that is not known, repeated pairs, or a scorer that leaves rows out or gives no number.
+            InputError: For an unknown option, repeated pairs, or a scorer that leaves rows out or gives no number.
         """
         self._check_options()
         modes = pt.inspect.transformer_inputs(self.scorer, strict=False) or [[]]
@@ -88,13 +88,13 @@ def scores_by(scorer: pt.Transformer, frame: pd.DataFrame, stage: Any) -> np.nda
     Args:
         scorer: Any transformer from result frames to result frames.
         frame: Rows with distinct ``qid`` and ``docno``, and what the scorer reads.
-        stage: Who asks; named in messages.
+        stage: The calling stage, named in messages.
 
     Returns:
         float64, one a row.
 
     Raises:
-        InputError: Where the scorer leaves rows out, repeats them, or gives no number.
+        InputError: If the scorer leaves rows out, repeats them, or gives no number.
     """
     name = frames.stage_name(stage)
     out: pd.DataFrame = scorer(frame)

@@ -1,6 +1,6 @@
-"""What unjudged documents contribute to the difference of judged shares between a system and the pool's run.
+"""The contribution of unjudged documents to the difference of judged shares between a system and the pool's run.
 
-A pure function on rankings and judgements; the audit's pooling room takes its primary figure apart with it.
+A pure function on rankings and judgements; used for the attribution of the audit's pooling figure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyterrier_debias.core.frames import ranked, with_string_ids
 def unjudged_parts(
     runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, qids: Sequence[str], cutoff: int = 10
 ) -> pd.DataFrame:
-    """What unjudged documents contribute to the mean difference of Judged@k between a system and the pool's run.
+    """The contribution of unjudged documents to the mean difference of Judged@k between a system and the pool's run.
 
     Judged@k is 1 less the share of unjudged documents. So each of them takes 1 / (k m) from the system, or from the pool's run,
     which gives it to the difference: with k the documents that the query has there, m queries.

@@ -24,8 +24,8 @@ NORMALISATIONS = (None, "mean_one")
 REDUCTIONS = ("pairs", "queries")
 LOSSES = ("pairs", "listwise")
 
-#: The logarithm of the largest weight that is ever computed. e^30 is no bound that a sensible run meets; it keeps the squares of
-#: gradients, which clipping and AdamW take, finite in float32.
+#: The logarithm of the largest weight that is ever computed. e^30 is not a bound that a sensible run meets; it keeps the squares
+#: of gradients, which clipping and AdamW take, finite in float32.
 LARGEST = 30.0
 
 
@@ -75,7 +75,7 @@ def pair_weights(
         negative: See :func:`log_weights`.
         tau: See :func:`log_weights`.
         weighting: See :func:`log_weights`.
-        max_weight: The largest weight; None for no bound, as in the paper (but for e^30, where numbers would run over).
+        max_weight: The largest weight; None for no bound, as in the paper (except e^30, where numbers would run over).
         normalise: ``'mean_one'`` divides by the mean over all valid pairs; None does not.
         valid: Which places hold a pair; None for all.
 
@@ -102,7 +102,7 @@ def pair_weights(
 
 
 def pair_losses(scores: torch.Tensor) -> torch.Tensor:
-    r"""What each pair costs: :math:`-\log \mathrm{sigmoid}(s_i - s_j) = \mathrm{softplus}(s_j - s_i)`.
+    r"""The loss of each pair: :math:`-\log \mathrm{sigmoid}(s_i - s_j) = \mathrm{softplus}(s_j - s_i)`.
 
     Args:
         scores: Shape [B, n], positive first.
@@ -126,7 +126,7 @@ def weighted_mean(losses: torch.Tensor, weights: torch.Tensor, valid: torch.Tens
 
     Args:
         losses: Shape [B, m].
-        weights: Of the same shape.
+        weights: Weights of the same shape.
         valid: Which places hold a pair.
         reduction: ``'pairs'`` divides by the number of pairs (the released code), ``'queries'`` by the number of examples that
             have one (Equation 20, in which queries with more pairs count more). With one negative a positive they are the same.
@@ -166,7 +166,7 @@ def rank_correlation(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         right: Shape [n].
 
     Returns:
-        A scalar; NaN where one side is constant.
+        A scalar; NaN if one side is constant.
 
     Example:
         >>> import torch
@@ -194,7 +194,7 @@ class Coupling:
         loss: ``'pairs'``, or ``'listwise'``: see :meth:`loss_of`.
 
     Raises:
-        InputError: For an option that is not known or out of range.
+        InputError: For an unknown option or out of range.
     """
 
     tau: float = 1.0
@@ -207,7 +207,7 @@ class Coupling:
     loss: str = "pairs"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be used."""
+        """Refuse invalid options."""
         for name, known in (
             ("weighting", WEIGHTINGS),
             ("normalise_weights", NORMALISATIONS),
@@ -231,7 +231,7 @@ class Coupling:
             raise InputError(f"CETReranker: unweighted_steps={self.unweighted_steps!r} must be a whole number of at least 0")
 
     def record(self) -> dict[str, Any]:
-        """The options as what JSON can hold."""
+        """The options as JSON-compatible values."""
         return asdict(self)
 
     def weights(self, positive: torch.Tensor, negative: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:

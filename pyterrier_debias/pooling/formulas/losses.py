@@ -1,4 +1,4 @@
-r"""Losses that expect unlabelled positives among the negatives, as pure functions on scores.
+r"""Losses that allow for unlabelled positives among the negatives, as pure functions on scores.
 
 They are used as ``Training(loss=debiased_contrastive, loss_options={'tau_plus': 0.05})`` and share the keywords of
 :mod:`pyterrier_debias.training.losses`: ``scores`` of shape [B, n] with the positive first, ``labels`` (not read), ``mask`` and

@@ -1,4 +1,4 @@
-"""How much each unlabelled candidate counts as a negative: what all corrections can be compared by."""
+"""How much each unlabelled candidate counts as a negative: a common scale for all corrections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def emphasis_of(stage: Any, res_tr: pd.DataFrame, qrels_tr: pd.DataFrame) -> pd.
         its pool.
 
     Raises:
-        InputError: Where the sampler of negatives does not tell its chances.
+        InputError: If the sampler of negatives does not tell its chances.
     """
     own = getattr(stage, "emphasis", None)
     if own is not None:
@@ -55,12 +55,12 @@ def pool_chances(groups: Groups, training: Training) -> pd.DataFrame:
         See :func:`emphasis_of`.
 
     Raises:
-        InputError: Where the sampler does not tell its chances.
+        InputError: If the sampler does not tell its chances.
     """
     sampler = training.negatives
     if not hasattr(sampler, "chances"):
         raise InputError(
-            f"{sampler!r} does not tell the chances of its draws; make it a ChanceSampler (pyterrier_debias.training.samplers)"
+            f"{sampler!r} does not provide the chances of its draws; make it a ChanceSampler (pyterrier_debias.training.samplers)"
         )
     pairs = [(group, positive) for group in groups.groups for positive in group.positives.tolist()]
     if not pairs:

@@ -1,4 +1,4 @@
-"""HiddenJudgements: hide what a pooling system would not have shown, and see which correction copes with it."""
+"""HiddenJudgements: hide what a pooling system would not have shown, and test which correction works."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from pyterrier_debias.training.samplers import ChanceSampler
 
 logger = logging.getLogger(__name__)
 
-#: What may become of passages that are judged and not relevant.
+#: Treatments of passages that are judged and not relevant.
 NON_RELEVANT = ("shown", "none")
 
 _PAIR = ["qid", "docno"]
-#: What the folder of a finished training holds, in words.
+#: The contents of the folder of a finished training, in words.
 _HOLDS = "a training of a comparison"
 
 
@@ -54,7 +54,7 @@ def shown_by(
     """Which judgements a pool leaves.
 
     Args:
-        qrels: Judgements ``qid``, ``docno``, ``label``, one row a pair.
+        qrels: Judgements ``qid``, ``docno``, ``label``, one row per pair.
         run: The pooling system's results ``qid``, ``docno``, ``rank`` (from 0).
         depth: How many results of a query labellers look at.
         per_query: After how many relevant documents of a query they stop; None for no stop.
@@ -79,11 +79,11 @@ def shown_by(
 
 
 class HiddenJudgements:
-    """Hides relevant documents of a deeply judged collection as a pool would have, to see how training copes.
+    """Hides relevant documents of a deeply judged collection as a pool would have, to test corrections.
 
     Training data come from pools: people judge what a system shows them, and what it did not show counts as irrelevant. Whether a
-    correction of that works cannot be seen where nobody knows the truth. Here somebody does: of a deeply judged collection only
-    those relevant documents are kept that a pooling system would have shown, the others are *hidden*. Rankers are trained on
+    correction of that works cannot be seen without the true judgements. On a deeply judged collection they are known:
+    only those relevant documents are kept that a pooling system would have shown, the others are *hidden*. Rankers are trained on
     what is left, with negatives from a stronger system, among which the hidden ones turn up as false negatives, and are
     evaluated against all judgements.
 
@@ -108,7 +108,7 @@ class HiddenJudgements:
         min_label: The lowest grade of a relevant document. Grades above 0 and below it are neither relevant nor negatives.
             Rankers that are compared need the same, ``Training(min_label=...)``.
         non_relevant: What becomes of judgements below ``min_label``: ``'shown'`` keeps those within the depth, ``'none'`` keeps
-            none (MS MARCO's form, in which nobody knows what was shown).
+            none (MS MARCO's form, in which it is not known what was shown).
 
     Raises:
         InputError: For frames that cannot be used, judgements and run of different queries, no relevant document at all, none
@@ -163,13 +163,13 @@ class HiddenJudgements:
             raise InputError(f"{name}: nothing is hidden, all relevant documents are shown at depth={depth}; lower it")
 
     def __repr__(self) -> str:
-        """Options and what came of them."""
+        """Options and the resulting counts."""
         options = f"depth={self.depth}, per_query={self.per_query}, min_label={self.min_label}"
         return f"<HiddenJudgements({options}): {self.counts['kept']} relevant kept, {self.counts['hidden']} hidden>"
 
     @cached_property
     def pooled(self) -> pd.DataFrame:
-        """What the pool leaves: ``qid``, ``docno``, ``label``."""
+        """The judgements of the pool: ``qid``, ``docno``, ``label``."""
         kept = self._shown & ((self.full["label"] >= self.min_label).to_numpy() | (self.non_relevant == "shown"))
         return self.full[kept].reset_index(drop=True)
 
@@ -197,13 +197,13 @@ class HiddenJudgements:
         }
 
     def evidence(self, candidates: pd.DataFrame) -> pd.DataFrame:
-        """Put the pooling system's evidence beside candidates of another system.
+        """Add the pooling system's evidence to candidates of another system.
 
         Args:
             candidates: A frame with ``qid`` and ``docno``.
 
         Returns:
-            The same rows with ``pool_score`` and ``pool_rank`` (from 0), float64; NaN where the pooling system did not retrieve
+            The same rows with ``pool_score`` and ``pool_rank`` (from 0), float64; NaN if the pooling system did not retrieve
             the pair. Older columns of these names are replaced.
 
         Example:
@@ -258,11 +258,11 @@ class HiddenJudgements:
             validation: Candidates of further queries, for the best checkpoint; None for none.
             measures: ir_measures objects or names; the first one is what summaries speak of. None for nDCG@10, RR@10 and R@10,
                 of which the last two count documents from ``min_label`` on (``RR(rel=2)@10`` for 2).
-            checkpoint: Folder where each finished training leaves its result, so that a comparison that was killed goes on. None
-                keeps nothing. A training is known by its data and by all that its correction is made of, functions and scorers
-                included; where one of these cannot be told from another of its kind, this is refused.
+            checkpoint: Folder where each finished training leaves its result, so that a comparison that was killed continues.
+                None keeps nothing. The cache key of a training is its data and everything that its correction consists of,
+                including functions and scorers; a correction without a cache key is refused.
             level: Coverage of intervals.
-            draws: Of the bootstrap.
+            draws: Draws of the bootstrap.
             verbose: Whether to show progress.
 
         Returns:
@@ -286,7 +286,7 @@ class HiddenJudgements:
         kinds = self._kinds(given["train"])
         notes = self._notes(given["train"], kinds)
         data = self._fingerprint(given, parsed)
-        # Before anything is trained: not all corrections can be told apart.
+        # Before anything is trained: not all corrections have a cache key.
         known = {arm.name: None if checkpoint is None else cache_key(arm.estimator, exact=True) for arm in arms}
         results, todo = [], [(seed, arm) for seed in seeds for arm in arms]
         for seed, arm in pt.tqdm(todo, desc=name, unit="training", disable=not verbose):
@@ -347,7 +347,7 @@ class HiddenJudgements:
         return arms
 
     def _measures(self, measures: Sequence[Any] | None) -> list[Any]:
-        """What is measured; a warning tells of measures that take other grades for relevant than are hidden."""
+        """What is measured; a warning names measures with another grade of relevance than that of hidden documents."""
         if measures is None:
             return parse_measures(["nDCG@10", *(from_grade(one, self.min_label) for one in ("RR@10", "R@10"))])
         parsed = parse_measures(measures)
@@ -356,7 +356,7 @@ class HiddenJudgements:
         others = [one for one, grade in counted.items() if isinstance(grade, int) and grade != self.min_label]
         if others:
             logger.warning(
-                "%s: %s count documents from another grade on than min_label=%d; say rel=%d in their names, e.g. RR(rel=%d)@10",
+                "%s: %s count documents from another grade than min_label=%d; say rel=%d in their names, e.g. RR(rel=%d)@10",
                 type(self).__name__,
                 ", ".join(others),
                 *[self.min_label] * 3,
@@ -406,7 +406,7 @@ class HiddenJudgements:
         return train[_PAIR].assign(kind=kind)[~known].reset_index(drop=True)
 
     def _notes(self, train: pd.DataFrame, kinds: pd.DataFrame) -> list[str]:
-        notes = ["What nobody judged counts as not relevant, in full judgements too; they have to be deep."]
+        notes = ["Unjudged documents count as not relevant, in full judgements too; these have to be deep."]
         missing = sorted(set(train["qid"]) - set(self.run["qid"]))
         if missing:
             notes.append(f"{len(missing)} training queries are not in the pooling system's run: all of theirs is hidden.")
@@ -571,8 +571,8 @@ def told(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
         qrels: The judgements that it was fitted on.
 
     Returns:
-        A frame ``qid``, ``docno``, ``emphasis`` (mean over positives; NaN where the stage does not tell), ``positives`` (of the
-        query), ``drawn`` (how often it was shown as a negative; NaN where that is not known).
+        A frame ``qid``, ``docno``, ``emphasis`` (mean over positives; NaN if the stage does not tell), ``positives`` (of the
+        query), ``drawn`` (how often it was shown as a negative; NaN if that is not known).
     """
     columns = [*_PAIR, "emphasis", "positives", "drawn"]
     training = _training(stage)
@@ -593,7 +593,7 @@ def told(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _training(stage: Any) -> Training | None:
-    """The options that a stage trains with in a comparison; None where it has none of ours."""
+    """The options that a stage trains with in a comparison; None if it has none of ours."""
     if isinstance(stage, TrainedRanker):
         return stage.training_options()
     for one in (stage, getattr(stage, "ranker", None)):

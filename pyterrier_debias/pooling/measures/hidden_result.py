@@ -1,4 +1,4 @@
-"""What a comparison under hidden judgements found: effectiveness, false negatives met, who tells them apart.
+"""The results of a comparison under hidden judgements: effectiveness, false negatives, and how well corrections detect them.
 
 The mathematics are functions on arrays (:func:`auc`, :func:`auc_draws`, :func:`shares`); :class:`HiddenResult` puts them into
 tables, a picture and a page.
@@ -29,7 +29,7 @@ _BLOCK = 20_000_000
 
 
 def auc(hidden: np.ndarray, true: np.ndarray) -> float:
-    """How well a value tells hidden positives, which should have less of it, from true negatives.
+    """How well a value distinguishes hidden positives, which should have less of it, from true negatives.
 
     The chance that a true negative has a larger value than a hidden positive, ties counting a half: Mann-Whitney's U over the
     number of pairs, the area under the ROC curve. 0.5 is as good as a coin.
@@ -39,7 +39,7 @@ def auc(hidden: np.ndarray, true: np.ndarray) -> float:
         true: Values of true negatives, shape [t].
 
     Returns:
-        The area, NaN where either is empty.
+        The area, NaN if either is empty.
 
     Example:
         >>> import numpy as np
@@ -61,7 +61,7 @@ def auc_draws(values: np.ndarray, hidden: np.ndarray, group: np.ndarray, times: 
         times: How often each group is drawn, shape [draws, g].
 
     Returns:
-        The areas, shape [draws]; NaN where a draw lacks either kind.
+        The areas, shape [draws]; NaN if a draw lacks either kind.
     """
     values, hidden = np.asarray(values, dtype=np.float64), np.asarray(hidden, dtype=bool)
     times = np.asarray(times, dtype=np.float64)
@@ -106,14 +106,14 @@ class HiddenResult:
     from few, which counts (S - 1) / S of the variance between them; with one seed only queries are drawn.
 
     Attributes:
-        per_query: One row a correction, seed, query, kind of judgements and measure: ``correction``, ``seed``, ``qid``,
+        per_query: One row per correction, seed, query, kind of judgements and measure: ``correction``, ``seed``, ``qid``,
             ``judgements`` (``full`` or ``pooled``), ``measure``, ``value``.
-        negatives: One row a correction, seed and candidate of the training that is not judged relevant in the pool:
+        negatives: One row per correction, seed and candidate of the training that is not judged relevant in the pool:
             ``correction``, ``seed``, ``qid``, ``docno``, ``kind`` (``hidden``: a hidden positive; ``true``: a true negative;
             ``between``: a grade above 0 and below ``min_label``, counted as neither), ``emphasis`` (how much it counts as a
-            negative, 1 as in plain training, mean over positives; NaN where a correction does not tell), ``positives`` (of the
-            query), ``drawn`` (how often it was shown as a negative; NaN where that is not known).
-        costs: One row a correction and seed: ``correction``, ``seed``, ``seconds`` (training and testing).
+            negative, 1 as in plain training, mean over positives; NaN if a correction does not tell), ``positives`` (of the
+            query), ``drawn`` (how often it was shown as a negative; NaN if that is not known).
+        costs: One row per correction and seed: ``correction``, ``seed``, ``seconds`` (training and testing).
         corrections: Their names, in the order of the tables.
         baseline: Name of the plain training that all are compared with.
         oracle: Name of the training that knows the hidden documents; None without one.
@@ -121,7 +121,7 @@ class HiddenResult:
         notes: What a reader should know.
         level: Coverage of intervals.
         draws: Of the bootstrap, and of the tests.
-        seed: Of both.
+        seed: Seed of both.
         full: Name of the training on all judgements; None without one.
     """
 
@@ -152,13 +152,13 @@ class HiddenResult:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Effectiveness: one row a kind of judgements, measure and correction.
+        """Effectiveness: one row per kind of judgements, measure and correction.
 
         ``judgements``, ``measure``, ``correction``; ``mean`` over seeds and queries, ``low``, ``high``; ``difference`` from the
         baseline, ``difference_low``, ``difference_high``, ``p`` (randomisation test over queries, each query's mean over seeds:
         it speaks of queries, for these seeds), ``p_corrected`` (Holm, over the corrections of a kind of judgements and measure;
         the oracle and the training on all judgements are none); ``gap_closed``: the share of the oracle's difference that the
-        correction reaches, with ``gap_low`` and ``gap_high``, which are NaN where the interval of the oracle's own difference
+        correction reaches, with ``gap_low`` and ``gap_high``, which are NaN if the interval of the oracle's own difference
         holds 0 (there is no gap to speak of; the notes say so); ``seeds`` and ``queries``.
         """
         parts = self.per_query.groupby(["judgements", "measure"], sort=False)
@@ -212,14 +212,14 @@ class HiddenResult:
 
     @cached_property
     def false_negatives(self) -> pd.DataFrame:
-        """What each correction made of the hidden positives among its candidates; one row a correction.
+        """How each correction treated the hidden positives among its candidates; one row per correction.
 
         ``candidates`` (a seed's, without those between) and ``hidden`` among them; ``drawn``: negatives that a seed's training
         showed, ``false_drawn`` and ``false_share``: how many and which share of these were hidden positives; ``false_weight``:
         the share of the weight of all negatives that lay on hidden positives (by emphasis, each positive alike), which is below
         ``false_share`` where a correction draws them and punishes them less; ``auc`` with ``auc_low`` and ``auc_high``: the
         chance that a true negative counts more than a hidden positive, over all pairs (see :func:`auc`); ``auc_within``: the
-        same within queries, mean over queries that have both. All are means over seeds; NaN where a correction does not tell.
+        same within queries, mean over queries that have both. All are means over seeds; NaN if a correction does not tell.
         """
         kept = self.negatives[self.negatives["kind"] != BETWEEN]
         return pd.DataFrame([self._met(name, part) for name, part in kept.groupby("correction", sort=False)])
@@ -268,7 +268,7 @@ class HiddenResult:
             The axes.
 
         Raises:
-            InputError: For a name that is not known, or a correction that does not tell its emphasis.
+            InputError: For an unknown name, or a correction that does not tell its emphasis.
         """
         from pyterrier_debias.core import plots
 
@@ -276,14 +276,14 @@ class HiddenResult:
             raise InputError(f"HiddenResult: there is no correction {correction!r}; there are {', '.join(self.corrections)}")
         part = self.negatives[(self.negatives["correction"] == correction) & (self.negatives["kind"] != BETWEEN)]
         if part["emphasis"].isna().any():
-            raise InputError(f"HiddenResult: {correction!r} does not tell how much each candidate counts as a negative")
+            raise InputError(f"HiddenResult: {correction!r} does not provide how much each candidate counts as a negative")
         means = part.groupby(["qid", "docno", "kind"], sort=True)["emphasis"].mean().reset_index()
         axes = plots.new_axes() if axes is None else axes
         low, high = means["emphasis"].min(), means["emphasis"].max()
         ends = (low, high) if high > low else (low - 0.5, high + 0.5)
         edges = np.linspace(*ends, bins + 1).tolist()
         area = auc(*(means.loc[means["kind"] == kind, "emphasis"].to_numpy() for kind in (HIDDEN, TRUE)))
-        with plots.house_style():
+        with plots.style():
             for number, (kind, label) in enumerate(((TRUE, "true negatives"), (HIDDEN, "hidden positives"))):
                 values = means.loc[means["kind"] == kind, "emphasis"].to_numpy()
                 if len(values):
@@ -305,7 +305,7 @@ class HiddenResult:
     # Reading
 
     def summary(self, measure: str | None = None) -> pd.DataFrame:
-        """One row a correction, with the columns that are read first.
+        """One row per correction, with the columns that are read first.
 
         Args:
             measure: Its name; None for the first.
@@ -340,7 +340,7 @@ class HiddenResult:
 
 
 def _within(values: np.ndarray, hidden: np.ndarray, query: np.ndarray) -> float:
-    """The mean over queries of the area within each, for queries with both kinds; NaN where there are none."""
+    """The mean over queries of the area within each, for queries with both kinds; NaN if there are none."""
     if not len(values):
         return float("nan")
     order = np.lexsort((values, query))

@@ -1,4 +1,4 @@
-"""Evaluating where not every document was judged: unjudged documents removed, or their labels inferred.
+"""Evaluation with unjudged documents: unjudged documents removed, or their labels inferred.
 
 One ranking can be scored in three ways: unjudged documents count as not relevant (what every measure does), they are taken out
 of the ranking (:class:`OnlyJudged`, or ``judged_only=True`` of the measures that have it), or their labels are inferred
@@ -188,7 +188,7 @@ def infer_judgements(
     with x(d) = sum over runs of 1 / (60 + rank of d, from 1), the expected label is the isotone regression of the judged
     documents' labels on x (:func:`expected_labels`). It needs nothing but runs and judgements. Its assumption: among documents
     that the runs rank alike, the unjudged ones are relevant as often as the judged. Where judges were shown what *more* systems
-    found, that is too generous to what only the runs at hand found; where these systems share a taste, it shares it too. Aslam
+    found, this overestimates what only the given runs found; where these systems share a preference, it shares it too. Aslam
     and Yilmaz (CIKM 2007) infer relevance from ranks in a related way.
 
     Any other source of labels is a transformer that adds ``label``: a model that judges, or a scorer whose scores mean expected
@@ -207,7 +207,7 @@ def infer_judgements(
         for :class:`ExpectedNDCG`.
 
     Raises:
-        InputError: Where a run or the judgements lack a column, do not overlap, or ``infer`` leaves a pair without a label.
+        InputError: If a run or the judgements lack a column, do not overlap, or ``infer`` leaves a pair without a label.
 
     When not to use it: to get judgements for training; and never with an ``infer`` that is one of the systems compared, or was
     trained on the same preferences: a judge that ranks rates itself best.
@@ -245,7 +245,7 @@ def expected_labels(evidence: np.ndarray, labels: np.ndarray, queries: np.ndarra
 
     Args:
         evidence: Shape [n], above 0, the larger the more likely relevant; 0 would be a document that no system retrieves.
-        labels: Shape [n]; NaN where a document is unjudged. Labels below 0 count 0.
+        labels: Shape [n]; NaN if a document is unjudged. Labels below 0 count 0.
         queries: Shape [n], whole numbers: whose document it is.
 
     Returns:
@@ -285,7 +285,7 @@ def _rows_of(queries: np.ndarray, rows: np.ndarray) -> dict[int, np.ndarray]:
 def leave_one_out(
     runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, measures: Sequence[Any] = ("nDCG@10",), *, depth: int = 10
 ) -> pd.DataFrame:
-    """How each system would fare, had it not contributed to the judgements (Zobel, SIGIR 1998).
+    """The results of each system, had it not contributed to the judgements (Zobel, SIGIR 1998).
 
     For each system the judgements of documents that it alone has among its first ``depth`` are removed, and all systems are
     evaluated with what is left. A system that loses much was judged well because it was in the pool; the next new one will be
@@ -298,8 +298,8 @@ def leave_one_out(
         depth: How deep the runs are thought to have been pooled.
 
     Returns:
-        One row a system and measure: ``system``, ``measure``; ``judgements`` and ``relevant`` (how many were removed, how many of
-        these have a label above 0), ``score`` and ``without`` (means over the judged queries), ``difference`` (without -
+        One row per system and measure: ``system``, ``measure``; ``judgements`` and ``relevant`` (how many were removed, how many
+        of these have a label above 0), ``score`` and ``without`` (means over the judged queries), ``difference`` (without -
         score), ``place`` and ``place_without`` (1 is the best; ties share the better place), and ``tau``: Kendall's tau-b of the
         order of all systems with and without these judgements (NaN for fewer than two).
 
@@ -375,7 +375,7 @@ def kendall_tau(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         b: Shape [..., systems].
 
     Returns:
-        Shape [...]: 1 where both order the systems alike, -1 where one is the other upside down; NaN where one orders nothing.
+        Shape [...]: 1 where both order the systems alike, -1 where one is the other upside down; NaN if one orders nothing.
 
     Example:
         >>> kendall_tau(np.array([3.0, 2.0, 1.0]), np.array([3.0, 1.0, 2.0])).round(3).tolist()
@@ -414,7 +414,7 @@ def _checked_qrels(qrels: pd.DataFrame, stage: str, columns: Sequence[str]) -> p
 
 
 def _pooled(runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, depth: int) -> pd.DataFrame:
-    """The first documents of all runs, each pair once: its columns, its ``label`` (NaN where unjudged), the fusion as score."""
+    """The first documents of all runs, each pair once: its columns, its ``label`` (NaN if unjudged), the fusion as score."""
     if depth < 1:
         raise InputError(f"infer_judgements: depth is {depth}; it must be 1 or more")
     tops = []

@@ -56,8 +56,8 @@ class CETReranker(TrainedRanker):
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    The ranker that is passed in stays as it is: a copy is trained, so that a plain ranker and this one can start from the same
-    weights. Fitting again goes on from the fitted weights; a selection model of evidence is learned anew, because other
+    The ranker that is passed in is not changed: a copy is trained, so that a plain ranker and this one can start from the same
+    weights. Fitting again continues from the fitted weights; a selection model of evidence is learned anew, because other
     candidates may come from another pool.
 
     The log of ``fit`` holds both losses (``relevance_loss``, ``selection_loss``), the weights of the relevance loss
@@ -77,7 +77,7 @@ class CETReranker(TrainedRanker):
         max_weight: The largest weight; None for no bound, as in the paper.
         normalise_weights: ``'mean_one'`` divides the weights of a batch by their mean; None does not.
         weight_pass: ``'train'``: weights come from the scores that are trained on. ``'eval'``: from a second pass without
-            dropout, as in the released code; a quarter dearer with a second ranker.
+            dropout, as in the released code; 25 % slower with a second ranker.
         reduction: ``'pairs'``: the mean over pairs. ``'queries'``: the sum over pairs by the number of examples (Equation 20).
         unweighted_steps: So many steps begin with weights of 1.
         loss: ``'pairs'``, or ``'listwise'`` (ours: a softmax over the positive and all its negatives, in which each negative
@@ -87,7 +87,7 @@ class CETReranker(TrainedRanker):
             networks of a second ranker are named ``selection_ranker``, ...
 
     Raises:
-        InputError: For options that are not known, do not go together or are out of range; from scoring: before ``fit``.
+        InputError: For unknown options, do not go together or are out of range; from scoring: before ``fit``.
 
     When not to use it: where judgements are complete, or negatives come from the pool itself (all of them were seen by labellers,
     so that weights are noise); where nothing is known of the pooling system and ``'lexical'`` does not describe it either.
@@ -314,7 +314,7 @@ class CETReranker(TrainedRanker):
             )
         if training.in_batch_negatives:
             raise InputError(
-                "CETReranker: in_batch_negatives are no candidates of the query, so that nothing is known of their selection; "
+                "CETReranker: in_batch_negatives are not candidates of the query, so that nothing is known of their selection; "
                 "use Training(negatives_per_positive=...)"
             )
         return training
@@ -348,7 +348,7 @@ class CETReranker(TrainedRanker):
         return {"selection": self._fitted_selection} if isinstance(self._fitted_selection, Ranker) else {}
 
     def write_beside(self, folder: Path) -> dict[str, Any]:
-        """Write a selection model of evidence, but for a scorer of its own."""
+        """Write a selection model of evidence, except a scorer of its own."""
         if not isinstance(self._fitted_selection, Ranker):
             evidence = json.dumps(cast(EvidenceModel, self._fitted_selection).to_json()) + "\n"
             write_whole(folder / "selection" / _EVIDENCE, evidence, replace=False)

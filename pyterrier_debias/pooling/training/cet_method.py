@@ -1,4 +1,4 @@
-"""Coupled estimation as a method of training. Imported only where training begins: it needs torch at once."""
+"""Coupled estimation as a method of training. Imported only when training begins: it needs torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyterrier_debias.training.method import Method, Ranking
 
 logger = logging.getLogger(__name__)
 
-#: Pairs that the two models' orders are compared on before a word is said about them.
+#: Number of pairs on which the two models' orders are compared before a warning.
 WINDOW = 200
 
 #: From which mean rank correlation on the two models are one.
@@ -222,7 +222,7 @@ class Coupled(Method):
     # What is watched
 
     def _look(self, weights: torch.Tensor, r: torch.Tensor, s: torch.Tensor) -> dict[str, torch.Tensor]:
-        """How the coupling goes in this batch; warns where it goes wrong."""
+        """The state of the coupling in this batch, with warnings if it fails."""
         with torch.no_grad():
             largest, effective = weights.max(), effective_share(weights)
             found = {"weight_mean": weights.mean(), "weight_max": largest, "weight_effective_share": effective}
@@ -260,7 +260,7 @@ class Coupled(Method):
                 self.agreed.zero_()
 
     def _watch_start(self) -> None:
-        """Say where both models begin equal."""
+        """Warn if both models begin equal."""
         if not isinstance(self.selection, RankerScores):
             return
         ours, theirs = self.relevance.network.state_dict(), self.selection.ranking.network.state_dict()
@@ -270,7 +270,7 @@ class Coupled(Method):
             dropout = any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in self.modules())
             self._say(
                 "equal",
-                "relevance and selection model begin with equal weights, and nothing%s tells them apart: %s; give the ranker a "
+                "relevance and selection model begin with equal weights, and nothing%s distinguishes them: %s; give the ranker a "
                 "fresh head, or let the selection model see something else (selection='first_stage')",
                 " but dropout" if dropout else "",
                 "which one learns what is left to chance" if dropout else "they will stay equal",

@@ -1,4 +1,4 @@
-"""Samplers that keep away from unlabelled positives: rivals of coupled estimation.
+"""Samplers that avoid unlabelled positives: alternatives to coupled estimation.
 
 Each tells the chance of every document of a pool (:class:`~pyterrier_debias.training.samplers.ChanceSampler`), so that what it
 believes can be compared with what is known, see :func:`~pyterrier_debias.pooling.formulas.negative_weights.emphasis_of`. A draw
@@ -38,12 +38,12 @@ _SAID: WeakValueDictionary[tuple[int, Any], Groups] = WeakValueDictionary()
 
 
 class CarefulSampler(ChanceSampler):
-    """A sampler that wants some candidates, and knows which ones to take where a query has none of them.
+    """A sampler that filters candidates, with a fallback for queries without a suitable one.
 
     A subclass writes :meth:`wanted` and :meth:`otherwise`.
     """
 
-    #: What is drawn from where nothing is wanted, for the log.
+    #: The name of the fallback, for the log.
     otherwise_text = "all candidates"
 
     @abstractmethod
@@ -51,7 +51,7 @@ class CarefulSampler(ChanceSampler):
         """The chance of each document of ``group.pool``, or whether it is wanted; may be 0 (False) throughout."""
 
     def otherwise(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
-        """The same where nothing is wanted; not 0 throughout."""
+        """The same if nothing is wanted; not 0 throughout."""
         return np.ones(len(group.pool))
 
     def chances(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
@@ -88,7 +88,7 @@ class RankWindow(CarefulSampler):
     Source: Zhan, Mao, Liu, Guo, Zhang and Ma, "Optimizing Dense Retrieval Model Training with Hard Negatives", SIGIR 2021, whose
     rerankers learn from the negatives of BM25 and are tested on stronger lists.
 
-    Assumes that what the pooling system ranked high and nobody labelled was looked at and found wanting. Where a query has no
+    Assumes that unlabelled documents that the pooling system ranked high were judged not relevant. Where a query has no
     candidate in the window, the nearest ranks outside it are drawn; all candidates where none of them has a rank.
 
     Args:
@@ -132,7 +132,7 @@ class RankWindow(CarefulSampler):
 
 @dataclass(frozen=True)
 class DenoisedNegatives(CarefulSampler):
-    """Draw those of the best-ranked candidates that a teacher holds for irrelevant, filled up with ones from further down.
+    """Draw those of the best-ranked candidates that a teacher considers irrelevant, filled up with ones from further down.
 
     Source: Qu, Ding, Liu, Liu, Ren, Zhao, Dong, Wu and Wang, "RocketQA: An Optimized Training Approach to Dense Passage Retrieval
     for Open-Domain Question Answering", NAACL 2021: a cross-encoder scores the top 50 of a dense retriever, what it gives less
@@ -318,7 +318,7 @@ def rank_chances(counts: np.ndarray, queries: int, *, k: float = 2.0, window: in
         InputError: For an option out of range, or fewer ranks than the fit needs.
 
     Example:
-        >>> int(rank_chances(np.zeros(100), 10).argmax())  # nobody is relevant: the top teaches most
+        >>> int(rank_chances(np.zeros(100), 10).argmax())  # nothing is relevant: the top is drawn most often
         0
     """
     counts = np.asarray(counts, dtype=np.float64)
@@ -339,7 +339,7 @@ def rank_chances(counts: np.ndarray, queries: int, *, k: float = 2.0, window: in
 
 @dataclass(frozen=True, repr=False)
 class RankDistribution(CarefulSampler):
-    """Draw by rank, from a distribution that a few densely judged queries tell (RANCE).
+    """Draw by rank, from a distribution estimated on a few densely judged queries (RANCE).
 
     Source: Prakash, Killingback and Zamani, "Learning Robust Dense Retrieval Models from Incomplete Relevance Labels", SIGIR
     2021, and its released code (depth 500, five negatives, K = 2, window 9, degree 4); the original estimates anew at each
@@ -363,7 +363,7 @@ class RankDistribution(CarefulSampler):
     column: str = "rank"
 
     def __post_init__(self) -> None:
-        """Take any sequence of numbers; refuse what is no distribution."""
+        """Take any sequence of numbers; refuse what is not a distribution."""
         object.__setattr__(self, "chances_by_rank", tuple(float(chance) for chance in self.chances_by_rank))
         chances = np.array(self.chances_by_rank)
         if not (np.isfinite(chances) & (chances >= 0)).all() or not chances.any():
@@ -403,7 +403,7 @@ class RankDistribution(CarefulSampler):
             The sampler.
 
         Raises:
-            InputError: Where no query of the candidates is judged, or the lists are too short.
+            InputError: If no query of the candidates is judged, or the lists are too short.
 
         Example:
             >>> lists = pd.DataFrame({"qid": ["q"] * 50, "docno": [f"d{i}" for i in range(50)], "rank": range(50)})
@@ -476,7 +476,7 @@ class ExcludeNegatives(CarefulSampler):
             pairs = zip(pairs["qid"], pairs["docno"])
         object.__setattr__(self, "pairs", frozenset((str(qid), str(docno)) for qid, docno in pairs))
         if not hasattr(self.negatives, "chances"):
-            raise InputError(f"ExcludeNegatives: {self.negatives!r} does not tell its chances; make it a ChanceSampler")
+            raise InputError(f"ExcludeNegatives: {self.negatives!r} does not provide its chances; make it a ChanceSampler")
 
     def __repr__(self) -> str:
         """With a digest in place of the pairs."""
@@ -510,13 +510,13 @@ def _values(groups: Groups, rows: np.ndarray, column: str, sampler: Any, *, comp
     try:
         found = np.array([values[row] for row in rows.tolist()], dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{type(sampler).__name__}: column '{column}' holds what is no number ({error})") from error
+        raise InputError(f"{type(sampler).__name__}: column '{column}' holds a value that is not a number ({error})") from error
     bad = np.flatnonzero(np.isnan(found)) if complete else np.empty(0, dtype=np.int64)
     if len(bad):
         first = int(rows[bad[0]])
         raise InputError(
             f"{type(sampler).__name__}: column '{column}' is missing at {_pair(groups, first)}; every candidate needs it: "
-            f"put AddScores(teacher) behind whatever adds candidates"
+            f"put AddScores(teacher) after whatever adds candidates"
         )
     return found
 

@@ -46,7 +46,7 @@ class AnswerPositions(Stage):
     """Find where answers begin in their passages (Hofstätter et al., "Mitigating the Position Bias of Transformer Models in
     Passage Re-Ranking", ECIR 2021, Figure 1).
 
-    Input, one row an answer and passage: ``docno``, the passage's text, and ``answer`` (a string) or ``answers`` (a list of
+    Input, one row per answer and passage: ``docno``, the passage's text, and ``answer`` (a string) or ``answers`` (a list of
     strings); with them, where they are known, ``start`` and ``end`` (characters of the text, ``end`` exclusive, -1 where only
     the string is known) and ``qid``. Rows that are equal in all of these count once: annotators who agree gave one answer.
 
@@ -142,13 +142,13 @@ class AnswerPositions(Stage):
             offset = finder.words_moved(passage, str(docno), str(qid))
             n = len(passage.spans)
             placed = [(row, *place, *words_of_span(passage.spans, *place), n, offset) for place in places]
-            # A marked stretch without any word (blanks; a lone bracket, under some tokenisers) has no position.
+            # A marked stretch without any word (spaces; a lone bracket, under some tokenisers) has no position.
             placed = [place for place in placed if place[4]]
             found.extend(placed or [(row, _NONE, _NONE, _NONE, 0, n, offset)])
         return self._frame(answers, np.array(found, dtype=np.int64).reshape(-1, 7))
 
     def _one_answer_a_row(self, inp: pd.DataFrame, mode: str) -> pd.DataFrame:
-        """One row an answer, with ``start`` and ``end``, no row twice."""
+        """One row per answer, with ``start`` and ``end``, no row twice."""
         frame = inp
         if mode == "answers":
             frame = inp.explode("answers").rename(columns={"answers": "answer"})
@@ -193,7 +193,7 @@ class AnswerPositions(Stage):
             The positions.
 
         Raises:
-            InputError: Where the dataset knows no answers.
+            InputError: If the dataset knows no answers.
 
         Example:
             >>> import pandas as pd
@@ -214,7 +214,7 @@ class AnswerPositions(Stage):
         answers = provided(dataset, "get_answers")
         if answers is None:
             raise InputError(
-                f"AnswerPositions: {name} knows no answers; use a collection with get_answers(), or a frame with docno, "
+                f"AnswerPositions: {name} has no answers; use a collection with get_answers(), or a frame with docno, "
                 f"{self.text_attr} and answer"
             )
         documents = answers[["docno"]].drop_duplicates()
@@ -224,7 +224,7 @@ class AnswerPositions(Stage):
 
 
 def answers_in_texts(known: pd.DataFrame, dataset: Any, text_attr: str, stage: Any) -> pd.DataFrame:
-    """Answers without those that are marked behind the end of a text that was cut; a warning says how many texts are.
+    """Answers without those that are marked after the end of a text that was cut; a warning says how many texts are.
 
     Args:
         known: Answers ``docno``, ``answer``, with ``start`` and ``end`` where known, and the texts to look for them in.
@@ -243,7 +243,7 @@ def answers_in_texts(known: pd.DataFrame, dataset: Any, text_attr: str, stage: A
     lost = cut & (start != _NONE) & (end > known[text_attr].map(len).to_numpy())
     documents = known.assign(cut=cut).drop_duplicates("docno")
     logger.warning(
-        "%s: %d of %d texts with answers seem to be the beginnings of whole ones; %d answers are marked behind their end and "
+        "%s: %d of %d texts with answers seem to be truncated; %d answers are marked after their end and "
         "count as not there; %s",
         stage_name(stage), documents["cut"].sum(), len(documents), lost.sum(), STORE_WHOLE,
     )  # fmt: skip
@@ -320,7 +320,7 @@ class Positions:
 
     @property
     def matches(self) -> pd.DataFrame:
-        """The rows that have a place."""
+        """The rows with a position."""
         return self.frame[self.frame["matched"].to_numpy(dtype=bool)]
 
     def summary(self) -> dict[str, Any]:
@@ -364,9 +364,9 @@ class Positions:
             level: Coverage of the interval.
 
         Returns:
-            One row a bin: ``bin``, ``left``, ``right`` (relative positions), ``count``, ``share``, ``low``, ``high`` (interval
+            One row per bin: ``bin``, ``left``, ``right`` (relative positions), ``count``, ``share``, ``low``, ``high`` (interval
             of the share); ``uniform``: the share where the first words are anywhere in their passages alike, exactly for these
-            passages' lengths; ``placed``: the same where answers are anywhere, whole: a long one cannot begin at the end.
+            passages' lengths; ``placed``: the same if answers are anywhere, whole: a long one cannot begin at the end.
 
         Raises:
             InputError: Where ``bins`` is below 2.
@@ -409,7 +409,7 @@ class Positions:
         seed: int = 0,
         cluster: tuple[str, ...] = ("docno",),
     ) -> TestResult:
-        """Test that answers begin anywhere in their passages alike.
+        """Test that answers begin uniformly over their passages.
 
         The statistic is Pearson's X^2 = sum over bins of (count - expected)^2 / expected, where the expected counts are exact
         for the passages' lengths (positions are whole words, so short passages do not fill all bins alike).
@@ -430,7 +430,7 @@ class Positions:
             rotated: Whether to test the positions after rotation.
             method: ``'rotation'``, ``'chi2'`` or ``'placed'`` (not for rotated positions, where answers may be cut).
             draws: Rotations drawn; plays a part with ``'rotation'`` only.
-            seed: Of the draws.
+            seed: Seed of the draws.
             cluster: The columns that name what turns together; ``('qid', 'docno')`` for positions after a rotation that was drawn
                 for each query and passage.
 
@@ -438,7 +438,7 @@ class Positions:
             Statistic, p, n (the answers that went in) and the method's name.
 
         Raises:
-            InputError: Where no answer has a place, or an option is not known.
+            InputError: If no answer has a place, or an option is not known.
         """
         if method not in ("rotation", "chi2", "placed") or (method == "placed" and rotated):
             after = " after rotation" if rotated else ""
@@ -446,7 +446,7 @@ class Positions:
             raise InputError(f"uniformity_test: there is no method={method!r}{after}; use one of {known}")
         position, n, passage, length = self._arrays(rotated, cluster, bins)
         if not len(position):
-            raise InputError(f"uniformity_test: no answer of {self.name} has a place in its passage; there is nothing to test")
+            raise InputError(f"uniformity_test: no answer of {self.name} has a position in its passage; there is nothing to test")
         if method != "rotation":
             chosen = self._one_a_passage(passage, seed)
             position, n, passage, length = position[chosen], n[chosen], passage[chosen], length[chosen]
@@ -492,7 +492,7 @@ class Positions:
                 one.draw_curve(axes, bins, rotated=True, colour=plots.colour(i), label="passages rotated")
             one.draw_placed(axes, bins, colour=plots.colour(i))
         label_bins(axes, bins)
-        with plots.house_style():
+        with plots.style():
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=1 + len(others))
         return axes
 
@@ -511,7 +511,7 @@ class Positions:
         table = self.histogram(bins, rotated=rotated)
         middle = (table["left"] + table["right"]) / 2
         look: dict[str, Any] = {"linestyle": "--", "marker": "s", "markerfacecolor": "white"} if rotated else {"marker": "o"}
-        with plots.house_style():
+        with plots.style():
             axes.plot(middle, 100 * table["share"], color=colour, label=label, **look)
             axes.fill_between(middle, 100 * table["low"], 100 * table["high"], color=colour, alpha=0.12, linewidth=0)
 
@@ -567,7 +567,7 @@ def label_bins(axes: Axes, bins: int, title: str = "") -> None:
 
 
 def _expected(n: np.ndarray, length: np.ndarray, bins: int) -> np.ndarray:
-    """Expected counts where each answer of some length begins anywhere in its passage alike."""
+    """Expected counts where each answer of some length begins uniformly over its passage."""
     kinds, answers = np.unique(np.stack([n, length]), axis=1, return_counts=True)
     shares = np.array([bin_shares(int(words), bins, int(run)) for words, run in kinds.T]).reshape(-1, bins)
     return answers @ shares

@@ -245,7 +245,7 @@ def rotation_null(
 
 
 class RotatePassages(RowWise):
-    """Rotate each passage at a random word, so that where its content sits says nothing any more.
+    """Rotate each passage at a random word, so that position carries no information.
 
     A passage p_1 .. p_n becomes p_r .. p_n p_1 .. p_{r-1} with r uniform on {1, ..., n} (Hofstätter, Lipani, Althammer,
     Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021).
@@ -265,12 +265,12 @@ class RotatePassages(RowWise):
     whatever caches scores by docno must sit before this stage or know the variant.
 
     The draw depends on seed, docno (and qid) and ``draw`` only, not on the order of rows or the size of batches. An empty or
-    one-word passage stays as it is.
+    one-word passage is not changed.
 
     When not to use it: on text whose order carries what is scored (dialogues, code, lists of steps) beyond a check; with
     ``unit='sentence'`` to make answer positions uniform (they do not become so, see ``AnswerPositions``, and passages without
-    punctuation do not change at all); as a cure for a ranker that is already trained, which it only probes: to mend, train
-    behind it.
+    punctuation do not change at all); as a cure for a ranker that is already trained, which it only probes: to remove the bias,
+    train behind it.
 
     Example:
         >>> import pandas as pd
@@ -304,9 +304,9 @@ class RotatePassages(RowWise):
             unit: ``'word'``, the published method, or ``'sentence'``, the pilot that its authors rejected.
             tokeniser: What a word is. ``'whitespace'`` (default) keeps the wording, and a passage that is not moved stays
                 exactly as it was; ``'blingfire'`` is what the released code used: it separates punctuation and joins all
-                tokens with blanks, also in a passage that is not moved; or a function from a text to its words. Plays
+                tokens with spaces, also in a passage that is not moved; or a function from a text to its words. Plays
                 no part with ``unit='sentence'``.
-            scope: ``'passage'``: one draw a document, as the paper's text reads; ``'pair'``: one for each query and document,
+            scope: ``'passage'``: one draw per document, as the paper's text reads; ``'pair'``: one for each query and document,
                 as the released evaluation does.
             allow_identity: Whether "nothing moved" may be drawn (probability 1/n), as in the paper. What compares several draws
                 with the original needs it (``PositionSensitivity``).
@@ -330,7 +330,7 @@ class RotatePassages(RowWise):
         """Rotate the passages of a frame; see the class.
 
         Raises:
-            InputError: For an unknown option, or a text that is missing or no string.
+            InputError: For an unknown option, or a text that is missing or not a string.
         """
         pt.validate.columns(inp, includes=self._columns(), context=self)
         turn = self.rotator()
@@ -349,7 +349,7 @@ class RotatePassages(RowWise):
         """Rotate the passages of a stream of dictionaries, one at a time; see the class.
 
         Raises:
-            InputError: For an unknown option, or a text that is missing or no string.
+            InputError: For an unknown option, or a text that is missing or not a string.
         """
         inp = pt.utils.peekable(inp)
         try:
@@ -370,7 +370,7 @@ class RotatePassages(RowWise):
             yield out
 
     def rotator(self, draw: int | None = None) -> Rotator:
-        """The function that rotates one text, for code that is no pipeline, such as training that draws anew each epoch.
+        """The function that rotates one text, for code that is not a pipeline, such as training that draws anew each epoch.
 
         Args:
             draw: Which of the independent draws; None means the stage's own.

@@ -1,7 +1,6 @@
-"""What places of answers contribute to what rotating or moving them does to quality.
+"""How positions of answers contribute to the effect of rotation and placement on quality.
 
-Functions on values by query, and on where a collection says that its answers are; the audit's position room takes its figures
-apart with them.
+Functions on values by query, and on the positions of a collection's answers; used to attribute the audit's position figures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ATS and MATS: how far a word's vector depends on where the word stands. Arrays and sums, no frames in, no neural library.
+"""ATS and MATS: how much a word's vector depends on its position. Arrays and sums, no frames in, no neural library.
 
 Symbols of Hofstätter et al. 2021, section 5: T is the set of terms, r_a^t the vector of an occurrence of term t at position a,
 D a distance between positions, C_{t,D} the pairs of occurrences of t whose positions a and b differ by D, and::
@@ -202,7 +202,7 @@ def mats_value(ats: np.ndarray, normaliser: str = "paper") -> tuple[float, str]:
     """MATS of a curve.
 
     Args:
-        ats: ATS(0), ATS(1), ..., NaN where a distance has no pair; shape [max D + 1].
+        ats: ATS(0), ATS(1), ..., NaN if a distance has no pair; shape [max D + 1].
         normaliser: ``'paper'`` divides the sum of ATS(0) - ATS(i) by one less than the number of distances i >= 1 that have a
             pair (max D - 1 where all have one), as the paper prints it; ``'count'`` by their number, a plain mean.
 
@@ -314,7 +314,7 @@ class MATSResult:
         return replace(self, **conventions)
 
     def ats(self, pair_scope: str | None = None, term_average: str | None = None) -> np.ndarray:
-        """ATS(0), ATS(1), ... up to ``max_delta``; NaN where a distance has no pair.
+        """ATS(0), ATS(1), ... up to ``max_delta``; NaN if a distance has no pair.
 
         Args:
             pair_scope: ``'cross_passage'`` or ``'all'``; None for the result's own.
@@ -435,7 +435,7 @@ class MATSAccumulator:
         sample: None: exact while it fits into ``memory``. k >= 2: at most k occurrences of a word are kept for the spread over
             pairs; 0: no spread over pairs.
         memory: Bytes for the vectors that are kept for the spread over pairs.
-        seed: Of the sample.
+        seed: Seed of the sample.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -449,7 +449,7 @@ class MATSAccumulator:
 
     def __init__(self, *, sample: int | None = None, memory: int = 2 * 2**30, seed: int = 0):
         if sample is not None and (sample < 0 or sample == 1):
-            raise InputError(f"MATS: sample={sample} cannot be; use 0 (no spread over pairs), 2 or more, or None (all)")
+            raise InputError(f"MATS: sample={sample} is not possible; use 0 (no spread over pairs), 2 or more, or None (all)")
         self.sample = sample
         self.memory = memory
         self.seed = seed
@@ -466,14 +466,14 @@ class MATSAccumulator:
         """Add passages.
 
         Args:
-            docnos: One name a passage.
+            docnos: One name per passage.
             passages: For each passage its words and their vectors, shape [n, d]; a word's position is its index.
 
         Returns:
             The accumulator itself.
 
         Raises:
-            InputError: Where words and vectors do not match in number, vectors are not finite, or not all of one length.
+            InputError: If words and vectors do not match in number, vectors are not finite, or not all of one length.
         """
         if len(set(docnos)) != len(passages):
             raise InputError(f"MATS: {len(passages)} passages need as many different docnos, got {len(set(docnos))}")
@@ -509,7 +509,7 @@ class MATSAccumulator:
         if matrix.ndim != 2 or len(matrix) != len(words):
             raise InputError(
                 f"MATS: passage {docno!r} has {len(words)} words and vectors of shape {matrix.shape}; an encoder gives one "
-                f"vector a word, shape [words, dimensions]"
+                f"vector per word, shape [words, dimensions]"
             )
         if not len(words):
             return matrix
@@ -525,7 +525,7 @@ class MATSAccumulator:
         return matrix if matrix.dtype == np.float64 else matrix.astype(np.float32, copy=False)
 
     def merge(self, other: MATSAccumulator) -> MATSAccumulator:
-        """Add what another accumulator holds, of other passages; the other one stays as it is.
+        """Add what another accumulator holds, of other passages; the other one is not changed.
 
         Args:
             other: Made with the same options, and with vectors of the same length.
@@ -534,7 +534,7 @@ class MATSAccumulator:
             The accumulator itself.
 
         Raises:
-            InputError: Where options or vectors differ.
+            InputError: If options or vectors differ.
         """
         mine, theirs = (self.sample, self.memory, self.seed), (other.sample, other.memory, other.seed)
         if mine != theirs:
@@ -619,7 +619,7 @@ class MATSAccumulator:
             overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
 
         Raises:
-            InputError: Where the folder exists and may not be replaced, or cannot be written.
+            InputError: If the folder exists and may not be replaced, or cannot be written.
         """
         self._kept.settle()
         meta = {
@@ -653,7 +653,7 @@ class MATSAccumulator:
             An accumulator to which more can be added.
 
         Raises:
-            InputError: Where there is no such folder, or it holds something else.
+            InputError: If there is no such folder, or it holds something else.
         """
         folder = Path(folder)
         try:
@@ -775,7 +775,7 @@ class _KeyedSums:
 
     @property
     def values(self) -> np.ndarray:
-        """The sums, one row a key, in the order of :meth:`keys`."""
+        """The sums, one row per key, in the order of :meth:`keys`."""
         return self._sums.values
 
     def keys(self) -> np.ndarray:

@@ -28,14 +28,14 @@ class SensitivityIndex:
     """A PSI and what is needed to judge it.
 
     Attributes:
-        value: The index, from 0 to 1; NaN where quality is 0 in every bucket or there are fewer than two buckets.
+        value: The index, from 0 to 1; NaN if quality is 0 in every bucket or there are fewer than two buckets.
         low: Lower end of its interval.
         high: Upper end of its interval.
         noise_floor: Mean of the index under the null hypothesis that position makes no difference, by permutation.
         p: Share of permutations with an index at least as large.
         n: Number of queries.
         blind_floor: Mean of the index that a ranker would show on the same buckets if it were blind to position; see
-            :func:`bucketed`. NaN where there is nothing to tell it from.
+            :func:`bucketed`. NaN if there is nothing to tell it from.
         p_blind: Share of such indices that are at least as large.
     """
 
@@ -56,7 +56,7 @@ def position_sensitivity(means: Any) -> Any:
         means: Shape [..., k]: mean quality in each of k buckets, not negative.
 
     Returns:
-        Shape [...]: 1 - min / max; NaN where the maximum is 0.
+        Shape [...]: 1 - min / max; NaN if the maximum is 0.
 
     Example:
         >>> round(float(position_sensitivity([0.5, 0.4, 0.45])), 6)
@@ -94,7 +94,7 @@ def bucketed(
         seed: Seed of both.
 
     Returns:
-        The index with its interval, noise floor and p.
+        The index with its interval, null value and p.
     """
     values, buckets = np.asarray(values, dtype=float), np.asarray(buckets, dtype=int)
     counts = np.bincount(buckets)
@@ -135,7 +135,7 @@ def placed(values: np.ndarray, *, level: float = 0.95, resamples: int = 9_999, s
         seed: Seed of both.
 
     Returns:
-        The index with its interval, noise floor and p.
+        The index with its interval, null value and p.
     """
     values = np.asarray(values, dtype=float)
     n, k = values.shape
@@ -251,7 +251,7 @@ def place(text: str, start: int, end: int, where: str, split: Tokeniser) -> str 
         split: Cuts the text into units.
 
     Returns:
-        The text rotated; unchanged where the answer is there already; None where no unit is touched.
+        The text rotated; unchanged where the answer is there already; None if no unit is touched.
 
     Example:
         >>> [place("it is Ada of course", 6, 9, where, str.split) for where in PLACEMENTS]

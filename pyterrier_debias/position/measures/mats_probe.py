@@ -1,4 +1,4 @@
-"""MATSProbe: how far an encoder's word vectors depend on where the words stand."""
+"""MATSProbe: how much an encoder's word vectors depend on position."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ENCODER = ("encoder", "piece", "layer", "max_length", "batch_tokens", "device",
 
 
 class MATSProbe(Stage):
-    """Measure how far an encoder's vectors of one and the same word differ with the word's position (Hofstätter, Lipani,
+    """Measure how much an encoder's vectors of one word depend on the word's position (Hofstätter, Lipani,
     Althammer, Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021,
     section 5.1, Table 2 and Figure 2).
 
@@ -66,7 +66,7 @@ class MATSProbe(Stage):
     :class:`~pyterrier_debias.position.formulas.mats.MATSAccumulator`).
 
     When not to use it: to compare encoders over different texts or words, since ATS depends on both; on a handful of
-    passages, where few words meet again at many distances (look at ``pairs``); on models without one vector a word, such as
+    passages, where few words meet again at many distances (look at ``pairs``); on models without one vector per word, such as
     T5Reranker's decoder or a bag of words.
 
     Example:
@@ -114,7 +114,7 @@ class MATSProbe(Stage):
     ):
         """
         Args:
-            encoder: What gives one vector a word: a hub name or folder of a Hugging Face (or sentence-transformers) encoder; a
+            encoder: What gives one vector per word: a hub name or folder of a Hugging Face (or sentence-transformers) encoder; a
                 ranker over one, read as it is now; an object with ``word_vectors(texts)``; or a function from a list of texts
                 to one ``(words, matrix)`` for each, ``matrix`` of shape [words, d], a word's index being its position.
             tokeniser: What a word is, for Hugging Face encoders: ``'regex_word'`` (lower-cased runs of letters and digits),
@@ -136,10 +136,10 @@ class MATSProbe(Stage):
             piece: ``'first'``: a word's vector is that of its first piece; ``'mean'``: the mean over its pieces. Hugging Face
                 encoders only, as all that follows but ``text_field`` and ``verbose``.
             layer: Whose hidden states: 0 the embeddings, 1 to L after each layer; negative numbers from the end.
-            max_length: Longest text in tokens; None for all that the model can read. What is cut is logged, and does not count.
+            max_length: Longest text in tokens; None for all that the model can read. Truncation is logged, and does not count.
             batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change the result.
             text_field: The column with the passage.
-            device: Where to compute; None picks CUDA, then MPS, then the processor.
+            device: The device; None picks CUDA, then MPS, then the processor.
             dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``. The sums are float64 in any case.
             verbose: Whether to show progress.
         """
@@ -169,7 +169,7 @@ class MATSProbe(Stage):
 
         Raises:
             InputError: For an unknown option, a text that is missing, a docno with two texts, or an encoder that cannot be
-                loaded or does not give one vector a word.
+                loaded or does not give one vector per word.
         """
         return self.result(inp).curve()
 
@@ -254,8 +254,8 @@ class MATSProbe(Stage):
         twice = distinct["docno"].duplicated()
         if twice.any():
             raise InputError(
-                f"MATSProbe: docno {distinct['docno'][twice].iloc[0]!r} stands with two different texts; give variants of a "
-                f"document docnos of their own"
+                f"MATSProbe: docno {distinct['docno'][twice].iloc[0]!r} has two different texts; give variants of a "
+                f"document their own docnos"
             )
         return distinct["docno"].tolist(), distinct[self.text_field].tolist()
 
@@ -333,7 +333,7 @@ def plot_ats(
     if std not in ("pairs", "terms", "none"):
         raise InputError(f"plot_ats: std={std!r} is not known; use one of pairs, terms, none")
     axes = plots.new_axes() if axes is None else axes
-    with plots.house_style():
+    with plots.style():
         for number, (name, result) in enumerate(results.items()):
             curve, summary = result.curve(), result.mats().iloc[0]
             # Adding 0 turns a rounded -0.0 into 0.0.
@@ -344,7 +344,7 @@ def plot_ats(
             if std != "none":
                 low, high = curve["ats"] - curve[f"std_{std}"], curve["ats"] + curve[f"std_{std}"]
                 axes.fill_between(curve["delta"], low, high, color=colour, alpha=0.12, linewidth=0)
-                # Shades that lie on each other mix to grey; their edges still tell them apart.
+                # Shades that lie on each other mix to grey; their edges still distinguish them.
                 axes.plot(curve["delta"], low, curve["delta"], high, color=colour, alpha=0.7, linewidth=0.8)
         passages = {result.passages for result in results.values()}
         plots.label_axes(

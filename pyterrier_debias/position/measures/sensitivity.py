@@ -1,4 +1,4 @@
-"""PositionSensitivity: what happens to a ranking when the same content sits elsewhere in its passages."""
+"""PositionSensitivity: the effect on a ranking of moving content within passages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 #: Queries whose list is cut in half to see whether the ranker notices.
 _CONTROL_QUERIES = 10
 
-#: What is said where nothing changed, of a ranker and of a retriever that was indexed anew.
+#: Messages if nothing changed, for a ranker and for a rebuilt retriever.
 _UNSEEN = (
     "no score changed when passages were rotated: either the ranker does not read the order of words, or it never saw the "
     "rotated passages (a later text loader, a cache keyed by docno); nothing was tested"
@@ -49,7 +49,7 @@ _BY_CONSTRUCTION = (
 
 
 class PositionSensitivity(Stage):
-    """Measure how quality changes when the same relevance sits elsewhere in the passages.
+    """Measure how quality changes when relevant content moves within the passages.
 
     A black-box probe of any ranker that reads ``query`` and text. The candidates of each query are scored as they are and
 
@@ -57,7 +57,7 @@ class PositionSensitivity(Stage):
       Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021);
     - **placed**, where answers are known: the relevant passages rotated by whole sentences, so that the answer's sentence comes
       first, into the middle or last, the other candidates as they are. A passage in which these are not three
-      different places stays as it is;
+      different places is not changed;
     - **one at a time**: a relevant passage rotated among the un-rotated others, which gives its *rank displacement*.
 
     A retriever without a text stage is probed by indexing the original and the rotated corpus, both anew, so that only the
@@ -73,11 +73,11 @@ class PositionSensitivity(Stage):
     Where no score of any variant differs from the original's although texts did change, nothing is tested: p is NaN, and
     ``untested`` and the first note say that the ranker either does not read the order of words or never saw the rotated passages.
     A pipeline into which changed passages cannot be put (texts loaded and scored inside one stage, a second text loader behind
-    the first ranker, scores of an index behind the text loader) is refused with the reason.
+    the first ranker, scores of an index after the text loader) is refused with the reason.
 
     **As a stage** it takes candidates (``qid``, ``query``, ``docno``, text), or topics (``qid``, ``query``) where the pipeline
-    begins with a retriever, and returns one row a document and list: ``qid``, ``docno``, ``arm`` (``original``, ``rotated``,
-    ``start``, ``middle``, ``end``), ``draw`` (0 but for ``rotated``), ``score``, ``rank``. :meth:`evaluate` turns these into
+    begins with a retriever, and returns one row per document and list: ``qid``, ``docno``, ``arm`` (``original``, ``rotated``,
+    ``start``, ``middle``, ``end``), ``draw`` (0 except ``rotated``), ``score``, ``rank``. :meth:`evaluate` turns these into
     tables.
 
     Statistics: the unit is the query; draws are averaged within a query before anything else; judged queries without results
@@ -86,8 +86,8 @@ class PositionSensitivity(Stage):
     (``RotatePassages(allow_identity=True)``), however few units a passage has. Intervals are bootstrap intervals over queries.
 
     When not to use it: where the order of a passage is its content (code, recipes, dialogues). For judgements that were pooled
-    from the very ranker that is examined: its luck with the original texts is in the judgements. And the cut leaves broken
-    neighbours, so a small loss may be the price of broken sentences rather than of position: compare ``start`` with ``end``,
+    from the same ranker that is examined: its luck with the original texts is in the judgements. And the cut leaves broken
+    neighbours, so a small loss may be due to broken sentences rather than position: compare ``start`` with ``end``,
     which break none, or use ``RotatePassages(unit='sentence')``.
 
     Example:
@@ -175,9 +175,9 @@ class PositionSensitivity(Stage):
         """Rank every variant of every list; see the class.
 
         Raises:
-            InputError: For an option that is not known, texts that are missing, pairs that are repeated, a ranker that returns
-                scores that are no numbers or documents it was not given, or that looks documents up by their names, a pipeline
-                that cannot be taken apart, a retriever that cannot be indexed anew.
+            InputError: For an unknown option, texts that are missing, pairs that are repeated, a ranker that returns
+                scores that are not numbers or documents it was not given, or that looks documents up by their names, a pipeline
+                that cannot be split, a retriever that cannot be indexed anew.
         """
         given = self._mode(inp)
         self._check_options()
@@ -204,7 +204,7 @@ class PositionSensitivity(Stage):
         """
         given = self._mode(inp)
         self._check_options()
-        # Only judged queries have a value; nobody should pay for ranking the others.
+        # Only judged queries have a value, so only these are ranked.
         inp, qrels, _, judged = judged_input(self, inp, qrels, topics)
         return self._result(self._lists(inp, given), judged, qrels)
 
@@ -234,8 +234,8 @@ class PositionSensitivity(Stage):
                 raise InputError(f"PositionSensitivity: {option}={value} must be at least 1")
         if not self._turning.allow_identity and self.draws > 1:
             raise InputError(
-                f"PositionSensitivity: RotatePassages(allow_identity=False) with draws={self.draws} makes the original text the "
-                f"one that no rotation may be like, so that chance alone would count as sensitivity; use allow_identity=True, or "
+                f"PositionSensitivity: RotatePassages(allow_identity=False) with draws={self.draws} excludes the original text "
+                f"from the rotations, so that chance alone would count as sensitivity; use allow_identity=True, or "
                 f"draws=1"
             )
         parse_measures(self.measures)
@@ -247,7 +247,7 @@ class PositionSensitivity(Stage):
 
     @property
     def _placing(self) -> RotatePassages:
-        """What cuts texts into the units that answers are placed by."""
+        """The function that splits texts into the units of placement."""
         return RotatePassages(unit=self.placement_unit, tokeniser=self._turning.tokeniser)
 
     # ------------------------------------------------------------------------------------------------ rankings
@@ -333,7 +333,7 @@ class PositionSensitivity(Stage):
     def _placed_arms(self, part: pd.DataFrame, spans: dict[tuple[str, str], tuple[int, int]]) -> list[Arm]:
         """Whole lists, in which the passages with answers are changed; of the queries that have such a passage.
 
-        A passage too short to hold the answer at as many different places stays as it is: with two places alike, the three
+        A passage too short to hold the answer at as many different places is not changed: with two places alike, the three
         would not be exchangeable under the null hypothesis.
         """
         split = self._placing.splitter()
@@ -354,7 +354,7 @@ class PositionSensitivity(Stage):
         ]
 
     def _indexed_anew(self, system: System, topics: pd.DataFrame) -> _Lists:
-        """Retrieval from the original and the rotated corpus, indexed alike."""
+        """Retrieval from the original and the rotated corpus, indexed in the same way."""
         reason = reindexing_reason(system, self.dataset)
         if reason is not None:
             raise InputError(f"PositionSensitivity: system {system.name!r} cannot be probed: {reason}")
@@ -457,7 +457,7 @@ class PositionSensitivity(Stage):
             parts.append(score_arms(part, arms, ranker, text_attr=text, name=lists.name))
         if not parts:
             return displacements(lists.arms.iloc[:0], qrels, qids)
-        # A passage that the ranker cut off stands behind all that it returned.
+        # A passage that the ranker cut off comes after all that it returned.
         before = _places(lists.arms[lists.arms["arm"] == "original"], probed, "before").drop(columns="draw")
         after = _places(pd.concat(parts), probed, "after")
         return displacement_frame(probed.merge(before, on="qid").merge(after, on="qid"))
@@ -476,7 +476,7 @@ class PositionSensitivity(Stage):
 
 
 def reindexing_reason(system: System, dataset: Any) -> str | None:
-    """Why a retriever cannot be probed by indexing changed documents, in one sentence; None where it can."""
+    """Why a retriever cannot be probed by indexing changed documents, in one sentence; None if it can."""
     if system.indexer is None:
         return system.out_of_reach or (
             "its text is not known to any stage and it has no indexer, so changed passages cannot reach it; give "
@@ -506,7 +506,7 @@ def _never_moved(arms: pd.DataFrame) -> bool:
 
 
 def _places(rankings: pd.DataFrame, wanted: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The rank of one passage a query in each draw, behind all others where it is missing: ``qid``, ``draw``, and it."""
+    """The rank of one passage a query in each draw, after all others where it is missing: ``qid``, ``draw``, and it."""
     lengths = rankings.groupby(["qid", "draw"], sort=False).size().rename("length").reset_index()
     ranks = rankings.merge(wanted[["qid", "docno"]], on=["qid", "docno"])[["qid", "draw", "rank"]]
     places = lengths.merge(ranks, on=["qid", "draw"], how="left")
@@ -524,7 +524,7 @@ def _control_arm(part: pd.DataFrame, qids: set[str], text_attr: str) -> list[Arm
 
 
 def _context_change(lists: _Lists) -> float:
-    """The largest change of a score in the control lists, as a share of the range of the list's scores; infinite where the
+    """The largest change of a score in the control lists, as a share of the range of the list's scores; infinite if the
     ranker left candidates out."""
     original = lists.arms[lists.arms["arm"] == "original"]
     if len(original) < len(lists.candidates):

@@ -1,4 +1,4 @@
-"""What a probe of position sensitivity found: values of each query, comparisons, PSI, rank displacement."""
+"""Results of a position sensitivity probe: values of each query, comparisons, PSI, rank displacement."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ class SensitivityResult:
     """What :meth:`PositionSensitivity.evaluate` returns.
 
     Attributes:
-        table: One row a comparison and measure: ``comparison`` (``rotated - original``, and where answers were placed ``middle -
-            start`` and ``end - start``), ``measure``, ``before`` and ``after`` (means over queries), ``difference`` (after -
+        table: One row per comparison and measure: ``comparison`` (``rotated - original``, and where answers were placed ``middle
+            - start`` and ``end - start``), ``measure``, ``before`` and ``after`` (means over queries), ``difference`` (after -
             before) with its interval ``low`` and ``high``, ``delta`` = before / after - 1 (the convention of Hofstätter et al.,
             whose table relates to the *debiased* value) with ``delta_low`` and ``delta_high``, ``p`` (exchange randomisation),
             ``p_t`` (paired t), ``n`` queries.
-        per_query: One row a query and measure: ``qid``, ``measure``, ``original``, ``rotated`` (mean over draws), ``difference``,
-            one column a draw (``rotated_0``, ...), and ``start``, ``middle``, ``end`` (NaN where no relevant candidate has a
-            known answer).
-        psi: One row an index over the first measure: ``answers`` (``as found``: buckets of different queries; ``placed``: the
+        per_query: One row per query and measure: ``qid``, ``measure``, ``original``, ``rotated`` (mean over draws),
+            ``difference``, one column per draw (``rotated_0``, ...), and ``start``, ``middle``, ``end`` (NaN if no relevant
+            candidate has a known answer).
+        psi: One row per index over the first measure: ``answers`` (``as found``: buckets of different queries; ``placed``: the
             same queries), ``measure``, ``value``, ``low``, ``high``, ``noise_floor`` and ``p`` (mean index under permutation of
             queries over buckets, or of a query's qualities over places, and the share that is as large), ``n``. For ``as found``
             also ``blind_floor`` and ``p_blind``: the same under exchange of original and rotated lists, which keeps what queries
             in a bucket have in common; only this p speaks of the ranker, not of the queries.
         buckets: The buckets of ``as found``: ``bucket``, ``left``, ``right``, ``value`` (mean of the first measure on original
-            texts), ``low``, ``high``, ``n``; empty where answers are not known.
+            texts), ``low``, ``high``, ``n``; empty if answers are not known.
         placements: The same of each placement: ``placement``, ``value``, ``low``, ``high``, ``n``.
-        displacement: One row a relevant candidate and draw: ``qid``, ``docno``, ``label``, ``draw``, ``before``, ``after`` (ranks
-            from 0 among the un-rotated others), ``displacement`` (after - before: positive is further down).
+        displacement: One row per relevant candidate and draw: ``qid``, ``docno``, ``label``, ``draw``, ``before``, ``after``
+            (ranks from 0 among the un-rotated others), ``displacement`` (after - before: positive is further down).
         arms: The rankings, as :meth:`PositionSensitivity.transform` returns them.
         notes: What a reader should know: a ranker that looks at whole lists, queries that count 0, and the like.
         convention: The choices under which all this was computed.
@@ -126,7 +126,7 @@ class SensitivityResult:
 
         axes = plots.new_axes() if axes is None else axes
         moved = self.displacement["displacement"].to_numpy(dtype=float)
-        with plots.house_style():
+        with plots.style():
             bins = min(41, 1 + 2 * int(np.abs(moved).max(initial=0)))
             axes.hist(moved, bins=np.histogram_bin_edges(moved, bins=bins).tolist() if len(moved) else 1, color=plots.colour(0))
             axes.axvline(0, color=plots.GREY, linestyle="--")
@@ -237,7 +237,7 @@ class Outcome:
         return bootstrap_interval(values, level=self.level, draws=self.resamples, seed=self.seed)
 
     def _relative(self, before: np.ndarray, after: np.ndarray) -> tuple[float, float, float]:
-        """before / after - 1 of the means, with its interval; NaN where the mean after is 0."""
+        """before / after - 1 of the means, with its interval; NaN if the mean after is 0."""
         if not after.mean() > 0:
             return (float("nan"),) * 3
         interval = bootstrap_interval(
@@ -320,7 +320,7 @@ def relative_change(before: Any, after: Any, axis: int = -1) -> Any:
         axis: Along which to average.
 
     Returns:
-        The change; NaN where the mean after is 0.
+        The change; NaN if the mean after is 0.
 
     Example:
         >>> round(float(relative_change([0.432], [0.395])), 3)
@@ -331,7 +331,7 @@ def relative_change(before: Any, after: Any, axis: int = -1) -> Any:
 
 
 def displacements(arms: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str]) -> pd.DataFrame:
-    """Ranks of each relevant passage as it is and rotated, among the un-rotated others.
+    """Ranks of each relevant passage, unchanged and rotated, among the un-rotated others.
 
     A rotated passage keeps the score that it got in the rotated list: right for rankers that score each pair by itself.
 

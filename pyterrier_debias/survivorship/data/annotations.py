@@ -1,4 +1,4 @@
-"""Annotations of queries that nobody had answered: codes and first relevant ranks.
+"""Annotations of unanswered queries: codes and first relevant ranks.
 
 Sections 3.4 and 3.5 of Gupta (2021) annotate unanswered queries by hand: a code from 0 to 3, and the first rank at which a system
 answers them, or -1. Those labels were not published; the functions here take yours, or those of a labeller that you name.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: The codes of the thesis' Section 3.4, by number: give them words with ``codes=``.
 CODES = {0: "0", 1: "1", 2: "2", 3: "3"}
-#: What an annotation of ranks says where a system answers a query nowhere.
+#: The rank in annotations if a system answers a query nowhere.
 NOWHERE = -1
 
 #: Judges rows of ``qid``, ``query``, ``docno``, ``text``: one label a row.
@@ -43,13 +43,13 @@ def read_annotations(path: str | Path, *, codes: Mapping[int, str] = CODES) -> p
         The annotations; see :func:`check_annotations`.
 
     Raises:
-        InputError: Where the file cannot be read, or a value is none of these.
+        InputError: If the file cannot be read, or a value is none of these.
     """
     return check_annotations(read_table(path), codes=codes)
 
 
 def check_annotations(frame: pd.DataFrame, *, codes: Mapping[int, str] = CODES) -> pd.DataFrame:
-    """Annotations with string ids and numbers that mean something.
+    """Annotations with string ids and checked numbers.
 
     Args:
         frame: See :func:`read_annotations`. An infinite rank is what
@@ -57,10 +57,10 @@ def check_annotations(frame: pd.DataFrame, *, codes: Mapping[int, str] = CODES) 
         codes: Which codes there are.
 
     Returns:
-        A copy with string ``qid``, whole ``code`` and ``first_relevant_rank``, and ``annotator`` (empty where there is one).
+        A copy with string ``qid``, whole ``code`` and ``first_relevant_rank``, and ``annotator`` (empty if there is one).
 
     Raises:
-        InputError: Where a column or a value is missing, a code is not known, a rank is 0, below -1 or no whole number, or an
+        InputError: If a column or a value is missing, a code is not known, a rank is 0, below -1 or not a whole number, or an
             annotator says two things about one query (and system).
     """
     if "qid" not in frame.columns or not {"code", "first_relevant_rank"} & set(frame.columns):
@@ -100,7 +100,7 @@ def check_annotations(frame: pd.DataFrame, *, codes: Mapping[int, str] = CODES) 
     twice = frame.duplicated(keys)
     if twice.any():
         row = frame[twice].iloc[0]
-        raise InputError(f"annotations: query {row['qid']!r} stands in several rows of annotator {row['annotator']!r}; keep one")
+        raise InputError(f"annotations: query {row['qid']!r} is in several rows of annotator {row['annotator']!r}; keep one")
     return frame
 
 
@@ -113,7 +113,7 @@ def summary(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, leve
         level: Coverage of the intervals (Clopper and Pearson).
 
     Returns:
-        One row an annotator and code, in the order of ``codes``: ``annotator``, ``code``, ``meaning``, ``count``, ``n``,
+        One row per annotator and code, in the order of ``codes``: ``annotator``, ``code``, ``meaning``, ``count``, ``n``,
         ``share``, ``low``, ``high``.
 
     Raises:
@@ -147,7 +147,7 @@ def cohens_kappa(one: Sequence[Any], other: Sequence[Any], *, level: float = 0.9
         level: Coverage of the interval.
 
     Returns:
-        Kappa and a normal interval with the large-sample variance of Fleiss, Cohen and Everitt (1969); NaN where both give one
+        Kappa and a normal interval with the large-sample variance of Fleiss, Cohen and Everitt (1969); NaN if both give one
         code throughout, or for no query.
 
     Raises:
@@ -185,7 +185,7 @@ def agreement(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, le
         level: Coverage of the intervals.
 
     Returns:
-        One row a pair: ``one``, ``other``, ``kappa``, ``low``, ``high``, ``agreed`` (share), ``n``.
+        One row per pair: ``one``, ``other``, ``kappa``, ``low``, ``high``, ``agreed`` (share), ``n``.
 
     Raises:
         InputError: See :func:`check_annotations`; and where there are no codes.
@@ -227,7 +227,7 @@ def rank_annotations(
             nothing for is answered nowhere.
 
     Returns:
-        One row a system and query: ``system``, ``qid``, ``first_relevant_rank`` (-1 for nowhere), ``depth``, ``labelled`` (how
+        One row per system and query: ``system``, ``qid``, ``first_relevant_rank`` (-1 for nowhere), ``depth``, ``labelled`` (how
         many of its first documents have a label), ``annotator`` (``labelled_by``).
 
     Raises:
@@ -301,7 +301,7 @@ def answered_table(ranks: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
         level: Coverage of the intervals (Clopper and Pearson).
 
     Returns:
-        One row a system and annotator: ``system``, ``labelled_by``, ``n``, ``answered``, ``share``, ``low``, ``high``,
+        One row per system and annotator: ``system``, ``labelled_by``, ``n``, ``answered``, ``share``, ``low``, ``high``,
         ``mean_rank`` (of answered queries) and ``mrr`` (nowhere counts 0).
 
     Raises:
@@ -341,7 +341,7 @@ def plot_codes(annotations: pd.DataFrame, axes: Axes, *, codes: Mapping[int, str
 
     table = summary(annotations, codes=codes)
     names = list(dict.fromkeys(table["annotator"]))
-    with plots.house_style():
+    with plots.style():
         for number, name in enumerate(names):
             own = table[table["annotator"] == name]
             place = np.arange(len(own)) + 0.8 * ((number + 0.5) / len(names) - 0.5)
@@ -355,7 +355,7 @@ def plot_codes(annotations: pd.DataFrame, axes: Axes, *, codes: Mapping[int, str
 
 
 def plot_ranks(ranks: pd.DataFrame, axes: Axes) -> None:
-    """Draw at which rank systems first answer the queries that nobody had answered (Figure 3.7).
+    """Draw at which rank systems first answer the unanswered queries (Figure 3.7).
 
     Args:
         ranks: ``qid``, ``first_relevant_rank`` (-1 for nowhere), and ``system`` and ``annotator`` where there are several.
@@ -373,7 +373,7 @@ def plot_ranks(ranks: pd.DataFrame, axes: Axes) -> None:
     last = max(int(frame["first_relevant_rank"].max()), 1)
     names = list(dict.fromkeys(zip(frame["system"], frame["annotator"])))
     several = frame["annotator"].nunique() > 1
-    with plots.house_style():
+    with plots.style():
         for number, name in enumerate(names):
             system, annotator = name
             own = frame.loc[(frame["system"] == system) & (frame["annotator"] == annotator), "first_relevant_rank"]

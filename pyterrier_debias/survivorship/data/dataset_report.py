@@ -44,8 +44,8 @@ class DatasetReport:
     Attributes:
         name: The collection's.
         tables: Name to frame: ``sizes`` (queries, judgements, ...), ``types`` (queries by type and answered share, with
-            intervals), ``first_ranks`` (histogram), ``first_ranks_by_type`` (one row a type, shares over its queries), ``shown``
-            (how many documents a list has), ``duplicates``, ``answers`` (labels against written answers).
+            intervals), ``first_ranks`` (histogram), ``first_ranks_by_type`` (one row per type, shares over its queries),
+            ``shown`` (how many documents a list has), ``duplicates``, ``answers`` (labels against written answers).
         missing: Table to the reason why it could not be made.
         ranks: ``qid``, ``first_relevant_rank``, ``type``: what is behind the tables.
         source: ``'shown'``, or ``'proxy: <run>'`` where a run stands in for what labellers were shown.
@@ -66,7 +66,7 @@ class DatasetReport:
         """Which tables this collection allows.
 
         Returns:
-            One row a table: ``table``, ``there``, ``reason`` (empty where it is there).
+            One row per table: ``table``, ``there``, ``reason`` (empty if it is there).
         """
         rows = [(table, table in self.tables, self.missing.get(table, "")) for table in TABLES]
         return pd.DataFrame(rows, columns=["table", "there", "reason"])
@@ -78,13 +78,13 @@ class DatasetReport:
             axes: Where to.
 
         Raises:
-            InputError: Where the table is missing.
+            InputError: If the table is missing.
         """
         from pyterrier_debias.core import plots
 
         table = self._table("types")
         own = table[table["type"] != "all types"]
-        with plots.house_style():
+        with plots.style():
             ends = np.clip([own["share"] - own["low"], own["high"] - own["share"]], 0, None)
             axes.bar(own["type"], own["share"], yerr=ends, color=plots.colour(0))
             axes.axhline(float(table["share"].iloc[0]), color=plots.GREY, linestyle="--")
@@ -100,11 +100,11 @@ class DatasetReport:
             by_type: Whether to draw a line for each type, as shares of its answered queries.
 
         Raises:
-            InputError: Where the table is missing.
+            InputError: If the table is missing.
         """
         from pyterrier_debias.core import plots
 
-        with plots.house_style():
+        with plots.style():
             if by_type:
                 table = self._table("first_ranks_by_type")
                 places = [c for c in table.columns if c.isdigit()]
@@ -143,7 +143,7 @@ def dataset_report(
 
     Args:
         dataset: Any dataset; candidates, answers and the column of types are used where it has them.
-        split: Of topics and judgements; None for its default.
+        split: Split of topics and judgements; None for its default.
         min_rel: The lowest label that is relevant.
         exact: See :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant`.
         docno: See :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant_ranks`.
@@ -151,12 +151,12 @@ def dataset_report(
         proxy: Whether the first run may stand in where the collection does not say what labellers were shown; the report says so.
 
     Returns:
-        The report. Topics that nobody was shown anything for are not answered. Texts that are repeated are counted for
+        The report. Topics without a list shown to labellers are not answered. Texts that are repeated are counted for
         collections in memory only. Datasets of ir_datasets list written answers for relevant documents only, so that none stands
         without one.
 
     Raises:
-        InputError: Where the dataset has no topics or no judgements.
+        InputError: If the dataset has no topics or no judgements.
 
     Example:
         >>> from pyterrier_debias import PlantedCollection
@@ -309,5 +309,5 @@ def _duplicates(dataset: Any, topics: pd.DataFrame, qrels: pd.DataFrame, places:
 
 
 def _normal(text: str) -> str:
-    """Lower case, runs of white space as one blank."""
+    """Lower case, runs of white space as one space."""
     return _SPACE.sub(" ", text).strip().lower()

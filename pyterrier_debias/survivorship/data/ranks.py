@@ -1,4 +1,4 @@
-"""At which rank labellers first met an answer.
+"""The rank at which labellers first met an answer.
 
 The definitions of Gupta (2021), "Survivorship Bias in IR Datasets": a query survives at k where one of the first k documents
 that its labellers were shown is relevant. Pure functions on labels and frames; :mod:`pyterrier_debias.survivorship.data.subset`
@@ -25,7 +25,7 @@ NEVER = float("inf")
 
 #: Ways to read a docno: as it is, or as ``<passage>-<number of its address>``, of which the passage counts.
 DOCNOS = ("qna", "passage")
-#: Who says whether a query was answered.
+#: The source that decides whether a query was answered.
 ANSWERED_BY = ("qrels", "answers")
 
 RANK_COLUMNS = ["qid", "first_relevant_rank", "shown", "relevant_shown"]
@@ -43,7 +43,7 @@ def first_relevant(labels: Sequence[float], *, min_rel: int = 1, exact: bool = F
         exact: Whether a grade must *equal* ``min_rel``, as in the thesis, where grades above 1 do not count.
 
     Returns:
-        The rank; infinite where there is none.
+        The rank; infinite if there is none.
 
     Example:
         >>> first_relevant([0, 0, 1, 1]), first_relevant([0, 0]), first_relevant([])
@@ -97,7 +97,7 @@ def check_threshold(k: Any, stage: Any) -> None:
 
     Args:
         k: The threshold.
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Raises:
         InputError: For anything else.
@@ -131,13 +131,13 @@ def presented(candidates: pd.DataFrame, stage: Any = "candidates") -> pd.DataFra
     Args:
         candidates: ``qid``, ``docno``, and ``score`` (the highest was shown first) or else ``rank`` (the lowest was). Where both
             are there the score decides and the rank parts equal scores; what is equal still keeps the order of its rows.
-        stage: Who asks; named in messages.
+        stage: The calling stage, named in messages.
 
     Returns:
         A new frame ``qid``, ``docno``, ``place`` (from 1), queries in the order in which they first occur.
 
     Raises:
-        InputError: Where ``score`` and ``rank`` are both missing, or hold something that is no number.
+        InputError: Where ``score`` and ``rank`` are both missing, or hold a value that is not a number.
     """
     missing = [column for column in ("qid", "docno") if column not in candidates.columns]
     if missing or not {"score", "rank"} & set(candidates.columns):
@@ -165,7 +165,7 @@ def mapped(frame: pd.DataFrame, docno: str, stage: Any = "ids") -> pd.DataFrame:
     Args:
         frame: Any frame with ``docno``.
         docno: ``'qna'`` leaves them, ``'passage'`` takes :func:`passage_ids`.
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Returns:
         The frame, or a copy with other docnos.
@@ -200,15 +200,16 @@ def first_relevant_ranks(
             judgements alike, so that lists of ``msmarco-qna`` meet judgements of ``msmarco-passage``. A passage that was shown
             from several addresses has its best place and its highest label; the others keep their places.
         answers: Where it is given, a query counts as answered only if its answer is there (``answered_by='answers'``): ``qid``
-            with ``answer``, one row an answer, or with ``answers``, a list. The placeholder "No Answer Present." is no answer.
-        stage: Who asks; named in messages.
+            with ``answer``, one row per answer, or with ``answers``, a list. The placeholder "No Answer Present." is not an
+            answer.
+        stage: The calling stage, named in messages.
 
     Returns:
-        One row a query of the candidates, in their order: ``qid``, ``first_relevant_rank`` (from 1; infinite where nothing shown
+        One row per query of the candidates, in their order: ``qid``, ``first_relevant_rank`` (from 1; infinite if nothing shown
         is relevant), ``shown`` and ``relevant_shown`` (documents).
 
     Raises:
-        InputError: Where a column is missing, the docnos of candidates and judgements have nothing in common though some query is
+        InputError: If a column is missing, the docnos of candidates and judgements have nothing in common though some query is
             in both, or a mapping makes a query's whole list one document.
 
     Example:
@@ -284,13 +285,13 @@ def answered_qids(answers: pd.DataFrame, stage: Any = "answers") -> set[str]:
 
     Args:
         answers: ``qid``, and ``answer`` (a text) or ``answers`` (a list of texts).
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Returns:
         Their qids.
 
     Raises:
-        InputError: Where a column is missing.
+        InputError: If a column is missing.
 
     Example:
         >>> written = pd.DataFrame({"qid": ["1", "2", "3"], "answers": [["100 degrees"], [], ["No Answer Present."]]})
@@ -312,18 +313,18 @@ def answered_qids(answers: pd.DataFrame, stage: Any = "answers") -> set[str]:
 
 
 def shown_to_labellers(dataset: Any, *, proxy: bool = True, stage: Any = "shown_to_labellers") -> tuple[pd.DataFrame, str]:
-    """What a dataset knows of the lists that its labellers were shown.
+    """The lists that a dataset's labellers were shown.
 
     Args:
         dataset: Any dataset: ``get_candidates()`` is asked first, then the first of ``get_runs()``.
         proxy: Whether a run may stand in where the dataset does not know.
-        stage: Who asks; named in the message.
+        stage: The calling stage, named in the message.
 
     Returns:
         The candidates, and the name of the run that stands in for them; an empty name where none does.
 
     Raises:
-        InputError: Where the dataset has neither.
+        InputError: If the dataset has neither.
     """
     shown = provided(dataset, "get_candidates")
     if shown is not None:
@@ -347,7 +348,7 @@ def with_ranks(topics: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
         ranks: ``qid``, ``first_relevant_rank``.
 
     Returns:
-        A copy with string ids and ``first_relevant_rank`` (infinite where there is none).
+        A copy with string ids and ``first_relevant_rank`` (infinite if there is none).
     """
     topics = with_string_ids(topics)
     known = with_string_ids(ranks).set_index("qid")["first_relevant_rank"]

@@ -1,4 +1,4 @@
-"""What of its answers a ranking shows, and how early: the quality that the room's test correlates with ranks."""
+"""How many of its answers a ranking shows, and how early: the quality that the survivorship test correlates with ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Means over nested subsets and over strata of queries, and whether quality goes with the rank.
+"""Means over nested subsets and over strata of queries, and whether quality depends on the rank.
 
 v_q is the quality of query q, r_q the rank at which its labellers first met an answer (infinite for never), N all queries,
 n_k = #{q : r_q <= k}. Two means stand side by side everywhere:
@@ -111,7 +111,7 @@ def strata_means(values: np.ndarray, ranks: np.ndarray, last: int, *, level: flo
         level: Coverage of intervals.
 
     Returns:
-        Ranks 1 to ``last`` with Student's intervals; NaN where a stratum is empty.
+        Ranks 1 to ``last`` with Student's intervals; NaN if a stratum is empty.
 
     Raises:
         InputError: For unequal lengths or NaN.
@@ -128,10 +128,10 @@ def strata_of_nested(sizes: Sequence[int], means: Sequence[float]) -> np.ndarray
         means: m_1, ..., m_n.
 
     Returns:
-        (n_k m_k - n_{k-1} m_{k-1}) / (n_k - n_{k-1}) for k = 1, ..., n; NaN where no query was added.
+        (n_k m_k - n_{k-1} m_{k-1}) / (n_k - n_{k-1}) for k = 1, ..., n; NaN if no query was added.
 
     Raises:
-        InputError: Where the lengths differ or sizes fall.
+        InputError: If the lengths differ or sizes fall.
 
     Example:
         >>> strata_of_nested([2, 4], [1.0, 0.75]).tolist()
@@ -157,7 +157,7 @@ def zero_filled(mean: float, answered: int, total: int) -> float:
         mean * answered / total.
 
     Raises:
-        InputError: Where more are answered than there are, or there are none.
+        InputError: If more are answered than there are, or there are none.
 
     Example:
         >>> round(zero_filled(0.18670, 55568, 101093), 5)
@@ -170,10 +170,10 @@ def zero_filled(mean: float, answered: int, total: int) -> float:
 
 @dataclass(frozen=True)
 class Trend:
-    """How quality goes with the first relevant rank, among answered queries.
+    """How quality depends on the first relevant rank, among answered queries.
 
     Attributes:
-        rho: Spearman's rank correlation, ties in the middle; NaN where quality or rank does not vary.
+        rho: Spearman's rank correlation, ties in the middle; NaN if quality or rank does not vary.
         low: Lower end of its interval (Bonett and Wright, 2000).
         high: Upper end.
         p: Two-sided, by permutation.
@@ -213,7 +213,7 @@ def trend(
             that differs between strata only is counted. None for none.
         draws: Permutations.
         level: Coverage of the interval.
-        seed: Of the permutations. They depend on the order of the queries too: sort them by an identifier.
+        seed: Seed of the permutations. They depend on the order of the queries too: sort them by an identifier.
         block: Numbers held in memory at once.
 
     Returns:
@@ -274,7 +274,7 @@ def _centred_ranks(ranks: np.ndarray, strata: np.ndarray) -> np.ndarray:
 
 
 def rank_influence(values: np.ndarray, ranks: np.ndarray, *, most: int = 5000) -> np.ndarray:
-    """One value a query whose mean is Spearman's correlation and whose paired differences compare those of two systems.
+    """One value per query whose mean is Spearman's correlation and whose paired differences compare those of two systems.
 
     They are the jackknife's pseudo-values, n rho - (n - 1) rho without the query, shifted so that their mean is rho exactly. With
     more than ``most`` queries the midranks are taken for fixed numbers, and the values are those of Pearson's correlation.
@@ -285,7 +285,7 @@ def rank_influence(values: np.ndarray, ranks: np.ndarray, *, most: int = 5000) -
         most: See above; the jackknife takes time with the square of n.
 
     Returns:
-        Shape [n]; NaN where the correlation is not defined.
+        Shape [n]; NaN if the correlation is not defined.
 
     Raises:
         InputError: For unequal lengths or NaN.

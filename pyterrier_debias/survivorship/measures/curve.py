@@ -50,13 +50,13 @@ class SurvivorshipResult:
     """What :meth:`SurvivorshipCurve.evaluate` returns.
 
     Attributes:
-        table: One row a system (``name``), ``measure``, ``type`` and ``subset``: queries answered within 1, 2, ... documents,
+        table: One row per system (``name``), ``measure``, ``type`` and ``subset``: queries answered within 1, 2, ... documents,
             ``answered`` anywhere, and ``all``. ``n`` of ``total`` queries (``share``); the conditional ``mean``, the
             ``zero_filled`` one, and the ``change`` of the conditional mean from that of all answered queries, each with its
             interval. In the row ``all`` the mean is that of every query under the judgements as they are, which equals the
             zero-filled one unless something is judged relevant that labellers were not shown.
-        strata: One row a system, measure, type and ``first_relevant_rank``: strata that share no query.
-        trend: One row a system, measure and type: rank correlation of the measure with the first relevant rank among answered
+        strata: One row per system, measure, type and ``first_relevant_rank``: strata that share no query.
+        trend: One row per system, measure and type: rank correlation of the measure with the first relevant rank among answered
             queries, with interval, p by permutation (corrected over the table by Holm's method), what chance alone gives
             (``noise_floor``), and the ``slope`` for one rank later.
         differences: System less baseline, paired by query, in each subset (conditional means), with p of the paired t-test,
@@ -86,7 +86,7 @@ class SurvivorshipResult:
         """The mean over all queries, and what it is made of.
 
         Returns:
-            One row a system and measure: ``all`` (zero-filled mean over all queries), ``answered`` (mean over answered ones),
+            One row per system and measure: ``all`` (zero-filled mean over all queries), ``answered`` (mean over answered ones),
             ``share`` (of queries answered) and ``product`` (answered * share), which equals ``all``.
         """
         rows = self._rows(None, every=True)
@@ -100,7 +100,8 @@ class SurvivorshipResult:
         ).reset_index(drop=True)  # fmt: skip
 
     def appendix(self, measure: str | None = None, *, unanswered: str = "drop", kind: str = EVERY_TYPE) -> pd.DataFrame:
-        """The layout of Appendix A: a row for all queries and for each threshold, from the last to the first; a column a system.
+        """The layout of Appendix A: a row for all queries and for each threshold, from the last to the first; a column per
+        system.
 
         Args:
             measure: Which measure; None for the first.
@@ -109,10 +110,10 @@ class SurvivorshipResult:
             kind: Which type of queries.
 
         Returns:
-            Frame ``k``, ``n`` and one column a system.
+            Frame ``k``, ``n`` and one column per system.
 
         Raises:
-            InputError: For a measure, a treatment or a type that there is not, or a system that is named as a column.
+            InputError: For an unknown measure, treatment or type, or a system that is named as a column.
         """
         if unanswered not in UNANSWERED:
             raise InputError(f"appendix: unanswered={unanswered!r} is not known; use one of {', '.join(UNANSWERED)}")
@@ -144,7 +145,7 @@ class SurvivorshipResult:
         own = rows[~rows["subset"].isin([ANSWERED, ALL])].sort_values("k", ascending=False, kind="stable")
         every = rows[rows["subset"] == ANSWERED].set_index("name")
         labels = ["all", *dict.fromkeys(own["subset"])]
-        with plots.house_style():
+        with plots.style():
             for number, (name, part) in enumerate(own.groupby("name", sort=False)):
                 place = np.arange(1, len(part) + 1)
                 axes.plot(place, part["mean"], "o-", color=plots.colour(number), label=name)
@@ -175,7 +176,7 @@ class SurvivorshipResult:
         names = list(dict.fromkeys(rows["name"]))
         if self.per_query["value"].between(0, 1).all():
             rows = rows.assign(mean_low=rows["mean_low"].clip(0, 1), mean_high=rows["mean_high"].clip(0, 1))
-        with plots.house_style():
+        with plots.style():
             for number, name in enumerate(names):
                 part = rows[(rows["name"] == name) & (rows["n"] > 0)]
                 place = part["first_relevant_rank"].to_numpy(dtype=float) + 0.5 * ((number + 0.5) / len(names) - 0.5)
@@ -273,7 +274,7 @@ class SurvivorshipCurve(Stage):
             proxy: See above.
             level: Coverage of intervals.
             draws: Permutations of the trend test.
-            seed: Of the permutations.
+            seed: Seed of the permutations.
             verbose: Whether to show progress.
         """
         self.systems = systems
@@ -329,7 +330,7 @@ class SurvivorshipCurve(Stage):
 
     @property
     def subset(self) -> SurvivorshipSubset:
-        """The stage that knows the first relevant ranks."""
+        """The stage that computes the first relevant ranks."""
         names = ("candidates", "qrels", "min_rel", "exact", "docno", "answered_by", "answers", "proxy")
         options = {name: getattr(self, name) for name in names}
         return SurvivorshipSubset(**options, rank=None)
@@ -358,7 +359,7 @@ class SurvivorshipCurve(Stage):
             raise InputError(f"SurvivorshipCurve: draws={self.draws} must be at least 1, and level={self.level} between 0 and 1")
         names = list(self._named())
         if self.baseline is not None and self.baseline not in names:
-            raise InputError(f"SurvivorshipCurve: baseline {self.baseline!r} is no system; there are {', '.join(names)}")
+            raise InputError(f"SurvivorshipCurve: baseline {self.baseline!r} is not a system; there are {', '.join(names)}")
 
     def _named(self) -> dict[str, Any]:
         systems = self.systems
@@ -372,7 +373,7 @@ class SurvivorshipCurve(Stage):
         return named
 
     def _values(self, inp: pd.DataFrame, subset: SurvivorshipSubset) -> tuple[pd.DataFrame, list[str]]:
-        """Long form: one row a system, measure and query, in the order of qids."""
+        """Long form: one row per system, measure and query, in the order of qids."""
         topics = with_string_ids(inp).drop_duplicates("qid").sort_values("qid").reset_index(drop=True)
         known = subset.ranks()
         topics = with_ranks(topics, known)
@@ -423,7 +424,7 @@ def curve_of_values(
     convention: str = "",
     options: Mapping[str, Any] | None = None,
 ) -> SurvivorshipResult:
-    """The curve of values that are known already, as an audit or ``pt.Experiment(perquery=True)`` has them.
+    """The curve of given values, as an audit or ``pt.Experiment(perquery=True)`` has them.
 
     Args:
         values: ``name``, ``measure``, ``qid``, ``value`` and ``first_relevant_rank`` (infinite for never); ``type`` where known.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Texts to numbers: an array or a sparse matrix with one row a text.
+#: Texts to numbers: an array or a sparse matrix with one row per text.
 Features = Callable[[Sequence[str]], Any]
 
 _FEATURES = ("words", "characters")
@@ -76,7 +76,7 @@ def reliability(p: np.ndarray, y: np.ndarray, *, bins: int = 10, level: float = 
         level: Coverage of the intervals (Clopper and Pearson).
 
     Returns:
-        One row a bin that is not empty: ``bin``, ``low``, ``high``, ``n``, ``predicted`` (mean), ``observed`` (share) with its
+        One row per bin that is not empty: ``bin``, ``low``, ``high``, ``n``, ``predicted`` (mean), ``observed`` (share) with its
         interval.
     """
     from pyterrier_debias.core.statistics import binomial_interval
@@ -155,7 +155,7 @@ class AnswerabilityResult:
             The value.
 
         Raises:
-            InputError: Where there is none of that name.
+            InputError: If there is none of that name.
         """
         rows = self.table[self.table["figure"] == name]
         if rows.empty:
@@ -171,7 +171,7 @@ class AnswerabilityResult:
         from pyterrier_debias.core import plots
 
         table = self.reliability
-        with plots.house_style():
+        with plots.style():
             axes.plot([0, 1], [0, 1], "--", color=plots.GREY, label="calibrated")
             ends = np.clip([table["observed"] - table["observed_low"], table["observed_high"] - table["observed"]], 0, None)
             axes.errorbar(table["predicted"], table["observed"], yerr=ends, fmt="o", color=plots.colour(0), label="bins")
@@ -228,14 +228,14 @@ class Answerability(Stage):
         """
         Args:
             features: ``'words'``: words and pairs of words; ``'characters'``: runs of two to five characters within words, for
-                other languages and misspellings; or a function from texts to an array with one row a text, such as
+                other languages and misspellings; or a function from texts to an array with one row per text, such as
                 ``SentenceTransformer(model).encode``.
             strength: Inverse of the weight of the L2 penalty (scikit-learn's ``C``), positive.
             rank: With ``first_relevant_rank``: answered means within so many documents; None for any number.
             folds: Parts of the cross-fitting, at least 2.
             level: Coverage of intervals.
             draws: Bootstrap resamples of ``evaluate``.
-            seed: Of the folds, which go by the text of queries, and of the resamples.
+            seed: Seed of the folds, which go by the text of queries, and of the resamples.
             verbose: Accepted for uniformity.
         """
         self.features = features
@@ -394,7 +394,7 @@ class Answerability(Stage):
         if len(other):
             raise InputError(
                 f"Answerability: query {topics['qid'].iloc[other[0]]!r} is answered in one row and not in another; "
-                f"keep one row a query"
+                f"keep one row per query"
             )
         return topics[first].reset_index(drop=True), y[first]
 
@@ -416,7 +416,7 @@ class Answerability(Stage):
         if "first_relevant_rank" not in topics.columns:
             raise InputError(
                 "Answerability: neither 'answered' nor 'first_relevant_rank' is a column; join the latter with "
-                "survivorship.ranks.with_ranks(topics, first_relevant_ranks(candidates, qrels))"
+                "survivorship.data.ranks.with_ranks(topics, first_relevant_ranks(candidates, qrels))"
             )
         ranks = topics["first_relevant_rank"].to_numpy(dtype=float)
         if np.isnan(ranks).any():

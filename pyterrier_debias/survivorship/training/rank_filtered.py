@@ -1,4 +1,4 @@
-"""Rank-filtered training sets: what a ranker would have learned from had fewer queries survived.
+"""Rank-filtered training sets: the training data of a ranker if fewer queries had survived.
 
 Gupta (2021) leaves training on such subsets to future work; Gupta and MacAvaney (SIGIR 2022) carried it out and found rankers
 that are up to 9.9 % worse on fuller judgements. The subsets shrink with k, so a ranker fitted on one has also seen *less*: each
@@ -48,14 +48,14 @@ def training_subsets(
         frame: Training candidates or topics, with ``qid``.
         subset: Knows the first relevant ranks; its own ``rank`` is not read.
         ranks: Thresholds; None for all answered queries.
-        seed: Of the draws, which go by qid and are nested: a smaller set is part of a larger one.
+        seed: Seed of the draws, which go by qid and are nested: a smaller set is part of a larger one.
         drawn: Whether to give sets of equal size too.
 
     Yields:
         One :class:`TrainingSubset` a threshold and kind; all answered queries have one kind only.
 
     Raises:
-        InputError: Where there are no thresholds, or no query of the frame was answered.
+        InputError: If there are no thresholds, or no query of the frame was answered.
 
     Example:
         >>> shown = pd.DataFrame({"qid": list("aabbcc"), "docno": ["1", "2"] * 3, "rank": [0, 1] * 3})
