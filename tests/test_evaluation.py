@@ -1,7 +1,9 @@
 """Per-query measures against hand computation and pt.Experiment."""
 
 import math
+import re
 
+import ir_measures
 import numpy as np
 import pandas as pd
 import pyterrier as pt
@@ -46,6 +48,22 @@ def test_agrees_with_pyterriers_experiment():
 def test_unknown_measures_are_named():
     with pytest.raises(InputError, match="measure 'nDGC@10' is not known"):
         parse_measures(["nDGC@10"])
+
+
+@pytest.mark.parametrize("name", ["nDCG@ten", "nDCG@", "nDCG(2)@10", "nDCG@10 P@5", "2", ""])
+def test_what_is_no_measure_at_all_is_named(name):
+    with pytest.raises(InputError, match=f"measure {re.escape(repr(name))} is not known"):
+        parse_measures([name])
+
+
+@pytest.mark.parametrize("error", [AttributeError("module 'ast' has no attribute 'Num'"), DeprecationWarning("ast.Num")])
+def test_other_trouble_in_reading_a_name_is_not_said_to_be_the_names_fault(error, monkeypatch):
+    def parse_measure(name):
+        raise error
+
+    monkeypatch.setattr(ir_measures, "parse_measure", parse_measure)
+    with pytest.raises(type(error)):
+        parse_measures(["nDCG@10"])
 
 
 def test_no_results_at_all_is_zero():

@@ -33,7 +33,7 @@ def parse_measures(measures: Sequence[Any]) -> list[Any]:
     for measure in measures:
         try:
             parsed.append(ir_measures.parse_measure(measure) if isinstance(measure, str) else measure)
-        except Exception as error:
+        except (NameError, ValueError) as error:  # whatever else goes wrong is not the name's fault
             raise InputError(f"measure {measure!r} is not known to ir_measures (for example nDCG@10, RR@10, R@10)") from error
     return parsed
 
