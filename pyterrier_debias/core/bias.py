@@ -223,7 +223,7 @@ class Bias(ABC):
         *,
         values: Values | None = None,
         beside: Mapping[tuple[str, str], Values] | None = None,
-        parts: Sequence[Parts] = (),
+        parts: Mapping[str, pd.DataFrame] | Sequence[Parts] = (),
         **more: Any,
     ) -> Finding:
         """A finding of this bias, with what it is made of.
@@ -236,7 +236,7 @@ class Bias(ABC):
             text: One plain sentence, without the system's name.
             values: See :class:`Finding`; where they are given and ``n`` is not, they are counted.
             beside: See :class:`Finding`.
-            parts: What contributes to the figure; parts that do not sum to it are left out.
+            parts: What contributes to the figure: kind to items, or :class:`Parts`; parts that do not sum to it are left out.
             more: Other attributes of :class:`Finding`.
 
         Returns:
@@ -248,6 +248,8 @@ class Bias(ABC):
         if values is not None:
             more = {"n": len(values), **more}
         text = f"{system}: {text}" if text else ""
+        if isinstance(parts, Mapping):
+            parts = [Parts(kind, items) for kind, items in parts.items()]
         taken = [parts_of(float(value), one) for one in parts]
         taken = [part for part in taken if len(part)]
         more["parts"] = pd.concat(taken, ignore_index=True) if taken else None
