@@ -58,7 +58,7 @@ def _show(png: bytes, axes: Any) -> None:
 
 
 def picture(figure: Figure, kind: str) -> bytes:
-    """Draw a figure in the house style.
+    """Draw a figure in the style of all pictures of the library.
 
     Args:
         figure: What to draw.
