@@ -19,13 +19,13 @@ from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import shared_options
 from pyterrier_debias.rankers.dual_encoder import TwoTowers, places
 from pyterrier_debias.rankers.packed import PackedBert
+from pyterrier_debias.rankers.retriever import Retriever
 from pyterrier_debias.rankers.vectors import Batch, Vectors
 
 if TYPE_CHECKING:
     import torch
     from sentence_transformers import SentenceTransformer
 
-    from pyterrier_debias.rankers.retriever import Retriever
     from pyterrier_debias.training.options import Training
 
 SIMILARITIES = ("dot", "cosine")
@@ -220,8 +220,6 @@ class BiEncoder(TwoTowers):
             InputError: For missing texts, docnos that occur twice, an empty corpus, a folder that exists already, or one whose
                 vectors come from another model.
         """
-        from pyterrier_debias.rankers.retriever import Retriever
-
         if isinstance(corpus, (str, Path)):
             corpus = Vectors.open(corpus)
         if isinstance(corpus, Vectors):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,19 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.rankers.vectors import Vectors, top_k
 
-if TYPE_CHECKING:
-    from pyterrier_debias.rankers.bi_encoder import BiEncoder
+
+class QueryModel(Protocol):
+    """What encodes queries as it encoded the documents: a :class:`~pyterrier_debias.BiEncoder`."""
+
+    def encode_queries(self, queries: Sequence[str]) -> np.ndarray:
+        """Vectors of queries, shape [queries, dimensions]."""
+
+    def probe(self) -> np.ndarray:
+        """What the model makes of a fixed text: close for one model on any machine, far apart for two."""
+
+    def fingerprint(self) -> str:
+        """A hash of the weights."""
+
 
 _QUERIES = 1024
 
@@ -49,7 +61,7 @@ class Retriever(Stage):
 
     schematic: ClassVar[dict[str, Any]] = {"label": "Retriever", "help_url": None}
 
-    def __init__(self, model: BiEncoder, vectors: Vectors, *, num_results: int = 1000, verbose: bool = False):
+    def __init__(self, model: QueryModel, vectors: Vectors, *, num_results: int = 1000, verbose: bool = False):
         """
         Args:
             model: The encoder of queries.

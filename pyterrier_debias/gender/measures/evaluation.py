@@ -12,14 +12,10 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.statistics import Interval, TestResult, bootstrap_interval, correct, randomisation_test
-from pyterrier_debias.gender.data.documents import wanted_qids
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator
 
 logger = logging.getLogger(__name__)
 
@@ -90,26 +86,21 @@ class BiasResult:
     seed: int = 0
 
     @classmethod
-    def of(
-        cls,
-        evaluator: ARaBEvaluator,
-        results: Mapping[str, pd.DataFrame] | pd.DataFrame,
-        topics: pd.DataFrame | None,
-        *,
-        seed: int,
-    ) -> BiasResult:
-        """Evaluate; see :meth:`ARaBEvaluator.evaluate`."""
-        runs = dict(results) if isinstance(results, Mapping) else {"system": results}
-        if not runs:
-            raise InputError("ARaBEvaluator: there are no results; give a result frame, or a mapping from names to result frames")
-        # Resampling draws by place: sorted by query, the same results in another order give the same p values.
-        found = {name: evaluator(run).sort_values("qid", kind="stable") for name, run in runs.items()}
-        if topics is not None:
-            asked = set(with_string_ids(topics)["qid"])
-        else:
-            asked = {qid for frame in found.values() for qid in frame["qid"]}
-        wanted = wanted_qids(evaluator.query_filter, evaluator)
-        asked = asked if wanted is None else asked & wanted
+    def of(cls, found: Mapping[str, pd.DataFrame], asked: set[str], convention: str, *, seed: int) -> BiasResult:
+        """The result of evaluated systems.
+
+        Args:
+            found: System to what the evaluator returns, sorted by qid; resampling draws by place.
+            asked: The queries that count.
+            convention: How it was computed.
+            seed: Seed of everything random.
+
+        Returns:
+            The result.
+
+        Raises:
+            InputError: If a system has no results for any query that counts.
+        """
         found = {name: frame[frame["qid"].isin(asked)] for name, frame in found.items()}
         found = {name: frame.assign(added=frame["ARaB"] - frame["expected"]) for name, frame in found.items()}
         empty = [name for name, frame in found.items() if len(frame) == 0]
@@ -126,7 +117,7 @@ class BiasResult:
         missing = {row["system"]: row["missing"] for row in rows if row["missing"]}
         if missing:
             logger.warning("ARaBEvaluator: queries without results are left out: %s", missing)
-        return cls(per_query, pd.DataFrame(rows), evaluator.convention(), seed)
+        return cls(per_query, pd.DataFrame(rows), convention, seed)
 
     def compare(self, measure: str = "ARaB", correction: str = "holm") -> pd.DataFrame:
         """Each two systems against each other, query by query.

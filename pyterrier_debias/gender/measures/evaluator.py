@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,9 +19,7 @@ from pyterrier_debias.gender.data.documents import Texts, counted, in_order, que
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas import arab
 from pyterrier_debias.gender.formulas.counting import WordCounts, get_gender_tokeniser, word_counts
-
-if TYPE_CHECKING:
-    from pyterrier_debias.gender.measures.evaluation import BiasResult
+from pyterrier_debias.gender.measures.evaluation import BiasResult
 
 #: Columns of what :class:`ARaBEvaluator` returns, behind ``qid`` and what the results tell about a query.
 VALUES = ("ARaB", "RaB", "FaiRR", "NFaiRR", "expected", "sd")
@@ -323,9 +321,18 @@ class ARaBEvaluator(_OfWords):
             >>> found.table[["system", "cutoff", "n", "ARaB"]].values.tolist()
             [['system', 10, 2, 1.0]]
         """
-        from pyterrier_debias.gender.measures.evaluation import BiasResult
-
-        return BiasResult.of(self, results, topics, seed=seed)
+        runs = dict(results) if isinstance(results, Mapping) else {"system": results}
+        if not runs:
+            raise InputError("ARaBEvaluator: there are no results; give a result frame, or a mapping from names to result frames")
+        # Resampling draws by place: sorted by query, the same results in another order give the same p values.
+        found = {name: self(run).sort_values("qid", kind="stable") for name, run in runs.items()}
+        if topics is not None:
+            asked = set(with_string_ids(topics)["qid"])
+        else:
+            asked = {qid for frame in found.values() for qid in frame["qid"]}
+        wanted = wanted_qids(self.query_filter, self)
+        asked = asked if wanted is None else asked & wanted
+        return BiasResult.of(found, asked, self.convention(), seed=seed)
 
     def contributions(self, results: pd.DataFrame, cutoff: int | None = None, top: int | None = 20) -> pd.DataFrame:
         """The documents that make a system's mean ARaB what it is.
