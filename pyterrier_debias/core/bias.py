@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -48,7 +48,7 @@ KINDS = {"documents": "document", "words": "word", "positions": "position"}
 KEPT = 50
 
 #: Values by qid.
-Values = pd.Series
+Values: TypeAlias = pd.Series
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Figure:
 
     name: str
     caption: str
-    draw: Callable[[Any], None]
+    draw: Callable[[Any], object]
 
 
 @dataclass(frozen=True)
@@ -352,7 +352,7 @@ def per_query_frame(findings: Iterable[Finding]) -> pd.DataFrame:
     frames = []
     for finding in findings:
         system, bias, measure, contrast = finding.key
-        own = {} if finding.values is None else {(measure, contrast): finding.values}
+        own: Mapping[tuple[str, str], Values] = {} if finding.values is None else {(measure, contrast): finding.values}
         for (of, where), values in {**own, **finding.beside}.items():
             qids = np.asarray(values.index, dtype=object)
             frame = pd.DataFrame({"qid": qids, "value": values.to_numpy(dtype=float)})

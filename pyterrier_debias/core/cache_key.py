@@ -274,7 +274,7 @@ def _hash_weights(structure: str, weights: Iterable[tuple[str, torch.Tensor]]) -
         if not isinstance(value, torch.Tensor):
             continue
         state.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        state.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        state.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return f"weights:{state.hexdigest()}"
 
 

@@ -16,7 +16,7 @@ from pyterrier_debias.core.errors import InputError, one_line, shortened
 from pyterrier_debias.core.frames import check_overlap, check_pairs, check_scores, ranked, stage_name, with_string_ids
 from pyterrier_debias.core.naming import stage_name_of, system_name
 from pyterrier_debias.core.retrieval import answered, asking_for, tied_at, unanswered_notes, unanswered_queries
-from pyterrier_debias.core.stage import chain, flatten, same_pipeline
+from pyterrier_debias.core.stage import chain, flatten, join, same_pipeline
 from pyterrier_debias.core.terrier import is_expression, property_notes
 
 #: Makes a retriever over documents (dictionaries with ``docno`` and ``text``).
@@ -150,7 +150,7 @@ class System:
         parts = take_apart(stages)
         ranker = chain(parts.ranker)
         note = f"{name}: the depth does not reach its ranker, since {parts.reason}." if parts.reason and ranker is None else ""
-        return cls(name, chain(parts.candidates), ranker, indexer, note, parts.reason)
+        return cls(name, join(*parts.candidates), ranker, indexer, note, parts.reason)
 
     @classmethod
     def _ranker_alone(cls, name: str, ranker: pt.Transformer, dataset: Any, indexer: Indexer | None) -> System:
@@ -166,7 +166,7 @@ class System:
         parts = behind_text(flatten(ranker), _RESULTS)
         # Texts that it loads itself take the place of the collection's.
         texts = [] if any(loads_text(stage, _RESULTS) for stage in parts.candidates) else [dataset.text_loader()]
-        candidates = chain([pt.Transformer.from_df(run), *texts, *parts.candidates])
+        candidates = join(pt.Transformer.from_df(run), *texts, *parts.candidates)
         whole = ranker if not parts.candidates else chain(parts.ranker)
         return cls(name, candidates, whole, indexer, out_of_reach=parts.reason)
 
@@ -396,7 +396,7 @@ class Context:
             told.update(failed)
             return found
 
-        if shallow is None:
+        if shallow is None or depth is None:
             frame, depth = asked(system.candidates, self.topics), None
         else:
             frame = check_run(asked(shallow, self.topics), system.name)
@@ -531,16 +531,19 @@ def named_where_it_raises(system: System) -> System:
         The same system; what its retriever, its ranker, its indexer and what that makes raise is a :class:`BrokenSystemError`,
         but for what is wrong with their input. Retrievers leave out single queries that they raise for.
     """
-    name, indexer = system.name, system.indexer
+    name = system.name
 
-    def indexed(documents: Iterable[dict[str, Any]]) -> pt.Transformer:
-        return _Named(_told(name, indexer, documents), name, apart=True)
+    def named(indexer: Indexer) -> Indexer:
+        def indexed(documents: Iterable[dict[str, Any]]) -> pt.Transformer:
+            return _Named(_told(name, indexer, documents), name, apart=True)
+
+        return indexed
 
     return replace(
         system,
         candidates=_Named(system.candidates, name, apart=True),
         ranker=None if system.ranker is None else _Named(system.ranker, name),
-        indexer=None if indexer is None else indexed,
+        indexer=None if system.indexer is None else named(system.indexer),
     )
 
 

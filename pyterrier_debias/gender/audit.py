@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -271,8 +271,16 @@ class _Examined:
     def _nothing() -> Interval:
         return Interval(np.nan, np.nan, np.nan, 0.95, 0)
 
+    @property
+    def _measured(self) -> BiasResult:
+        return cast(BiasResult, self.found)  # there are no runs where there is none
+
+    @property
+    def _evaluator(self) -> ARaBEvaluator:
+        return cast(ARaBEvaluator, self.evaluator)  # the same
+
     def _own(self, name: str) -> pd.DataFrame:
-        own = self.found.per_query
+        own = self._measured.per_query
         return own[(own["system"] == name) & (own["cutoff"] == _CUTOFF)].set_index("qid")
 
     def _interval(self, values: Any) -> Interval:
@@ -281,10 +289,10 @@ class _Examined:
 
     def _lean(self, name: str) -> Iterator[Finding]:
         own = self._own(name)
-        table = self.found.table
+        table = self._measured.table
         row = table[(table["system"] == name) & (table["cutoff"] == _CUTOFF)].iloc[0]
         first, second = self.bias.sides()
-        how = self.found.convention
+        how = self._measured.convention
         low, high = row["low"], row["high"]
         text = (
             f"over {len(own)} neutral queries {_ARAB} is {row['ARaB']:+.3f} [{low:+.3f}, {high:+.3f}] (positive: {first}; "
@@ -335,7 +343,7 @@ class _Examined:
             f"{_NFAIRR} is {interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}] over {interval.n} neutral queries "
             f"(1: as neutral as its documents allow)."
         )
-        convention = f"{self.found.convention}; background: the documents of all systems; threshold 1, equal portions"
+        convention = f"{self._measured.convention}; background: the documents of all systems; threshold 1, equal portions"
         yield self.bias.finding(name, _NFAIRR, _NEUTRAL, interval, text, convention=convention, values=own)
 
     def _against_candidates(self, name: str) -> Iterator[Finding]:
@@ -354,16 +362,16 @@ class _Examined:
             )
             if column == "NFaiRR":
                 # BM25 prefers short documents, which hold fewer words of any group: a fair ranker that does not moves this.
-                convention = f"{self.found.convention}; paired by query; not tested"
+                convention = f"{self._measured.convention}; paired by query; not tested"
                 yield self.bias.finding(name, measure, _ADDED, interval, f"{text}.", convention=convention, values=change)
                 continue
             test = randomisation_test(both["before"].to_numpy(), both["after"].to_numpy(), seed=self.context.seed)
-            convention = f"{self.found.convention}; paired by query; p by randomisation"
+            convention = f"{self._measured.convention}; paired by query; p by randomisation"
             text = f"{text} (p = {p_text(test.p)})."
             yield self.bias.finding(name, measure, _ADDED, interval, text, p=test.p, convention=convention, values=change)
 
     def _passages(self, name: str) -> Finding:
-        table = self.evaluator.contributions(self.runs[name], _CUTOFF, top=None)
+        table = self._evaluator.contributions(self.runs[name], _CUTOFF, top=None)
         top = table.head(3)
         share = float(table["share"].head(10).sum())
         if len(top):
@@ -372,7 +380,7 @@ class _Examined:
         else:
             text = f"no document above rank {_CUTOFF} has a word of the list."
         found = Interval(share, np.nan, np.nan, 0.95, len(table))
-        convention = f"{self.found.convention}; share of the sum of absolute parts; n: documents with a part"
+        convention = f"{self._measured.convention}; share of the sum of absolute parts; n: documents with a part"
         return self.bias.finding(name, _ARAB, "ten documents", found, text, convention=convention)
 
     # ------------------------------------------------------------------------------------------- figures
@@ -381,19 +389,19 @@ class _Examined:
         """ARaB by cut-off, what the order adds, and the documents behind it."""
         if self.found is None:
             return []
-        n = int(self.found.table["n"].max())
+        n = int(self._measured.table["n"].max())
         first, _ = self.bias.sides()
         figures = [
             Figure(
                 "cutoffs",
                 f"ARaB@k (positive: {first}), mean over {n} neutral queries, with 95 % bootstrap intervals.",
-                lambda axes: self.found.plot("ARaB", axes),
+                lambda axes: self._measured.plot("ARaB", axes),
             ),
             Figure(
                 "order",
                 f"ARaB@k less that of a random order of the same documents, mean over {n} neutral queries, with 95 % bootstrap "
                 f"intervals.",
-                lambda axes: self.found.plot("added", axes),
+                lambda axes: self._measured.plot("added", axes),
             ),
             Figure(
                 "passages",
@@ -408,7 +416,7 @@ class _Examined:
         from pyterrier_debias.core import plots
 
         name = next(iter(self.runs))
-        table = self.evaluator.contributions(self.runs[name], _CUTOFF, top=10).iloc[::-1]
+        table = self._evaluator.contributions(self.runs[name], _CUTOFF, top=10).iloc[::-1]
         with plots.style():
             colours = [plots.colour(0) if part > 0 else plots.colour(1) for part in table["part"]]
             axes.barh(range(len(table)), table["part"], color=colours)
@@ -416,7 +424,7 @@ class _Examined:
             axes.set_yticks(range(len(table)), short)
             axes.axvline(0, color=plots.GREY, linewidth=1)
             axes.grid(visible=False)
-            n = int(self.found.table["n"].max())
+            n = int(self._measured.table["n"].max())
             plots.label_axes(axes, x=f"part of the mean {_ARAB}", y="", title=name, n=n)
 
 

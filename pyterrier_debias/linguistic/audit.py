@@ -228,7 +228,7 @@ class _Examined:
             for system in context.systems
         ]
         values = pd.concat(values, ignore_index=True)
-        options = {"measures": [_MAIN], "draws": _RESAMPLES, "seed": context.seed}
+        options: dict[str, Any] = {"measures": [_MAIN], "draws": _RESAMPLES, "seed": context.seed}
         found = Disparity(controls=controls, **options).evaluate(values, topics)
         beyond = None
         if LENGTH in topics.columns:
@@ -321,7 +321,7 @@ class _Examined:
         ends = {"low": share["low"], "high": share["high"], "n": share["n"], "null_value": share["noise_floor"]}
         ends["convention"] = f"share of variance: gain of R squared, given {self.controls}; interval of the slope; {self.how}"
         yield self.bias.finding(name, _SHARE, "complexity", share["value"], text, **ends)
-        if not primary:
+        if added is not None and not primary:
             yield self._ranker_slope(name, *added)
         if self.beyond is None:
             return
@@ -348,7 +348,7 @@ class _Examined:
             f"for one standard deviation of complexity, given {_MAIN} of the candidates in the order that the ranker was given, "
             f"and {self.controls}; p by studentised permutation; {self.how}"
         )
-        ends = {"low": found.low, "high": found.high, "n": found.n, "p": slope.p, "primary": True}
+        ends: dict[str, Any] = {"low": found.low, "high": found.high, "n": found.n, "p": slope.p, "primary": True}
         influence = pd.Series(slope.influence * slope.sd, index=qids)
         return self.bias.finding(name, _SLOPE, _ADDED, found.estimate, text, convention=convention, values=influence, **ends)
 

@@ -31,7 +31,7 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
     """
     known = {finding.key: finding for finding in findings}
     primary_of_baseline = {f.bias: f for f in findings if f.primary and f.system == baseline}
-    compared = []
+    compared: list[Finding] = []
     for finding in findings:
         if not finding.primary or finding.system == baseline:
             continue

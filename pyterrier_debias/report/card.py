@@ -156,7 +156,8 @@ def _metadata(before: dict[str, Any], result: AuditTables, findings: pd.DataFram
         without = without or [{"name": findings["system"].iloc[0], "results": []}]
         without[0] = {**without[0], "results": [*without[0]["results"], own]}
     # An entry that only held ours goes with it; one that was empty before is its author's.
-    index = [entry for entry, old in zip_longest(without, index, fillvalue={}) if entry["results"] or not old.get("results")]
+    none: dict[str, Any] = {}
+    index = [entry for entry, old in zip_longest(without, index, fillvalue=none) if entry["results"] or not old.get("results")]
     if index:
         after["model-index"] = index
     else:

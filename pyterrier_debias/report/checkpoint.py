@@ -165,11 +165,11 @@ class Checkpoint:
 
 def _written(finding: Finding) -> dict[str, Any]:
     """A finding as JSON can hold it."""
-    own = [] if finding.values is None else [(finding.measure, finding.contrast, finding.values)]
+    own = [] if finding.values is None else [_listed(finding.measure, finding.contrast, finding.values)]
     beside = [(measure, contrast, values) for (measure, contrast), values in finding.beside.items()]
     return {
         **{name: _plain(getattr(finding, name)) for name in FINDING_TYPES},
-        "values": [_listed(*one) for one in own],
+        "values": own,
         "beside": [_listed(*one) for one in beside],
         "parts": None if finding.parts is None else {c: [_plain(v) for v in finding.parts[c].tolist()] for c in PART_TYPES},
     }
@@ -269,7 +269,7 @@ def _of_system(system: System, context: Context) -> dict[str, Any]:
         about["texts"] = frame_digest(texts[[c for c in texts.columns if pd.api.types.is_string_dtype(texts[c])]])
         qids = judged_qids(context.topics, context.qrels)[:_QUERIES]
         found = found[found["qid"].isin(qids) & (found["rank"] < _CANDIDATES)].reset_index(drop=True)
-        scored = found if system.ranker is None else system.ranker(found)
+        scored: pd.DataFrame = found if system.ranker is None else system.ranker(found)
         about["scores"] = [float(s) for s in scored.sort_values(["qid", "docno"])["score"]]
     except Exception:  # whatever is wrong with the system, the biases say it better
         return about

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -272,8 +272,11 @@ def check(
         if file is not None:
             result = read_audit(file)
         else:
-            changed = {"verbose": verbose or gate.request.verbose, "overwrite": overwrite or gate.request.overwrite}
-            result = _perform(replace(gate.request, **changed, **({} if out is None else {"out": out})))
+            asked = gate.request
+            changed: dict[str, Any] = {"verbose": verbose or asked.verbose, "overwrite": overwrite or asked.overwrite}
+            if out is not None:
+                changed["out"] = out
+            result = _perform(replace(asked, **changed))
         verdicts = check_budgets(result, gate.budgets)
     crossed = [verdict for verdict in verdicts if verdict.crossed]
     for verdict in verdicts if verbose else crossed:

@@ -315,20 +315,20 @@ def _both(
 
 def _first_of_both(
     old: Sequence[AuditTables], new: Sequence[AuditTables], pair: tuple[str, str], keys: Sequence[tuple[str, str, str]]
-) -> tuple[tuple[str, str, str], tuple[np.ndarray, np.ndarray]] | tuple[None, None]:
-    """The first figure that there is of both, and its values as :func:`_both` gives them."""
+) -> tuple[tuple[str, str, str], tuple[np.ndarray, np.ndarray]] | None:
+    """The first figure that there is of both, and its values as :func:`_both` gives them; None where there is none."""
     for key in keys:
         both = _both(old, new, pair, key)
         if both is not None:
             return key, both
-    return None, None
+    return None
 
 
 def _row(
     kind: str, pair: tuple[str, str], key: tuple[str, str, str], before: np.ndarray, after: np.ndarray, **more: Any
 ) -> dict[str, Any]:
     name = pair[0] if pair[0] == pair[1] else f"{pair[0]} -> {pair[1]}"
-    row = dict.fromkeys(COLUMNS, float("nan"))
+    row: dict[str, Any] = dict.fromkeys(COLUMNS, float("nan"))
     row.update(kind=kind, system=name, bias=key[0], measure=key[1], contrast=key[2], before=before.mean(), after=after.mean())
     row.update(n=before.shape[1], seeds=max(len(before), len(after)), **more)
     return row
@@ -365,9 +365,10 @@ def _bias_rows(
     rows = []
     for keys in _primary(old, new, pair).values():
         # A retriever has no slope given its candidates, and its own is not a ranker's: what both have is compared.
-        key, both = _first_of_both(old, new, pair, keys)
-        if both is None:
+        found = _first_of_both(old, new, pair, keys)
+        if found is None:
             continue
+        key, both = found
         change = change_interval(*both, draws=draws, seed=seed)
         size = size_interval(*both, draws=draws, seed=seed)
         p = paired_t(both[0][0], both[1][0]).p if max(map(len, both)) == 1 else float("nan")
@@ -396,9 +397,10 @@ def _cost_rows(
     rows = []
     for measure in measures:
         places = [(bias, measure, contrast) for bias, contrast in effectiveness_of(old[0], pair[0], measure)]
-        key, both = _first_of_both(old, new, pair, places)
-        if both is None:
+        found = _first_of_both(old, new, pair, places)
+        if found is None:
             continue
+        key, both = found
         change = change_interval(*both, draws=draws, seed=seed)
         # A one-sided test at 0.05 is the interval of 90 %.
         sides = change_interval(*both, level=0.9, draws=draws, seed=seed)

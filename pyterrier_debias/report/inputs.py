@@ -139,10 +139,10 @@ def topics_and_qrels(
             labels, or the two do not overlap.
     """
     limit = None if topics is None or isinstance(topics, pd.DataFrame) else _limit(topics)
-    topics = topics if isinstance(topics, pd.DataFrame) else collection.get_topics()
+    asked: pd.DataFrame = topics if isinstance(topics, pd.DataFrame) else collection.get_topics()
     qrels = collection.get_qrels() if qrels is None else qrels
-    topics = with_query(topics) if isinstance(topics, pd.DataFrame) else topics
-    for name, frame, columns in (("topics", topics, ["qid", "query"]), ("judgements", qrels, JUDGEMENT)):
+    asked = with_query(asked) if isinstance(asked, pd.DataFrame) else asked
+    for name, frame, columns in (("topics", asked, ["qid", "query"]), ("judgements", qrels, JUDGEMENT)):
         if not isinstance(frame, pd.DataFrame):
             raise InputError(f"{name}: a {type(frame).__name__} is no frame; give a DataFrame with {', '.join(columns)}")
         missing = [c for c in columns if c not in frame.columns]
@@ -150,17 +150,17 @@ def topics_and_qrels(
             there = ", ".join(map(str, frame.columns))
             remedy = "; rename the column that holds it, as in topics.rename(columns={'title': 'query'})" * (missing == ["query"])
             raise InputError(f"{name}: column {missing[0]!r} is missing; there are {there}{remedy}")
-    topics, qrels = with_string_ids(topics), with_string_ids(with_grades(qrels, "audit"))
-    check_text(topics, "query", "topics")
-    repeated = topics["qid"].duplicated()
+    asked, qrels = with_string_ids(asked), with_string_ids(with_grades(qrels, "audit"))
+    check_text(asked, "query", "topics")
+    repeated = asked["qid"].duplicated()
     if repeated.any():
-        raise InputError(f"topics: qid {topics['qid'][repeated].iloc[0]!r} occurs twice; keep one row a query")
+        raise InputError(f"topics: qid {asked['qid'][repeated].iloc[0]!r} occurs twice; keep one row a query")
     qrels = qrels.drop_duplicates(JUDGEMENT, ignore_index=True) if qrels.duplicated(JUDGEMENT).any() else qrels
     check_pairs(qrels, "judgements")
-    check_overlap(topics, qrels, "audit")
+    check_overlap(asked, qrels, "audit")
     if limit is not None:
-        topics = topics[topics["qid"].isin(judged_qids(topics, qrels)[:limit])].reset_index(drop=True)
-    return topics, qrels
+        asked = asked[asked["qid"].isin(judged_qids(asked, qrels)[:limit])].reset_index(drop=True)
+    return asked, qrels
 
 
 def named_systems(systems: Any, collection: Any) -> list[System]:

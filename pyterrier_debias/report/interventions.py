@@ -130,7 +130,7 @@ def intervene(
         raise InputError("intervene: there is no change; give passages={name: change} or queries={name: change}")
     if twice:
         raise InputError(f"intervene: {sorted(twice)[0]!r} names a change of passages and one of queries; name them apart")
-    pt.validate.columns(candidates, includes=["qid", "query", "docno", "text"], context="intervene")
+    pt.validate.columns(candidates, includes=["qid", "query", "docno", "text"], context="intervene")  # type: ignore[arg-type]  # printed only
     for name in ("query", "text"):
         check_text(candidates, name, "intervene")
     candidates = with_string_ids(candidates).reset_index(drop=True)
@@ -171,12 +171,12 @@ def intervene(
             frames.append(_in_new_order(own, original, after).assign(change=name, kind="query"))
     kinds = {**dict.fromkeys(passages, "passage"), **dict.fromkeys(queries, "query")}
     found = pd.concat(frames, ignore_index=True)[ITEMS] if frames else pd.DataFrame(columns=ITEMS)
-    rows = []
+    summaries = []
     for name, kind in kinds.items():
         own = found[found["change"] == name]
         row = _summary(own, name, kind, unchanged.get(name, 0), draws=draws, level=level, seed=seed)
-        rows.append(row | {"p": float("nan")} if name in still else row)
-    table = pd.DataFrame(rows, columns=TABLE)
+        summaries.append(row | {"p": float("nan")} if name in still else row)
+    table = pd.DataFrame(summaries, columns=TABLE)
     table["p_corrected"] = correct(table["p"].to_numpy(dtype=float))
     return InterventionResult(found, table)
 
@@ -184,7 +184,7 @@ def intervene(
 def _wanted(candidates: pd.DataFrame, items: pd.DataFrame | None) -> np.ndarray:
     if items is None:
         return np.ones(len(candidates), dtype=bool)
-    pt.validate.columns(items, includes=["qid", "docno"], context="intervene")
+    pt.validate.columns(items, includes=["qid", "docno"], context="intervene")  # type: ignore[arg-type]  # printed only
     items = with_string_ids(items)
     if "label" in items.columns:
         items = items[with_grades(items, "intervene")["label"] >= 1]

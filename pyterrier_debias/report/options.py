@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
@@ -17,6 +17,9 @@ from pyterrier_debias.data.opening import INDEX_FILE, is_index_folder, open_data
 from pyterrier_debias.data.readers import read_qrels, read_run, read_topics
 from pyterrier_debias.data.terrier import TerrierCollection, check_weighting_model
 from pyterrier_debias.report.models import Model, find_model
+
+if TYPE_CHECKING:
+    from pyterrier_debias.rankers.base import Ranker
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -146,7 +149,7 @@ def load_models(systems: Sequence[System]) -> None:
     """
     for ranker in {id(system.ranker): system.ranker for system in systems}.values():
         if ranker is not None:
-            ranker.warm_up()
+            cast("Ranker", ranker).warm_up()
 
 
 def ranker_options(device: str | None, dtype: str, verbose: bool) -> dict[str, Any]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyterrier_debias.core.bias import Figure
+
+if TYPE_CHECKING:
+    from matplotlib import figure as mpl
 
 
 @dataclass(frozen=True)
@@ -75,4 +78,4 @@ def picture(figure: Figure, kind: str) -> bytes:
     with style():
         axes = new_axes()
         figure.draw(axes)
-    return rendered(axes.figure, kind)
+    return rendered(cast("mpl.Figure", axes.figure), kind)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from pyterrier_debias.core.dataset import Dataset
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.report.result import AuditResult
 
@@ -139,6 +140,8 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
     from pyterrier_debias.report.run import audit
 
     r = request
+    collection: Dataset
+    wmodels: list[str]
     with ExitStack() as stack:
         if r.out is not None:
             check_folder(r.out, holds=HOLDS, overwrite=r.overwrite)

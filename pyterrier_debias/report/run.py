@@ -280,7 +280,8 @@ def _of_those_that_work(bias: Bias, context: Context, seen: _Seen, checkpoint: C
 
 
 def _note(name: str, error: BrokenSystemError, failed: list[dict[str, str]]) -> None:
-    failed.append({"bias": name, "system": error.system, "error": str(error), "traceback": trace(error.__cause__)})
+    cause = error if error.__cause__ is None else error.__cause__
+    failed.append({"bias": name, "system": error.system, "error": str(error), "traceback": trace(cause)})
 
 
 def _kept_or_made(bias: Bias, context: Context, checkpoint: Checkpoint | None) -> Examined:

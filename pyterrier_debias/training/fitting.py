@@ -67,7 +67,7 @@ class Fittable(pt.Estimator):
         """Let the constructor read the options of a saved folder."""
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
-            cls.__init__ = _as_saved(cls.__init__)
+            cls.__init__ = _as_saved(cls.__init__)  # type: ignore[method-assign]  # wrapped, with the same parameters
 
     def method(self, training: Training) -> Method:
         """What ``fit`` trains; a training method of its own overrides this.

@@ -17,10 +17,22 @@ from pyterrier_debias.gender.formulas.counting import count_words, get_gender_to
 class Reader(Protocol):
     """What reads documents for how far they lean: the options of :func:`lean_of_texts` as attributes."""
 
-    method: str
-    wordlist: Any
-    tokeniser: str | Tokeniser
-    contrast: str | tuple[str, str] | None
+    # Properties, so that frozen ones are readers too.
+    @property
+    def method(self) -> str:
+        """What a document's lean is made of."""
+
+    @property
+    def wordlist(self) -> Any:
+        """The groups' words."""
+
+    @property
+    def tokeniser(self) -> str | Tokeniser:
+        """What cuts texts into words."""
+
+    @property
+    def contrast(self) -> str | tuple[str, str] | None:
+        """What is compared."""
 
 
 def check_reader(reader: Reader) -> None:

@@ -82,12 +82,13 @@ class TrainedAgainstBiased(TrainedRanker):
 
     def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: Ranker) -> Method:
         """The robust ranker against the biased one, which is frozen."""
-        from pyterrier_debias.linguistic.training.equalize_method import AgainstBiased, LiveScores, cached_scores
+        from pyterrier_debias.linguistic.training.equalize_method import AgainstBiased, CachedScores, LiveScores, cached_scores
         from pyterrier_debias.training.method import ranking_of
 
         name = type(self).__name__
         loss, options = self.combination()
         about = {"loss": {**options, "negatives": self.negatives}, "biased": weights_fingerprint(prepared.module)}
+        scores: CachedScores | LiveScores
         if self.negatives == "explicit" and training.augment is None:
             scores = cached_scores(prepared, groups, training, name)
         else:

@@ -250,14 +250,16 @@ class CETReranker(TrainedRanker):
         from pyterrier_debias.training.method import ranking_of
 
         ranking = ranking_of(ranker, training, "CETReranker")
+        second: EvidenceScores | RankerScores
         if isinstance(prepared, EvidenceModel):
             second, about = EvidenceScores(features, known, prepared.weights), {"selection": prepared.fingerprint()}
         else:
             shared = tokenise_alike(ranker, prepared)
             second = RankerScores(ranking_of(prepared, training, "CETReranker"), shared=shared)
             about = {"selection": type(prepared).__name__}
-        options = {"accumulation": training.accumulation, "selection_rate": rate, "about": about}
-        return Coupled(ranking, second, self._coupling(), **options)
+        return Coupled(
+            ranking, second, self._coupling(), accumulation=training.accumulation, selection_rate=rate, about=about
+        )
 
     def keep_beside(self, method: Any, prepared: Ranker | EvidenceModel) -> None:
         """Keep the selection model."""
