@@ -233,7 +233,7 @@ def test_a_refusal_found_while_probing_costs_no_second_probe_of_the_others():
 
 
 def test_an_audit_of_nothing_that_can_be_probed_says_why():
-    with pytest.raises(InputError, match=r"no room can examine any of the systems.*looks documents up by their names"):
+    with pytest.raises(InputError, match=r"no bias can be examined on any of the systems.*looks documents up by their names"):
         audit({"store": SYSTEMS["store"]}, DATASET, biases=["position"], draws=1)
 
 
@@ -244,7 +244,7 @@ def test_where_no_score_changed_nothing_is_tested(result, tmp_path):
     tested = result.findings["p"].notna()
     assert set(result.findings.loc[tested, "system"]) == {"early"}
     assert result.findings.loc[tested, "p_corrected"].notna().all() and result.findings.loc[~tested, "p_corrected"].isna().all()
-    groups = result.per_query[result.per_query["system"] == "blind"]["group"].unique().tolist()
+    groups = result.per_query[result.per_query["system"] == "blind"]["contrast"].unique().tolist()
     assert groups == ["original"]  # no values that would be compared with another system's
     verdicts = check_budgets(result, [Budget("position", system="blind", at_least=-0.05)])
     assert [verdict.crossed for verdict in verdicts] == [True] and "is not defined" in verdicts[0].text
@@ -270,7 +270,7 @@ def test_a_bag_of_words_that_is_indexed_anew_is_zero_by_construction():
     assert row["value"] == 0 and pd.isna(row["p"]) and pd.isna(row["p_corrected"])
     assert row["text"].endswith("0 by construction, not tested.")
     family = found.findings[found.findings["p"].notna()]
-    assert not ((family["system"] == "words") & (family["group"] == "rotated - original")).any()
+    assert not ((family["system"] == "words") & (family["contrast"] == "rotated - original")).any()
 
 
 def test_a_ranker_alone_may_begin_with_a_loader_or_a_cut():

@@ -76,8 +76,8 @@ class Finding:
 
     Example:
         >>> found = Finding("BM25", "length", "words", "first ten", 12.5, values=pd.Series([12.0, 13.0], index=["q1", "q2"]))
-        >>> found.value, found.values.mean()
-        (12.5, 12.5)
+        >>> found.value, len(found.values)
+        (12.5, 2)
     """
 
     system: str

@@ -23,6 +23,7 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
         One finding for each primary figure that has values for both systems on at least two common queries.
 
     Example:
+        >>> import pandas as pd
         >>> def found(system, values):
         ...     values = pd.Series(values, index=["1", "2", "3"])
         ...     return Finding(system, "position", "nDCG@10", "rotated - original", values.mean(), primary=True, values=values)

@@ -11,7 +11,7 @@ from pyterrier_debias import Collection, InputError, PlantedCollection, PlantedR
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, findings_frame
 from pyterrier_debias.core.systems import Context
-from pyterrier_debias.gender.audit import GenderBias, WordListBias, folded_mean, measures, neutral_qids
+from pyterrier_debias.gender.audit import GenderBias, WordListBias, folded_mean, neutral_qids
 from pyterrier_debias.gender.formulas.arab import arab
 from pyterrier_debias.gender.formulas.counting import count_words
 from pyterrier_debias.gender.measures.over_rankings import ARaB
@@ -165,7 +165,7 @@ def test_measures_for_an_experiment(context):
     assert table["abs(ARaB(neutral))@10"].iloc[0] == pytest.approx(ours["abs(ARaB@10)", "neutral queries"])
     neutral = TOPICS["gender"].eq("neutral")
     assert 0 < neutral.sum() < len(TOPICS) and table["ARaB@10"].iloc[0] != table["ARaB(neutral)@10"].iloc[0]
-    reason = measures(Context([], object(), TOPICS, QRELS))
+    reason = BIAS.measures(Context([], object(), TOPICS, QRELS))
     assert reason[0] == [] and "no text" in reason[1]["ARaB@10"]
 
 

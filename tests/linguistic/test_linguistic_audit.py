@@ -189,7 +189,7 @@ def test_the_whole_audit():
 
 
 def test_a_first_stage_as_baseline_is_compared_by_its_own_figure(result):
-    against = against_baseline(result.findings, result.per_query, "run")
+    against = against_baseline(result.findings, "run")
     assert [(f.system, f.contrast) for f in against] == [("blind", "complexity, vs run"), ("biased", "complexity, vs run")]
     assert against[1].value < -0.05 and against[1].p < 0.01 < against[0].p
 

@@ -220,7 +220,7 @@ def test_figures_show_every_system(result):
 def test_the_whole_audit(context):
     found = audit({s.name: s for s in SYSTEMS}, PLANTED, biases=["pooling"], baseline="bm25", depth=50, seed=3)
     assert not len(found.failed) and not len(found.skipped)
-    against = found.findings.query("group == @PRIMARY + ', vs bm25'")
+    against = found.findings.query("contrast == @PRIMARY + ', vs bm25'")
     assert against["system"].tolist() == ["words"] and against["value"].iloc[0] < -0.05
     assert type(found).from_json(found.to_json()).findings.equals(found.findings)
     assert "nDCG@10 with unjudged documents: " in found.to_html()

@@ -76,7 +76,7 @@ def test_findings_are_those_of_the_probe(findings, context):
         assert mine.loc[("nDCG@10", "rotated - original"), ours] == pytest.approx(row[theirs])
     assert mine.loc[("delta nDCG@10", "original/rotated"), "value"] == pytest.approx(row["delta"])
     index = found.psi.set_index("answers")
-    assert mine.loc[("PSI", "answers as found"), "null_value"] == pytest.approx(index.loc["as found", "null_value"])
+    assert mine.loc[("PSI", "answers as found"), "null_value"] == pytest.approx(index.loc["as found", "noise_floor"])
     assert mine.loc[("PSI", "answers placed"), "value"] == pytest.approx(index.loc["placed", "value"])
     assert mine.loc[("displacement", "rotated alone"), "value"] == pytest.approx(found.displacement_summary()["mean"])
     assert mine.loc[("nDCG@10", "end - start"), "p"] < 0.01

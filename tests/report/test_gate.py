@@ -172,7 +172,7 @@ def test_the_file_may_name_what_to_audit(tmp_path, monkeypatch):
     run = dataset.get_runs()["bm25"]
     lines = [f"{q} Q0 {d} 1 {s} tag\n" for q, d, s in zip(run["qid"], run["docno"], run["score"])]
     (place / "runs" / "bm25.trec").write_text("".join(lines))
-    what = f"[audit]\ndataset = '{place}'\nmodel = 'none'\nrooms = 'order'\n"
+    what = f"[audit]\ndataset = '{place}'\nmodel = 'none'\nbiases = 'order'\n"
     path = budget_file(tmp_path, "bias = 'order'\nat_least = -0.4", audit=what)
     code, out, _ = check(path, "--out", tmp_path / "results")
     assert code == 1 and out[0].startswith(f"order: BM25: RR@10 ({CONTRAST}) is -0.5000")
@@ -231,7 +231,7 @@ def test_options_are_those_of_the_command_line():
 
 
 def test_a_file_is_read_as_written(tmp_path):
-    path = budget_file(tmp_path, "bias = 'order'\nat_most = 1", audit="[audit]\nrooms = ['order']\ntopics = 7\nout = 'here'\n")
+    path = budget_file(tmp_path, "bias = 'order'\nat_most = 1", audit="[audit]\nbiases = ['order']\ntopics = 7\nout = 'here'\n")
     gate = read_gate(path)
     assert gate.request.biases == ["order"] and gate.request.topics == 7 and str(gate.request.out) == "here"
     assert gate.budgets == (Budget("order", at_most=1),) and gate.file is None

@@ -169,7 +169,7 @@ def test_figures_show_every_system(result):
 def test_the_whole_audit():
     found = audit({system.name: system for system in SYSTEMS}, PLANTED, biases=[BIAS], baseline="run", depth=50, seed=1)
     assert not len(found.failed) and not len(found.skipped)
-    against = found.findings.query("group == 'first relevant rank, vs run'")
+    against = found.findings.query("contrast == 'first relevant rank, vs run'")
     assert against["system"].tolist() == ["blind"] and against["n"].tolist() == [30]
     assert type(found).from_json(found.to_json()).findings.equals(found.findings)
 
