@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.text import Tokeniser
-from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas.arab import check_magnitude, leans, magnitudes, neutrality
 from pyterrier_debias.gender.formulas.counting import count_words, get_gender_tokeniser, word_counts
 
 
 def check_reading(
-    method: str, wordlist: Any, tokeniser: str | Tokeniser, contrast: str | tuple[str, str] | None = None
+    method: str, wordlist: WordListLike, tokeniser: str | Tokeniser, contrast: str | tuple[str, str] | None = None
 ) -> None:
     """Refuse options by which no document can be read.
 
@@ -31,7 +30,7 @@ def lean_of_texts(
     texts: Sequence[str],
     *,
     method: str = "tf",
-    wordlist: Any = "debias",
+    wordlist: WordListLike = "debias",
     tokeniser: str | Tokeniser = "regex_word",
     contrast: str | tuple[str, str] | None = None,
 ) -> np.ndarray:
@@ -63,7 +62,7 @@ def lean_of_texts(
 
 
 def gendered(
-    texts: Sequence[str], *, wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word", threshold: int = 1
+    texts: Sequence[str], *, wordlist: WordListLike = "debias", tokeniser: str | Tokeniser = "regex_word", threshold: int = 1
 ) -> np.ndarray:
     """Whether the neutrality of each text is below 1: one group is spoken of more than the others.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.text import Tokeniser
-from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas.leaning import check_reading, gendered, lean_of_texts
 from pyterrier_debias.gender.formulas.losses import bias_aware_hinge
 from pyterrier_debias.rankers.base import Ranker
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class _FairReranker(TrainedRanker):
     """What both stages share: a subclass writes :meth:`_method`, checks options of its own, and adds them to those saved."""
 
-    wordlist: Any
+    wordlist: WordListLike
     tokeniser: str | Tokeniser
 
     @abstractmethod
@@ -143,13 +144,13 @@ class BiasAwareReranker(_FairReranker):
 
     def __init__(
         self,
-        ranker: Any,
+        ranker: str | Path | Ranker | TrainedRanker,
         *,
         strength: float = 1.0,
         signed: bool = False,
         method: str = "bool",
         column: str | None = None,
-        wordlist: Any = "debias",
+        wordlist: WordListLike = "debias",
         tokeniser: str | Tokeniser = "regex_word",
         contrast: str | tuple[str, str] | None = None,
         training: Training | None = None,
@@ -186,7 +187,7 @@ class BiasAwareReranker(_FairReranker):
 
     def _method(self, ranker: Ranker, training: Training, groups: Groups) -> Method:
         if self.column is None:
-            options = {"wordlist": self.wordlist, "tokeniser": self.tokeniser, "contrast": self.contrast}
+            options: dict[str, Any] = {"wordlist": self.wordlist, "tokeniser": self.tokeniser, "contrast": self.contrast}
             psi = lean_of_texts(self._texts(groups), method=self.method, **options)
         else:
             psi = _numbers(groups, self.column, "BiasAwareReranker")
@@ -254,12 +255,12 @@ class AdversarialReranker(_FairReranker):
 
     def __init__(
         self,
-        ranker: Any,
+        ranker: str | Path | Ranker | TrainedRanker,
         *,
         reversal: float = 1.0,
         attribute: str | None = None,
         threshold: int = 1,
-        wordlist: Any = "debias",
+        wordlist: WordListLike = "debias",
         tokeniser: str | Tokeniser = "regex_word",
         training: Training | None = None,
     ):
@@ -292,7 +293,7 @@ class AdversarialReranker(_FairReranker):
 
     def _method(self, ranker: Ranker, training: Training, groups: Groups) -> Method:
         if self.attribute is None:
-            options = {"wordlist": self.wordlist, "tokeniser": self.tokeniser, "threshold": self.threshold}
+            options: dict[str, Any] = {"wordlist": self.wordlist, "tokeniser": self.tokeniser, "threshold": self.threshold}
             values = gendered(self._texts(groups), **options) | gendered(groups.column("query"), **options)
         else:
             values = _numbers(groups, self.attribute, "AdversarialReranker")
