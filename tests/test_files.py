@@ -211,7 +211,7 @@ def test_what_was_written_is_removed_and_nothing_else(tmp_path):
 def test_what_a_killed_process_leaves_does_not_stand_in_the_way(tmp_path):
     code = """
 import os, signal, sys
-from pyterrier_debias.files import whole_folder
+from pyterrier_debias.core.files import whole_folder
 with whole_folder(sys.argv[1], overwrite=True) as scratch:
     (scratch / "x").write_text("1")
     os.kill(os.getpid(), signal.SIGKILL)

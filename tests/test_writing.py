@@ -212,12 +212,13 @@ CORPUS = [{"docno": "d1", "text": "a king"}, {"docno": "d2", "text": "a queen"}]
 FOLDERS = {
     "CrossEncoder.save": Writer("training/fitting rankers/cross_encoder", saves("CrossEncoder")),
     "CrossEncoder(mean).save": Writer("rankers/heads", saves("CrossEncoder(mean)")),
-    "BiEncoder.save": Writer("rankers/bi_encoder rankers/towers", saves("BiEncoder")),
+    "BiEncoder.save": Writer("rankers/bi_encoder rankers/dual_encoder", saves("BiEncoder")),
     "MultiVector.save": Writer("", saves("MultiVector")),
     "T5Reranker.save": Writer("rankers/t5", saves("T5Reranker")),
     "TK.save": Writer("rankers/tk", saves("TK")),
     "CETReranker.save": Writer(
-        "rankers/around pooling/cet", lambda made, folder, overwrite: made.coupled.save(folder, overwrite=overwrite)
+        "rankers/trained_reranker pooling/training/cet",
+        lambda made, folder, overwrite: made.coupled.save(folder, overwrite=overwrite),
     ),
     "CETReranker.save, two rankers": Writer(
         "", lambda made, folder, overwrite: made.coupled_rankers.save(folder, overwrite=overwrite)

@@ -19,7 +19,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_text, ranked
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import regex_word
-from pyterrier_debias.data.planted_material import FUNCTION_WORDS
+from pyterrier_debias.data import planted_material as material
 
 FEMALE_WORDS = frozenset({"she", "her", "hers", "herself"})
 MALE_WORDS = frozenset({"he", "him", "his", "himself"})
@@ -164,7 +164,7 @@ class PlantedRanker(Stage):
         Returns:
             float64 scores, shape [n].
         """
-        asked = {query: set(regex_word(query)) - FUNCTION_WORDS for query in set(queries)}
+        asked = {query: set(regex_word(query)) - material.FUNCTION_WORDS for query in set(queries)}
         read: dict[str, dict[str, int]] = {}
         match = np.empty(len(texts))
         early = self.bias == "position" and self.strength > 0

@@ -1,6 +1,7 @@
 """The planted collection: what it promises, what is planted, and that nothing else is."""
 
 import hashlib
+import importlib.util
 import re
 import string
 from collections import Counter
@@ -213,6 +214,17 @@ def test_the_share_of_paraphrases_is_the_one_asked_for(share):
     for _, role in planned.groupby("role"):
         assert role["paraphrased"].mean() == pytest.approx(share, abs=0.03)
     assert documents["paraphrased"].mean() == pytest.approx(share, abs=0.05)
+
+
+def test_the_material_is_read_when_a_table_is_first_asked_for():
+    spec = importlib.util.find_spec(material.__name__)
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    with pytest.raises(AttributeError, match="no attribute 'tables'"):
+        _ = fresh.tables
+    assert "GROUPS" not in vars(fresh)
+    assert fresh.GROUPS is fresh.GROUPS
+    assert fresh.GROUPS == material.GROUPS
 
 
 def test_the_material_shares_no_stem_between_questions_and_paraphrases():

@@ -277,7 +277,7 @@ def test_evidence_is_looked_at_before_a_model_is_loaded(caplog):
 TWO = """
 import os, sys, torch
 torch.set_num_threads(1)
-from pyterrier_debias.pooling.cet import CETReranker
+from pyterrier_debias.pooling.training.cet import CETReranker
 from tests.pooling.cet_worlds import candidates, length_scorer, pooled, qrels, training
 from pyterrier_debias import CrossEncoder
 from tests.training.worlds import no_dropout

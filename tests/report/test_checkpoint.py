@@ -313,10 +313,10 @@ import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from pyterrier_debias.audit.checkpoint import Checkpoint, fingerprint, made_from
-from pyterrier_debias.audit.first_stage import PisaIndexer
+from pyterrier_debias.report.checkpoint import Checkpoint, fingerprint, made_from
+from pyterrier_debias.report.first_stage import PisaIndexer
 from pyterrier_debias.gender.audit import word_list_room
-from pyterrier_debias.systems import Context, System
+from pyterrier_debias.core.systems import Context, System
 from tests.report import worlds
 dataset = worlds.collection()
 made = [System.of(name, pipeline) for name, pipeline in worlds.systems(dataset).items()]
