@@ -17,7 +17,7 @@ from pyterrier_debias.core.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
     from matplotlib.typing import RcKeyType
 
 #: Okabe and Ito's colours without black, the most distinct first; also distinguishable in greyscale when used in this order.
@@ -114,7 +114,7 @@ def label_axes(axes: Axes, *, x: str, y: str, title: str = "", n: int | None = N
         axes.set_title(title, loc="left")
 
 
-def rendered(figure: Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
+def rendered(figure: Figure | SubFigure, kind: str = "png", *, dpi: int = 150) -> bytes:
     """A figure as the content of a file; the figure is closed. The same figure gives the same bytes.
 
     Args:
@@ -128,12 +128,12 @@ def rendered(figure: Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     content = io.BytesIO()
     with style():
-        figure.savefig(content, format=kind, dpi=dpi, metadata=metadata)
+        figure.get_figure(root=True).savefig(content, format=kind, dpi=dpi, metadata=metadata)
     close(figure)
     return content.getvalue()
 
 
-def save(figure: Figure, path: str | Path, *, dpi: int = 150) -> None:
+def save(figure: Figure | SubFigure, path: str | Path, *, dpi: int = 150) -> None:
     """Write a figure, whole or not at all, and close it. The same figure gives the same bytes.
 
     Args:
@@ -148,8 +148,8 @@ def save(figure: Figure, path: str | Path, *, dpi: int = 150) -> None:
     write_whole(path, rendered(figure, path.suffix.lstrip(".").lower() or "png", dpi=dpi))
 
 
-def close(figure: Figure) -> None:
+def close(figure: Figure | SubFigure) -> None:
     """Close a figure that is no longer needed."""
     import matplotlib.pyplot as plt
 
-    plt.close(figure)
+    plt.close(figure.get_figure(root=True))

@@ -237,7 +237,7 @@ class Collection:
             raise NotProvidedError(f"{self.name}: no {what} for {split!r}; there are {', '.join(frames) or 'none'}")
         return frames[split]
 
-    def text_loader(self, fields: Any = "text", *, verbose: bool = False) -> TextLoader:
+    def text_loader(self, fields: str | Iterable[str] = "text", *, verbose: bool = False) -> TextLoader:
         """A stage that adds fields of the corpus to frames with ``docno``.
 
         Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -103,7 +103,7 @@ class IRDSCollection:
         rows = [(q.query_id, q.doc_id, q.relevance) for q in _records(id_of_split(self.irds_id, variant), "qrels")]
         return with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "label"]))
 
-    def text_loader(self, fields: Any = "text", *, verbose: bool = False) -> DocstoreLoader:
+    def text_loader(self, fields: str | Iterable[str] = "text", *, verbose: bool = False) -> DocstoreLoader:
         """A stage that adds fields of documents to frames with ``docno``.
 
         Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, overload
 
@@ -215,7 +215,7 @@ class SplitView:
         """Judgements of a split, default the view's own; ``'full'`` where the dataset has them."""
         return self.dataset.get_qrels(*(name for name in (variant or self.split,) if name is not None))
 
-    def text_loader(self, fields: Any = "text", *, verbose: bool = False) -> pt.Transformer:
+    def text_loader(self, fields: str | Iterable[str] = "text", *, verbose: bool = False) -> pt.Transformer:
         """The dataset's text loader."""
         return self.dataset.text_loader(fields, verbose=verbose)
 

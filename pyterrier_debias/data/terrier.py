@@ -402,8 +402,8 @@ class TerrierCollection:
         index: Any,
         dataset: Any = None,
         *,
-        topics: Any = None,
-        qrels: Any = None,
+        topics: pd.DataFrame | str | Path | None = None,
+        qrels: pd.DataFrame | str | Path | None = None,
         split: str | None = None,
         text_attr: str = "text",
         tokeniser: Any = "english",
@@ -508,7 +508,7 @@ class TerrierCollection:
         asked = getattr(self._dataset, f"get_{what}")
         return with_string_ids(asked() if variant is None else asked(variant))
 
-    def text_loader(self, fields: Any = "text", *, verbose: bool = False) -> IndexTexts:
+    def text_loader(self, fields: str | Iterable[str] = "text", *, verbose: bool = False) -> IndexTexts:
         """A stage that adds what the index stores to frames with ``docno``.
 
         Args:

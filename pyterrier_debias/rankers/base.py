@@ -255,7 +255,7 @@ class Ranker(Fittable, Stage):
 
     def __init__(
         self,
-        model: Any,
+        model: str | Path | Ranker | InMemory,
         *,
         max_length: int | None = None,
         device: str | torch.device | None = None,

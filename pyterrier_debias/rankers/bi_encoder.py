@@ -16,7 +16,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.data.base import corpus_batches
 from pyterrier_debias.rankers import engine
-from pyterrier_debias.rankers.base import shared_options
+from pyterrier_debias.rankers.base import InMemory, shared_options
 from pyterrier_debias.rankers.dual_encoder import TwoTowers, places
 from pyterrier_debias.rankers.packed import PackedBert
 from pyterrier_debias.rankers.retriever import Retriever
@@ -81,7 +81,7 @@ class BiEncoder(TwoTowers):
 
     def __init__(
         self,
-        model: Any,
+        model: str | Path | BiEncoder | InMemory,
         *,
         similarity: str = "dot",
         pooling: str | None = None,

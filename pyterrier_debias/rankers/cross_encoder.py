@@ -13,7 +13,7 @@ import numpy as np
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import check_empty
-from pyterrier_debias.rankers.base import Ranker, quiet, shared_options
+from pyterrier_debias.rankers.base import InMemory, Ranker, quiet, shared_options
 from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, token_ids
 from pyterrier_debias.rankers.packed import PackedBert
 
@@ -96,7 +96,7 @@ class CrossEncoder(Ranker):
 
     def __init__(
         self,
-        model: Any,
+        model: str | Path | CrossEncoder | InMemory,
         *,
         max_length: int | None = None,
         device: str | torch.device | None = None,

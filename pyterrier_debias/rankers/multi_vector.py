@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from pyterrier_debias.rankers.base import shared_options, window_of
+from pyterrier_debias.rankers.base import InMemory, shared_options, window_of
 from pyterrier_debias.rankers.dual_encoder import TwoTowers, counts_tokens
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class MultiVector(TwoTowers):
 
     def __init__(
         self,
-        model: Any,
+        model: str | Path | MultiVector | InMemory,
         *,
         max_length: int | None = None,
         device: str | torch.device | None = None,

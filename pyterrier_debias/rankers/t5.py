@@ -10,7 +10,7 @@ import numpy as np
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import check_empty
-from pyterrier_debias.rankers.base import Ranker, quiet, shared_options, window_of
+from pyterrier_debias.rankers.base import InMemory, Ranker, quiet, shared_options, window_of
 from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, report_cuts, token_ids
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class T5Reranker(Ranker):
 
     def __init__(
         self,
-        model: Any,
+        model: str | Path | T5Reranker | InMemory,
         *,
         prompt: str = PROMPT,
         tokens: Sequence[str] = ("true", "false"),

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -74,7 +73,7 @@ class Lexicon:
         object.__setattr__(self, "categories", own)
 
     @classmethod
-    def of(cls, spec: Any) -> Lexicon:
+    def of(cls, spec: LexiconLike) -> Lexicon:
         """A lexicon from a mapping, a word list or a file.
 
         Args:
@@ -144,8 +143,12 @@ class Lexicon:
         return f"{self.name} ({len(self.categories)} categories; {self.fingerprint})"
 
 
+#: What :meth:`Lexicon.of` takes.
+LexiconLike = str | Path | Mapping[str, Iterable[str]] | WordList | Lexicon
+
+
 def category_counts(
-    texts: Sequence[str] | pd.Series, lexicon: Any, tokeniser: str | Tokeniser = "regex_word"
+    texts: Sequence[str] | pd.Series, lexicon: LexiconLike, tokeniser: str | Tokeniser = "regex_word"
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""How many words of each text belong to each category, and how many words there are.
 
@@ -203,7 +206,7 @@ def category_counts(
 
 def category_shares(
     texts: Sequence[str] | pd.Series,
-    lexicon: Any,
+    lexicon: LexiconLike,
     *,
     columns: str | Sequence[str] = "all",
     tokeniser: str | Tokeniser = "regex_word",
@@ -231,7 +234,7 @@ def category_shares(
     return columns_of(counts / np.maximum(words, 1)[:, None], lexicon.names, wanted)
 
 
-def chosen_columns(lexicon: Any, columns: str | Sequence[str] = "all") -> tuple[str, ...]:
+def chosen_columns(lexicon: LexiconLike, columns: str | Sequence[str] = "all") -> tuple[str, ...]:
     """The names of a profile's columns; see :func:`category_shares`.
 
     Args:
@@ -397,7 +400,7 @@ class LexiconProfiles(RowWise):
 
     def __init__(
         self,
-        lexicon: Any,
+        lexicon: LexiconLike,
         *,
         columns: str | Sequence[str] = "all",
         tokeniser: str | Tokeniser = "regex_word",

@@ -17,7 +17,7 @@ from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.stage import RowWise, same_value
 from pyterrier_debias.core.terrier import warn_of_expressions
 from pyterrier_debias.core.text import Tokeniser
-from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas.counting import count_words, get_gender_tokeniser
 
 #: What queries are labelled with, in this order. ``other``: more than one gender, or none of the two.
@@ -62,7 +62,7 @@ def read_gender_queries(path: str | Path) -> pd.DataFrame:
 
 
 def by_words(
-    texts: Sequence[str], wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word"
+    texts: Sequence[str], wordlist: WordListLike = "debias", tokeniser: str | Tokeniser = "regex_word"
 ) -> np.ndarray:
     """Labels by a list of words: a gender where its words alone occur, ``neutral`` without any, ``other`` with both.
 
@@ -406,7 +406,7 @@ class QueryGender(RowWise):
         labeller: str | GenderClassifier | Callable[[list[str]], Any] = "words",
         *,
         text_attr: str = "query",
-        wordlist: Any = "debias",
+        wordlist: WordListLike = "debias",
         tokeniser: str | Tokeniser = "regex_word",
     ):
         """

@@ -98,7 +98,7 @@ class WordList:
         object.__setattr__(self, "groups", groups)
 
     @classmethod
-    def of(cls, spec: str | Path | Mapping[str, Iterable[str]] | WordList) -> WordList:
+    def of(cls, spec: WordListLike) -> WordList:
         """A word list from its name, its file, or a mapping.
 
         Args:
@@ -214,6 +214,10 @@ class WordList:
         """Name, sizes and fingerprint, as conventions carry it."""
         sizes = ", ".join(f"{group} {len(words)}" for group, words in self.groups.items())
         return f"{self.name} ({sizes}; {self.fingerprint})"
+
+
+#: What :meth:`WordList.of` takes.
+WordListLike = str | Path | Mapping[str, Iterable[str]] | WordList
 
 
 def read_word_list(path: str | Path, *, groups: tuple[str, str] | None = None, name: str | None = None) -> WordList:

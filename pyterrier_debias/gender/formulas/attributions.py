@@ -12,8 +12,9 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import ITEM
 from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.gender.data.documents import counted, in_order, query_slices
-from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas import arab
 from pyterrier_debias.gender.formulas.counting import WordCounts
 
@@ -70,9 +71,9 @@ def word_parts(counts: WordCounts, method: str = "tf", tf_form: str = "log1p_tot
 
 
 def order_parts(
-    results: pd.DataFrame, texts: Any, cutoff: int = 10, *, wordlist: Any = "debias",
+    results: pd.DataFrame, texts: Any, cutoff: int = 10, *, wordlist: WordListLike = "debias",
     contrast: str | tuple[str, str] | None = None, method: str = "tf", tf_form: str = "log1p_total",
-    tokeniser: Any = "regex_word",
+    tokeniser: str | Tokeniser = "regex_word",
 ) -> tuple[pd.DataFrame, pd.DataFrame, bool]:  # fmt: skip
     """The contribution of documents and words to the mean difference of ARaB@t between an order and a random order.
 

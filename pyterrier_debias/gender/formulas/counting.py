@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.text import TOKENISERS, Tokeniser
-from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.data.words import WordList, WordListLike
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +138,7 @@ class WordCounts:
 
 
 def count_words(
-    texts: Sequence[str] | pd.Series, wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word"
+    texts: Sequence[str] | pd.Series, wordlist: WordListLike = "debias", tokeniser: str | Tokeniser = "regex_word"
 ) -> np.ndarray:
     """How many words of each group occur in each text.
 
@@ -162,7 +161,7 @@ def count_words(
 
 
 def word_counts(
-    texts: Sequence[str] | pd.Series, wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word"
+    texts: Sequence[str] | pd.Series, wordlist: WordListLike = "debias", tokeniser: str | Tokeniser = "regex_word"
 ) -> WordCounts:
     """How often each word of a list occurs in each text; the arguments are those of :func:`count_words`.
 
@@ -192,7 +191,7 @@ def word_counts(
     return WordCounts(len(texts), wordlist, *(np.array(values, dtype=np.int64) for values in (rows, words, counts)))
 
 
-def unfindable(wordlist: Any, tokeniser: str | Tokeniser = "regex_word") -> list[str]:
+def unfindable(wordlist: WordListLike, tokeniser: str | Tokeniser = "regex_word") -> list[str]:
     """Words of a list that a tokeniser never produces, such as ``mr.`` under ``'regex_word'``.
 
     Args:

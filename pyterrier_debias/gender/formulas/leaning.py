@@ -9,7 +9,7 @@ import numpy as np
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.text import Tokeniser
-from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas.arab import check_magnitude, leans, magnitudes, neutrality
 from pyterrier_debias.gender.formulas.counting import count_words, get_gender_tokeniser, word_counts
 
@@ -55,7 +55,7 @@ def lean_of_texts(
     texts: Sequence[str],
     *,
     method: str = "tf",
-    wordlist: Any = "debias",
+    wordlist: WordListLike = "debias",
     tokeniser: str | Tokeniser = "regex_word",
     contrast: str | tuple[str, str] | None = None,
 ) -> np.ndarray:
@@ -87,7 +87,7 @@ def lean_of_texts(
 
 
 def gendered(
-    texts: Sequence[str], *, wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word", threshold: int = 1
+    texts: Sequence[str], *, wordlist: WordListLike = "debias", tokeniser: str | Tokeniser = "regex_word", threshold: int = 1
 ) -> np.ndarray:
     """Whether the neutrality of each text is below 1: one group is mentioned more than the others.
 

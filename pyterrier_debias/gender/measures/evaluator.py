@@ -16,7 +16,7 @@ from pyterrier_debias.core.stage import RowWise, Stage
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.data.base import corpus_batches
 from pyterrier_debias.gender.data.documents import Texts, counted, in_order, query_slices, wanted_qids
-from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas import arab
 from pyterrier_debias.gender.formulas.counting import WordCounts, get_gender_tokeniser, word_counts
 from pyterrier_debias.gender.measures.evaluation import BiasResult
@@ -29,7 +29,7 @@ _ABOUT_QUERY = ("query", "gender", "type")
 class _OfWords(Stage):
     """Options that the stages of this module share."""
 
-    wordlist: Any
+    wordlist: WordListLike
     tokeniser: str | Tokeniser
     method: str
     tf_form: str
@@ -94,7 +94,7 @@ class AnnotateGender(RowWise, _OfWords):
     def __init__(
         self,
         *,
-        wordlist: Any = "debias",
+        wordlist: WordListLike = "debias",
         method: str = "tf",
         tf_form: str = "log1p_total",
         tokeniser: str | Tokeniser = "regex_word",
@@ -177,7 +177,7 @@ class ARaBEvaluator(_OfWords):
         self,
         cutoffs: Sequence[int] | int = (5, 10, 20),
         *,
-        wordlist: Any = "debias",
+        wordlist: WordListLike = "debias",
         method: str = "tf",
         tf_form: str = "log1p_total",
         tokeniser: str | Tokeniser = "regex_word",
@@ -440,7 +440,7 @@ class GenderCounts:
     sums: dict[str, np.ndarray] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, wordlist: Any = "debias", tokeniser: str | Tokeniser = "regex_word") -> GenderCounts:
+    def of(cls, wordlist: WordListLike = "debias", tokeniser: str | Tokeniser = "regex_word") -> GenderCounts:
         """Nothing counted yet.
 
         Args:

@@ -21,10 +21,10 @@ from ir_measures.measures import Measure, ParamInfo
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import ranked, with_string_ids
-from pyterrier_debias.core.text import content_mark
+from pyterrier_debias.core.text import Tokeniser, content_mark
 from pyterrier_debias.gender.data.documents import Texts, counted, query_slices, wanted_qids
-from pyterrier_debias.gender.data.profiles import Lexicon, category_counts, columns_of
-from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.data.profiles import Lexicon, LexiconLike, category_counts, columns_of
+from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas import arab
 from pyterrier_debias.gender.formulas.counting import document_numbers, get_gender_tokeniser
 
@@ -223,7 +223,7 @@ def _brief(value: Any) -> str:
 class _OfWords(_OfTexts):
     """A measure of the words of a list."""
 
-    def __init__(self, *, wordlist: Any = None, **params: Any):
+    def __init__(self, *, wordlist: WordListLike | None = None, **params: Any):
         if wordlist is not None:
             wordlist = WordList.of(wordlist)
             params["wordlist"] = None if wordlist == WordList.of("debias") else wordlist
@@ -258,8 +258,8 @@ class _Lean(_OfWords):
         signed: bool | None = None,
         per_query_abs: bool | None = None,
         contrast: str | tuple[str, str] | None = None,
-        wordlist: Any = None,
-        tokeniser: Any = None,
+        wordlist: WordListLike | None = None,
+        tokeniser: str | Tokeniser | None = None,
         texts: Any = None,
         text_field: str = "text",
         unknown: str | None = None,
@@ -430,8 +430,8 @@ class FaiRR(_OfWords):
         *,
         threshold: int | None = None,
         portions: Mapping[str, float] | None = None,
-        wordlist: Any = None,
-        tokeniser: Any = None,
+        wordlist: WordListLike | None = None,
+        tokeniser: str | Tokeniser | None = None,
         texts: Any = None,
         text_field: str = "text",
         unknown: str | None = None,
@@ -596,10 +596,10 @@ class LexiconGap(_OfTexts):
     def __init__(
         self,
         *,
-        lexicon: Any = None,
+        lexicon: LexiconLike | None = None,
         contrast: tuple[str, str] | None = None,
         signed: bool | None = None,
-        tokeniser: Any = None,
+        tokeniser: str | Tokeniser | None = None,
         texts: Any = None,
         text_field: str = "text",
         unknown: str | None = None,
@@ -727,12 +727,12 @@ class QueryGroupGap(_OfTexts):
     def __init__(
         self,
         *,
-        lexicon: Any,
+        lexicon: LexiconLike,
         category: str,
         groups: pd.DataFrame,
         between: tuple[str, str] | None = None,
         signed: bool | None = None,
-        tokeniser: Any = None,
+        tokeniser: str | Tokeniser | None = None,
         texts: Any = None,
         text_field: str = "text",
         unknown: str | None = None,

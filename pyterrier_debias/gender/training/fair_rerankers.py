@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.text import Tokeniser
-from pyterrier_debias.gender.data.words import WordList
+from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas.leaning import check_reader, gendered, lean_by
 from pyterrier_debias.gender.formulas.losses import bias_aware_hinge
 from pyterrier_debias.rankers.base import Ranker
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class _FairReranker(TrainedRanker):
     """What both stages share: a subclass checks options of its own, and adds them to those saved."""
 
-    wordlist: Any
+    wordlist: WordListLike
     tokeniser: str | Tokeniser
 
     def own_training(self) -> Training:
@@ -107,13 +108,13 @@ class BiasAwareReranker(_FairReranker):
 
     def __init__(
         self,
-        ranker: Any,
+        ranker: str | Path | Ranker | TrainedRanker,
         *,
         strength: float = 1.0,
         signed: bool = False,
         method: str = "bool",
         column: str | None = None,
-        wordlist: Any = "debias",
+        wordlist: WordListLike = "debias",
         tokeniser: str | Tokeniser = "regex_word",
         contrast: str | tuple[str, str] | None = None,
         training: Training | None = None,
@@ -219,12 +220,12 @@ class AdversarialReranker(_FairReranker):
 
     def __init__(
         self,
-        ranker: Any,
+        ranker: str | Path | Ranker | TrainedRanker,
         *,
         reversal: float = 1.0,
         attribute: str | None = None,
         threshold: int = 1,
-        wordlist: Any = "debias",
+        wordlist: WordListLike = "debias",
         tokeniser: str | Tokeniser = "regex_word",
         training: Training | None = None,
     ):
@@ -258,7 +259,7 @@ class AdversarialReranker(_FairReranker):
     def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: None) -> Method:
         """The ranker and its adversary; see the class."""
         if self.attribute is None:
-            options = {"wordlist": self.wordlist, "tokeniser": self.tokeniser, "threshold": self.threshold}
+            options: dict[str, Any] = {"wordlist": self.wordlist, "tokeniser": self.tokeniser, "threshold": self.threshold}
             values = gendered(self._texts(groups), **options) | gendered(groups.column("query"), **options)
         else:
             values = _numbers(groups, self.attribute, "AdversarialReranker")

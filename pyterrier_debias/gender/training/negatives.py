@@ -11,6 +11,7 @@ import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.text import Tokeniser, keyed_generator, keyed_hash
+from pyterrier_debias.gender.data.words import WordListLike
 from pyterrier_debias.gender.formulas.leaning import check_reader, lean_by
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class BiasAwareNegatives:
     share: float = 0.6
     column: str | None = None
     method: str = "tf"
-    wordlist: Any = "debias"
+    wordlist: WordListLike = "debias"
     tokeniser: str | Tokeniser = "regex_word"
     contrast: str | tuple[str, str] | None = None
     _known: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)

@@ -12,6 +12,7 @@ from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import Tokeniser
+from pyterrier_debias.gender.data.words import WordListLike
 from pyterrier_debias.gender.formulas.leaning import check_reader, lean_by
 
 NORMALISATIONS = (None, "minmax", "zscore")
@@ -76,7 +77,7 @@ class NeutralReranker(Stage):
         normalise: str | None = "minmax",
         method: str = "tf",
         bias: str | None = None,
-        wordlist: Any = "debias",
+        wordlist: WordListLike = "debias",
         tokeniser: str | Tokeniser = "regex_word",
         contrast: str | tuple[str, str] | None = None,
         text_field: str = "text",

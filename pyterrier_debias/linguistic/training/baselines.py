@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.linguistic.formulas.product_of_experts import focal_by_confidence
 from pyterrier_debias.linguistic.training.biased import check_number
 from pyterrier_debias.linguistic.training.equalize import TrainedAgainstBiased
+from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
 from pyterrier_debias.training.losses import info_nce, mean_over, prepared
 from pyterrier_debias.training.options import Training
@@ -223,7 +225,7 @@ class GroupDROReranker(TrainedRanker):
 
     def __init__(
         self,
-        ranker: Any,
+        ranker: str | Path | Ranker | TrainedRanker,
         *,
         group: str = "complexity",
         bins: int | None = 3,
@@ -302,7 +304,7 @@ class FocalReranker(TrainedAgainstBiased):
 
     def __init__(
         self,
-        ranker: Any,
+        ranker: str | Path | Ranker | TrainedRanker,
         *,
         biased: Any = "weaker_model",
         gamma: float = 2.0,

@@ -232,7 +232,7 @@ class EqualizeReranker(TrainedAgainstBiased):
 
     def __init__(
         self,
-        ranker: Any,
+        ranker: str | Path | Ranker | TrainedRanker,
         *,
         biased: Any = "weaker_model",
         alpha: float = 0.1,

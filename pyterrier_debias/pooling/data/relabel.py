@@ -17,6 +17,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.pooling.data.scores import scores_by
 from pyterrier_debias.pooling.formulas.negative_weights import COLUMNS, pool_chances
+from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
 from pyterrier_debias.training.groups import grades, make_groups
 from pyterrier_debias.training.options import Training
@@ -194,7 +195,7 @@ class RelabelReranker(TrainedRanker):
 
     def __init__(
         self,
-        ranker: Any,
+        ranker: str | Path | Ranker | TrainedRanker,
         judge: Judge | pt.Transformer,
         *,
         action: str = "relabel",

@@ -109,7 +109,7 @@ class CETReranker(TrainedRanker):
 
     def __init__(
         self,
-        ranker: Any,
+        ranker: str | Path | Ranker | TrainedRanker,
         *,
         tau: float = 1.0,
         weighting: str = "paper",
@@ -136,7 +136,7 @@ class CETReranker(TrainedRanker):
         self.training = training
 
     @classmethod
-    def paper(cls, ranker: Any, **options: Any) -> Self:
+    def paper(cls, ranker: str | Path | Ranker | TrainedRanker, **options: Any) -> Self:
         """The paper's form: both models of one checkpoint with heads drawn apart, weights without a bound, tau 1.
 
         Args:
@@ -154,7 +154,7 @@ class CETReranker(TrainedRanker):
         return cls(ranker, **{"selection": "same", "max_weight": None, **options})
 
     @classmethod
-    def released(cls, ranker: Any, **options: Any) -> Self:
+    def released(cls, ranker: str | Path | Ranker | TrainedRanker, **options: Any) -> Self:
         """The form of the authors' code: weights 1 + exp(S_j / 10), computed without dropout.
 
         Args:

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,6 @@ from pyterrier_debias.position.formulas.mats import MATSAccumulator, MATSResult
 if TYPE_CHECKING:
     import torch
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 #: Passages whose vectors are held at a time.
 _CHUNK = 512
@@ -357,5 +356,5 @@ def plot_ats(
         axes.margins(x=0)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1))
     if path is not None:
-        plots.save(cast("Figure", axes.figure), path)
+        plots.save(axes.figure, path)
     return axes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pandas as pd
@@ -69,7 +69,15 @@ def relevant(labels: np.ndarray, *, min_rel: int = 1, exact: bool = False) -> np
     return labels == min_rel if exact else labels >= min_rel
 
 
-def survives(rank: Any, k: float | None) -> Any:
+@overload
+def survives(rank: float, k: float | None) -> bool: ...
+
+
+@overload
+def survives(rank: np.ndarray, k: float | None) -> np.ndarray: ...
+
+
+def survives(rank: float | np.ndarray, k: float | None) -> bool | np.ndarray:
     """Whether a query is answered within the first k documents shown; who survives at k survives at k + 1.
 
     Args:
