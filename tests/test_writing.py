@@ -23,10 +23,11 @@ from pyterrier_debias.position.measures.mats_probe import MATSProbe, plot_ats
 from pyterrier_debias.rankers.vectors import Vectors
 from pyterrier_debias.report import inputs
 from pyterrier_debias.report.cli import app
-from tests.gender.test_balanced import labelled
-from tests.gender.test_query_gender import Letters, annotated
-from tests.pooling import test_hidden, test_relabel
-from tests.position import test_mats
+from tests.gender.letters import Letters, annotated
+from tests.gender.stereotypes import labelled
+from tests.pooling.judge import knows, pooled
+from tests.pooling.tastes import CORRECTIONS, small_collection
+from tests.position.word_vectors import accumulated, collection
 from tests.rankers.conftest import tiny  # noqa: F401
 from tests.report import worlds
 from tests.training.worlds import candidates, qrels, training
@@ -117,7 +118,7 @@ class Made:
 
     @cached_property
     def relabelled(self):
-        return self.fitted(RelabelReranker, test_relabel.pooled(), test_relabel.knows)
+        return self.fitted(RelabelReranker, pooled(), knows)
 
     @cached_property
     def coupled(self):
@@ -133,7 +134,7 @@ class Made:
 
     @cached_property
     def sums(self):
-        return test_mats.accumulated(*test_mats.collection())
+        return accumulated(*collection())
 
     @cached_property
     def result(self):
@@ -150,7 +151,7 @@ class Made:
 
     @cached_property
     def hidden(self):
-        return test_hidden.small_collection()
+        return small_collection()
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +285,7 @@ def audited(made, folder):
 
 def compared(made, folder):
     hidden, train, test = made.hidden
-    hidden.compare(test_hidden.CORRECTIONS, train, test, seeds=(0,), draws=10, checkpoint=folder)
+    hidden.compare(CORRECTIONS, train, test, seeds=(0,), draws=10, checkpoint=folder)
 
 
 #: What keeps work in a folder to take it up again; whether it may stand beside files of others.

@@ -17,7 +17,7 @@ from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of, pool
 from pyterrier_debias.pooling.training.cet import CETReranker
 from pyterrier_debias.training.groups import make_groups
 from tests.pooling.cet_worlds import candidates, length_scorer, pooled, qrels, training
-from tests.training.test_trainer import difference, weights
+from tests.training.networks import difference, weights
 from tests.training.worlds import no_dropout
 
 ROOT = Path(__file__).resolve().parents[2]

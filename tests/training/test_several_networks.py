@@ -8,7 +8,7 @@ from torch.nn.functional import softplus
 from pyterrier_debias import CrossEncoder, InputError
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.method import Method, Ranking
-from tests.training.test_trainer import difference
+from tests.training.networks import difference
 from tests.training.worlds import candidates, no_dropout, qrels, training
 
 
