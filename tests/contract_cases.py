@@ -47,8 +47,8 @@ from pyterrier_debias import (
 )
 from tests import tiny_models
 from tests.contract import Case
-from tests.position.worlds import Overlap
-from tests.survivorship import worlds as survivorship
+from tests.position.toy import Overlap
+from tests.survivorship import toy as survivorship
 
 CORPUS = pd.DataFrame(
     {

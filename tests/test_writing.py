@@ -29,8 +29,8 @@ from tests.pooling.judge import knows, pooled
 from tests.pooling.tastes import CORRECTIONS, small_collection
 from tests.position.word_vectors import accumulated, collection
 from tests.rankers.conftest import tiny  # noqa: F401
-from tests.report import worlds
-from tests.training.worlds import candidates, qrels, training
+from tests.report import toy
+from tests.training.toy import candidates, qrels, training
 
 PACKAGE = Path(pyterrier_debias.__file__).parent
 
@@ -138,8 +138,8 @@ class Made:
 
     @cached_property
     def result(self):
-        dataset = worlds.collection()
-        return audit({"BM25": worlds.systems(dataset)["BM25"]}, dataset, biases=[worlds.ORDER])
+        dataset = toy.collection()
+        return audit({"BM25": toy.systems(dataset)["BM25"]}, dataset, biases=[toy.ORDER])
 
     @cached_property
     def pairs(self):
@@ -162,7 +162,7 @@ def made(tiny):  # noqa: F811
 @pytest.fixture(autouse=True)
 def toy_bias(monkeypatch, caplog):
     caplog.set_level("ERROR")  # fresh heads announce themselves
-    monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.worlds", "Order")})
+    monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.toy", "Order")})
 
 
 @dataclass(frozen=True)
@@ -192,10 +192,10 @@ def command(made, folder, overwrite):
 def toy_files(place):
     """The toy collection as files."""
     (place / "runs").mkdir(parents=True)
-    dataset = worlds.collection()
+    dataset = toy.collection()
     dataset.get_corpus().to_csv(place / "passages.tsv", sep="\t", header=False, index=False)
     dataset.get_topics().to_csv(place / "topics.tsv", sep="\t", header=False, index=False)
-    (place / "qrels.txt").write_text("".join(f"{q} 0 {q}-good 1\n" for q in worlds.QIDS))
+    (place / "qrels.txt").write_text("".join(f"{q} 0 {q}-good 1\n" for q in toy.QIDS))
     run = dataset.get_runs()["bm25"]
     (place / "runs" / "bm25.trec").write_text("".join(f"{r.qid} Q0 {r.docno} 1 {r.score} x\n" for r in run.itertuples()))
 
@@ -279,8 +279,8 @@ def fit(made, folder):
 
 
 def audited(made, folder):
-    dataset = worlds.collection()
-    audit({"BM25": worlds.systems(dataset)["BM25"]}, dataset, biases=[worlds.ORDER], checkpoint=folder)
+    dataset = toy.collection()
+    audit({"BM25": toy.systems(dataset)["BM25"]}, dataset, biases=[toy.ORDER], checkpoint=folder)
 
 
 def compared(made, folder):

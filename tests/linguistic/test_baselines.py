@@ -21,7 +21,7 @@ from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.groups import make_groups
 from pyterrier_debias.training.losses import info_nce
 from tests.training.networks import difference, weights
-from tests.training.worlds import candidates, qrels, training
+from tests.training.toy import candidates, qrels, training
 
 
 def complexity():

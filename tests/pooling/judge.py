@@ -1,6 +1,6 @@
 """The toy collection with half of its labels, and a judge who knows the others."""
 
-from tests.training.worlds import qrels
+from tests.training.toy import qrels
 
 
 def knows(frame):

@@ -24,8 +24,8 @@ from pyterrier_debias.pooling.measures.hidden_result import _within, auc, auc_dr
 from pyterrier_debias.pooling.training.negatives import RankWindow
 from pyterrier_debias.training.samplers import UniformNegatives
 from tests.pooling.tastes import CORRECTIONS, Taste, small_collection
-from tests.training.worlds import candidates, training
-from tests.training.worlds import qrels as worlds_qrels
+from tests.training.toy import candidates, training
+from tests.training.toy import qrels as toy_qrels
 
 
 @pytest.fixture(autouse=True)
@@ -659,7 +659,7 @@ def test_a_selection_model_draws_its_head_anew_and_apart_from_the_ranker_s(tiny)
     made = seeded(CETReranker(ranker, selection=other), 5)
     assert (made.ranker.seed, made.selection.seed, other.seed) == (5, 6, 1)
     assert seeded(CETReranker("a/model", selection=other), 5).selection.seed == 6
-    fitted = CrossEncoder(tiny(labels=None), training=training(max_steps=1)).fit(candidates(), worlds_qrels())
+    fitted = CrossEncoder(tiny(labels=None), training=training(max_steps=1)).fit(candidates(), toy_qrels())
     assert seeded(CETReranker(ranker, selection=fitted), 5).selection.seed == 0
     assert seeded(CETReranker(ranker, selection="same"), 5).selection == "same"
 

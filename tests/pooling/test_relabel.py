@@ -17,7 +17,7 @@ from pyterrier_debias.pooling.training.negatives import RankWindow
 from tests.contract import CHECKS, Case
 from tests.pooling.judge import knows, pooled
 from tests.rankers.conftest import one_thread, tiny  # noqa: F401
-from tests.training.worlds import candidates, qrels, training
+from tests.training.toy import candidates, qrels, training
 
 # The pure function
 

@@ -1,7 +1,7 @@
 """Weights of networks, how far two lie apart, and a training that can be killed and resumed."""
 
 from pyterrier_debias import CrossEncoder, RotatePassages
-from tests.training.worlds import candidates, qrels, training
+from tests.training.toy import candidates, qrels, training
 
 
 def weights(ranker):

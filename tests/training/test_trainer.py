@@ -19,7 +19,7 @@ from pyterrier_debias import CrossEncoder, InputError, Training
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import ranknet
 from tests.training.networks import difference, resumable, weights
-from tests.training.worlds import candidates, no_dropout, qrels, training
+from tests.training.toy import candidates, no_dropout, qrels, training
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -96,7 +96,7 @@ torch.set_num_threads(1)
 from pyterrier_debias import CrossEncoder, RotatePassages
 from pyterrier_debias.training import trainer
 from tests.training.networks import resumable
-from tests.training.worlds import candidates, qrels
+from tests.training.toy import candidates, qrels
 
 save = trainer._Trainer._save_checkpoint
 def killed(self, model, trial):
@@ -439,7 +439,7 @@ import os, sys, torch
 torch.set_num_threads(1)
 from pyterrier_debias import BiEncoder
 from pyterrier_debias.training.validation import Validation
-from tests.training.worlds import candidates, no_dropout, qrels, training
+from tests.training.toy import candidates, no_dropout, qrels, training
 
 options = training(batch_size=4, max_steps=4, checkpoints=sys.argv[2] + "-run")
 ranker = no_dropout(BiEncoder(sys.argv[1], training=options))
