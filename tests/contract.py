@@ -1,6 +1,6 @@
 """What every public stage promises, as checks that take a stage and a frame.
 
-`tests/test_contract.py` runs them over every public stage; a new stage joins by one line there.
+`tests/test_contract.py` runs them over every public stage; a new stage joins by one line in `tests/contract_cases.py`.
 """
 
 from __future__ import annotations

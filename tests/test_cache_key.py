@@ -18,9 +18,9 @@ from pyterrier_debias.pooling.data.relabel import RelabelReranker
 from pyterrier_debias.pooling.data.scores import AddScores
 from pyterrier_debias.pooling.measures.hidden import seeded
 from pyterrier_debias.pooling.training.negatives import ExcludeNegatives, RankWindow
-from tests.pooling.cet_worlds import pooled, qrels
+from tests.pooling.cet_toy import pooled, qrels
 from tests.rankers.conftest import tiny  # noqa: F401
-from tests.training.worlds import candidates, training
+from tests.training.toy import candidates, training
 
 exactly = partial(cache_key, exact=True)
 

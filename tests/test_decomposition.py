@@ -11,7 +11,7 @@ from pyterrier_debias.core.stage import Stage, flatten
 from pyterrier_debias.core.systems import System
 from pyterrier_debias.position.audit import PositionBias
 from pyterrier_debias.report.gate import Budget, check_budgets
-from tests.position.worlds import Overlap, collection
+from tests.position.toy import Overlap, collection
 
 BIAS = PositionBias()
 

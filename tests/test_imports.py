@@ -1,6 +1,7 @@
 """Importing is light, and a layer imports only from layers beneath it."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -84,3 +85,9 @@ def test_imports_go_down():
             there = module.split(".")[0]
             assert LAYER[there] <= LAYER[here], f"{path.relative_to(PACKAGE)}, in {here}, imports {module}"
             assert here == there or not {here, there} <= set(BIASES), f"{here} imports {there}"
+
+
+def test_no_test_file_is_imported():
+    """What tests share stands in modules of its own. Code that tests run in other processes counts."""
+    named = re.compile(r"\bfrom [\w.]*\btest_\w+ import|\bfrom tests[\w.]* import (\([^)]*|.*)\btest_|\bimport [\w.]*\btest_")
+    assert [file.name for file in Path(__file__).parent.rglob("*.py") if named.search(file.read_text())] == []

@@ -9,7 +9,7 @@ import pytest
 from pyterrier_debias import InputError, PositionSensitivity, RotatePassages, System
 from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.stage import flatten
-from tests.position.worlds import collection
+from tests.position.toy import collection
 
 DOCUMENTS = [{"docno": f"d{number}", "text": f"some words and {number}"} for number in range(250)]
 BAD = [*DOCUMENTS[:180], {"docno": "bad", "text": None}, *DOCUMENTS[180:]]

@@ -7,7 +7,7 @@ import pytest
 from pyterrier_debias import AddJudged, BiEncoder, CETReranker, CrossEncoder, TextLoader
 from pyterrier_debias.core.naming import distinct_names, system_name
 from pyterrier_debias.report.run import named_systems
-from tests.report import worlds
+from tests.report import toy
 
 
 class Retriever(pt.Transformer):
@@ -68,7 +68,7 @@ def test_long_pipelines_have_names_of_bounded_length():
 
 
 def test_an_audit_names_systems_so():
-    dataset = worlds.collection()
+    dataset = toy.collection()
     run = next(iter(dataset.get_runs().values()))
     found = named_systems([Retriever(), Retriever("DPH"), run], dataset)
     assert [system.name for system in found] == ["BM25", "DPH", "run 3"]

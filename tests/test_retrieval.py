@@ -1,16 +1,11 @@
 """Queries that a retriever raises for are left out and named; cut-offs reach retrievers where that changes nothing."""
 
-import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import Collection, InputError
+from pyterrier_debias import InputError
 from pyterrier_debias.core.retrieval import answered, asking_for, tied_at, unanswered_notes
-from pyterrier_debias.core.stage import Stage
-
-TOPICS = pd.DataFrame({"qid": [str(n) for n in range(40)], "query": [f"query {n}" for n in range(40)]})
-CORPUS = pd.DataFrame({"docno": [f"d{n}" for n in range(9)], "text": [f"text {n}" for n in range(9)]})
-TOY = Collection("toy", corpus=CORPUS, topics={"test": TOPICS}, qrels={"test": TOPICS[["qid"]].assign(docno="d1", label=1)})
+from tests.toy import TOPICS, TOY, TopK
 
 
 def failing(*bad, calls=None):
@@ -67,21 +62,6 @@ def test_notes_count_all_and_name_ten():
     first, second = unanswered_notes("BM25", 40, {"7": "", "9": "E: no luck."})
     assert "nothing was found for 1 of 40 queries, which counts as 0 where they are judged: 7." in first
     assert "it raised (E: no luck) for 1 of 40" in second
-
-
-class TopK(Stage):
-    """A retriever of this package: documents by a fixed score, of which some are equal."""
-
-    def __init__(self, num_results=1000):
-        self.num_results = num_results
-
-    def transform(self, inp):
-        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        scores = pd.DataFrame({"docno": CORPUS["docno"], "score": [9.0, 8, 7, 7, 7, 6, 5, 4, 3], "rank": range(9)})
-        return inp.merge(scores.head(self.num_results), how="cross")
-
-    def fuse_rank_cutoff(self, k):
-        return TopK(min(k, self.num_results))
 
 
 def test_a_cut_off_reaches_the_retriever_through_rowwise_stages():

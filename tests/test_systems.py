@@ -8,8 +8,8 @@ import pytest
 
 from pyterrier_debias import Collection, InputError, TextLoader
 from pyterrier_debias.core.systems import BrokenSystemError, Context, System, named_where_it_raises, probed_system, takes_topics
-from tests.test_retrieval import TOY as BIG
-from tests.test_retrieval import TopK
+from tests.toy import TOY as BIG
+from tests.toy import TopK
 
 CORPUS = pd.DataFrame({"docno": ["d1", "d2", "d3"], "text": ["one", "two words", "now three words"]})
 TOPICS = pd.DataFrame({"qid": ["q1", "q2"], "query": ["first", "second"]})

@@ -10,7 +10,7 @@ from pyterrier_debias.core.counterfactuals import Arm, never_moved, score_arms
 from pyterrier_debias.core.frames import ranked, variant_docno
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.report.interventions import intervene
-from tests.position.worlds import Overlap, world
+from tests.position.toy import Overlap, world
 
 CANDIDATES, QRELS, _ = world(3, queries=6)
 EARLY = Overlap(early=1.0, noise=0.3)

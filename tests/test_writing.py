@@ -23,13 +23,14 @@ from pyterrier_debias.position.measures.mats_probe import MATSProbe, plot_ats
 from pyterrier_debias.rankers.vectors import Vectors
 from pyterrier_debias.report import inputs
 from pyterrier_debias.report.cli import app
-from tests.gender.test_balanced import labelled
-from tests.gender.test_query_gender import Letters, annotated
-from tests.pooling import test_hidden, test_relabel
-from tests.position import test_mats
+from tests.gender.letters import Letters, annotated
+from tests.gender.stereotypes import labelled
+from tests.pooling.judge import knows, pooled
+from tests.pooling.tastes import CORRECTIONS, small_collection
+from tests.position.word_vectors import accumulated, collection
 from tests.rankers.conftest import tiny  # noqa: F401
-from tests.report import worlds
-from tests.training.worlds import candidates, qrels, training
+from tests.report import toy
+from tests.training.toy import candidates, qrels, training
 
 PACKAGE = Path(pyterrier_debias.__file__).parent
 
@@ -117,7 +118,7 @@ class Made:
 
     @cached_property
     def relabelled(self):
-        return self.fitted(RelabelReranker, test_relabel.pooled(), test_relabel.knows)
+        return self.fitted(RelabelReranker, pooled(), knows)
 
     @cached_property
     def coupled(self):
@@ -133,12 +134,12 @@ class Made:
 
     @cached_property
     def sums(self):
-        return test_mats.accumulated(*test_mats.collection())
+        return accumulated(*collection())
 
     @cached_property
     def result(self):
-        dataset = worlds.collection()
-        return audit({"BM25": worlds.systems(dataset)["BM25"]}, dataset, biases=[worlds.ORDER])
+        dataset = toy.collection()
+        return audit({"BM25": toy.systems(dataset)["BM25"]}, dataset, biases=[toy.ORDER])
 
     @cached_property
     def pairs(self):
@@ -150,7 +151,7 @@ class Made:
 
     @cached_property
     def hidden(self):
-        return test_hidden.small_collection()
+        return small_collection()
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +162,7 @@ def made(tiny):  # noqa: F811
 @pytest.fixture(autouse=True)
 def toy_bias(monkeypatch, caplog):
     caplog.set_level("ERROR")  # fresh heads announce themselves
-    monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.worlds", "Order")})
+    monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.toy", "Order")})
 
 
 @dataclass(frozen=True)
@@ -191,10 +192,10 @@ def command(made, folder, overwrite):
 def toy_files(place):
     """The toy collection as files."""
     (place / "runs").mkdir(parents=True)
-    dataset = worlds.collection()
+    dataset = toy.collection()
     dataset.get_corpus().to_csv(place / "passages.tsv", sep="\t", header=False, index=False)
     dataset.get_topics().to_csv(place / "topics.tsv", sep="\t", header=False, index=False)
-    (place / "qrels.txt").write_text("".join(f"{q} 0 {q}-good 1\n" for q in worlds.QIDS))
+    (place / "qrels.txt").write_text("".join(f"{q} 0 {q}-good 1\n" for q in toy.QIDS))
     run = dataset.get_runs()["bm25"]
     (place / "runs" / "bm25.trec").write_text("".join(f"{r.qid} Q0 {r.docno} 1 {r.score} x\n" for r in run.itertuples()))
 
@@ -278,13 +279,13 @@ def fit(made, folder):
 
 
 def audited(made, folder):
-    dataset = worlds.collection()
-    audit({"BM25": worlds.systems(dataset)["BM25"]}, dataset, biases=[worlds.ORDER], checkpoint=folder)
+    dataset = toy.collection()
+    audit({"BM25": toy.systems(dataset)["BM25"]}, dataset, biases=[toy.ORDER], checkpoint=folder)
 
 
 def compared(made, folder):
     hidden, train, test = made.hidden
-    hidden.compare(test_hidden.CORRECTIONS, train, test, seeds=(0,), draws=10, checkpoint=folder)
+    hidden.compare(CORRECTIONS, train, test, seeds=(0,), draws=10, checkpoint=folder)
 
 
 #: What keeps work in a folder to take it up again; whether it may stand beside files of others.

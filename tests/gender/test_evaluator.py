@@ -14,7 +14,7 @@ from pyterrier_debias.gender.data import documents
 from pyterrier_debias.gender.measures.evaluation import against_zero, mean_floor
 from pyterrier_debias.gender.measures.evaluator import AnnotateGender, ARaBEvaluator, GenderCounts, marked_words, union_background
 from pyterrier_debias.gender.measures.over_rankings import ARaB, FaiRR, NFaiRR, RaB
-from tests.gender.test_measures import CORPUS, ONE, QRELS, TEXTS, TOPICS, TWO, frame
+from tests.gender.rankings import CORPUS, ONE, QRELS, TEXTS, TOPICS, TWO, frame
 
 
 @pytest.mark.parametrize(

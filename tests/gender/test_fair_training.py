@@ -21,7 +21,7 @@ from pyterrier_debias.training.losses import pairwise_hinge
 from pyterrier_debias.training.method import ranking_of
 from pyterrier_debias.training.options import Training
 from tests import tiny_models
-from tests.training.worlds import candidates, no_dropout, qrels, training
+from tests.training.toy import candidates, no_dropout, qrels, training
 
 
 @pytest.fixture(autouse=True)

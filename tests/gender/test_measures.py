@@ -24,28 +24,7 @@ from pyterrier_debias.gender.measures.over_rankings import (
     as_influence,
     group_gap,
 )
-
-TEXTS = {
-    "d1": "He gave him his word.",  # m 3
-    "d2": "She is a daughter.",  # f 2
-    "d3": "Rain falls.",
-    "d4": "His sister and her mother: he knew.",  # m 2, f 3
-    "d5": "her",  # f 1
-}
-CORPUS = pd.DataFrame({"docno": list(TEXTS), "text": list(TEXTS.values())})
-TOPICS = pd.DataFrame({"qid": ["1", "2", "3"], "query": ["one", "two", "three"]})
-QRELS = pd.DataFrame({"qid": ["1", "2", "3"], "docno": ["d1", "d3", "d5"], "label": 1})
-
-
-def frame(lists, texts=True):
-    rows = [(q, d, float(-i)) for q, docs in lists.items() for i, d in enumerate(docs)]
-    out = pd.DataFrame(rows, columns=["qid", "docno", "score"]).merge(TOPICS, on="qid")
-    out["rank"] = -out["score"].astype(int)
-    return out.merge(CORPUS, on="docno", how="left") if texts else out
-
-
-ONE = {"1": ["d1", "d2", "d3"], "2": ["d4", "d3"], "3": ["d5", "d1", "d4"]}
-TWO = {"1": ["d2", "d3", "d1"], "2": ["d3", "d4"], "3": ["d4", "d5", "d1"]}
+from tests.gender.rankings import CORPUS, ONE, QRELS, TEXTS, TOPICS, TWO, frame
 
 
 def per_query(measure, lists=None, run=None, **options):

@@ -9,22 +9,7 @@ import torch
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.gender.data.query_gender import LABELS, GenderClassifier, QueryGender, by_words, read_gender_queries
-
-
-class Letters:
-    """An encoder that counts letters."""
-
-    model = "letters"
-
-    def encode_queries(self, texts):
-        return np.array([[text.count(letter) for letter in "fmno"] for text in texts], dtype=float).reshape(len(texts), 4)
-
-
-def annotated(n=30, seed=0):
-    generator = np.random.default_rng(seed)
-    labels = generator.choice(list(LABELS), size=n * 4)
-    texts = [label[0] * 3 + "".join(generator.choice(list("fmnox"), size=3)) for label in labels]
-    return texts, labels.tolist()
+from tests.gender.letters import Letters, annotated
 
 
 def topics():

@@ -20,8 +20,8 @@ from pyterrier_debias.linguistic.training.baselines import (
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.groups import make_groups
 from pyterrier_debias.training.losses import info_nce
-from tests.training.test_trainer import difference, weights
-from tests.training.worlds import candidates, qrels, training
+from tests.training.networks import difference, weights
+from tests.training.toy import candidates, qrels, training
 
 
 def complexity():

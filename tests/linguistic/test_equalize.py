@@ -17,8 +17,8 @@ from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups
 from pyterrier_debias.training.method import ranking_of
-from tests.training.test_trainer import difference, weights
-from tests.training.worlds import candidates, qrels, training
+from tests.training.networks import difference, weights
+from tests.training.toy import candidates, qrels, training
 
 LEARNERS = ("weaker_model", "less_data", "fewer_steps", "biased_data")
 

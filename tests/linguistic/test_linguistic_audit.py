@@ -19,7 +19,7 @@ from pyterrier_debias.linguistic.formulas.slope import design, partial_slope
 from pyterrier_debias.linguistic.measures.wording import WordingSensitivity
 from pyterrier_debias.report.baseline import against_baseline
 from tests.biases import examined
-from tests.test_terrier import Parsed
+from tests.parsed import Parsed
 
 BIAS = LinguisticBias()
 

@@ -22,7 +22,7 @@ from pyterrier_debias.data.planted_rankers import wording_complexity
 from pyterrier_debias.linguistic.data.rewrites import rewritten
 from pyterrier_debias.linguistic.formulas.slope import within_slope
 from pyterrier_debias.linguistic.measures.wording import AS_IT_COMES, COLUMNS, ORIGINAL, WordingSensitivity
-from tests.test_terrier import Parsed
+from tests.parsed import Parsed
 
 PLANTED = PlantedCollection(2, topics=30, passages=300, pooling=0.0, survivorship=0.0, linguistic=1.0)
 TOPICS, QRELS = PLANTED.get_topics(), PLANTED.get_qrels()

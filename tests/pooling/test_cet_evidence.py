@@ -18,7 +18,7 @@ from pyterrier_debias.pooling.data.evidence import (
     collection_statistics,
     lexical_features,
 )
-from tests.pooling.cet_worlds import length_scorer
+from tests.pooling.cet_toy import length_scorer
 
 TEXTS = ["the red bridge over the river", "a river", "red red red works", "", "the doctor lives by the river bridge"]
 

@@ -11,8 +11,8 @@ from pyterrier_debias.pooling.formulas.cet_weights import Coupling
 from pyterrier_debias.pooling.training.cet_method import Coupled, EvidenceScores, RankerScores, tokenise_alike
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups
-from tests.pooling.cet_worlds import Toy, World, candidates, qrels, training
-from tests.training.worlds import no_dropout
+from tests.pooling.cet_toy import Toy, World, candidates, qrels, training
+from tests.training.toy import no_dropout
 
 LOGGER = "pyterrier_debias.pooling.training.cet_method"
 

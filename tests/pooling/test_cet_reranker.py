@@ -16,9 +16,9 @@ from pyterrier_debias.pooling.data.evidence import PoolEvidence
 from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of, pool_chances
 from pyterrier_debias.pooling.training.cet import CETReranker
 from pyterrier_debias.training.groups import make_groups
-from tests.pooling.cet_worlds import candidates, length_scorer, pooled, qrels, training
-from tests.training.test_trainer import difference, weights
-from tests.training.worlds import no_dropout
+from tests.pooling.cet_toy import candidates, length_scorer, pooled, qrels, training
+from tests.training.networks import difference, weights
+from tests.training.toy import no_dropout
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -278,9 +278,9 @@ TWO = """
 import os, sys, torch
 torch.set_num_threads(1)
 from pyterrier_debias.pooling.training.cet import CETReranker
-from tests.pooling.cet_worlds import candidates, length_scorer, pooled, qrels, training
+from tests.pooling.cet_toy import candidates, length_scorer, pooled, qrels, training
 from pyterrier_debias import CrossEncoder
-from tests.training.worlds import no_dropout
+from tests.training.toy import no_dropout
 
 for selection in ("first_stage", CrossEncoder(sys.argv[2])):
     options = training(batch_size=4, max_steps=3)

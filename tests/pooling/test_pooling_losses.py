@@ -12,7 +12,7 @@ from pyterrier_debias import CrossEncoder, InputError
 from pyterrier_debias.pooling.formulas.losses import debiased_contrastive, dynamic_pairwise
 from pyterrier_debias.training.losses import info_nce, pairwise_cross_entropy
 from tests.rankers.conftest import tiny  # noqa: F401
-from tests.training.worlds import candidates, qrels, training
+from tests.training.toy import candidates, qrels, training
 
 LOSSES = {
     "debiased": debiased_contrastive,

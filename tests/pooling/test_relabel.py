@@ -15,19 +15,9 @@ from pyterrier_debias.pooling.data.relabel import RelabelReranker, relabel
 from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of
 from pyterrier_debias.pooling.training.negatives import RankWindow
 from tests.contract import CHECKS, Case
+from tests.pooling.judge import knows, pooled
 from tests.rankers.conftest import one_thread, tiny  # noqa: F401
-from tests.training.worlds import candidates, qrels, training
-
-
-def knows(frame):
-    """A judge who knows what is relevant in the toy collection."""
-    return frame["text"].str.contains("relevant").astype(float)
-
-
-def pooled():
-    """Of each topic's two relevant passages, place 5 alone is labelled."""
-    return qrels()[lambda frame: frame["docno"].str.endswith("-5")].reset_index(drop=True)
-
+from tests.training.toy import candidates, qrels, training
 
 # The pure function
 

@@ -21,16 +21,7 @@ from pyterrier_debias.position.formulas.mats import (
     pair_squares,
     twins,
 )
-
-
-def collection(passages=12, words=6, longest=9, d=5, seed=0, dtype=np.float64):
-    """Random passages over few words, so that words repeat within and across passages."""
-    rng = np.random.default_rng(seed)
-    made = []
-    for _ in range(passages):
-        n = int(rng.integers(0, longest + 1))
-        made.append(([f"w{i}" for i in rng.integers(0, words, n)], rng.normal(size=(n, d)).astype(dtype)))
-    return [f"d{i}" for i in range(passages)], made
+from tests.position.word_vectors import accumulated, collection
 
 
 def cosine(left, right):
@@ -85,10 +76,6 @@ def brute_force(passages, pair_scope, term_average, min_pairs, max_delta):
         row["std_deltas"] = math.sqrt(sum((f - mean) ** 2 for f in falls) / len(falls)) if falls else math.nan
     paper = sum(falls) / (len(falls) - 1) if len(falls) > 1 else math.nan
     return rows, {"mats_paper": paper, "mats_mean": sum(falls) / len(falls) if falls else math.nan}
-
-
-def accumulated(docnos, passages, **options):
-    return MATSAccumulator(**options).update(docnos, passages)
 
 
 CONVENTIONS = list(itertools.product(PAIR_SCOPES, TERM_AVERAGES, (1, 3), (None, 4)))

@@ -12,7 +12,7 @@ from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.position.audit import PositionBias
 from tests.biases import examined
-from tests.position.worlds import Overlap, collection
+from tests.position.toy import Overlap, collection
 
 BIAS = PositionBias()
 

@@ -16,7 +16,7 @@ from pyterrier_debias.core.statistics import exchange_test
 from pyterrier_debias.position.data.rotation import sentences
 from pyterrier_debias.position.formulas import psi
 from pyterrier_debias.position.measures.sensitivity_result import relative_change
-from tests.position.worlds import Overlap, collection, world
+from tests.position.toy import Overlap, collection, world
 
 CANDIDATES, QRELS, ANSWERS = world(3)
 EARLY = Overlap(early=1.0, noise=0.3)

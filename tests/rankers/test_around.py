@@ -8,7 +8,7 @@ import pytest
 
 from pyterrier_debias import CrossEncoder, InputError
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
-from tests.training.worlds import candidates
+from tests.training.toy import candidates
 
 ABOUT = "pyterrier_debias_stage.json"
 

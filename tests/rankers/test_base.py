@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from pyterrier_debias.rankers.base import InMemory, Ranker
-from tests.training.worlds import candidates, qrels, training
+from tests.training.toy import candidates, qrels, training
 
 LONGEST = 20
 

@@ -4,8 +4,8 @@ from huggingface_hub import ModelCard
 
 from pyterrier_debias import InputError, audit
 from pyterrier_debias.report.card import BEGIN, END, merged
-from tests.report import worlds
-from tests.report.worlds import BROKEN, CONTRAST, ORDER, PICKY
+from tests.report import toy
+from tests.report.toy import BROKEN, CONTRAST, ORDER, PICKY
 
 AUTHORS = """---
 # what the author wrote
@@ -28,8 +28,8 @@ Words of the author: naïve | pipes.
 
 @pytest.fixture(scope="module")
 def result():
-    dataset = worlds.collection()
-    return audit(worlds.systems(dataset), dataset, biases=[ORDER, PICKY, BROKEN])
+    dataset = toy.collection()
+    return audit(toy.systems(dataset), dataset, biases=[ORDER, PICKY, BROKEN])
 
 
 def test_a_card_is_one_that_hugging_face_reads(result):
@@ -70,7 +70,7 @@ def test_a_saved_rankers_card_keeps_its_authors_words(result, tmp_path):
 
 def test_a_later_audit_replaces_its_own_part_only(result):
     first = merged(AUTHORS, result, "longest")
-    later = audit({"longest": worlds.systems(worlds.collection())["longest"]}, worlds.collection(name="second"), biases=[ORDER])
+    later = audit({"longest": toy.systems(toy.collection())["longest"]}, toy.collection(name="second"), biases=[ORDER])
     second = merged(first, later, "longest")
     assert "second" in second and "toy" not in second and second.count(BEGIN) == second.count(END) == 1
     assert second == merged(merged(AUTHORS, later), later)
@@ -114,8 +114,8 @@ def test_folders_that_are_not_there(result, tmp_path):
 
 def test_data_is_no_markup(result):
     evil = f"a|b <b>*bold*</b> {BEGIN} [x](y)\n## heading"
-    dataset = worlds.collection()
-    systems = {evil: worlds.systems(dataset)["longest"]}
+    dataset = toy.collection()
+    systems = {evil: toy.systems(dataset)["longest"]}
     text = audit(systems, dataset, biases=[ORDER]).card()
     _, _, body = text.split("---\n", 2)
     assert body.count(BEGIN) == 1 and "<b>" not in body and "\n## heading" not in text

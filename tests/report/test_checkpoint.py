@@ -16,14 +16,14 @@ from pyterrier_debias.core.systems import Context
 from pyterrier_debias.report.checkpoint import Checkpoint, DrawnFigure, Examined, _describe, fingerprint
 from pyterrier_debias.report.first_stage import PisaIndexer
 from tests.biases import Made
-from tests.report import worlds
+from tests.report import toy
 from tests.report.killed import check_that_it_goes_on
-from tests.report.worlds import ORDER, PICKY
+from tests.report.toy import ORDER, PICKY
 
 
 @pytest.fixture
 def dataset():
-    return worlds.collection()
+    return toy.collection()
 
 
 class Counted(Bias):
@@ -49,11 +49,11 @@ class Counted(Bias):
 
 
 def test_a_finished_audit_is_read_again_and_is_the_same(dataset, tmp_path):
-    whole = audit(worlds.systems(dataset), dataset, biases=[ORDER, PICKY], baseline="BM25")
+    whole = audit(toy.systems(dataset), dataset, biases=[ORDER, PICKY], baseline="BM25")
     biases = [Counted(ORDER), Counted(PICKY)]
     options = {"biases": biases, "baseline": "BM25", "checkpoint": tmp_path / "kept"}
-    first = audit(worlds.systems(dataset), dataset, **options)
-    again = audit(worlds.systems(dataset), dataset, **options)
+    first = audit(toy.systems(dataset), dataset, **options)
+    again = audit(toy.systems(dataset), dataset, **options)
     assert [r.runs for r in biases] == [1, 1]
     for name in ("findings", "per_query", "skipped", "failed"):
         for result in (first, again):
@@ -73,9 +73,9 @@ def test_a_system_that_can_be_examined_now_is(dataset, tmp_path):
         return None if system.ranker or system.indexer else "it has no indexer"
 
     options = {"biases": [Made("order", ORDER.examine, needs)], "checkpoint": tmp_path / "kept"}
-    before = audit(worlds.systems(dataset), dataset, **options)
+    before = audit(toy.systems(dataset), dataset, **options)
     assert set(before.findings["system"]) == {"longest"} and before.skipped["system"].tolist() == ["BM25"]
-    systems = worlds.systems(dataset)
+    systems = toy.systems(dataset)
     after = audit({**systems, "BM25": System("BM25", systems["BM25"], indexer=lambda documents: None)}, dataset, **options)
     assert set(after.findings["system"]) == {"BM25", "longest"} and after.skipped.empty
 
@@ -83,10 +83,10 @@ def test_a_system_that_can_be_examined_now_is(dataset, tmp_path):
 def test_biases_that_broke_off_run_again_and_finished_ones_do_not(dataset, tmp_path):
     good, bad = Counted(ORDER), Counted(PICKY, broken=True)
     options = {"biases": [good, bad], "checkpoint": tmp_path / "kept"}
-    result = audit(worlds.systems(dataset), dataset, **options)
+    result = audit(toy.systems(dataset), dataset, **options)
     assert result.failed["bias"].tolist() == ["picky"] and set(result.findings["bias"]) == {"order"}
     bad.broken = False
-    result = audit(worlds.systems(dataset), dataset, **options)
+    result = audit(toy.systems(dataset), dataset, **options)
     assert result.failed.empty and set(result.findings["bias"]) == {"order", "picky"}
     assert (good.runs, bad.runs) == (1, 2)
 
@@ -99,15 +99,15 @@ def test_an_interruption_keeps_what_had_finished(dataset, tmp_path):
     good = Counted(ORDER)
     with pytest.raises(KeyboardInterrupt):
         biases = [good, Impatient(PICKY)]
-        audit(worlds.systems(dataset), dataset, biases=biases, checkpoint=tmp_path / "kept")
-    audit(worlds.systems(dataset), dataset, biases=[good, PICKY], checkpoint=tmp_path / "kept")
+        audit(toy.systems(dataset), dataset, biases=biases, checkpoint=tmp_path / "kept")
+    audit(toy.systems(dataset), dataset, biases=[good, PICKY], checkpoint=tmp_path / "kept")
     assert good.runs == 1
 
 
 def test_biases_may_be_added_and_correction_changed(dataset, tmp_path):
-    audit(worlds.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "kept")
+    audit(toy.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "kept")
     options = {"biases": [ORDER, PICKY], "checkpoint": tmp_path / "kept", "correction": "bonferroni", "baseline": "BM25"}
-    assert set(audit(worlds.systems(dataset), dataset, **options).findings["bias"]) == {"order", "picky"}
+    assert set(audit(toy.systems(dataset), dataset, **options).findings["bias"]) == {"order", "picky"}
 
 
 @pytest.mark.parametrize(
@@ -117,20 +117,20 @@ def test_biases_may_be_added_and_correction_changed(dataset, tmp_path):
         ({"depth": 7}, "depth is 100 there and 7 here"),
         ({"draws": 2}, "draws is None there and 2 here"),
         ({"topics": 3}, "its topics differ"),
-        ({"qrels": worlds.collection().get_qrels().assign(label=2)}, "its judgements differ"),
+        ({"qrels": toy.collection().get_qrels().assign(label=2)}, "its judgements differ"),
     ],
 )
 def test_other_settings_are_refused(dataset, tmp_path, options, message):
-    audit(worlds.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "kept")
+    audit(toy.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "kept")
     before = {f.name: f.read_bytes() for f in (tmp_path / "kept").iterdir()}
     with pytest.raises(InputError, match=message):
-        audit(worlds.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "kept", **options)
+        audit(toy.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "kept", **options)
     assert {f.name: f.read_bytes() for f in (tmp_path / "kept").iterdir()} == before
 
 
 def test_other_systems_are_refused(dataset, tmp_path):
     first, texts = pt.Transformer.from_df(dataset.get_runs()["bm25"]), dataset.text_loader()
-    ranker = worlds.CountingRanker
+    ranker = toy.CountingRanker
 
     def go(systems):
         audit(systems, dataset, biases=[ORDER], checkpoint=tmp_path / "kept")
@@ -177,9 +177,9 @@ ANSWERS = pd.DataFrame({"qid": ["q0"], "docno": ["q0-good"], "answer": ["text"],
 def test_another_collection_of_the_same_name_is_refused(dataset, tmp_path, part, message):
     whole = changed(dataset)
     other = changed(dataset, **part(dataset))
-    for number, systems in enumerate((worlds.systems, lambda d: {"BM25": worlds.systems(d)["BM25"]})):
+    for number, systems in enumerate((toy.systems, lambda d: {"BM25": toy.systems(d)["BM25"]})):
         claim(tmp_path / f"{number}", systems(whole), whole)
-        claim(tmp_path / f"{number}", systems(changed(worlds.collection())), changed(worlds.collection()))
+        claim(tmp_path / f"{number}", systems(changed(toy.collection())), changed(toy.collection()))
         with pytest.raises(InputError, match=message):
             claim(tmp_path / f"{number}", systems(other), other)
 
@@ -191,9 +191,9 @@ def test_a_dataset_of_another_kind_is_known_by_the_texts_of_what_is_retrieved(da
             for method in ("get_corpus_iter", "get_topics", "get_qrels", "text_loader"):
                 setattr(self, method, getattr(inner, method))
 
-    for number, systems in enumerate((worlds.systems, lambda d: {"BM25": worlds.systems(d)["BM25"]})):
+    for number, systems in enumerate((toy.systems, lambda d: {"BM25": toy.systems(d)["BM25"]})):
         claim(tmp_path / f"{number}", systems(dataset), Duck(dataset))
-        claim(tmp_path / f"{number}", systems(dataset), Duck(worlds.collection()))
+        claim(tmp_path / f"{number}", systems(dataset), Duck(toy.collection()))
         other = changed(dataset, corpus=dataset.corpus.assign(text=[*dataset.corpus["text"][:-1], "new"]))
         with pytest.raises(InputError, match=r"has other texts of its candidates|other stages: .*TextLoader"):
             claim(tmp_path / f"{number}", systems(other), Duck(other))
@@ -209,7 +209,7 @@ def claim(folder, systems, dataset):
 def test_systems_that_differ_only_in_later_queries_or_a_cut_off_are_refused(dataset, tmp_path):
     run = dataset.get_runs()["bm25"]
     last = run["qid"] == "q5"
-    texts, ranker = dataset.text_loader(), worlds.CountingRanker()
+    texts, ranker = dataset.text_loader(), toy.CountingRanker()
 
     def go(candidates, *more):
         system = pt.Transformer.from_df(candidates) >> texts >> ranker
@@ -308,7 +308,7 @@ def test_biases_of_one_name_that_look_for_something_else_keep_their_own_results(
         return Words(*map(str, range(number)))
 
     def go(one):
-        result = audit(worlds.bm25_system(dataset), dataset, biases=[one], checkpoint=tmp_path / "kept")
+        result = audit(toy.bm25_system(dataset), dataset, biases=[one], checkpoint=tmp_path / "kept")
         return result.findings["value"].item()
 
     RAN.clear()
@@ -328,9 +328,9 @@ from pyterrier_debias.report.first_stage import PisaIndexer
 from pyterrier_debias.gender.audit import WordListBias
 from pyterrier_debias.core.systems import Context, System
 from tests.biases import Made
-from tests.report import worlds
-dataset = worlds.collection()
-made = [System.of(name, pipeline) for name, pipeline in worlds.systems(dataset).items()]
+from tests.report import toy
+dataset = toy.collection()
+made = [System.of(name, pipeline) for name, pipeline in toy.systems(dataset).items()]
 bias = WordListBias({"good": ["good", "fine", "great"], "bad": ["bad", "evil", "poor"]}, "praise")
 context = Context(made, dataset, dataset.get_topics(), dataset.get_qrels())
 with tempfile.TemporaryDirectory(prefix="pyterrier-debias-") as folder:
@@ -347,36 +347,36 @@ with tempfile.TemporaryDirectory(prefix="pyterrier-debias-") as folder:
 
 
 def test_a_folder_of_an_earlier_form_is_refused(dataset, tmp_path):
-    claim(tmp_path / "kept", worlds.systems(dataset), dataset)
+    claim(tmp_path / "kept", toy.systems(dataset), dataset)
     file = tmp_path / "kept" / "checkpoint.json"
     content = json.loads(file.read_text())
     del content["form"]
     file.write_text(json.dumps(content))
     with pytest.raises(InputError, match="form is None there and 3 here"):
-        claim(tmp_path / "kept", worlds.systems(dataset), dataset)
+        claim(tmp_path / "kept", toy.systems(dataset), dataset)
 
 
 def test_folders_that_are_no_checkpoint(dataset, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match="holds something else"):
-        audit(worlds.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "mine")
+        audit(toy.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "mine")
     with pytest.raises(InputError, match="is a file"):
         Checkpoint(tmp_path / "mine" / "thesis.tex")
     (tmp_path / "mine" / "checkpoint.json").write_text("{")
     with pytest.raises(InputError, match=r"damaged, or no checkpoint of an audit.*name another folder"):
-        audit(worlds.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "mine")
+        audit(toy.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "mine")
     (tmp_path / "mine" / "checkpoint.json").write_text('{"step": 500}')
     with pytest.raises(InputError, match="holds something else"):
-        audit(worlds.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "mine")
+        audit(toy.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "mine")
 
 
 def test_a_file_that_cannot_be_read_makes_its_bias_run_again(dataset, tmp_path):
     bias = Counted(ORDER)
-    audit(worlds.systems(dataset), dataset, biases=[bias], checkpoint=tmp_path / "kept")
+    audit(toy.systems(dataset), dataset, biases=[bias], checkpoint=tmp_path / "kept")
     (file,) = (tmp_path / "kept").glob("bias-order-*.json")
     file.write_text(file.read_text()[:-20])
-    audit(worlds.systems(dataset), dataset, biases=[bias], checkpoint=tmp_path / "kept")
+    audit(toy.systems(dataset), dataset, biases=[bias], checkpoint=tmp_path / "kept")
     assert bias.runs == 2
     json.loads(file.read_text())
 
@@ -405,5 +405,5 @@ def test_a_drawn_figure_can_be_drawn_onto_axes():
 
 
 def _context():
-    dataset = worlds.collection()
-    return Context([worlds.bm25_system(dataset)], dataset, dataset.get_topics(), dataset.get_qrels())
+    dataset = toy.collection()
+    return Context([toy.bm25_system(dataset)], dataset, dataset.get_topics(), dataset.get_qrels())

@@ -18,8 +18,8 @@ from pyterrier_debias.report import inputs
 from pyterrier_debias.report.cli import app
 from tests import tiny_models
 from tests.biases import Made
-from tests.report import worlds
-from tests.report.worlds import QIDS
+from tests.report import toy
+from tests.report.toy import QIDS
 
 needs_pisa = pytest.mark.skipif(importlib.util.find_spec("pyterrier_pisa") is None, reason="PISA is not installed")
 
@@ -27,7 +27,7 @@ needs_pisa = pytest.mark.skipif(importlib.util.find_spec("pyterrier_pisa") is No
 @pytest.fixture(autouse=True)
 def toy_bias(monkeypatch):
     """The command line finds biases by name; here it finds one whose figures are known."""
-    monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.worlds", "Order")})
+    monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.toy", "Order")})
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def folder(tmp_path):
     """The toy collection as files."""
     place = tmp_path / "toy"
     (place / "runs").mkdir(parents=True)
-    dataset = worlds.collection()
+    dataset = toy.collection()
     dataset.get_corpus().to_csv(place / "passages.tsv", sep="\t", header=False, index=False)
     dataset.get_topics().to_csv(place / "topics.tsv", sep="\t", header=False, index=False)
     (place / "qrels.txt").write_text("".join(f"{q} 0 {q}-good 1\n" for q in QIDS))
@@ -110,7 +110,7 @@ def test_runs_take_the_retrievers_place(folder, tmp_path):
 
 
 def test_a_defect_in_a_bias_is_told_apart_from_bad_input(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(worlds, "Order", worlds.Broken)
+    monkeypatch.setattr(toy, "Order", toy.Broken)
     code, out, err = call("--dataset", folder, "--model", "none", "--out", tmp_path / "results")
     assert code == 1
     assert "broken: RuntimeError: the bias fell down" in out
@@ -267,7 +267,7 @@ def test_trec_dl_scores_what_was_published(shared_data, monkeypatch, tmp_path):
         means = [per_query(context.results(s), context.qrels, ["nDCG@10"], qids).mean().item() for s in context.systems]
         return [Finding(s.name, "quality", "nDCG@10", "all", mean) for s, mean in zip(context.systems, means)]
 
-    monkeypatch.setattr(worlds, "Order", lambda: Made("quality", run))
+    monkeypatch.setattr(toy, "Order", lambda: Made("quality", run))
     for split, published in (("dl19", 0.5058), ("dl20", 0.4796)):
         call("--dataset", shared_data / "msmarco_trec_dl", "--split", split, "--model", "none", "--out", tmp_path / split)
         assert pd.read_csv(tmp_path / split / "findings.csv")["value"].item() == pytest.approx(published, abs=5e-5)

@@ -23,7 +23,7 @@ from pyterrier_debias.pooling.formulas.attributions import unjudged_parts
 from pyterrier_debias.position.formulas.attributions import move_parts, third_parts
 from pyterrier_debias.report import run
 from pyterrier_debias.report.attributions import ITEM_COLUMNS
-from tests.report import worlds
+from tests.report import toy
 
 TEXTS = {
     "a": "He and his son met her.", "b": "She, she and the king", "c": "rain", "d": "his his his mother", "e": "women and he",
@@ -156,8 +156,8 @@ def test_what_does_not_sum_to_the_figure_is_not_shown():
 
 
 def test_findings_that_are_not_taken_apart_have_no_parts():
-    dataset = worlds.collection()
-    found = audit({"BM25": worlds.bm25_system(dataset)}, dataset, biases=[worlds.ORDER]).attributions
+    dataset = toy.collection()
+    found = audit({"BM25": toy.bm25_system(dataset)}, dataset, biases=[toy.ORDER]).attributions
     assert found.empty and list(found) == ATTRIBUTION_COLUMNS == list(attributions_frame([]))
 
 

@@ -20,7 +20,7 @@ from pyterrier_debias.report.cross_bias import ALL, CROSS_BIASES, missing_reason
 from pyterrier_debias.report.gate import Budget, check_budgets
 from pyterrier_debias.survivorship.audit import SurvivorshipBias
 from tests.biases import examined
-from tests.report import worlds
+from tests.report import toy
 
 #: Query, its complexity, and which of ten documents shown is relevant; 0 for none.
 ROWS = [
@@ -55,7 +55,7 @@ def collection(complexity=True):
 
 
 def context(dataset):
-    system = worlds.bm25_system(dataset)
+    system = toy.bm25_system(dataset)
     return Context([system], dataset, dataset.get_topics(), dataset.get_qrels(), seed=3)
 
 
@@ -144,7 +144,7 @@ def test_why_it_cannot_be_said():
     dataset = collection()
     assert missing_reason(WORDING, ["survivorship", "linguistic"], context(dataset)) is None
     assert "needs the bias linguistic" in missing_reason(WORDING, ["survivorship"], context(dataset))
-    blind = worlds.collection()
+    blind = toy.collection()
     assert "get_candidates" in missing_reason(WORDING, WORDING.biases, context(blind))
     assert len({cross.name for cross in CROSS_BIASES}) == len(CROSS_BIASES)
 
@@ -188,7 +188,7 @@ def test_it_survives_json_checkpoints_and_the_gate(result, monkeypatch):
 
 def test_it_is_left_out_with_the_reason(result):
     _, systems, dataset, _ = result
-    blind = worlds.collection()
+    blind = toy.collection()
     run = {"run": pt.Transformer.from_df(blind.get_runs()["bm25"])}
     skipped = audit(run, blind, biases=["survivorship", "linguistic"]).skipped.to_dict("records")
     assert [s["bias"] for s in skipped] == ["survivorship", "survivorship and linguistic"]

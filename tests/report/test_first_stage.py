@@ -9,7 +9,7 @@ from pyterrier_debias.report import first_stage as module
 from pyterrier_debias.report.defaults import default_systems
 from pyterrier_debias.report.first_stage import PisaIndexer, first_stage
 from pyterrier_debias.report.models import Model
-from tests.report import worlds
+from tests.report import toy
 
 needs_pisa = pytest.mark.skipif(not module.pisa_installed(), reason="PISA is not installed")
 TOPICS = pd.DataFrame({"qid": ["1"], "query": ["red apples"]})
@@ -22,7 +22,7 @@ DOCUMENTS = [
 
 
 def without_runs():
-    dataset = worlds.collection()
+    dataset = toy.collection()
     dataset.runs = {}
     return dataset
 
@@ -73,7 +73,7 @@ def test_errors_of_the_corpus_are_not_lost_in_pisas_thread(tmp_path):
 
 
 def test_a_collections_own_bm25_run_comes_first(tmp_path):
-    dataset = worlds.collection()
+    dataset = toy.collection()
     dataset.runs = {"other": dataset.runs["bm25"].iloc[:1], "BM25": dataset.runs["bm25"]}
     stage = first_stage(dataset, tmp_path)
     assert stage.name == "BM25" and len(stage.retriever(dataset.get_topics())) == 12
@@ -81,7 +81,7 @@ def test_a_collections_own_bm25_run_comes_first(tmp_path):
 
 
 def test_another_run_serves_where_there_is_no_bm25(tmp_path):
-    dataset = worlds.collection()
+    dataset = toy.collection()
     dataset.runs = {"splade": dataset.runs["bm25"]}
     stage = first_stage(dataset, tmp_path)
     assert (stage.name, stage.indexer) == ("splade", None)
@@ -112,7 +112,7 @@ def test_without_run_and_pisa_the_remedy_is_named(tmp_path, monkeypatch):
 
 
 def test_systems_are_first_stages_and_models_behind_them(tmp_path):
-    dataset = worlds.collection()
+    dataset = toy.collection()
     models = [Model("m", "/one/m", "bi"), Model("m", "/two/m", "bi"), Model("x", "/x", "bi")]
     runs = {"r": dataset.get_runs()["bm25"], "s": dataset.get_runs()["bm25"]}
     systems = default_systems(dataset, tmp_path, models=models, runs=runs, device="cpu")

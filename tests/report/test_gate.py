@@ -8,16 +8,16 @@ from pyterrier_debias import InputError, audit
 from pyterrier_debias.report import inputs
 from pyterrier_debias.report.cli import app
 from pyterrier_debias.report.gate import Budget, check_budgets, read_gate
-from tests.report import worlds
-from tests.report.worlds import BROKEN, CONTRAST, ORDER, PICKY
+from tests.report import toy
+from tests.report.toy import BROKEN, CONTRAST, ORDER, PICKY
 
 FIGURE = f"order: BM25: RR@10 ({CONTRAST}) is -0.5000 [-0.7000, -0.3000]"
 
 
 @pytest.fixture(scope="module")
 def result():
-    dataset = worlds.collection()
-    result = audit(worlds.systems(dataset), dataset, biases=[ORDER, PICKY, BROKEN])
+    dataset = toy.collection()
+    result = audit(toy.systems(dataset), dataset, biases=[ORDER, PICKY, BROKEN])
     primary = result.findings["primary"]
     result.findings.loc[primary, ["low", "high"]] = [-0.7, -0.3]
     return result
@@ -105,20 +105,20 @@ def test_a_system_without_a_primary_figure_keeps_the_gate_shut(result):
 
 
 def test_a_baseline_needs_no_comparison_with_itself():
-    dataset = worlds.collection()
-    result = audit(worlds.systems(dataset), dataset, biases=[ORDER], baseline="BM25")
+    dataset = toy.collection()
+    result = audit(toy.systems(dataset), dataset, biases=[ORDER], baseline="BM25")
     (only,) = check_budgets(result, [Budget("order", contrast=f"{CONTRAST}, vs BM25", at_least=-1.0)])
     assert not only.crossed
 
 
 def test_a_system_that_raises_crosses_its_own_budget_only():
-    dataset = worlds.collection()
+    dataset = toy.collection()
 
     def broken(row):
         raise ValueError("not yet")
 
     first = pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader()
-    result = audit({**worlds.systems(dataset), "mine": first >> pt.apply.doc_score(broken)}, dataset, biases=[ORDER])
+    result = audit({**toy.systems(dataset), "mine": first >> pt.apply.doc_score(broken)}, dataset, biases=[ORDER])
     assert result.failed["system"].tolist() == ["mine"]
     (kept,) = check_budgets(result, [Budget("order", system="longest", at_least=-1.0)])
     (crossed,) = check_budgets(result, [Budget("order", system="mine", at_least=-1.0)])
@@ -162,13 +162,13 @@ def test_the_file_may_name_the_saved_audit(saved, tmp_path):
 
 
 def test_the_file_may_name_what_to_audit(tmp_path, monkeypatch):
-    monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.worlds", "Order")})
+    monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.toy", "Order")})
     place = tmp_path / "toy"
-    dataset = worlds.collection()
+    dataset = toy.collection()
     (place / "runs").mkdir(parents=True)
     dataset.get_corpus().to_csv(place / "passages.tsv", sep="\t", header=False, index=False)
     dataset.get_topics().to_csv(place / "topics.tsv", sep="\t", header=False, index=False)
-    (place / "qrels.txt").write_text("".join(f"{q} 0 {q}-good 1\n" for q in worlds.QIDS))
+    (place / "qrels.txt").write_text("".join(f"{q} 0 {q}-good 1\n" for q in toy.QIDS))
     run = dataset.get_runs()["bm25"]
     lines = [f"{q} Q0 {d} 1 {s} tag\n" for q, d, s in zip(run["qid"], run["docno"], run["score"])]
     (place / "runs" / "bm25.trec").write_text("".join(lines))

@@ -10,7 +10,7 @@ from pyterrier_debias import InputError, PlantedCollection, audit
 from pyterrier_debias.report import inputs
 from pyterrier_debias.report.bias_measures import bias_measures
 from tests.biases import Made
-from tests.report import worlds
+from tests.report import toy
 
 
 @pytest.fixture(scope="module")
@@ -76,26 +76,26 @@ def test_a_bias_of_the_users_has_measures_of_its_own():
         return [RR @ 5, nDCG @ 10], {"upside down": "turn the list"}
 
     bias = Made("order", None, measures=contribute)
-    found = bias_measures(worlds.collection(), biases=[bias], effectiveness=["nDCG@10", RR @ 10])
+    found = bias_measures(toy.collection(), biases=[bias], effectiveness=["nDCG@10", RR @ 10])
     assert [str(m) for m in found] == ["nDCG@10", "RR@10", "RR@5"] and found.second_run == {"upside down": "turn the list"}
     assert len(seen[0].topics) == 6 and seen[0].systems == []
 
 
 def test_a_bias_that_says_nothing_is_named():
-    found = bias_measures(worlds.collection(), biases=[worlds.PICKY])
+    found = bias_measures(toy.collection(), biases=[toy.PICKY])
     assert list(found.second_run) == ["every figure of the bias picky"]
 
 
 def test_judgements_of_relevant_documents_only():
-    found = bias_measures(worlds.collection(), biases="pooling")
+    found = bias_measures(toy.collection(), biases="pooling")
     assert [str(m) for m in found] == ["nDCG@10"] and "relevant documents only" in found.second_run["Judged@10"]
 
 
 def test_what_is_not_known():
     with pytest.raises(InputError, match="bias 'astrology' is not known"):
-        bias_measures(worlds.collection(), biases="astrology")
+        bias_measures(toy.collection(), biases="astrology")
     with pytest.raises(InputError, match="not known to ir_measures"):
-        bias_measures(worlds.collection(), biases="position", effectiveness=["hope"])
+        bias_measures(toy.collection(), biases="position", effectiveness=["hope"])
 
 
 def test_an_audit_tells_judged_and_unjudged_topics_apart(dataset, retriever):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pyterrier_debias import AuditResult, InputError, audit
 from pyterrier_debias.report.attributions import COLUMNS, worst_queries
-from tests.report import worlds
+from tests.report import toy
 
 KEY = {"system": "m", "bias": "position", "measure": "nDCG@10", "contrast": "rotated - original"}
 
@@ -56,8 +56,8 @@ def test_figures_that_are_no_mean_of_their_values_have_no_shares():
 
 @pytest.fixture(scope="module")
 def result():
-    dataset = worlds.collection()
-    return audit(worlds.systems(dataset), dataset, biases=[worlds.ORDER, worlds.PICKY])
+    dataset = toy.collection()
+    return audit(toy.systems(dataset), dataset, biases=[toy.ORDER, toy.PICKY])
 
 
 def test_an_audit_names_its_queries(result):

@@ -9,7 +9,7 @@ from pyterrier_debias import audit
 from pyterrier_debias.core.bias import Finding
 from pyterrier_debias.report import html, text
 from tests.biases import Made
-from tests.report import worlds
+from tests.report import toy
 from tests.report.html_page import Page
 
 EVIL = "<script>alert('x')</script>"
@@ -17,10 +17,10 @@ EVIL = "<script>alert('x')</script>"
 
 @pytest.fixture(scope="module")
 def result():
-    dataset = worlds.collection(name=EVIL)
-    systems = worlds.systems(dataset)
+    dataset = toy.collection(name=EVIL)
+    systems = toy.systems(dataset)
     systems[EVIL] = systems["longest"]
-    return audit(systems, dataset, biases=[worlds.ORDER, worlds.PICKY, worlds.BROKEN], baseline="BM25")
+    return audit(systems, dataset, biases=[toy.ORDER, toy.PICKY, toy.BROKEN], baseline="BM25")
 
 
 @pytest.fixture(scope="module")
@@ -135,15 +135,15 @@ def test_a_click_sorts_the_table_in_a_real_browser(result, tmp_path):
     ],
 )
 def test_what_correction_takes_away_is_told_from_what_was_never_there(p, corrected, verdict):
-    dataset = worlds.collection()
-    back = audit({"BM25": worlds.bm25_system(dataset)}, dataset, biases=[worlds.ORDER])
+    dataset = toy.collection()
+    back = audit({"BM25": toy.bm25_system(dataset)}, dataset, biases=[toy.ORDER])
     back.findings.loc[back.findings["primary"], ["p", "p_corrected"]] = p, corrected
     assert re.search(rf'<span class="badge[^>]*>{verdict}</span>', back.to_html())
 
 
 def test_intervals_are_drawn_to_scale():
-    dataset = worlds.collection()
-    frame = audit(worlds.systems(dataset), dataset, biases=[worlds.ORDER]).findings
+    dataset = toy.collection()
+    frame = audit(toy.systems(dataset), dataset, biases=[toy.ORDER]).findings
     frame.loc[frame["primary"], ["value", "low", "high"]] = [[-0.5, -1.0, 0.0], [0.5, 0.0, 1.0]]
     (group,) = html._strip(frame)
     first, second = group["findings"]
@@ -158,12 +158,12 @@ def test_the_page_is_the_same_for_the_same_audit(result):
 
 
 def test_findings_without_a_group_and_names_that_look_like_formulas(tmp_path):
-    dataset = worlds.collection()
+    dataset = toy.collection()
 
     def run(context):
         return [Finding(system.name, "mine", "m", "", 0.5) for system in context.systems]
 
-    systems = {r"price $\foo$": worlds.bm25_system(dataset)}
+    systems = {r"price $\foo$": toy.bm25_system(dataset)}
     bare = audit(systems, dataset, biases=[Made("mine", run)])
     assert "0.500" in bare.to_text() and "0.500" in bare.to_html()
     named = audit(systems, dataset, biases=["pooling"], qrels=dataset.get_qrels().assign(label=[0, 1] * 3))
@@ -172,8 +172,8 @@ def test_findings_without_a_group_and_names_that_look_like_formulas(tmp_path):
 
 
 def test_an_audit_without_figures_or_tests_renders():
-    dataset = worlds.collection()
-    back = audit({"BM25": worlds.bm25_system(dataset)}, dataset, biases=[worlds.ORDER])
+    dataset = toy.collection()
+    back = audit({"BM25": toy.bm25_system(dataset)}, dataset, biases=[toy.ORDER])
     back.findings[["value", "low", "high", "p", "p_corrected"]] = float("nan")
     back.figures = ()
     Page(back.to_html())

@@ -18,18 +18,18 @@ from pyterrier_debias.core.bias import Finding
 from pyterrier_debias.core.files import MANIFEST, entries
 from pyterrier_debias.report import run
 from tests.biases import Made
-from tests.report import worlds
-from tests.report.worlds import BROKEN, CONTRAST, ORDER, PICKY, QIDS
+from tests.report import toy
+from tests.report.toy import BROKEN, CONTRAST, ORDER, PICKY, QIDS
 
 
 @pytest.fixture
 def dataset():
-    return worlds.collection()
+    return toy.collection()
 
 
 @pytest.fixture
 def result(dataset):
-    return audit(worlds.systems(dataset), dataset, biases=[ORDER, PICKY, BROKEN], baseline="BM25")
+    return audit(toy.systems(dataset), dataset, biases=[ORDER, PICKY, BROKEN], baseline="BM25")
 
 
 def row(result, system, contrast=CONTRAST, bias="order"):
@@ -55,7 +55,7 @@ def test_p_values_are_corrected_over_the_whole_table(dataset):
         return Made(name, lambda context: found)
 
     biases = [bias("a"), bias("b")]
-    systems = {"BM25": worlds.bm25_system(dataset)}
+    systems = {"BM25": toy.bm25_system(dataset)}
     holm = audit(systems, dataset, biases=biases).findings["p_corrected"]
     np.testing.assert_allclose(holm, [0.03, 0.06, 0.06])
     bonferroni = audit(systems, dataset, biases=biases, correction="bonferroni").findings["p_corrected"]
@@ -70,10 +70,10 @@ def test_what_a_bias_cannot_examine_is_listed_with_the_reason(result):
 
 
 def test_a_bias_that_breaks_is_reported_and_the_others_finish(dataset):
-    result = audit(worlds.systems(dataset), dataset, biases=[BROKEN, ORDER])
+    result = audit(toy.systems(dataset), dataset, biases=[BROKEN, ORDER])
     assert result.failed["bias"].tolist() == ["broken"]
     assert result.failed["error"].tolist() == ["RuntimeError: the bias fell down"]
-    assert "worlds.py" in result.failed["traceback"][0]
+    assert "toy.py" in result.failed["traceback"][0]
     assert set(result.findings["bias"]) == {"order"}
 
 
@@ -97,11 +97,11 @@ def test_a_system_that_raises_does_not_cost_the_others_theirs(dataset, tmp_path)
         raise ValueError("not yet")
 
     first = pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader()
-    systems = {**worlds.systems(dataset), "mine": first >> pt.apply.doc_score(broken)}
+    systems = {**toy.systems(dataset), "mine": first >> pt.apply.doc_score(broken)}
     result = audit(systems, dataset, biases=[ORDER], checkpoint=tmp_path / "kept")
     assert result.failed["error"].tolist() == ["system 'mine' raised ValueError: not yet"]
-    assert set(result.findings["system"]) == set(worlds.systems(dataset))
-    alone = audit(worlds.systems(dataset), dataset, biases=[ORDER])
+    assert set(result.findings["system"]) == set(toy.systems(dataset))
+    alone = audit(toy.systems(dataset), dataset, biases=[ORDER])
     pd.testing.assert_frame_equal(result.findings, alone.findings)
     # What lacks a system is not kept: the system is asked again.
     again = audit(systems, dataset, biases=[ORDER], checkpoint=tmp_path / "kept")
@@ -117,18 +117,18 @@ def test_biases_are_asked_about_the_topics_and_judgements_of_the_audit(dataset):
 
     qrels = dataset.get_qrels().assign(label=1)
     with pytest.raises(InputError, match="it only looks"):
-        audit(worlds.systems(dataset), dataset, biases=[Made("curious", None, needs)], topics=3, qrels=qrels)
+        audit(toy.systems(dataset), dataset, biases=[Made("curious", None, needs)], topics=3, qrels=qrels)
     topics, judged, runs = seen[0]
     assert len(topics) == 3 and set(judged["label"]) == {1} and list(runs) == list(dataset.get_runs())
 
 
 def test_labels_are_numbers(dataset):
     qrels = dataset.get_qrels()
-    as_text = audit(worlds.systems(dataset), dataset, biases=[ORDER], qrels=qrels.assign(label=qrels["label"].astype(str)))
-    pd.testing.assert_frame_equal(as_text.findings, audit(worlds.systems(dataset), dataset, biases=[ORDER]).findings)
+    as_text = audit(toy.systems(dataset), dataset, biases=[ORDER], qrels=qrels.assign(label=qrels["label"].astype(str)))
+    pd.testing.assert_frame_equal(as_text.findings, audit(toy.systems(dataset), dataset, biases=[ORDER]).findings)
     for label in (np.nan, "relevant"):
         with pytest.raises(InputError, match="audit: column 'label' is NaN or no whole number in 1 of"):
-            audit(worlds.systems(dataset), dataset, biases=[ORDER], qrels=pd.concat([qrels, qrels[:1].assign(label=label)]))
+            audit(toy.systems(dataset), dataset, biases=[ORDER], qrels=pd.concat([qrels, qrels[:1].assign(label=label)]))
 
 
 def test_a_scoring_function_alone_reranks_the_collections_run(dataset):
@@ -141,22 +141,22 @@ def test_input_errors_reach_the_user(dataset):
         raise InputError("ranker: column 'text' is missing at row 3")
 
     with pytest.raises(InputError, match="at row 3"):
-        audit(worlds.systems(dataset), dataset, biases=[ORDER, Made("strict", run)])
+        audit(toy.systems(dataset), dataset, biases=[ORDER, Made("strict", run)])
 
 
 def test_a_pipeline_in_the_wrong_order_is_an_input_error(dataset):
     first = pt.Transformer.from_df(dataset.get_runs()["bm25"])
     with pytest.raises(InputError, match=r"CountingRanker.* adds 'text'"):
-        audit({"no text": first >> worlds.CountingRanker()}, dataset, biases=[ORDER])
+        audit({"no text": first >> toy.CountingRanker()}, dataset, biases=[ORDER])
 
 
 def test_nothing_to_examine_is_an_input_error_with_the_reason(dataset):
     with pytest.raises(InputError, match="picky: it has no ranker to probe"):
-        audit(worlds.bm25_system(dataset), dataset, biases=[PICKY])
+        audit(toy.bm25_system(dataset), dataset, biases=[PICKY])
 
 
 def test_biases_share_retrieval_and_scoring(dataset):
-    ranker = worlds.CountingRanker()
+    ranker = toy.CountingRanker()
     first = pt.Transformer.from_df(dataset.get_runs()["bm25"])
     audit({"a": first >> dataset.text_loader() >> ranker}, dataset, biases=[ORDER, PICKY])
     assert ranker.calls == 1
@@ -171,7 +171,7 @@ def test_the_baseline_is_compared_query_by_query(dataset):
             own = pd.Series(values[system.name], index=QIDS).sample(frac=1, random_state=number)
             yield Finding(system.name, "made", "m", "g", own.mean(), n=6, primary=True, values=own)
 
-    result = audit(worlds.systems(dataset), dataset, biases=[Made("made", run)], baseline="BM25")
+    result = audit(toy.systems(dataset), dataset, biases=[Made("made", run)], baseline="BM25")
     found = row(result, "longest", "g, vs BM25", "made")
     peer = stats.ttest_rel(values["longest"], values["BM25"])
     assert found["value"] == pytest.approx((values["longest"] - values["BM25"]).mean(), abs=1e-12)
@@ -182,13 +182,13 @@ def test_the_baseline_is_compared_query_by_query(dataset):
 
 def test_systems_come_in_every_shape(dataset):
     first = pt.Transformer.from_df(dataset.get_runs()["bm25"])
-    pipeline = first >> dataset.text_loader() >> worlds.CountingRanker()
-    listed = [dataset.get_runs()["bm25"], pipeline, pipeline, worlds.bm25_system(dataset), worlds.CountingRanker()]
+    pipeline = first >> dataset.text_loader() >> toy.CountingRanker()
+    listed = [dataset.get_runs()["bm25"], pipeline, pipeline, toy.bm25_system(dataset), toy.CountingRanker()]
     named = [system.name for system in run.named_systems(listed, dataset)]
     assert len(set(named)) == 5
     assert named[0] == "run 1" and named[1] == "SourceTransformer >> CountingRanker (1)" and named[3] == "BM25"
     assert run.named_systems({7: first}, dataset)[0].name == "7"
-    assert run.named_systems({"mine": worlds.bm25_system(dataset)}, dataset)[0].name == "mine"
+    assert run.named_systems({"mine": toy.bm25_system(dataset)}, dataset)[0].name == "mine"
     assert [s.ranker is None for s in run.named_systems(listed, dataset)] == [True, False, False, True, False]
 
 
@@ -223,7 +223,7 @@ def test_systems_come_in_every_shape(dataset):
     ],
 )
 def test_bad_settings_are_refused_before_anything_runs(dataset, options, message):
-    ranker = worlds.CountingRanker()
+    ranker = toy.CountingRanker()
     first = pt.Transformer.from_df(dataset.get_runs()["bm25"])
     with pytest.raises(InputError, match=message):
         audit({"BM25": first >> dataset.text_loader() >> ranker}, dataset, **{"biases": [ORDER], **options})
@@ -235,7 +235,7 @@ def test_bad_settings_are_refused_before_anything_runs(dataset, options, message
     [
         ({}, "there are no systems"),
         ({"a": 3}, "system 'a' is a int"),
-        ([worlds.bm25_system(), worlds.bm25_system()], "two systems are named 'BM25'"),
+        ([toy.bm25_system(), toy.bm25_system()], "two systems are named 'BM25'"),
         ({"a": pd.DataFrame({"qid": [], "docno": [], "score": []})}, "run 'a' is empty"),
         ({"a": pd.DataFrame({"qid": ["q1"], "docno": ["d"]})}, "column 'score' is missing"),
         ({"a": pd.DataFrame({"qid": ["q1"], "docno": ["d"], "score": [float("nan")]})}, "NaN"),
@@ -256,16 +256,16 @@ def test_topics_can_be_limited_to_the_first_that_are_judged(dataset):
 
     bias = Made("made", run)
     qrels = dataset.get_qrels().query("qid != 'q0'")
-    audit(worlds.bm25_system(dataset), dataset, biases=[bias], topics=2, qrels=qrels, depth=7, seed=3, draws=2)
+    audit(toy.bm25_system(dataset), dataset, biases=[bias], topics=2, qrels=qrels, depth=7, seed=3, draws=2)
     assert seen == [(["q1", "q2"], 7, 3, 2)]
 
 
 def test_numbers_may_be_numpys_and_the_result_is_still_json(dataset):
     numbers = {"topics": np.int64(2), "depth": np.int32(7), "seed": np.uint8(3), "draws": np.int64(2)}
     options = {"dataset": dataset, "biases": [ORDER]}
-    result = audit(worlds.bm25_system(dataset), **options, **numbers)
+    result = audit(toy.bm25_system(dataset), **options, **numbers)
     assert result.settings["topics"] == 2 and set(result.queries) == {"q0", "q1"}
-    plain = audit(worlds.bm25_system(dataset), **options, **{name: int(number) for name, number in numbers.items()})
+    plain = audit(toy.bm25_system(dataset), **options, **{name: int(number) for name, number in numbers.items()})
     told = [json.loads(one.to_json())["settings"] for one in (result, plain)]
     assert [{name: one[name] for name in numbers} for one in told] == [{"topics": 2, "depth": 7, "seed": 3, "draws": 2}] * 2
 
@@ -274,10 +274,10 @@ def test_the_judgements_are_known_by_their_content(dataset):
     qrels = dataset.get_qrels()
 
     def known(judgements):
-        return audit(worlds.bm25_system(dataset), dataset, biases=[PICKY_FREE], qrels=judgements).settings["judgements"]
+        return audit(toy.bm25_system(dataset), dataset, biases=[PICKY_FREE], qrels=judgements).settings["judgements"]
 
     assert known(qrels) == known(qrels.iloc[::-1].astype({"label": float})) != known(qrels.assign(label=2))
-    older = audit(worlds.bm25_system(dataset), dataset, biases=[PICKY_FREE])
+    older = audit(toy.bm25_system(dataset), dataset, biases=[PICKY_FREE])
     del older.settings["judgements"]
     text = older.to_json()
     schema = (run.Path(run.__file__).parent / "result.schema.json").read_text()
@@ -287,11 +287,11 @@ def test_the_judgements_are_known_by_their_content(dataset):
 
 def test_judgements_that_say_the_same_twice_count_once(dataset):
     qrels = dataset.get_qrels()
-    twice = audit(worlds.bm25_system(dataset), dataset, biases=[ORDER], qrels=pd.concat([qrels, qrels]))
-    pd.testing.assert_frame_equal(twice.findings, audit(worlds.bm25_system(dataset), dataset, biases=[ORDER]).findings)
+    twice = audit(toy.bm25_system(dataset), dataset, biases=[ORDER], qrels=pd.concat([qrels, qrels]))
+    pd.testing.assert_frame_equal(twice.findings, audit(toy.bm25_system(dataset), dataset, biases=[ORDER]).findings)
     seen = []
     bias = Made("made", lambda context: seen.append(context.qrels) or _count(context))
-    audit(worlds.bm25_system(dataset), dataset, biases=[bias], qrels=pd.concat([qrels, qrels]))
+    audit(toy.bm25_system(dataset), dataset, biases=[bias], qrels=pd.concat([qrels, qrels]))
     assert len(seen[0]) == len(qrels)
 
 
@@ -506,7 +506,7 @@ def test_what_must_be_said_of_queries_is_in_the_notes(dataset):
             raise ValueError("Index must have 1 or more fields.")
         return topics.merge(ranking, on="qid")
 
-    mine = pt.apply.generic(search) >> dataset.text_loader() >> worlds.CountingRanker()
+    mine = pt.apply.generic(search) >> dataset.text_loader() >> toy.CountingRanker()
     result = audit({"mine": mine}, dataset, biases=[ORDER])
     (note,) = result.settings["notes"]
     assert note.startswith("mine: it raised (ValueError: Index must have 1 or more fields) for 1 of ") and failing in note
@@ -514,7 +514,7 @@ def test_what_must_be_said_of_queries_is_in_the_notes(dataset):
 
 
 def test_texts_that_an_index_cut_are_noted(dataset):
-    first, ranker = pt.Transformer.from_df(dataset.get_runs()["bm25"]), worlds.CountingRanker()
+    first, ranker = pt.Transformer.from_df(dataset.get_runs()["bm25"]), toy.CountingRanker()
     stored = TextLoader(dataset.corpus.assign(text=dataset.corpus["text"].str[:12]))
     systems = {"whole": first >> dataset.text_loader() >> ranker, "cut": first >> stored >> ranker}
     [note] = audit(systems, dataset, biases=[ORDER]).settings["notes"]
@@ -548,7 +548,7 @@ def test_indexes_of_an_audit_go_to_its_own_folder(dataset, tmp_path, monkeypatch
             made.append(Path(tempfile.mkdtemp(dir=self.folder)))
             raise KeyboardInterrupt
 
-    system = replace(worlds.bm25_system(dataset), indexer=Indexer())
+    system = replace(toy.bm25_system(dataset), indexer=Indexer())
     bias = Made("again", lambda context: context.systems[0].indexer([]))
     with pytest.raises(KeyboardInterrupt):
         audit(system, dataset, biases=[bias])
@@ -557,7 +557,7 @@ def test_indexes_of_an_audit_go_to_its_own_folder(dataset, tmp_path, monkeypatch
 
 
 def test_versions_of_terrier_are_told_where_it_was_started(dataset, monkeypatch):
-    systems = {"BM25": worlds.bm25_system(dataset)}
+    systems = {"BM25": toy.bm25_system(dataset)}
     if not pt.java.started():
         assert "terrier" not in audit(systems, dataset, biases=[ORDER]).settings["versions"]
         assert not pt.java.started()

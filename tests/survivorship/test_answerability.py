@@ -18,7 +18,7 @@ from pyterrier_debias.survivorship.training.answerability import (
     predicted_share,
     reliability,
 )
-from tests.survivorship.worlds import answerable
+from tests.survivorship.toy import answerable
 
 
 @pytest.fixture(scope="module")

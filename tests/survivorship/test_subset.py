@@ -14,7 +14,7 @@ from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
 from pyterrier_debias.survivorship.measures.curve import SurvivorshipCurve, curve_of_values
 from pyterrier_debias.survivorship.training.rank_filtered import DRAWN, FILTERED, training_subsets
 from tests.survivorship import published
-from tests.survivorship.worlds import ASKED, LABELS, RESULTS, SHOWN
+from tests.survivorship.toy import ASKED, LABELS, RESULTS, SHOWN
 
 PLANTED = PlantedCollection(5, topics=30, passages=300, survivorship=1.0)
 TOPICS = PLANTED.get_topics("full")

@@ -27,7 +27,7 @@ from pyterrier_debias import (
     T5Reranker,
     Training,
 )
-from tests.test_contract import folder
+from tests.contract_cases import folder
 
 pytestmark = pytest.mark.java
 

@@ -1,4 +1,4 @@
-"""Every public stage beside a Terrier retriever: the table of `tests/test_contract.py` over what Terrier gives."""
+"""Every public stage beside a Terrier retriever: the table of `tests/contract_cases.py` over what Terrier gives."""
 
 import pickle
 from functools import cache
@@ -9,7 +9,7 @@ import pytest
 
 from pyterrier_debias import LexiconProfiles, QueryGender
 from tests.contract import CHECKS, Case, Counted, assert_same
-from tests.test_contract import CASES, CORPUS
+from tests.contract_cases import CASES, CORPUS
 
 pytestmark = pytest.mark.java
 

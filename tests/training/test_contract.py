@@ -18,7 +18,7 @@ from pyterrier_debias import (
 from pyterrier_debias.pooling.training.cet import CETReranker
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import LOSSES
-from tests.training.worlds import candidates, no_dropout, qrels, training
+from tests.training.toy import candidates, no_dropout, qrels, training
 
 RANKERS = {
     "CrossEncoder": lambda tiny: CrossEncoder(tiny()),

@@ -11,7 +11,7 @@ from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups
 from pyterrier_debias.training.samplers import Sampler, UniformNegatives
 from pyterrier_debias.training.weights import ExampleWeights
-from tests.training.worlds import candidates, qrels
+from tests.training.toy import candidates, qrels
 
 
 def examples(frame=None, length=32, **options):

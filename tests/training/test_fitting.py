@@ -25,7 +25,7 @@ from pyterrier_debias import (
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.data.answers import read_squad
 from pyterrier_debias.training.report import ABOUT
-from tests.training.worlds import candidates, qrels, training
+from tests.training.toy import candidates, qrels, training
 
 PAIR = ["where is the king"] * 3, ["the king found relevant red works", "short", "the queen found short blue bridge"]
 

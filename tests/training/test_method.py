@@ -9,7 +9,7 @@ from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups
 from pyterrier_debias.training.losses import get_loss, info_nce, pairwise_hinge
 from pyterrier_debias.training.method import Candidates, Method, Ranking
-from tests.training.worlds import candidates, qrels
+from tests.training.toy import candidates, qrels
 
 BUILDERS = {CrossEncoder: "build", BiEncoder: "build_sentence_transformer", MultiVector: "build_multi_vector"}
 

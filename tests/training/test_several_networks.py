@@ -8,8 +8,8 @@ from torch.nn.functional import softplus
 from pyterrier_debias import CrossEncoder, InputError
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.method import Method, Ranking
-from tests.training.test_trainer import difference
-from tests.training.worlds import candidates, no_dropout, qrels, training
+from tests.training.networks import difference
+from tests.training.toy import candidates, no_dropout, qrels, training
 
 
 class Experts(Ranking):

@@ -15,20 +15,13 @@ import pandas as pd
 import pytest
 import torch
 
-from pyterrier_debias import CrossEncoder, InputError, RotatePassages, Training
+from pyterrier_debias import CrossEncoder, InputError, Training
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import ranknet
-from tests.training.worlds import candidates, no_dropout, qrels, training
+from tests.training.networks import difference, resumable, weights
+from tests.training.toy import candidates, no_dropout, qrels, training
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def weights(ranker):
-    return {name: value.clone() for name, value in ranker.module.state_dict().items()}
-
-
-def difference(left, right):
-    return max(float((left[name] - right[name]).abs().max()) for name in left if left[name].is_floating_point())
 
 
 def scores_of(ranker):
@@ -102,8 +95,8 @@ import os, signal, sys, torch
 torch.set_num_threads(1)
 from pyterrier_debias import CrossEncoder, RotatePassages
 from pyterrier_debias.training import trainer
-from tests.training.test_trainer import resumable
-from tests.training.worlds import candidates, qrels
+from tests.training.networks import resumable
+from tests.training.toy import candidates, qrels
 
 save = trainer._Trainer._save_checkpoint
 def killed(self, model, trial):
@@ -115,22 +108,6 @@ def killed(self, model, trial):
 trainer._Trainer._save_checkpoint = killed
 resumable(sys.argv[1], sys.argv[2])
 """
-
-
-def resumable(model, folder, **more):
-    """A run with everything that a resume has to restore: dropout, schedule, accumulation, epochs, augmentation, patience."""
-    options = training(
-        max_steps=8,
-        accumulation=2,
-        evaluate_every=2,
-        patience=50,
-        schedule="cosine",
-        augment=RotatePassages(),
-        checkpoints=folder,
-        **more,
-    )
-    ranker = CrossEncoder(model, training=options)
-    return ranker.fit(candidates(), qrels(), candidates("v"), qrels("v"))
 
 
 def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(tiny, tmp_path):
@@ -462,7 +439,7 @@ import os, sys, torch
 torch.set_num_threads(1)
 from pyterrier_debias import BiEncoder
 from pyterrier_debias.training.validation import Validation
-from tests.training.worlds import candidates, no_dropout, qrels, training
+from tests.training.toy import candidates, no_dropout, qrels, training
 
 options = training(batch_size=4, max_steps=4, checkpoints=sys.argv[2] + "-run")
 ranker = no_dropout(BiEncoder(sys.argv[1], training=options))

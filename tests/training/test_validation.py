@@ -6,7 +6,7 @@ import pytest
 
 from pyterrier_debias import InputError
 from pyterrier_debias.training.validation import Validation
-from tests.training.worlds import candidates, qrels
+from tests.training.toy import candidates, qrels
 
 
 def measured(frame, depths, scores=None):

@@ -8,7 +8,7 @@ import torch
 
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.pooling.training.cet_method import Coupled, EvidenceScores
-from tests.training.worlds import candidates, qrels, training
+from tests.training.toy import candidates, qrels, training
 
 __all__ = ["Toy", "World", "auc", "candidates", "length_scorer", "pooled", "qrels", "training"]
 
