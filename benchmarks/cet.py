@@ -91,7 +91,8 @@ def main() -> None:
 
     def coupled(**how) -> torch.nn.Module:
         stage = CETReranker(ranker(), **how)
-        return stage._couple(stage.start(), stage._second_ranker(), training, groups)[0]
+        copy = stage.start()
+        return stage.make_method(copy, training, groups, stage.prepare(copy, training, groups, (frame, qrels)))
 
     ways = {
         "plain": ranker().method(training),

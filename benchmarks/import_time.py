@@ -5,12 +5,12 @@ Both are measured in fresh processes, alternating, with `-X importtime` left off
     python benchmarks/import_time.py
 """
 
+import argparse
 import statistics
 import subprocess
 import sys
 
 TIMED = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
-ROUNDS = 15
 
 
 def seconds(code: str) -> float:
@@ -19,11 +19,14 @@ def seconds(code: str) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    rounds = parser.parse_args().rounds
     alone, with_ours, heavy = [], [], []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         alone.append(seconds("import pyterrier"))
         with_ours.append(seconds("import pyterrier; import pyterrier_debias"))
-    for _ in range(3):
+    for _ in range(min(rounds, 3)):
         heavy.append(seconds("import pyterrier; import torch, transformers, sentence_transformers"))
     a, b, c = map(statistics.median, (alone, with_ours, heavy))
     print(f"import pyterrier                        {a:6.3f} s")
