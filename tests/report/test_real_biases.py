@@ -14,7 +14,7 @@ PLANTED = PlantedCollection(1, topics=12, passages=160)
 TOPICS = PLANTED.get_topics().assign(complexity=lambda topics: topics["query"].map(wording_complexity))
 QRELS = PLANTED.get_qrels()
 FIRST = pt.Transformer.from_df(PLANTED.get_runs()["bm25"]) % 10 >> PLANTED.text_loader()
-ROOMS = ["position", "survivorship", "gender", "linguistic", "pooling"]
+BIASES = ["position", "survivorship", "gender", "linguistic", "pooling"]
 
 
 def overlap(row):
@@ -39,7 +39,7 @@ def audited(systems=None, **options):
 @pytest.fixture(scope="module")
 def alone(few_draws):
     result = audited()
-    assert result.failed.empty and list(dict.fromkeys(result.findings["bias"])) == ROOMS
+    assert result.failed.empty and list(dict.fromkeys(result.findings["bias"])) == BIASES
     return result
 
 
@@ -51,7 +51,7 @@ def own(result, name):
 
 @pytest.mark.parametrize(
     ("breaks", "biases"),
-    [(lambda row: True, ROOMS), (lambda row: "%" in row["docno"], ["position"])],
+    [(lambda row: True, BIASES), (lambda row: "%" in row["docno"], ["position"])],
     ids=["always", "on changed passages"],
 )
 def test_a_system_that_raises_costs_no_other_system_a_room(alone, breaks, biases):
@@ -64,7 +64,7 @@ def test_a_system_that_raises_costs_no_other_system_a_room(alone, breaks, biases
     assert set(zip(result.failed["bias"], result.failed["system"])) == {(bias, "bad") for bias in biases}
     assert set(result.failed["error"]) <= {"system 'bad' raised ValueError: boom"}
     left = {bias for bias, system in zip(result.findings["bias"], result.findings["system"]) if system == "bad"}
-    assert left == set(ROOMS) - set(biases)
+    assert left == set(BIASES) - set(biases)
     pd.testing.assert_frame_equal(own(result, "good"), own(alone, "good"))
 
 
