@@ -51,6 +51,7 @@ FURTHER = {
     ],
     "Pooling": [f"pooling.formulas.losses.{name}" for name in ("debiased_contrastive", "dynamic_pairwise")],
     "Data": [
+        "data.base.TextLoader",
         *(f"data.readers.read_{name}" for name in ("corpus", "topics", "qrels", "run")),
         *(f"data.answers.read_{name}" for name in ("squad", "spans", "qna")),
         "data.irds.IRDSCollection",

@@ -84,7 +84,6 @@ _PUBLIC = {
     "ColumnWeights": "training.weights",
     # collections
     "Collection": "data.base",
-    "TextLoader": "data.base",
     "PlantedCollection": "data.planted",
     "PlantedRanker": "data.planted_rankers",
     "open_dataset": "data.opening",
@@ -94,7 +93,6 @@ _PUBLIC = {
     "audit": "report.run",
     "AuditResult": "report.result",
     "compare": "report.compare",
-    "Comparison": "report.compare",
     "pareto": "report.pareto",
     "bias_measures": "report.bias_measures",
     "intervene": "report.interventions",
@@ -118,7 +116,6 @@ if TYPE_CHECKING:
     from pyterrier_debias.core.systems import Context as Context
     from pyterrier_debias.core.systems import System as System
     from pyterrier_debias.data.base import Collection as Collection
-    from pyterrier_debias.data.base import TextLoader as TextLoader
     from pyterrier_debias.data.opening import open_dataset as open_dataset
     from pyterrier_debias.data.planted import PlantedCollection as PlantedCollection
     from pyterrier_debias.data.planted_rankers import PlantedRanker as PlantedRanker
@@ -180,7 +177,6 @@ if TYPE_CHECKING:
     from pyterrier_debias.rankers.t5 import T5Reranker as T5Reranker
     from pyterrier_debias.rankers.tk import TK as TK
     from pyterrier_debias.report.bias_measures import bias_measures as bias_measures
-    from pyterrier_debias.report.compare import Comparison as Comparison
     from pyterrier_debias.report.compare import compare as compare
     from pyterrier_debias.report.interventions import intervene as intervene
     from pyterrier_debias.report.pareto import pareto as pareto

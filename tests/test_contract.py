@@ -5,7 +5,8 @@ import inspect
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import Collection, TextLoader
+from pyterrier_debias import Collection
+from pyterrier_debias.data.base import TextLoader
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
 from tests.contract import CHECKS, assert_same

@@ -4,8 +4,9 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import AddJudged, BiEncoder, CETReranker, CrossEncoder, TextLoader
+from pyterrier_debias import AddJudged, BiEncoder, CETReranker, CrossEncoder
 from pyterrier_debias.core.naming import distinct_names, system_name
+from pyterrier_debias.data.base import TextLoader
 from pyterrier_debias.report.run import named_systems
 from tests.report import toy
 

@@ -6,8 +6,9 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import Collection, InputError, TextLoader
+from pyterrier_debias import Collection, InputError
 from pyterrier_debias.core.systems import BrokenSystemError, Context, System, named_where_it_raises, probed_system, takes_topics
+from pyterrier_debias.data.base import TextLoader
 from tests.toy import TOY as BIG
 from tests.toy import TopK
 

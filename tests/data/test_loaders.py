@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias import Collection, Finding, InputError, TextLoader, audit, open_dataset
+from pyterrier_debias import Collection, Finding, InputError, audit, open_dataset
 from pyterrier_debias.core.dataset import Dataset, provided
 from pyterrier_debias.data.answers import locate, read_qna, read_spans, read_squad
+from pyterrier_debias.data.base import TextLoader
 from pyterrier_debias.data.readers import read_corpus, read_qrels, read_run, read_topics
 from tests.biases import Made
 

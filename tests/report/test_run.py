@@ -13,9 +13,10 @@ import pyterrier as pt
 import pytest
 from scipy import stats
 
-from pyterrier_debias import AuditResult, InputError, System, TextLoader, audit, open_dataset
+from pyterrier_debias import AuditResult, InputError, System, audit, open_dataset
 from pyterrier_debias.core.bias import Finding
 from pyterrier_debias.core.files import MANIFEST, entries
+from pyterrier_debias.data.base import TextLoader
 from pyterrier_debias.report import run
 from tests.biases import Made
 from tests.report import toy
