@@ -93,7 +93,7 @@ def test_biases_that_broke_off_run_again_and_finished_ones_do_not(dataset, tmp_p
 
 def test_an_interruption_keeps_what_had_finished(dataset, tmp_path):
     class Impatient(Counted):
-        def __call__(self, context):
+        def examine(self, context):
             raise KeyboardInterrupt
 
     good = Counted(ORDER)

@@ -167,7 +167,7 @@ def test_an_audit_names_the_queries_that_fail_and_goes_on(index, dataset):
     own = result.findings[(result.findings["bias"] == "linguistic") & (result.findings["system"] == "BM25")].set_index("contrast")
     assert "for 4 of 20 queries" in own.loc["original, as it comes", "text"]
     assert own.loc["original, as it comes", "value"] < result.per_query.query(
-        "bias == 'linguistic' and system == 'BM25' and group == 'all queries' and measure == 'nDCG@10'"
+        "bias == 'linguistic' and system == 'BM25' and contrast == 'all queries' and measure == 'nDCG@10'"
     )["value"].mean() + 1e-9
 
 

@@ -168,7 +168,7 @@ def test_from_an_index_to_the_position_bias_in_one_line(collection, planted_inde
     assert result.settings["systems"] == ["BM25", "DPH"]
     assert {"terrier", "java"} <= result.settings["versions"].keys()
     assert len(result.failed) == 0 and len(result.skipped) == 0
-    rows = result.findings.query("measure == 'nDCG@10' and group == 'rotated - original'")
+    rows = result.findings.query("measure == 'nDCG@10' and contrast == 'rotated - original'")
     assert rows["system"].tolist() == ["BM25", "DPH"]
     assert rows["value"].tolist() == [0.0, 0.0]
     gc.collect()
