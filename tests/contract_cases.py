@@ -41,10 +41,10 @@ from pyterrier_debias import (
     SurvivorshipSubset,
     SwapGender,
     T5Reranker,
-    TextLoader,
     Training,
     WordingSensitivity,
 )
+from pyterrier_debias.data.base import TextLoader
 from tests import tiny_models
 from tests.contract import Case
 from tests.position.toy import Overlap

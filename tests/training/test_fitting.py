@@ -20,10 +20,10 @@ from pyterrier_debias import (
     MultiVector,
     RotatePassages,
     T5Reranker,
-    TextLoader,
 )
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.data.answers import read_squad
+from pyterrier_debias.data.base import TextLoader
 from pyterrier_debias.training.report import ABOUT
 from tests.training.toy import candidates, qrels, training
 
