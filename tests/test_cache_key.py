@@ -232,7 +232,11 @@ def test_an_index_in_memory_is_not_told_from_another(stage):
         exactly(AddScores(stage))
 
 
-@pytest.mark.parametrize("model", [object(), np.random.default_rng(0), iter([1])])
+# numpy 1 pickles a generator with its state.
+says_state = pytest.mark.skipif(np.random.default_rng(0).__reduce__()[2] is not None, reason="a generator says what it is")
+
+
+@pytest.mark.parametrize("model", [object(), pytest.param(np.random.default_rng(0), marks=says_state), iter([1])])
 def test_an_address_is_not_enough(model):
     with pytest.raises(InputError, match=r"only its address.*fingerprint\(\)"):
         exactly(Teacher(1, model))
