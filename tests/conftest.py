@@ -1,5 +1,6 @@
 """Fixtures that all tests share."""
 
+import logging
 import os
 import random
 import shutil
@@ -70,6 +71,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_call() -> None:
     """Fixtures that this test was the first to ask for have drawn numbers, too."""
     _seed()
+
+
+@pytest.fixture(autouse=True)
+def undisturbed() -> Iterator[None]:
+    """What programs under test change for their whole process is put back: what is logged, and the threads of torch."""
+    logger, threads = logging.getLogger("pyterrier_debias"), torch.get_num_threads()
+    disabled, level = logging.root.manager.disable, logger.level
+    yield
+    logging.disable(disabled)
+    logger.setLevel(level)
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
 
 
 @contextmanager
