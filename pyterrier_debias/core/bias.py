@@ -10,7 +10,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -256,6 +257,79 @@ class Bias(ABC):
         return Finding(system, self.name, measure, contrast, float(value), text=text, values=values, beside=beside or {}, **more)
 
 
+class Examined(Protocol):
+    """What was computed of all systems of an audit, for findings and figures."""
+
+    def findings(self) -> Iterable[Finding]:
+        """The findings, in the order to show them."""
+
+    def figures(self) -> Sequence[Figure]:
+        """The figures, undrawn."""
+
+
+class JointBias(Bias):
+    """A bias that is computed of all systems together, once for findings and figures."""
+
+    @abstractmethod
+    def compute(self, context: Context) -> Examined:
+        """What findings and figures are made of.
+
+        Args:
+            context: See :meth:`examine`; it has at least one system.
+
+        Returns:
+            What gives both.
+        """
+
+    def examine(self, context: Context) -> Iterator[Finding]:
+        """See :meth:`Bias.examine`."""
+        if context.systems:
+            yield from self._computed(context).findings()
+
+    def figures(self, context: Context) -> Sequence[Figure]:
+        """See :meth:`Bias.figures`."""
+        return self._computed(context).figures() if context.systems else ()
+
+    def _computed(self, context: Context) -> Examined:
+        computed: Examined = context.once(f"findings of {self.name}", None, partial(self.compute, context))
+        return computed
+
+
+def pushed(figure: float, contributions: np.ndarray) -> np.ndarray:
+    """How far contributions push a figure in its own direction.
+
+    Args:
+        figure: The figure.
+        contributions: Shape [n], in the figure's unit.
+
+    Returns:
+        Shape [n]; their absolute values where the figure is 0 and has no direction.
+
+    Example:
+        >>> pushed(-0.3, np.array([0.1, -0.4])).tolist()
+        [-0.1, 0.4]
+    """
+    return contributions * np.sign(figure) if figure else np.abs(contributions)
+
+
+def shares(figure: float, contributions: np.ndarray) -> np.ndarray:
+    """Contributions as shares of a figure.
+
+    Args:
+        figure: The figure.
+        contributions: Shape [n], in the figure's unit.
+
+    Returns:
+        Shape [n]; NaN where the figure is 0.
+
+    Example:
+        >>> shares(-0.5, np.array([0.25, -0.75])).tolist()
+        [-0.5, 1.5]
+    """
+    with np.errstate(over="ignore"):  # a figure may be all but 0
+        return contributions / figure if figure else np.full(len(contributions), np.nan)
+
+
 def parts_of(figure: float, parts: Parts) -> pd.DataFrame:
     """Parts of one figure, where they sum to it: those that push it furthest in its own direction first.
 
@@ -279,13 +353,11 @@ def parts_of(figure: float, parts: Parts) -> pd.DataFrame:
         return parts_frame()
     items = items[np.abs(values) > 1e-15]
     values = items["contribution"].to_numpy(dtype=float)
-    pushed = values * np.sign(figure) if figure else np.abs(values)
     # Sums of equal parts differ in their last bits.
-    order = np.argsort(-np.round(pushed, 12), kind="stable")
-    items = items.iloc[order[:KEPT] if parts.kind == "document" else order]
-    with np.errstate(over="ignore"):  # a figure may be all but 0
-        share = items["contribution"] / figure if figure else np.nan
-    return parts_frame(items.assign(kind=parts.kind, share=share, exact=parts.exact))
+    order = np.argsort(-np.round(pushed(figure, values), 12), kind="stable")
+    order = order[:KEPT] if parts.kind == "document" else order
+    items = items.iloc[order].assign(kind=parts.kind, share=shares(figure, values[order]), exact=parts.exact)
+    return parts_frame(items)
 
 
 def parts_frame(rows: Any = ()) -> pd.DataFrame:

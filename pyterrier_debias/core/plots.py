@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pyterrier_debias.core.files import write_whole
 
 if TYPE_CHECKING:
@@ -112,6 +114,25 @@ def label_axes(axes: Axes, *, x: str, y: str, title: str = "", n: int | None = N
     axes.set_ylabel(y)
     if title:
         axes.set_title(title, loc="left")
+
+
+def ends(value: Any, low: Any, high: Any) -> np.ndarray:
+    """Lengths of error bars, for ``xerr`` and ``yerr``.
+
+    Args:
+        value: Figures, a number or shape [n].
+        low: Lower ends of their intervals, alike; NaN where there is none.
+        high: Upper ends.
+
+    Returns:
+        Shape [2, n]; 0 where an interval is not defined, or leaves the figure out.
+
+    Example:
+        >>> ends([0.5, 0.2], [0.4, float("nan")], [0.7, float("nan")]).round(1).tolist()
+        [[0.1, 0.0], [0.2, 0.0]]
+    """
+    value, low, high = (np.atleast_1d(np.asarray(one, dtype=float)) for one in (value, low, high))
+    return np.nan_to_num(np.clip([value - low, high - value], 0, None))
 
 
 def rendered(figure: Figure | SubFigure, kind: str = "png", *, dpi: int = 150) -> bytes:

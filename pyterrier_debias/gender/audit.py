@@ -8,16 +8,15 @@ that words tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.bias import Bias, Figure, Finding, Parts, p_text
+from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, Parts, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import with_string_ids
@@ -44,7 +43,7 @@ _ENGLISH = frozenset("the of and to in a is that for it as was with be by on are
 _FEWEST_ENGLISH = 0.08
 
 
-class WordListBias(Bias):
+class WordListBias(JointBias):
     """Do rankings for neutral queries lean to the words of one group, such as of one age, religion or nationality?
 
     Neutral queries are those without a word of the list.
@@ -95,15 +94,6 @@ class WordListBias(Bias):
             return f"the word list is English, the collection is not: only {share:.1%} of its words are frequent English ones"
         return None
 
-    def examine(self, context: Context) -> Iterator[Finding]:
-        """See :meth:`Bias.examine`."""
-        if context.systems:
-            yield from self._examined(context).findings()
-
-    def figures(self, context: Context) -> Sequence[Figure]:
-        """See :meth:`Bias.figures`."""
-        return self._examined(context).figures()
-
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
         """See :meth:`Bias.measures`: measures over the neutral queries, such as ``ARaB(neutral)@10``."""
         from pyterrier_debias.gender.measures.over_rankings import ARaB, NFaiRR
@@ -149,8 +139,9 @@ class WordListBias(Bias):
         sides = [[names.get(g, g) for g, w in weights.items() if w * side > 0] for side in (1, -1)]
         return " and ".join(sides[0]), " and ".join(sides[1]) or "none"
 
-    def _examined(self, context: Context) -> _Examined:
-        return context.once(f"{self.name} by words", None, partial(_Examined.of, self, context))
+    def compute(self, context: Context) -> Examined:
+        """See :meth:`JointBias.compute`."""
+        return _Examined.of(self, context)
 
 
 class GenderBias(WordListBias):

@@ -8,7 +8,7 @@ query's quality has over another's is there before the ranker, and hides what th
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.bias import Bias, Figure, Finding, p_text
+from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.evaluation import judged_qids, per_query
 from pyterrier_debias.core.frames import query_forms, with_string_ids
@@ -125,7 +125,7 @@ def ranker_slope(
     return partial_slope(values, topics[COMPLEXITY].to_numpy(dtype=float), given, draws=draws, seed=seed)
 
 
-class LinguisticBias(Bias):
+class LinguisticBias(JointBias):
     """Does quality depend on how a query is worded? Slopes on complexity, and the same needs in other words.
 
     Topics that have a column ``complexity`` keep it; otherwise it is computed by ``LinguisticComplexity('lu')``. Source: Cheng
@@ -157,15 +157,6 @@ class LinguisticBias(Bias):
             )
         return None
 
-    def examine(self, context: Context) -> Iterator[Finding]:
-        """See :meth:`Bias.examine`."""
-        if context.systems:
-            yield from self._examined(context).findings()
-
-    def figures(self, context: Context) -> Sequence[Figure]:
-        """See :meth:`Bias.figures`."""
-        return self._examined(context).figures()
-
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
         """See :meth:`Bias.measures`: spread, and slope, gap and worst third where all judged queries have a complexity."""
         from pyterrier_debias.linguistic.measures.over_queries import OverQueries
@@ -189,8 +180,9 @@ class LinguisticBias(Bias):
             reason = "some judged queries have no complexity, or all have the same"
         return found, {f"slope, gap and worst third of {_MAIN} by complexity": reason, **second}
 
-    def _examined(self, context: Context) -> _Examined:
-        return context.once(self.name, None, partial(_Examined.of, self, context))
+    def compute(self, context: Context) -> Examined:
+        """See :meth:`JointBias.compute`."""
+        return _Examined.of(self, context)
 
 
 @dataclass(frozen=True, eq=False)
@@ -462,7 +454,7 @@ class _Examined:
                     continue
                 table = self.reworded[system.name].table
                 place = np.arange(len(table)) + 0.5 * ((number + 0.5) / len(self.context.systems) - 0.5)
-                ends = np.nan_to_num(np.clip([table["difference"] - table["low"], table["high"] - table["difference"]], 0, None))
+                ends = plots.ends(table["difference"], table["low"], table["high"])
                 axes.errorbar(place, table["difference"], yerr=ends, fmt="o", color=plots.colour(number), label=system.name)
             axes.set_xticks(range(len(table)), [c.split(" - ")[0].replace("_", " ") for c in table["comparison"]])
             axes.legend()

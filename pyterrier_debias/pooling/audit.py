@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.bias import Bias, Figure, Finding, Parts, p_text
+from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, Parts, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import judged_qids, parse_measures, per_query
@@ -139,7 +138,7 @@ def _tells_unjudged(qrels: pd.DataFrame) -> bool:
     return bool((qrels["label"] <= 0).any())
 
 
-class PoolingBias(Bias):
+class PoolingBias(JointBias):
     """Are a system's results judged as often as the pool's, and does it matter for its quality?
 
     See :class:`~pyterrier_debias.OnlyJudged` and :class:`~pyterrier_debias.ExpectedNDCG`; training against unlabelled positives
@@ -154,15 +153,6 @@ class PoolingBias(Bias):
         """See :meth:`Bias.needs`: judgements of documents that are not relevant, too."""
         qrels = provided(dataset, "get_qrels")
         return None if qrels is None or _tells_unjudged(qrels) else _POSITIVES_ONLY
-
-    def examine(self, context: Context) -> Iterator[Finding]:
-        """See :meth:`Bias.examine`."""
-        if context.systems:
-            yield from self._examined(context).findings()
-
-    def figures(self, context: Context) -> Sequence[Figure]:
-        """See :meth:`Bias.figures`."""
-        return self._examined(context).figures()
 
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
         """See :meth:`Bias.measures`: Judged@10, nDCG@10 of judged documents only and, where systems tell labels, of all.
@@ -187,8 +177,9 @@ class PoolingBias(Bias):
             return found, {inferred: str(error)}
         return [*found, ExpectedNDCG(judgements) @ _CUTOFF], {}
 
-    def _examined(self, context: Context) -> _Examined:
-        return context.once(self.name, None, partial(_Examined.of, self, context))
+    def compute(self, context: Context) -> Examined:
+        """See :meth:`JointBias.compute`."""
+        return _Examined.of(self, context)
 
 
 @dataclass(frozen=True, eq=False)
@@ -390,7 +381,7 @@ class _Examined:
             for index, values in enumerate(self.values.values()):
                 for offset, treatment, face in zip((-0.2, 0.0, 0.2), TREATMENTS, (plots.colour(index), "white", "white")):
                     found = self._interval(values[treatment])
-                    error = np.nan_to_num(np.clip([[found.estimate - found.low], [found.high - found.estimate]], 0, None))
+                    error = plots.ends(found.estimate, found.low, found.high)
                     axes.errorbar(
                         index + offset, found.estimate, yerr=error, fmt="s" if treatment == TREATMENTS[2] else "o",
                         color=plots.colour(index), markerfacecolor=face,

@@ -361,7 +361,10 @@ def _draw_rotation(axes: Any, examined: list[_Examined]) -> None:
             values = one._values(_MAIN)
             for offset, column, face in ((-0.12, "original", plots.colour(index)), (0.12, "rotated", "white")):
                 interval = one._interval(values[column])
-                _point(axes, index + offset, interval, plots.colour(index), face=face)
+                ends = plots.ends(interval.estimate, interval.low, interval.high)
+                axes.errorbar(
+                    index + offset, interval.estimate, yerr=ends, fmt="o", color=plots.colour(index), markerfacecolor=face
+                )
         axes.set_xticks(range(len(examined)), [one.system.name for one in examined])
         axes.set_xlim(-0.6, len(examined) - 0.4)
         plots.label_axes(axes, x="left, filled: original; right, hollow: rotated", y=f"mean {_MAIN}", n=len(examined[0].own))
@@ -373,7 +376,7 @@ def _draw_placement(axes: Any, examined: list[tuple[int, _Examined]]) -> None:
     with plots.style():
         for index, one in examined:
             table = one.result.placements
-            _line(axes, np.arange(len(table)), table, plots.colour(index), one.system.name)
+            _line(axes, np.arange(len(table)), table, index, one.system.name)
         axes.set_xticks(range(len(table)), table["placement"])
         axes.legend()
         plots.label_axes(axes, x="where the answer was put", y=f"mean {_MAIN}", n=int(table["n"].max()))
@@ -385,23 +388,15 @@ def _draw_buckets(axes: Any, examined: list[tuple[int, _Examined]]) -> None:
     with plots.style():
         for index, one in examined:
             table = one.result.buckets
-            _line(axes, (table["left"] + table["right"]) / 2, table, plots.colour(index), one.system.name)
+            _line(axes, (table["left"] + table["right"]) / 2, table, index, one.system.name)
         axes.legend()
         plots.label_axes(
             axes, x="characters before the answer (middle of the bucket)", y=f"mean {_MAIN}", n=int(table["n"].sum())
         )
 
 
-def _point(axes: Any, x: float, interval: Interval, colour: str, *, face: str) -> None:
-    error = [[interval.estimate - interval.low], [interval.high - interval.estimate]]
-    axes.errorbar(x, interval.estimate, yerr=_drawable(error), fmt="o", color=colour, markerfacecolor=face)
+def _line(axes: Any, x: Any, table: pd.DataFrame, index: int, label: str) -> None:
+    from pyterrier_debias.core import plots
 
-
-def _line(axes: Any, x: Any, table: pd.DataFrame, colour: str, label: str) -> None:
-    error = [table["value"] - table["low"], table["high"] - table["value"]]
-    axes.errorbar(x, table["value"], yerr=_drawable(error), fmt="o-", color=colour, label=label)
-
-
-def _drawable(error: Any) -> np.ndarray:
-    """Lengths of error bars: none where the interval is not defined."""
-    return np.nan_to_num(np.clip(np.asarray(error, dtype=float), 0, None))
+    ends = plots.ends(table["value"], table["low"], table["high"])
+    axes.errorbar(x, table["value"], yerr=ends, fmt="o-", color=plots.colour(index), label=label)

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from pyterrier_debias.core.bias import ATTRIBUTION_COLUMNS, FIGURE_KEY, pushed, shares
+
 #: What :func:`worst_items` returns.
-ITEM_COLUMNS = [
-    "system", "bias", "measure", "contrast", "item", "note", "qid", "queries", "contribution", "share", "exact",
-]  # fmt: skip
-COLUMNS = ["system", "bias", "measure", "contrast", "qid", "query", "value", "contribution", "share"]
-_KEY = ["system", "bias", "measure", "contrast"]
+ITEM_COLUMNS = [name for name in ATTRIBUTION_COLUMNS if name != "kind"]
+COLUMNS = [*FIGURE_KEY, "qid", "query", "value", "contribution", "share"]
 
 
 def worst_queries(
@@ -46,10 +45,10 @@ def worst_queries(
     When not to use it: to drop the queries that it names and report the rest.
     """
     queries = queries or {}
-    groups = dict(list(per_query.groupby(_KEY, sort=False)))
+    groups = dict(list(per_query.groupby(FIGURE_KEY, sort=False)))
     parts = []
     for row in findings[findings["primary"].astype(bool)].to_dict("records"):
-        own = groups.get(tuple(row[key] for key in _KEY))
+        own = groups.get(tuple(row[key] for key in FIGURE_KEY))
         if own is None:
             continue
         own = own.dropna(subset=["value"]).drop_duplicates("qid")
@@ -58,19 +57,11 @@ def worst_queries(
         if not len(values) or not np.isclose(values.mean(), figure, rtol=1e-6, atol=1e-9):
             continue
         own, values = own[values != 0], values[values != 0]
-        pushed = values * np.sign(figure) if figure else np.abs(values)
-        order = np.lexsort((own["qid"].to_numpy(dtype=object).astype(str), -pushed))[:n]
+        order = np.lexsort((own["qid"].to_numpy(dtype=object).astype(str), -pushed(figure, values)))[:n]
         contribution = values[order] / m
         kept = own.iloc[order].reset_index(drop=True)
-        with np.errstate(over="ignore"):  # a figure may be all but 0
-            share = contribution / figure if figure else np.full(len(order), np.nan)
-        parts.append(
-            kept.assign(
-                query=[queries.get(qid, "") for qid in kept["qid"]],
-                contribution=contribution,
-                share=share,
-            )[COLUMNS]
-        )
+        words = [queries.get(qid, "") for qid in kept["qid"]]
+        parts.append(kept.assign(query=words, contribution=contribution, share=shares(figure, contribution))[COLUMNS])
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
 
 
@@ -87,4 +78,4 @@ def worst_items(attributions: pd.DataFrame, kind: str, n: int = 10) -> pd.DataFr
         ``queries``, ``contribution``, ``share``, ``exact``.
     """
     own = attributions[attributions["kind"] == kind]
-    return own.groupby(_KEY, sort=False).head(n)[ITEM_COLUMNS].reset_index(drop=True)
+    return own.groupby(FIGURE_KEY, sort=False).head(n)[ITEM_COLUMNS].reset_index(drop=True)

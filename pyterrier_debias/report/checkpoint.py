@@ -40,7 +40,7 @@ ABOUT = "checkpoint.json"
 #: Where that file names the package: another program may write files of that name.
 _MARK = "written_by"
 #: Raised where what a checkpoint says of an audit changes.
-_FORM = 3
+_FORM = 4
 #: What biases ask a collection for, beside texts and what the audit has: its name in a message, to a method and arguments.
 _ASKED = {
     "topics": ("get_topics",),
@@ -59,7 +59,7 @@ _TOLERANCE = 1e-3
 _LONGEST = 120
 
 
-class Examined(NamedTuple):
+class Kept(NamedTuple):
     """What a bias found: findings, and the figures of the report."""
 
     findings: Sequence[Finding]
@@ -111,7 +111,7 @@ class Checkpoint:
             raise InputError(f"{path} is damaged, or no checkpoint of an audit ({error}); name another folder") from error
         return about if isinstance(about, dict) and about.get(_MARK) == PACKAGE else None
 
-    def kept(self, name: str, made: Any = None) -> Examined | None:
+    def kept(self, name: str, made: Any = None) -> Kept | None:
         """What a finished bias found; None where it has not finished.
 
         Args:
@@ -127,11 +127,11 @@ class Checkpoint:
                 DrawnFigure.from_pictures(f["name"], f["caption"], {k: base64.b64decode(f[k]) for k in ("png", "svg")})
                 for f in content["figures"]
             ]
-            return Examined([_read(finding) for finding in content["findings"]], figures)
+            return Kept([_read(finding) for finding in content["findings"]], figures)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def keep(self, name: str, examined: Examined, made: Any = None) -> Examined:
+    def keep(self, name: str, examined: Kept, made: Any = None) -> Kept:
         """Keep what a bias found.
 
         Args:
@@ -156,7 +156,7 @@ class Checkpoint:
         }
         # NaN is written as such: this file is read by nobody but the package.
         write_whole(self._file(name, made), json.dumps(content, ensure_ascii=False))
-        return Examined(examined.findings, figures)
+        return Kept(examined.findings, figures)
 
     def _file(self, name: str, made: Any) -> Path:
         key = digest([name, json.dumps(made, sort_keys=True)])[:8]
@@ -165,29 +165,28 @@ class Checkpoint:
 
 def _written(finding: Finding) -> dict[str, Any]:
     """A finding as JSON can hold it."""
-    own = [] if finding.values is None else [_listed(finding.measure, finding.contrast, finding.values)]
-    beside = [(measure, contrast, values) for (measure, contrast), values in finding.beside.items()]
     return {
         **{name: _plain(getattr(finding, name)) for name in FINDING_TYPES},
-        "values": own,
-        "beside": [_listed(*one) for one in beside],
+        "values": None if finding.values is None else _listed(finding.values),
+        "beside": [[*key, *_listed(values)] for key, values in finding.beside.items()],
         "parts": None if finding.parts is None else {c: [_plain(v) for v in finding.parts[c].tolist()] for c in PART_TYPES},
     }
 
 
-def _listed(measure: str, contrast: str, values: pd.Series) -> list[Any]:
-    return [measure, contrast, [str(qid) for qid in values.index], [float(value) for value in values]]
+def _listed(values: pd.Series) -> list[Any]:
+    return [[str(qid) for qid in values.index], [float(value) for value in values]]
 
 
 def _read(content: dict[str, Any]) -> Finding:
     """The finding that :func:`_written` made the content of."""
+
     def series(qids: list[str], values: list[float]) -> pd.Series:
         return pd.Series(values, index=pd.Index(qids, dtype="str"), dtype="float64")
 
     return Finding(
         **{name: content[name] for name in FINDING_TYPES},
-        values=next((series(*one[2:]) for one in content["values"]), None),
-        beside={(one[0], one[1]): series(*one[2:]) for one in content["beside"]},
+        values=None if content["values"] is None else series(*content["values"]),
+        beside={(measure, contrast): series(*values) for measure, contrast, *values in content["beside"]},
         parts=None if content["parts"] is None else parts_frame(content["parts"]),
     )
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.bias import Bias, Figure, Finding, p_text
+from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.statistics import Interval, t_interval
 from pyterrier_debias.core.systems import Context, System
@@ -28,7 +27,7 @@ _TTR = "TTR"
 _NEVER_ANSWERED = "never answered"
 
 
-class WordingByRank(Bias):
+class WordingByRank(JointBias):
     """How queries are worded, by the rank at which labellers first met an answer: easy queries may be worded otherwise.
 
     When not to use it: as a finding about rankers; it describes the queries of a collection.
@@ -44,20 +43,13 @@ class WordingByRank(Bias):
 
         return unshown_reason(provided(dataset, "get_candidates"), provided(dataset, "get_qrels"))
 
-    def examine(self, context: Context) -> Iterator[Finding]:
-        """See :meth:`Bias.examine`."""
-        yield from self._examined(context).findings()
-
-    def figures(self, context: Context) -> Sequence[Figure]:
-        """See :meth:`Bias.figures`."""
-        return self._examined(context).figures()
-
     def finding(self, *args: Any, **more: Any) -> Finding:
         """See :meth:`Bias.finding`; it is shown with the first of the biases."""
         return replace(super().finding(*args, **more), bias=self.biases[0])
 
-    def _examined(self, context: Context) -> _Wording:
-        return context.once(self.name, None, partial(_Wording.of, self, context))
+    def compute(self, context: Context) -> Examined:
+        """See :meth:`JointBias.compute`."""
+        return _Wording.of(self, context)
 
 
 #: Everything of this kind.
@@ -243,7 +235,7 @@ class _Wording:
                 panel = axes.inset_axes((place * (width + 0.2), 0.0, width, 1.0))
                 rows = list(self.bins(measure))
                 for x, (label, _, found) in enumerate(rows):
-                    ends = np.nan_to_num(np.clip([[found.estimate - found.low], [found.high - found.estimate]], 0, None))
+                    ends = plots.ends(found.estimate, found.low, found.high)
                     colour = plots.GREY if label == _NEVER_ANSWERED else plots.colour(place)
                     panel.errorbar(x, found.estimate, yerr=ends, fmt="o", color=colour)
                 panel.axhline(self._own(measure)["value"].mean(), color=plots.GREY, linestyle="--", linewidth=1, zorder=0)

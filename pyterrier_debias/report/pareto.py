@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -128,7 +128,7 @@ def plot_pareto(
             colour = plots.colour(places[row["system"]])
             x, y = row["size"], row["effectiveness"]
             axes.errorbar(
-                x, y, xerr=_ends(x, row["size_low"], row["size_high"]), yerr=_ends(y, row["low"], row["high"]), fmt="o",
+                x, y, xerr=plots.ends(x, row["size_low"], row["size_high"]), yerr=plots.ends(y, row["low"], row["high"]), fmt="o",
                 color=colour, markerfacecolor=colour if row["on_front"] else "white", elinewidth=1,
             )  # fmt: skip
             axes.annotate(row["system"], (x, y), xytext=(6, 6), textcoords="offset points", fontsize=9)
@@ -200,7 +200,3 @@ def _counted(numbers: Iterable[int]) -> str:
     """
     low, high = min(numbers), max(numbers)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _ends(value: float, low: float, high: float) -> Any:
-    return np.nan_to_num(np.clip([[value - low], [high - value]], 0, None))

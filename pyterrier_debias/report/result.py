@@ -29,7 +29,6 @@ HOLDS = "an audit"
 _TABLES = ("findings.csv", "per_query.csv", "index.html")
 
 
-
 class AuditResult(AuditTables):
     """What an audit found, with everything needed to judge it.
 

@@ -29,7 +29,7 @@ from pyterrier_debias.data.base import STORE_WHOLE, cut_texts
 from pyterrier_debias.data.opening import open_dataset
 from pyterrier_debias.data.terrier import terrier_versions
 from pyterrier_debias.report.baseline import against_baseline
-from pyterrier_debias.report.checkpoint import Checkpoint, Examined, fingerprint, made_from
+from pyterrier_debias.report.checkpoint import Checkpoint, Kept, fingerprint, made_from
 from pyterrier_debias.report.cross_bias import ALL, CROSS_BIASES, missing_reason
 from pyterrier_debias.report.inputs import (
     JUDGEMENT,
@@ -228,7 +228,7 @@ class _Seen:
     skipped: list[dict[str, str]] = field(default_factory=list)
     failed: list[dict[str, str]] = field(default_factory=list)
 
-    def add(self, bias: str, examined: Examined) -> None:
+    def add(self, bias: str, examined: Kept) -> None:
         """What was found of a bias."""
         self.findings.extend(examined.findings)
         self.figures.extend((bias, figure) for figure in examined.figures)
@@ -264,7 +264,7 @@ def _visit(biases: Sequence[Bias], context: Context, verbose: bool, checkpoint: 
     return seen
 
 
-def _of_those_that_work(bias: Bias, context: Context, seen: _Seen, checkpoint: Checkpoint | None) -> Examined | None:
+def _of_those_that_work(bias: Bias, context: Context, seen: _Seen, checkpoint: Checkpoint | None) -> Kept | None:
     """What is found of the systems that neither raise nor are refused; the others are noted and left out."""
     while context.systems:
         try:
@@ -284,13 +284,13 @@ def _note(name: str, error: BrokenSystemError, failed: list[dict[str, str]]) -> 
     failed.append({"bias": name, "system": error.system, "error": str(error), "traceback": trace(cause)})
 
 
-def _kept_or_made(bias: Bias, context: Context, checkpoint: Checkpoint | None) -> Examined:
+def _kept_or_made(bias: Bias, context: Context, checkpoint: Checkpoint | None) -> Kept:
     """Findings from the checkpoint, or made and kept."""
     made = None if checkpoint is None else made_from(bias, context.systems)
     kept = None if checkpoint is None else checkpoint.kept(bias.name, made)
     if kept is not None:
         return kept
-    examined = Examined(list(bias.examine(context)), list(bias.figures(context)))
+    examined = Kept(list(bias.examine(context)), list(bias.figures(context)))
     return examined if checkpoint is None else checkpoint.keep(bias.name, examined, made)
 
 

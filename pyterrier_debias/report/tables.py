@@ -70,7 +70,6 @@ class AuditTables:
         Raises:
             InputError: For a kind that is not known, a bias or system that was not audited, or ``n`` below 1.
         """
-
         if not isinstance(n, numbers.Integral) or n < 1:
             raise InputError(f"worst: n is {n}; it must be a whole number, 1 or more")
         if kind != "queries" and kind not in KINDS:

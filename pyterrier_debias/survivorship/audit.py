@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.bias import Bias, Figure, Finding, p_text
+from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.evaluation import from_grade, parse_measures, per_query
 from pyterrier_debias.core.frames import with_string_ids
@@ -150,7 +149,7 @@ def shown_queries(context: Context, grade: int) -> tuple[pd.DataFrame, list[str]
     return with_ranks(seen, ranks).sort_values("qid").reset_index(drop=True), notes
 
 
-class SurvivorshipBias(Bias):
+class SurvivorshipBias(JointBias):
     """Which queries survived labelling, and does quality go with how early they were answered?
 
     Source: Gupta 2021; see :class:`~pyterrier_debias.SurvivorshipCurve`.
@@ -163,15 +162,6 @@ class SurvivorshipBias(Bias):
     def needs(self, system: System | None, dataset: Any) -> str | None:
         """See :meth:`Bias.needs`: the lists that labellers were shown, and judgements of them."""
         return unshown_reason(provided(dataset, "get_candidates"), provided(dataset, "get_qrels"))
-
-    def examine(self, context: Context) -> Iterator[Finding]:
-        """See :meth:`Bias.examine`."""
-        if context.systems:
-            yield from self._examined(context).findings()
-
-    def figures(self, context: Context) -> Sequence[Figure]:
-        """See :meth:`Bias.figures`."""
-        return self._examined(context).figures()
 
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
         """See :meth:`Bias.measures`: quality as means are taken here."""
@@ -186,8 +176,9 @@ class SurvivorshipBias(Bias):
             f"{name} over queries answered early": "SurvivorshipSubset(...) on the topics of a second experiment",
         }
 
-    def _examined(self, context: Context) -> _Examined:
-        return context.once(self.name, None, partial(_Examined.of, self, context))
+    def compute(self, context: Context) -> Examined:
+        """See :meth:`JointBias.compute`."""
+        return _Examined.of(self, context)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from pyterrier_debias import Collection, InputError, System, WordList, audit
 from pyterrier_debias.core.bias import Bias, Finding, Parts, parts_of, per_query_frame
 from pyterrier_debias.core.plots import new_axes, rendered
 from pyterrier_debias.core.systems import Context
-from pyterrier_debias.report.checkpoint import Checkpoint, DrawnFigure, Examined, _describe, fingerprint
+from pyterrier_debias.report.checkpoint import Checkpoint, DrawnFigure, Kept, _describe, fingerprint
 from pyterrier_debias.report.first_stage import PisaIndexer
 from tests.biases import Made
 from tests.report import toy
@@ -323,7 +323,7 @@ import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from pyterrier_debias.report.checkpoint import Examined, Checkpoint, fingerprint, made_from
+from pyterrier_debias.report.checkpoint import Kept, Checkpoint, fingerprint, made_from
 from pyterrier_debias.report.first_stage import PisaIndexer
 from pyterrier_debias.gender.audit import WordListBias
 from pyterrier_debias.core.systems import Context, System
@@ -352,7 +352,7 @@ def test_a_folder_of_an_earlier_form_is_refused(dataset, tmp_path):
     content = json.loads(file.read_text())
     del content["form"]
     file.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="form is None there and 3 here"):
+    with pytest.raises(InputError, match="form is None there and 4 here"):
         claim(tmp_path / "kept", toy.systems(dataset), dataset)
 
 
@@ -388,7 +388,7 @@ def test_numbers_survive_exactly(tmp_path):
     more = {"values": values, "beside": {("m", "other"): beside}, "parts": parts}
     finding = Finding("s", "b", "m", "g", 1 / 3, low=-np.inf, n=np.int64(2), primary=np.bool_(True), **more)
     kept = Checkpoint(tmp_path / "kept")
-    kept.keep("r", Examined([finding]))
+    kept.keep("r", Kept([finding]))
     back = kept.kept("r")
     assert back.findings[0].value == 1 / 3 and back.findings[0].low == -np.inf and np.isnan(back.findings[0].p)
     pd.testing.assert_frame_equal(per_query_frame(back.findings), per_query_frame([finding]))

@@ -174,7 +174,7 @@ class DisparityResult:
             for number, name in enumerate(names):
                 own = rows[rows["name"] == name]
                 place = np.array([groups.index(g) for g in own["group"]]) + 0.4 * (number + 0.5 - len(names) / 2) / len(names)
-                ends = np.nan_to_num(np.clip([own["mean"] - own["mean_low"], own["mean_high"] - own["mean"]], 0, None))
+                ends = plots.ends(own["mean"], own["mean_low"], own["mean_high"])
                 axes.errorbar(place, own["mean"], yerr=ends, fmt="o-", color=plots.colour(number), label=name)
             axes.set_xticks(range(len(groups)), groups)
             axes.legend()

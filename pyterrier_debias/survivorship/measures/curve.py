@@ -180,7 +180,7 @@ class SurvivorshipResult:
             for number, name in enumerate(names):
                 part = rows[(rows["name"] == name) & (rows["n"] > 0)]
                 place = part["first_relevant_rank"].to_numpy(dtype=float) + 0.5 * ((number + 0.5) / len(names) - 0.5)
-                ends = np.nan_to_num(np.clip([part["mean"] - part["mean_low"], part["mean_high"] - part["mean"]], 0, None))
+                ends = plots.ends(part["mean"], part["mean_low"], part["mean_high"])
                 axes.errorbar(place, part["mean"], yerr=ends, fmt="o", color=plots.colour(number), label=name)
             axes.set_xticks(sorted({int(r) for r in rows["first_relevant_rank"]}))
             axes.legend()
