@@ -271,9 +271,10 @@ def survivorship(case: Case) -> tuple[float, float, float, float]:
     """Quality and the rank at which labellers first met the answer."""
     grade = answer_grade(case.collection, case.relevant)
     ranks = first_relevant_ranks(case.collection.get_candidates(), case.relevant, min_rel=grade).set_index("qid")
-    ranks = ranks["first_relevant_rank"].reindex(case.topics["qid"]).fillna(np.inf).to_numpy()
+    ranks = ranks.reindex(case.topics["qid"])
+    first, answers = ranks["first_relevant_rank"].fillna(np.inf).to_numpy(), ranks["relevant_shown"].fillna(0).to_numpy()
     values = discounted_gain(case.results, case.relevant, case.topics["qid"].tolist(), min_rel=grade)
-    found = trend(values, ranks, draws=case.setting.draws, seed=case.seed)
+    found = trend(values, first, strata=answers, draws=case.setting.draws, seed=case.seed)
     return found.rho, found.low, found.high, found.p
 
 
