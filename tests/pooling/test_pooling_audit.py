@@ -62,6 +62,30 @@ def test_needs_judgements_of_documents_that_are_not_relevant():
     assert "relevant documents only" in BIAS.needs(SYSTEMS[0], positives)
 
 
+def test_a_few_labels_of_0_do_not_tell_what_is_unjudged():
+    """12 % of them: 'inferred' took .735 for .300 there."""
+    qrels = PLANTED.get_qrels()
+    positive = qrels[qrels["label"] > 0]
+    few = pd.concat([positive, qrels[qrels["label"] <= 0].head(len(positive) * 12 // 88)])
+    mostly = Collection("mostly", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels={"test": few})
+    reason = BIAS.needs(SYSTEMS[0], mostly)
+    assert "mainly (labels of 0 are 12%, at least 25% are needed)" in reason
+    assert PoolingBias().needs(None, PLANTED) is None
+
+
+def test_lists_are_cut_to_one_depth():
+    """The same order, 40 and 15 documents deep: with unjudged documents removed a deeper list has more to move up."""
+    deep = PLANTED.get_runs()["bm25"]
+    runs = {"deep": deep[deep["rank"] < 40], "shallow": deep[deep["rank"] < 15]}
+    found = audit(runs, PLANTED, biases="pooling").findings
+    values = found[found["measure"] == "nDCG@10"].pivot(index="contrast", columns="system", values="value")
+    assert len(values) == 5 and (values["deep"] == values["shallow"]).all()
+    removed = found[found["contrast"] == "removed"]
+    assert removed["convention"].str.contains("lists of 15 documents, as many as all systems have").all()
+    order = found[found["measure"] == "tau of nDCG@10"]
+    assert order["value"].isna().all() and order["text"].str.contains("not defined where all systems have one mean").all()
+
+
 def test_the_pool_is_the_first_run_then_what_was_shown():
     assert pools_run(PLANTED)[0] == "bm25"
     shown = Collection("shown", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels=PLANTED.qrels, candidates=PLANTED.candidates)
