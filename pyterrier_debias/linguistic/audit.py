@@ -392,7 +392,9 @@ class _Examined:
                     f"{row['changed']} of them reworded, by {row['words']:+.1f} words on average (p = {p_text(row['p'])})."
                 )
             else:
-                text = f"{_MAIN} does not change in any query when the same needs are asked {what}."
+                text = f"{_MAIN} does not change in any query when the same needs are asked {what}: nothing is tested."
+                if arm == "noun_phrases":
+                    text += " It only repeats words, and a retriever such as PISA's ignores how often a query has a word."
             text += "".join(f" {note}" for note in unanswered_notes(f"Asked {what}", len(own), without.get(arm, {})))
             ends = {"low": row["low"], "high": row["high"], "p": row["p"], "n": row["n"]}
             convention = f"paired by query; p by randomisation; {result.convention}"

@@ -44,6 +44,8 @@ from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS
 
 #: How many texts of a system are looked at to see whether they are whole.
 _LOOKED_AT = 1000
+#: How many documents the biases' figures look at.
+_CUTOFF = 10
 
 
 
@@ -156,7 +158,9 @@ def audit(
         "draws": draws,
         "seed": seed,
         "correction": correction,
-        "notes": said_together([*(system.note for system in examined if system.note), *cut, *context.notes], examined),
+        "notes": said_together(
+            [*(system.note for system in examined if system.note), *cut, *_depth_notes(examined, depth), *context.notes], examined
+        ),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - started, 1),
         "versions": _versions(),
@@ -195,6 +199,13 @@ def _cut_note(system: System, context: Context) -> str:
     if not cut:
         return ""
     return f"{system.name}: {cut} of {len(texts)} texts that it reads seem to be the beginnings of whole ones; {STORE_WHOLE}."
+
+
+def _depth_notes(systems: Sequence[System], depth: int) -> list[str]:
+    """That rankers are given fewer documents than figures look at, where it is so."""
+    if depth >= _CUTOFF or all(system.ranker is None for system in systems):
+        return []
+    return [f"Rankers are given {depth} candidates of a query: figures @{_CUTOFF} are over {depth} documents of theirs."]
 
 
 def _indexing_within(system: System, folder: str) -> System:
