@@ -477,5 +477,13 @@ def _unasked_reason(system: System, context: Context, topics: pd.DataFrame) -> s
 
 
 def _direction(test: dict[str, Any]) -> str:
+    """A slope in words; one that is 0 as it is printed neither falls nor rises.
+
+    Example:
+        >>> _direction({"value": -0.02}), _direction({"value": -0.0002})
+        ('nDCG@10 falls by 0.020', 'nDCG@10 changes by less than 0.0005')
+    """
+    if abs(test["value"]) < 0.0005:
+        return f"{_MAIN} changes by less than 0.0005"
     verb = "falls" if test["value"] < 0 else "rises"
     return f"{_MAIN} {verb} by {abs(test['value']):.3f}"

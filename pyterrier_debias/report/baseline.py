@@ -52,10 +52,10 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
         own = not before.any() and len(common) == len(mine)
         interval = Interval(finding.value, finding.low, finding.high, 0.95, finding.n) if own else t_interval(after - before)
         tested = f"{baseline}'s is 0 in every query: this is the figure itself, not tested again" if own else "paired t-test"
-        if interval.estimate:
+        if abs(interval.estimate) >= 0.0005:
             relation = f"{abs(interval.estimate):.3f} {'higher' if interval.estimate > 0 else 'lower'} than {baseline}'s"
         else:
-            relation = f"equal to {baseline}'s on average"
+            relation = f"equal to {baseline}'s on average{' (to 0.0005)' if interval.estimate else ''}"
         compared.append(
             Finding(
                 system=finding.system,
