@@ -61,7 +61,7 @@ from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator
 from pyterrier_debias.linguistic.audit import prepared_topics, ranker_slope
 from pyterrier_debias.pooling.audit import judged_difference
 from pyterrier_debias.survivorship.audit import answer_grade
-from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks
+from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks, list_strata
 from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
 from pyterrier_debias.survivorship.formulas.nested import trend
 
@@ -272,9 +272,10 @@ def survivorship(case: Case) -> tuple[float, float, float, float]:
     grade = answer_grade(case.collection, case.relevant)
     ranks = first_relevant_ranks(case.collection.get_candidates(), case.relevant, min_rel=grade).set_index("qid")
     ranks = ranks.reindex(case.topics["qid"])
-    first, answers = ranks["first_relevant_rank"].fillna(np.inf).to_numpy(), ranks["relevant_shown"].fillna(0).to_numpy()
+    first = ranks["first_relevant_rank"].fillna(np.inf).to_numpy()
+    lists = list_strata(ranks["relevant_shown"].fillna(0), ranks["shown"].fillna(0))
     values = discounted_gain(case.results, case.relevant, case.topics["qid"].tolist(), min_rel=grade)
-    found = trend(values, first, strata=answers, draws=case.setting.draws, seed=case.seed)
+    found = trend(values, first, strata=lists, draws=case.setting.draws, seed=case.seed)
     return found.rho, found.low, found.high, found.p
 
 

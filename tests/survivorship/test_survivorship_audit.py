@@ -195,7 +195,7 @@ def test_the_number_of_answers_explains_no_trend():
         alarms["without strata"] += trend(computed.gains["random"], computed.ranks, draws=199).p <= 0.05
     assert alarms["without strata"] >= 38
     assert binomial_interval(alarms["given the number of answers"], 40, level=0.99).low < 0.05
-    assert "given how many answers each was shown" in primary.text
+    assert "given how many answers each list has and how long it is" in primary.text
 
 
 def test_types_can_explain_a_trend():

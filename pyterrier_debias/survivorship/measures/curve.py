@@ -21,7 +21,7 @@ from pyterrier_debias.core.evaluation import parse_measures, per_query
 from pyterrier_debias.core.frames import check_pairs, check_scores, highest_grades, with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import correct, paired_t, t_interval
-from pyterrier_debias.survivorship.data.ranks import NEVER, types_of, with_ranks
+from pyterrier_debias.survivorship.data.ranks import NEVER, list_strata, types_of, with_ranks
 from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
 from pyterrier_debias.survivorship.formulas.nested import nested_means, strata_means, trend
 
@@ -38,7 +38,7 @@ ANSWERED, ALL = "answered", "all"
 UNANSWERED = ("drop", "zero_fill")
 
 _ENDS = [f"{what}{end}" for what in ("mean", "zero_filled", "change") for end in ("", "_low", "_high")]
-VALUE_COLUMNS = ["name", "measure", "qid", "type", "first_relevant_rank", "answers_shown", "value"]
+VALUE_COLUMNS = ["name", "measure", "qid", "type", "first_relevant_rank", "list", "value"]
 TABLE_COLUMNS = ["name", "measure", "type", "subset", "k", "n", "total", "share", *_ENDS]
 STRATA_COLUMNS = ["name", "measure", "type", "first_relevant_rank", "n", "mean", "mean_low", "mean_high"]
 TREND_COLUMNS = ["name", "measure", "type", "rho", "low", "high", "p", "p_corrected", "noise_floor", "slope", "n"]
@@ -58,12 +58,12 @@ class SurvivorshipResult:
         strata: One row per system, measure, type and ``first_relevant_rank``: strata that share no query.
         trend: One row per system, measure and type: rank correlation of the measure with the first relevant rank among answered
             queries, with interval, p by permutation (corrected over the table by Holm's method), what chance alone gives
-            (``noise_floor``), and the ``slope`` for one rank later. Ranks are compared among queries with as many answers shown:
-            the more there are, the earlier comes the first and the higher is quality, in whatever order a list was shown.
+            (``noise_floor``), and the ``slope`` for one rank later. Ranks are compared among queries with as many answers in
+            as long lists; see :func:`~pyterrier_debias.survivorship.data.ranks.list_strata`.
         differences: System less baseline, paired by query, in each subset (conditional means), with p of the paired t-test,
             corrected over the table; empty without a baseline.
-        per_query: ``name``, ``measure``, ``qid``, ``type``, ``first_relevant_rank`` (infinite for never), ``answers_shown``
-            (how many documents of the list answer; NaN where it was not given), ``value``.
+        per_query: ``name``, ``measure``, ``qid``, ``type``, ``first_relevant_rank`` (infinite for never), ``list`` (its
+            stratum, such as ``'2 of 10'``: answers and length; empty where they were not given), ``value``.
         notes: What a reader should know.
         convention: The choices under which all this was computed.
         options: The options of the :class:`SurvivorshipCurve`.
@@ -346,7 +346,7 @@ class SurvivorshipCurve(Stage):
         relevant = f"a label of {self.min_rel}" if self.exact else f"a label of at least {self.min_rel}"
         return (
             f"answered: {relevant} among the documents ({subset.source}), by {self.answered_by}; docno {self.docno}; "
-            f"Student's intervals; p of trends by permutation among queries with as many answers shown"
+            f"Student's intervals; p of trends by permutation among queries with as many answers in as long lists"
         )
 
     def _check(self) -> None:
@@ -378,8 +378,8 @@ class SurvivorshipCurve(Stage):
         """Long form: one row per system, measure and query, in the order of qids."""
         topics = with_string_ids(inp).drop_duplicates("qid").sort_values("qid").reset_index(drop=True)
         known = subset.ranks()
-        counts = topics["qid"].map(dict(zip(known["qid"], known["relevant_shown"]))).fillna(0).astype("int64")
-        topics = with_ranks(topics, known).assign(answers_shown=counts.to_numpy())
+        strata = dict(zip(known["qid"], list_strata(known["relevant_shown"], known["shown"])))
+        topics = with_ranks(topics, known).assign(list=topics["qid"].map(strata).fillna("").tolist())
         unseen = int((~topics["qid"].isin(set(known["qid"]))).sum())
         notes = []
         if unseen:
@@ -404,7 +404,7 @@ class SurvivorshipCurve(Stage):
             found = per_query(results, qrels, self.measures, topics["qid"].tolist())
             for measure in found.columns:
                 frames.append(
-                    topics[["qid", "first_relevant_rank", "answers_shown"]].assign(
+                    topics[["qid", "first_relevant_rank", "list"]].assign(
                         name=name, measure=measure, type=kinds, value=found[measure].to_numpy()
                     )
                 )
@@ -431,7 +431,7 @@ def curve_of_values(
 
     Args:
         values: ``name``, ``measure``, ``qid``, ``value`` and ``first_relevant_rank`` (infinite for never); ``type`` and
-            ``answers_shown`` where known. All queries, the unanswered ones too.
+            ``list`` where known. All queries, the unanswered ones too.
         ranks: See :class:`SurvivorshipCurve`, as for the rest.
         baseline: See there.
         level: See there.
@@ -445,7 +445,7 @@ def curve_of_values(
         The result.
     """
     values = with_string_ids(values)
-    unknown = {"type": "", "answers_shown": np.nan}
+    unknown = {"type": "", "list": ""}
     values = values.assign(**{name: none for name, none in unknown.items() if name not in values.columns})[VALUE_COLUMNS]
     order = {c: {v: i for i, v in enumerate(dict.fromkeys(values[c]))} for c in ("name", "measure")}
     keys = [values[c].map(order[c]).to_numpy() for c in ("measure", "name")]
@@ -506,7 +506,7 @@ def _trend_rows(values: pd.DataFrame, level: float, draws: int, seed: int) -> li
     rows = []
     for about, own in _groups(values):
         found = trend(
-            own["value"].to_numpy(), own["first_relevant_rank"].to_numpy(), strata=own["answers_shown"].tolist(), draws=draws,
+            own["value"].to_numpy(), own["first_relevant_rank"].to_numpy(), strata=own["list"].tolist(), draws=draws,
             level=level, seed=seed,
         )  # fmt: skip
         figures = {name: getattr(found, name) for name in ("rho", "low", "high", "p", "noise_floor", "slope", "n")}
