@@ -339,8 +339,8 @@ class _Examined:
         direction = "lower" if found.rho < 0 else "higher"
         text = (
             f"the later labellers met the answer, the {direction} is {gain}: rank correlation {found.rho:+.2f} "
-            f"[{found.low:+.2f}, {found.high:+.2f}] over {found.n} answered queries, given how many answers each list has and how "
-            f"long it is; chance alone {found.noise_floor:.2f} (p = {p_text(found.p)})."
+            f"[{found.low:+.2f}, {found.high:+.2f}] over {found.n} answered queries, given how many answers each list has and "
+            f"how long it is; chance alone {found.noise_floor:.2f} (p = {p_text(found.p)})."
         )
         single = alone(strata[answered].tolist())
         if single:
