@@ -17,6 +17,7 @@ from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import check_overlap, check_pairs, check_text, with_grades, with_query, with_string_ids
 from pyterrier_debias.core.naming import distinct_names
 from pyterrier_debias.core.systems import System, with_indexer
+from pyterrier_debias.report.text import CORRECTION_NAMES
 
 #: The biases in the order of reports: name to the module and the class.
 BIASES = {
@@ -26,8 +27,6 @@ BIASES = {
     "linguistic": ("pyterrier_debias.linguistic.audit", "LinguisticBias"),
     "pooling": ("pyterrier_debias.pooling.audit", "PoolingBias"),
 }
-
-CORRECTIONS = ("holm", "bonferroni", "fdr_bh")
 
 #: Columns of judgements.
 JUDGEMENT = ["qid", "docno", "label"]
@@ -51,8 +50,8 @@ def check_settings(
     Raises:
         InputError: For an unknown correction, what is no whole number, or one that is too small.
     """
-    if correction not in CORRECTIONS:
-        raise InputError(f"correction {correction!r} is not known; use one of {', '.join(CORRECTIONS)}")
+    if correction not in CORRECTION_NAMES:
+        raise InputError(f"correction {correction!r} is not known; use one of {', '.join(CORRECTION_NAMES)}")
     return (
         _whole("depth", depth),
         None if draws is None else _whole("draws", draws),

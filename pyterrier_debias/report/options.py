@@ -21,7 +21,7 @@ from pyterrier_debias.data.opening import INDEX_FILE, is_index_folder, open_data
 from pyterrier_debias.data.readers import read_qrels, read_run, read_topics
 from pyterrier_debias.data.terrier import TerrierCollection, check_weighting_model
 from pyterrier_debias.report.checkpoint import Checkpoint
-from pyterrier_debias.report.defaults import default_systems
+from pyterrier_debias.report.first_stage import default_systems
 from pyterrier_debias.report.inputs import check_baseline, check_settings, find_biases
 from pyterrier_debias.report.models import Model, find_model
 from pyterrier_debias.report.request import Request

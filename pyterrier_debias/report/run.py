@@ -117,7 +117,7 @@ def audit(
     all_topics, all_qrels = topics_and_qrels(collection, topics, qrels)
     with tempfile.TemporaryDirectory(prefix="pyterrier-debias-") as folder:
         if systems is None:
-            from pyterrier_debias.report.defaults import default_systems
+            from pyterrier_debias.report.first_stage import default_systems
 
             examined = default_systems(collection, Path(folder), depth=depth, verbose=verbose)
         else:

@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 import pyterrier_debias
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.report import cli
-from pyterrier_debias.report.inputs import BIASES, CORRECTIONS
+from pyterrier_debias.report.inputs import BIASES
 from pyterrier_debias.report.models import KINDS
 from pyterrier_debias.report.options import DTYPES
 from pyterrier_debias.report.request import Request
+from pyterrier_debias.report.text import CORRECTION_NAMES
 
 #: Each option with a value that is not its default, as it is written and as it is meant.
 GIVEN = {
@@ -76,7 +77,7 @@ def test_the_table_of_options_is_complete_and_lists_may_be_repeated(asked):
 
 
 @pytest.mark.parametrize(
-    ("name", "choices"), [("biases", BIASES), ("correction", CORRECTIONS), ("dtype", DTYPES), ("model", KINDS)]
+    ("name", "choices"), [("biases", BIASES), ("correction", CORRECTION_NAMES), ("dtype", DTYPES), ("model", KINDS)]
 )
 def test_the_help_names_every_choice(name, choices):
     told = Request.__dataclass_fields__[name].metadata["help"]
