@@ -38,20 +38,7 @@ _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | 
 
 
 def write_card(result: AuditTables, folder: str | Path, system: str | None = None) -> Path:
-    """Write an audit into the model card of a saved ranker, in place of what an earlier audit wrote there.
-
-    Args:
-        result: The audit.
-        folder: The folder that a ranker's ``save()`` wrote.
-        system: See :func:`merged`.
-
-    Returns:
-        The card's path.
-
-    Raises:
-        InputError: Where there is no such folder, its card cannot be read or merged, or the system was not audited. Nothing is
-            changed then.
-    """
+    """See :meth:`pyterrier_debias.AuditResult.write_card`."""
     folder = Path(folder).expanduser()
     if not folder.is_dir():
         raise InputError(f"there is no folder {str(folder)!r} to write a card to; save the ranker first")

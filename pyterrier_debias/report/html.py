@@ -42,14 +42,7 @@ _DIVIDED = (
 
 
 def as_html(result: AuditTables) -> str:
-    """The report as one HTML document without anything outside itself; everything that comes from data is escaped.
-
-    Args:
-        result: The audit.
-
-    Returns:
-        An HTML document.
-    """
+    """See :meth:`pyterrier_debias.AuditResult.to_html`; everything that comes from data is escaped."""
     return environment().get_template("report.html").render(
         title=f"Bias audit: {result.settings['dataset']}",
         settings=result.settings,

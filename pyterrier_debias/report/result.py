@@ -95,15 +95,18 @@ class AuditResult(AuditTables):
             The card's path.
 
         Raises:
-            InputError: Where there is no such folder, or its card cannot be read or merged; nothing is changed then.
+            InputError: Where there is no such folder, its card cannot be read or merged, or the system was not audited; nothing
+                is changed then.
         """
         return write_card(self, folder, system)
 
     def to_text(self, width: int = 110) -> str:
         """The report as plain text.
 
+        Sentences are printed for the primary tests and for what is significant; all of them are in the table and on the page.
+
         Args:
-            width: Characters in a line.
+            width: Characters in a line; a table that needs more shortens the column ``contrast``.
 
         Returns:
             Tables by bias, sentences beneath, and what was skipped.
