@@ -239,7 +239,7 @@ FOLDERS = {
         "position/formulas/mats", lambda made, folder, overwrite: made.sums.save(folder, overwrite=overwrite)
     ),
     "AuditResult.save": Writer("report/result", lambda made, folder, overwrite: made.result.save(folder, overwrite=overwrite)),
-    "audit --out": Writer("report/request", command),
+    "audit --out": Writer("report/options", command),
 }
 
 RANKERS = ("CrossEncoder", "CrossEncoder(mean)", "BiEncoder", "MultiVector", "T5Reranker", "TK")

@@ -256,7 +256,7 @@ class Setup:
         scratch = Path(tempfile.mkdtemp(prefix="gender-bias-"))
         weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
         depth = max(self.settings.depth, self.settings.test_depth)
-        return first_stage(self.material.train, scratch, depth=depth, complete=True).retriever
+        return first_stage(self.material.train, scratch, depth=depth, complete=True).candidates
 
     def candidates(self, topics: pd.DataFrame, depth: int) -> pd.DataFrame:
         """BM25's candidates with ``qid``, ``query``, ``docno``, ``score``, ``rank``; without texts."""

@@ -191,7 +191,7 @@ class Source:
             return runs["bm25"].merge(topics[["qid"]], on="qid")
         print(f"{self.name}: retrieving (BM25)", flush=True)
         with tempfile.TemporaryDirectory(prefix="linguistic-bias-") as scratch:
-            return first_stage(self.dataset, Path(scratch), depth=self.depth, complete=True).retriever(topics[["qid", "query"]])
+            return first_stage(self.dataset, Path(scratch), depth=self.depth, complete=True).candidates(topics[["qid", "query"]])
 
     @cached_property
     def candidates(self) -> pd.DataFrame:

@@ -371,7 +371,7 @@ class Lists:
         if name == "bm25":
             with tempfile.TemporaryDirectory(prefix="pooling-bias-") as scratch:
                 depth = max(settings.evidence_depth, settings.list_depth)
-                return first_stage(self.source.dataset, Path(scratch), depth=depth, complete=True).retriever(topics)
+                return first_stage(self.source.dataset, Path(scratch), depth=depth, complete=True).candidates(topics)
         if name == "fusion":
             lists = [self(one) for one in ("bm25", "dense")]
             return fused([one[one["rank"] < settings.list_depth] for one in lists])

@@ -350,7 +350,7 @@ class Candidates:
         print(f"{self.material.name}: indexing", flush=True)
         scratch = Path(tempfile.mkdtemp(prefix="position-bias-"))
         weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
-        return first_stage(self.material.dataset, scratch, depth=self.depth, complete=True).retriever
+        return first_stage(self.material.dataset, scratch, depth=self.depth, complete=True).candidates
 
     def ranking(self, topics: pd.DataFrame) -> pd.DataFrame:
         """``qid``, ``query``, ``docno``, ``score``, ``rank`` of the candidates."""

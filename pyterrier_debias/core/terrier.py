@@ -273,3 +273,15 @@ def retriever_key(retriever: Any) -> dict[str, Any]:
         **{name: getattr(retriever, name) for name in ("controls", "properties", "metadata")},
         **{name: getattr(retriever, name) for name in ("features",) if hasattr(retriever, name)},
     }
+
+
+def terrier_versions() -> dict[str, str]:
+    """Versions of Terrier and Java where they were started; empty elsewhere.
+
+    Returns:
+        ``{'terrier': '5.11', 'java': '17.0.15'}``, or nothing.
+    """
+    if not pt.java.started():
+        return {}
+    java = pt.java.autoclass("java.lang.System").getProperty("java.version")
+    return {"terrier": str(pt.terrier.version()), "java": str(java)}

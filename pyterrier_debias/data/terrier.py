@@ -35,18 +35,6 @@ _LOOKED_AT = 1000
 _INSTALL_JAVA = "install one (11 or newer, e.g. apt install openjdk-17-jre-headless), and set JAVA_HOME where it is not found"
 
 
-def terrier_versions() -> dict[str, str]:
-    """Versions of Terrier and Java where they were started; empty elsewhere.
-
-    Returns:
-        ``{'terrier': '5.11', 'java': '17.0.15'}``, or nothing.
-    """
-    if not pt.java.started():
-        return {}
-    java = pt.java.autoclass("java.lang.System").getProperty("java.version")
-    return {"terrier": str(pt.terrier.version()), "java": str(java)}
-
-
 @contextmanager
 def _explained(what: str) -> Iterator[None]:
     """Report Java errors in one line with the context."""

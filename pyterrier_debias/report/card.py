@@ -37,38 +37,8 @@ FILE = "README.md"
 _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 
 
-def as_card(result: AuditTables, system: str | None = None) -> str:
-    """An audit as a model card.
-
-    Args:
-        result: The audit.
-        system: The system that the card is of; None shows all of them, and leaves figures out of the metadata unless there is one
-            only.
-
-    Returns:
-        Markdown with YAML metadata in front.
-
-    Raises:
-        InputError: For a system that was not audited.
-    """
-    return merged("", result, system)
-
-
 def write_card(result: AuditTables, folder: str | Path, system: str | None = None) -> Path:
-    """Write an audit into the model card of a saved ranker, in place of what an earlier audit wrote there.
-
-    Args:
-        result: The audit.
-        folder: The folder that a ranker's ``save()`` wrote.
-        system: See :func:`as_card`.
-
-    Returns:
-        The card's path.
-
-    Raises:
-        InputError: Where there is no such folder, its card cannot be read or merged, or the system was not audited. Nothing is
-            changed then.
-    """
+    """See :meth:`pyterrier_debias.AuditResult.write_card`."""
     folder = Path(folder).expanduser()
     if not folder.is_dir():
         raise InputError(f"there is no folder {str(folder)!r} to write a card to; save the ranker first")
@@ -91,7 +61,8 @@ def merged(text: str, result: AuditTables, system: str | None = None) -> str:
     Args:
         text: The card so far; may be empty.
         result: The audit.
-        system: See :func:`as_card`.
+        system: The system that the card is of; None shows all of them, and leaves figures out of the metadata unless there is one
+            only.
 
     Returns:
         The card. Metadata that does not change keeps its form, comments included; otherwise it is written anew.
@@ -221,13 +192,8 @@ def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> st
     else:
         parts.append("No primary test was made, and nothing significant was found.")
         made = []
-    reasons = [
-        (bias, systems, reason)
-        for bias, systems, reason in skipped_reasons(
-            result.skipped if system is None else result.skipped[result.skipped["system"] == system]
-        )
-    ]
-    missing = [f"- {_plain(bias)}, {_plain(systems)}: {_plain(reason)}" for bias, systems, reason in reasons]
+    skipped = result.skipped if system is None else result.skipped[result.skipped["system"] == system]
+    missing = [f"- {_plain(bias)}, {_plain(systems)}: {_plain(reason)}" for bias, systems, reason in skipped_reasons(skipped)]
     failed = zip(result.failed["bias"], result.failed["error"])
     missing += [f"- {_plain(bias)}: failed with an internal error ({_plain(error)})" for bias, error in failed]
     if missing:

@@ -1,23 +1,25 @@
 """The command line.
 
-Only typer is imported before a command runs, so that ``--help`` answers at once.
+Of other packages only typer is imported before a command runs, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import MISSING, fields
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from pyterrier_debias._version import __version__
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.report.request import Request
 
 if TYPE_CHECKING:
-    from pyterrier_debias.report.request import Request
     from pyterrier_debias.report.result import AuditResult
 
 app = typer.Typer(
@@ -57,101 +59,28 @@ def _one_line_errors() -> Iterator[None]:
         raise typer.Exit(2) from error
 
 
+def _option(name: str, told: str | None = None) -> Any:
+    """An option of :class:`Request` as typer's; a command may tell something else of it."""
+    about = next(f.metadata for f in fields(Request) if f.name == name)
+    return typer.Option(*about["flags"], metavar=about["metavar"], help=told or about["help"])
+
+
+def _takes_a_request(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command all options of :class:`Request`: typer reads them from its signature."""
+    hints, parameters = get_type_hints(Request), []
+    for f in fields(Request):
+        kind, default = hints[f.name], f.default
+        if f.default_factory is not MISSING:
+            kind, default = (str, ",".join(f.default_factory())) if f.metadata["commas"] else (kind | None, None)
+        annotation = Annotated[kind, _option(f.name)]  # type: ignore[valid-type]  # kinds are known when this runs
+        parameters.append(Parameter(f.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # functions have it
+    return command
+
+
 @app.command(short_help="Audit rankers for bias on a collection.")
-def audit(
-    dataset: Annotated[
-        str,
-        typer.Option(
-            metavar="FOLDER|irds:ID",
-            help="The collection: a folder with corpus, topics, judgements and perhaps runs; an ir_datasets id such as "
-            "irds:beir/nfcorpus/test; or 'planted', a small English collection that comes with the package.",
-        ),
-    ] = "planted",
-    split: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Which topics and judgements, where the collection has several (dl19, dl20, test)."),
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[KIND:]NAME",
-            help="A ranker for the first stage's results: a folder or a Hugging Face name, with its kind in front where it "
-            "cannot be told from the files: cross: (cross-encoder), bi: (bi-encoder), multi: (ColBERT), t5: (monoT5). May "
-            "be repeated. 'none' audits first stages alone.  [default: all-MiniLM-L6-v2]",
-        ),
-    ] = None,
-    model_kind: Annotated[
-        str | None, typer.Option(metavar="KIND", help="The kind of every --model that does not say its own.")
-    ] = None,
-    run: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NAME=]FILE",
-            help="A TREC run in place of a retriever; every model reranks it. May be repeated.  [default: the collection's "
-            "BM25 run, or BM25 through PISA]",
-        ),
-    ] = None,
-    terrier: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="INDEX",
-            help="A Terrier index (a folder) in place of the collection's documents; it must store their texts. Topics and "
-            "judgements come from --dataset, or from --queries and --qrels. Needs Java.",
-        ),
-    ] = None,
-    wmodel: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A weighting model of Terrier to retrieve with; every model reranks it. May be repeated.  [default: BM25]",
-        ),
-    ] = None,
-    queries: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="With --terrier: topics (TSV, JSON lines, TREC) in place of the dataset's."),
-    ] = None,
-    qrels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --terrier: judgements (TREC, TSV) in place of the dataset's.")
-    ] = None,
-    biases: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES",
-            help="Which biases: 'all', or some of position, survivorship, gender, linguistic, pooling, with commas between.",
-        ),
-    ] = "all",
-    baseline: Annotated[
-        str | None, typer.Option(metavar="SYSTEM", help="Compare every system with this one, query by query, such as BM25.")
-    ] = None,
-    depth: Annotated[int, typer.Option(metavar="N", help="How many results of the first stage a model reranks.")] = 100,
-    draws: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="How many random variants of each text are scored.  [default: what the bias says]"),
-    ] = None,
-    topics: Annotated[int | None, typer.Option(metavar="N", help="Use the first N judged topics only.")] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of everything random.")] = 0,
-    correction: Annotated[
-        str, typer.Option(metavar="NAME", help="Correction of p values over the table: holm, bonferroni or fdr_bh.")
-    ] = "holm",
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Write findings.csv, per_query.csv, audit.json, index.html and figures (PNG) there."),
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier audit in the --out folder.")] = False,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Keep the findings of finished biases there; the same command goes on from them."),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Where models compute: cpu, cuda, cuda:1, mps.  [default: the fastest there is]"),
-    ] = None,
-    dtype: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="float32, bfloat16 or float16. Half precision moves scores, which can look like bias."),
-    ] = "float32",
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show progress.")] = False,
-) -> None:
+@_takes_a_request
+def audit(**options: Any) -> None:
     """Audit rankers for bias on a collection, and print what was found.
 
     Without options, BM25 and BM25 followed by the all-MiniLM-L6-v2 bi-encoder are audited on an embedded collection whose
@@ -191,35 +120,23 @@ def audit(
     import shutil
 
     with _one_line_errors():
-        from pyterrier_debias.report.request import Request
-
-        request = Request(
-            dataset=dataset, split=split, model=model or [], model_kind=model_kind, run=run or [],
-            terrier=terrier, wmodel=wmodel or [], queries=queries, qrels=qrels,
-            biases=[name.strip() for name in biases.split(",")], baseline=baseline, depth=depth, draws=draws, topics=topics,
-            seed=seed, correction=correction, out=out, overwrite=overwrite, checkpoint=checkpoint, device=device, dtype=dtype,
-            verbose=verbose,
-        )  # fmt: skip
+        # Lists that are not given are empty or None, by version of typer.
+        request = Request.from_table({k: v for k, v in options.items() if v not in (None, [])}, "the command line")
         result = _perform(request)
     width = min(max(shutil.get_terminal_size((110, 24)).columns, 80), 120)
     typer.echo(result.to_text(width))
-    if out is not None:
-        typer.echo(f"\nWritten to {out}: open {out / 'index.html'}")
-    _report_defects(result)
-
-
-def _perform(request: Request) -> AuditResult:
-    from pyterrier_debias.report.request import perform
-
-    return perform(request, lambda line: typer.echo(line, err=True))
-
-
-def _report_defects(result: AuditResult) -> None:
-    """Where a bias failed: the traceback, and exit code 1."""
+    if request.out is not None:
+        typer.echo(f"\nWritten to {request.out}: open {request.out / 'index.html'}")
     if len(result.failed):
         for trace in dict.fromkeys(result.failed["traceback"]):
             sys.stderr.write(trace)
         raise typer.Exit(1)
+
+
+def _perform(request: Request) -> AuditResult:
+    from pyterrier_debias.report.options import perform
+
+    return perform(request, lambda line: typer.echo(line, err=True))
 
 
 @app.command(short_help="Hold an audit against budgets: a gate for continuous integration.")
@@ -229,11 +146,9 @@ def check(
         Path | None,
         typer.Option(metavar="FILE", help="A saved audit (audit.json, or its folder) in place of what the file says."),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write the audit's files there, whatever the outcome.")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier audit in the --out folder.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show progress, and figures that keep their budgets.")] = False,
+    out: Annotated[Path | None, _option("out", "Write the audit's files there, whatever the outcome.")] = None,
+    overwrite: Annotated[bool, _option("overwrite")] = False,
+    verbose: Annotated[bool, _option("verbose", "Show progress, and figures that keep their budgets.")] = False,
 ) -> None:
     """Say whether the figures of an audit keep their budgets: one line for each that does not.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,9 @@ COLUMNS = [
 #: What is said where two audits of one name were judged otherwise.
 OTHER_JUDGEMENTS = "The audits were made with other judgements, although the collection has the same name."
 _KEPT, _LOST, _UNCLEAR = "kept", "lost", "not ruled out"
+
+#: Bias, measure and contrast.
+_Key: TypeAlias = tuple[str, str, str]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -165,12 +168,11 @@ def compare(
         raise InputError(f"compare: {counts} cannot be paired; give as many, or one on a side")
     measures = EFFECTIVENESS if effectiveness is None else effectiveness
     notes = dict.fromkeys(check_alike([*old, *new], "compare"))
-    pairs = _pairs(old, new, systems, one=after is None)
     rows = []
-    for pair in pairs:
-        own = _bias_rows(old, new, pair, draws, seed) + _cost_rows(old, new, pair, measures, margin, draws, seed)
-        notes |= dict.fromkeys(_convention_notes(old, new, pair, own))
-        notes |= dict.fromkeys(_left_out(old, new, pair, own, effectiveness or ()))
+    for pair in _pairs(old, new, systems, one=after is None):
+        both = _Both(old, new, pair)
+        own = _bias_rows(both, draws, seed) + _cost_rows(both, measures, margin, draws, seed)
+        notes |= dict.fromkeys([*_convention_notes(both, own), *_left_out(both, own, effectiveness or ())])
         rows += own
     if not rows:
         raise InputError("compare: the audits have no figure in common; audit both with the same biases")
@@ -212,14 +214,12 @@ def check_alike(results: Sequence[AuditTables], who: str) -> list[str]:
     return notes
 
 
-def _convention_notes(
-    old: Sequence[AuditTables], new: Sequence[AuditTables], pair: tuple[str, str], rows: Sequence[Mapping[str, Any]]
-) -> list[str]:
+def _convention_notes(both: _Both, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What differs in how the two figures of a row were computed."""
     notes = []
     for row in rows:
         found: dict[str, None] = {}
-        for system, result in [*((pair[0], r) for r in old), *((pair[1], r) for r in new)]:
+        for system, result in [*((both.pair[0], r) for r in both.old), *((both.pair[1], r) for r in both.new)]:
             f = result.findings
             own = f[(f["system"] == system) & (f["bias"] == row["bias"])]
             own = own[(own["measure"] == row["measure"]) & (own["contrast"] == row["contrast"])]
@@ -302,79 +302,68 @@ def effectiveness_of(result: AuditTables, system: str, measure: str) -> list[tup
     ]
 
 
-def _both(
-    old: Sequence[AuditTables], new: Sequence[AuditTables], pair: tuple[str, str], key: tuple[str, str, str]
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Values [seeds, n] before and after, over the queries of all audits; None for fewer than two queries."""
-    before, after = values_of(old, pair[0], *key), values_of(new, pair[1], *key)
-    common = before.index.intersection(after.index).sort_values()  # queries are drawn by their place
-    if len(common) < 2:
+@dataclass(frozen=True)
+class _Both:
+    """What is compared: audits before and after, and the system's names in them."""
+
+    old: Sequence[AuditTables]
+    new: Sequence[AuditTables]
+    pair: tuple[str, str]
+
+    def values(self, keys: Sequence[_Key]) -> tuple[_Key, tuple[np.ndarray, np.ndarray]] | None:
+        """The first figure that there is of both, and its values [seeds, n] over the queries of all audits; at least two."""
+        for key in keys:
+            before, after = values_of(self.old, self.pair[0], *key), values_of(self.new, self.pair[1], *key)
+            common = before.index.intersection(after.index).sort_values()  # queries are drawn by their place
+            if len(common) > 1:
+                return key, (before.loc[common].to_numpy(dtype=float).T, after.loc[common].to_numpy(dtype=float).T)
         return None
-    return before.loc[common].to_numpy(dtype=float).T, after.loc[common].to_numpy(dtype=float).T
+
+    def primary(self) -> dict[str, list[_Key]]:
+        """Bias to its primary figures: that of the system before, then that of the system after."""
+        keys: dict[str, list[_Key]] = {}
+        for result, system in zip((self.old[0], self.new[0]), self.pair):
+            f = result.findings
+            for one in f[(f["system"] == system) & f["primary"].astype(bool)].to_dict("records"):
+                keys.setdefault(one["bias"], []).append((one["bias"], one["measure"], one["contrast"]))
+        return keys
+
+    def named(self, between: str) -> str:
+        """The system's name; both, where it has another one after."""
+        return self.pair[0] if self.pair[0] == self.pair[1] else between.join(self.pair)
 
 
-def _first_of_both(
-    old: Sequence[AuditTables], new: Sequence[AuditTables], pair: tuple[str, str], keys: Sequence[tuple[str, str, str]]
-) -> tuple[tuple[str, str, str], tuple[np.ndarray, np.ndarray]] | None:
-    """The first figure that there is of both, and its values as :func:`_both` gives them; None where there is none."""
-    for key in keys:
-        both = _both(old, new, pair, key)
-        if both is not None:
-            return key, both
-    return None
-
-
-def _row(
-    kind: str, pair: tuple[str, str], key: tuple[str, str, str], before: np.ndarray, after: np.ndarray, **more: Any
-) -> dict[str, Any]:
-    name = pair[0] if pair[0] == pair[1] else f"{pair[0]} -> {pair[1]}"
+def _row(kind: str, both: _Both, key: _Key, before: np.ndarray, after: np.ndarray, **more: Any) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(COLUMNS, float("nan"))
-    row.update(kind=kind, system=name, bias=key[0], measure=key[1], contrast=key[2], before=before.mean(), after=after.mean())
-    row.update(n=before.shape[1], seeds=max(len(before), len(after)), **more)
+    row.update(zip(("kind", "system", "bias", "measure", "contrast"), (kind, both.named(" -> "), *key)))
+    row.update(before=before.mean(), after=after.mean(), n=before.shape[1], seeds=max(len(before), len(after)), **more)
     return row
 
 
-def _primary(
-    old: Sequence[AuditTables], new: Sequence[AuditTables], pair: tuple[str, str]
-) -> dict[str, list[tuple[str, str, str]]]:
-    """Bias to its primary figures: that of the system before, then that of the system after."""
-    keys: dict[str, list[tuple[str, str, str]]] = {}
-    for result, system in zip((old[0], new[0]), pair):
-        f = result.findings
-        for one in f[(f["system"] == system) & f["primary"].astype(bool)].to_dict("records"):
-            keys.setdefault(one["bias"], []).append((one["bias"], one["measure"], one["contrast"]))
-    return keys
-
-
-def _left_out(
-    old: Sequence[AuditTables], new: Sequence[AuditTables], pair: tuple[str, str], rows: Sequence[Mapping[str, Any]],
-    measures: Sequence[str],
-) -> list[str]:  # fmt: skip
+def _left_out(both: _Both, rows: Sequence[Mapping[str, Any]], measures: Sequence[str]) -> list[str]:
     """What was to be compared and could not be."""
-    name = pair[0] if pair[0] == pair[1] else f"{pair[0]} and {pair[1]}"
     there = {(row["kind"], row["bias"]) for row in rows}
-    lacks = [bias for bias in _primary(old, new, pair) if ("bias", bias) not in there]
+    lacks = [bias for bias in both.primary() if ("bias", bias) not in there]
     costs = {row["measure"] for row in rows if row["kind"] == "cost"}
     unknown = [measure for measure in measures if measure not in costs] or ([] if costs else ["effectiveness"])
-    return [f"{name}: {what} is not compared; the audits have no such figure of both." for what in [*lacks, *unknown]]
+    told = "is not compared; the audits have no such figure of both."
+    return [f"{both.named(' and ')}: {what} {told}" for what in [*lacks, *unknown]]
 
 
-def _bias_rows(
-    old: Sequence[AuditTables], new: Sequence[AuditTables], pair: tuple[str, str], draws: int, seed: int
-) -> list[dict[str, Any]]:
+def _bias_rows(both: _Both, draws: int, seed: int) -> list[dict[str, Any]]:
     rows = []
-    for keys in _primary(old, new, pair).values():
+    for keys in both.primary().values():
         # A retriever has no slope given its candidates, and its own is not a ranker's: what both have is compared.
-        found = _first_of_both(old, new, pair, keys)
+        found = both.values(keys)
         if found is None:
             continue
-        key, both = found
-        change = change_interval(*both, draws=draws, seed=seed)
-        size = size_interval(*both, draws=draws, seed=seed)
-        p = paired_t(both[0][0], both[1][0]).p if max(map(len, both)) == 1 else float("nan")
+        key, values = found
+        change = change_interval(*values, draws=draws, seed=seed)
+        size = size_interval(*values, draws=draws, seed=seed)
+        p = paired_t(values[0][0], values[1][0]).p if max(map(len, values)) == 1 else float("nan")
         verdict = bias_verdict(change, size)
         row = _row(
-            "bias", pair, key, *both, change=change.estimate, low=change.low, high=change.high, p=p, verdict=verdict,
+            "bias", both, key, *values, change=change.estimate, low=change.low, high=change.high, p=p, verdict=verdict,
             size_change=size.estimate, size_low=size.low, size_high=size.high,
         )  # fmt: skip
         told = {
@@ -390,28 +379,22 @@ def _bias_rows(
     return rows
 
 
-def _cost_rows(
-    old: Sequence[AuditTables], new: Sequence[AuditTables], pair: tuple[str, str], measures: Sequence[str], margin: float,
-    draws: int, seed: int,
-) -> list[dict[str, Any]]:  # fmt: skip
+def _cost_rows(both: _Both, measures: Sequence[str], margin: float, draws: int, seed: int) -> list[dict[str, Any]]:
     rows = []
     for measure in measures:
-        places = [(bias, measure, contrast) for bias, contrast in effectiveness_of(old[0], pair[0], measure)]
-        found = _first_of_both(old, new, pair, places)
+        places = effectiveness_of(both.old[0], both.pair[0], measure)
+        found = both.values([(bias, measure, contrast) for bias, contrast in places])
         if found is None:
             continue
-        key, both = found
-        change = change_interval(*both, draws=draws, seed=seed)
+        key, values = found
+        change = change_interval(*values, draws=draws, seed=seed)
         # A one-sided test at 0.05 is the interval of 90 %.
-        sides = change_interval(*both, level=0.9, draws=draws, seed=seed)
+        sides = change_interval(*values, level=0.9, draws=draws, seed=seed)
         verdict = _KEPT if sides.low > -margin else _LOST if sides.high < -margin else _UNCLEAR
-        row = _row(
-            "cost", pair, key, *both, change=change.estimate, low=change.low, high=change.high,
-            verdict=verdict,
-        )  # fmt: skip
+        row = _row("cost", both, key, *values, change=change.estimate, low=change.low, high=change.high, verdict=verdict)
         if row["seeds"] == 1:
-            row["p"] = non_inferiority(both[0][0], both[1][0], margin).p
-            row["p_equivalent"] = equivalence_test(both[0][0], both[1][0], margin).p
+            row["p"] = non_inferiority(values[0][0], values[1][0], margin).p
+            row["p_equivalent"] = equivalence_test(values[0][0], values[1][0], margin).p
         told = {
             _KEPT: f"a loss of more than {margin:g} is ruled out",
             _LOST: f"a loss of more than {margin:g} is shown",

@@ -1,4 +1,4 @@
-"""The first stage that an audit starts from: a run that the collection brings, or BM25 through PISA."""
+"""What an audit examines where the user names models and runs, or nothing: a run or BM25 through PISA, and rerankers of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,26 +19,11 @@ import pyterrier as pt
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.indexing import handed_over
-from pyterrier_debias.core.systems import Indexer
+from pyterrier_debias.core.systems import System
+from pyterrier_debias.data.planted import PlantedCollection
+from pyterrier_debias.report.models import DEFAULT_MODEL, Model, find_model
 
 _INSTALL_PISA = "pip install 'pyterrier-debias[pisa]' (Linux on x86-64)"
-
-
-@dataclass(frozen=True, eq=False)
-class FirstStage:
-    """A retriever and what an audit has to say about it.
-
-    Attributes:
-        name: What reports call it.
-        retriever: From topics to candidates.
-        indexer: Makes the same kind of retriever over changed documents; None where that is not possible.
-        note: One sentence on where it comes from.
-    """
-
-    name: str
-    retriever: pt.Transformer
-    indexer: Indexer | None
-    note: str
 
 
 def pisa_installed() -> bool:
@@ -108,7 +93,7 @@ def _checked(documents: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {"docno": document["docno"], "text": document["text"]}
 
 
-def first_stage(dataset: Any, folder: Path, *, depth: int = 100, complete: bool = False) -> FirstStage:
+def first_stage(dataset: Any, folder: Path, *, depth: int = 100, complete: bool = False) -> System:
     """The retriever that an audit uses where the user names none.
 
     A collection that brings a BM25 run is audited on that run, since its passages may be a sample of what the run was made
@@ -134,14 +119,14 @@ def first_stage(dataset: Any, folder: Path, *, depth: int = 100, complete: bool 
     name = next((n for n in runs if n.lower() == "bm25"), next(iter(runs), None))
     if indexer is not None and (complete or name is None):
         note = "BM25 is PISA's (k1 = 0.9, b = 0.4, Porter's stemmer) over the collection's documents."
-        return FirstStage("BM25", indexer(dataset.get_corpus_iter(verbose=False)), indexer, note)
+        return System("BM25", indexer(dataset.get_corpus_iter(verbose=False)), None, indexer, note)
     if name is None:
         raise InputError(
             f"the collection brings no run and PISA is not installed, so there are no candidates; {_INSTALL_PISA}, "
             f"or give a run file (--run FILE)"
         )
     if name.lower() != "bm25":
-        return FirstStage(name, pt.Transformer.from_df(runs[name]), None, f"Candidates are the collection's run {name!r}.")
+        return System(name, pt.Transformer.from_df(runs[name]), note=f"Candidates are the collection's run {name!r}.")
     if indexer is None:
         note = f"BM25 is the collection's frozen run: PISA is not installed here ({_INSTALL_PISA})."
     else:
@@ -149,10 +134,10 @@ def first_stage(dataset: Any, folder: Path, *, depth: int = 100, complete: bool 
             "BM25 is the collection's own run; rankings over changed texts come from PISA's BM25 over the collection's "
             "documents, original and changed."
         )
-    return FirstStage("BM25", pt.Transformer.from_df(runs[name]), indexer, note)
+    return System("BM25", pt.Transformer.from_df(runs[name]), None, indexer, note)
 
 
-def terrier_stage(collection: Any, model: str, *, depth: int = 100) -> FirstStage:
+def terrier_stage(collection: Any, model: str, *, depth: int = 100) -> System:
     """A weighting model of Terrier over the index of a collection; every query is tokenised first.
 
     Args:
@@ -168,17 +153,52 @@ def terrier_stage(collection: Any, model: str, *, depth: int = 100) -> FirstStag
     """
     retriever = collection.retriever(model, num_results=max(1000, depth))
     note = f"{model} is Terrier's, over the index of the collection; queries are tokenised before it reads them."
-    return FirstStage(model, retriever, collection.indexer_of(retriever), note)
+    return System(model, retriever, None, collection.indexer_of(retriever), note)
 
 
-def run_stage(name: str, run: pd.DataFrame) -> FirstStage:
-    """A run in place of a retriever.
+def default_systems(
+    dataset: Any,
+    folder: Path,
+    *,
+    models: Sequence[Model] | None = None,
+    runs: Mapping[str, pd.DataFrame] | None = None,
+    weighting_models: Sequence[str] = (),
+    depth: int = 100,
+    **ranker_options: Any,
+) -> list[System]:
+    """First stages alone, and each of them followed by each model.
 
     Args:
-        name: What reports call it.
-        run: Result frame.
+        dataset: The collection.
+        folder: An existing folder for indexes; it must last as long as the systems are used.
+        models: The models; None means all-MiniLM-L6-v2, an empty list none.
+        runs: Name to result frame: used in place of a retriever. Where there are none, the first stage is the collection's
+            BM25 run or BM25 through PISA; see :func:`first_stage`.
+        weighting_models: Of Terrier, over the index of a :class:`~pyterrier_debias.TerrierCollection`; used in place of runs.
+        depth: How many candidates the models rerank.
+        ranker_options: Options of the rankers, such as ``device`` and ``dtype``.
 
     Returns:
-        A first stage that cannot be indexed again.
+        The systems.
+
+    Raises:
+        InputError: Where there are no candidates, or the default model is not installed.
     """
-    return FirstStage(name, pt.Transformer.from_df(run), None, f"{name} is a run file, used as it is.")
+    if models is None:
+        models = [find_model(DEFAULT_MODEL)]
+    if weighting_models:
+        stages = [terrier_stage(dataset, model, depth=depth) for model in weighting_models]
+    elif runs:
+        told = "is a run file, used as it is."
+        stages = [System(name, pt.Transformer.from_df(run), note=f"{name} {told}") for name, run in runs.items()]
+    else:
+        stages = [first_stage(dataset, folder, depth=depth, complete=isinstance(dataset, PlantedCollection))]
+    short = [model.name for model in models]  # the whole source is the name where two short ones are the same
+    names = [model.name if short.count(model.name) == 1 else f"{model.kind}:{model.source}" for model in models]
+    rankers = [(name, model.ranker(**ranker_options)) for name, model in zip(names, models)]
+    systems = []
+    for stage in stages:
+        systems.append(stage)
+        for name, ranker in rankers:
+            systems.append(System(f"{stage.name} >> {name}", stage.candidates >> dataset.text_loader(), ranker))
+    return systems

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _BOUNDS = ("interval", "value")
-_KEYS = ("bias", "measure", "contrast", "system", "at_most", "at_least", "bound")
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,8 @@ def read_gate(path: str | Path) -> Gate:
 
 def _budget(table: Mapping[str, Any], where: str) -> Budget:
     for key, value in table.items():
-        if key not in _KEYS:
-            raise InputError(f"{where}: there is no key {key!r}; there are {', '.join(_KEYS)}")
+        if key not in Budget.__dataclass_fields__:
+            raise InputError(f"{where}: there is no key {key!r}; there are {', '.join(Budget.__dataclass_fields__)}")
         numeric = key in ("at_most", "at_least")
         if numeric and (isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value)):
             raise InputError(f"{where}: {key} is {value!r}; it must be a number")

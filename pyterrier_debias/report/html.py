@@ -13,7 +13,7 @@ from pyterrier_debias.core.bias import Figure
 from pyterrier_debias.report.pareto import pareto_figures
 from pyterrier_debias.report.pictures import picture
 from pyterrier_debias.report.tables import AuditTables
-from pyterrier_debias.report.templates import environment, framed
+from pyterrier_debias.report.templates import environment
 from pyterrier_debias.report.text import (
     ALPHA,
     CORRECTION_NAMES,
@@ -42,14 +42,7 @@ _DIVIDED = (
 
 
 def as_html(result: AuditTables) -> str:
-    """The report as one HTML document without anything outside itself; everything that comes from data is escaped.
-
-    Args:
-        result: The audit.
-
-    Returns:
-        An HTML document.
-    """
+    """See :meth:`pyterrier_debias.AuditResult.to_html`; everything that comes from data is escaped."""
     return environment().get_template("report.html").render(
         title=f"Bias audit: {result.settings['dataset']}",
         settings=result.settings,
@@ -62,18 +55,6 @@ def as_html(result: AuditTables) -> str:
         failed=list(zip(result.failed["bias"], result.failed["error"])),
         alpha=ALPHA,
     )
-
-
-def as_frame(result: AuditTables) -> str:
-    """The report in an inline frame, for notebooks: its style and script stay apart from the notebook's.
-
-    Args:
-        result: The audit.
-
-    Returns:
-        An ``iframe`` element.
-    """
-    return framed(as_html(result), "Bias audit")
 
 
 def _strip(findings: pd.DataFrame) -> list[dict[str, Any]]:

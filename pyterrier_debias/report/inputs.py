@@ -17,6 +17,7 @@ from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import check_overlap, check_pairs, check_text, with_grades, with_query, with_string_ids
 from pyterrier_debias.core.naming import distinct_names
 from pyterrier_debias.core.systems import System, with_indexer
+from pyterrier_debias.report.text import CORRECTION_NAMES
 
 #: The biases in the order of reports: name to the module and the class.
 BIASES = {
@@ -26,8 +27,6 @@ BIASES = {
     "linguistic": ("pyterrier_debias.linguistic.audit", "LinguisticBias"),
     "pooling": ("pyterrier_debias.pooling.audit", "PoolingBias"),
 }
-
-CORRECTIONS = ("holm", "bonferroni", "fdr_bh")
 
 #: Columns of judgements.
 JUDGEMENT = ["qid", "docno", "label"]
@@ -51,8 +50,8 @@ def check_settings(
     Raises:
         InputError: For an unknown correction, what is no whole number, or one that is too small.
     """
-    if correction not in CORRECTIONS:
-        raise InputError(f"correction {correction!r} is not known; use one of {', '.join(CORRECTIONS)}")
+    if correction not in CORRECTION_NAMES:
+        raise InputError(f"correction {correction!r} is not known; use one of {', '.join(CORRECTION_NAMES)}")
     return (
         _whole("depth", depth),
         None if draws is None else _whole("draws", draws),
@@ -176,12 +175,8 @@ def named_systems(systems: Any, collection: Any) -> list[System]:
     Raises:
         InputError: Where there are none, two share a name, or one is nothing that can be examined.
     """
-    if isinstance(systems, Mapping):
-        named = list(systems.items())
-    elif isinstance(systems, (list, tuple)):
-        named = list(zip(_labels(systems), systems))
-    else:
-        named = list(zip(_labels([systems]), [systems]))
+    several = systems if isinstance(systems, (Mapping, list, tuple)) else [systems]
+    named = list(several.items()) if isinstance(several, Mapping) else list(zip(_labels(several), several))
     if not named:
         raise InputError("there are no systems to audit; give a dictionary from name to pipeline, or None for the defaults")
     for name, pipeline in named:
@@ -190,9 +185,9 @@ def named_systems(systems: Any, collection: Any) -> list[System]:
                 f"system {str(name)!r} is an index ({type(pipeline).__name__}), not a retriever; give e.g. index.bm25(), with "
                 f"TerrierCollection(index, dataset) as the dataset where its documents are to be the collection"
             )
-    found = [System.of(str(name), pipeline, dataset=collection) for name, pipeline in named]
-    found = [replace(with_indexer(system, collection), name=str(name)) for system, (name, _) in zip(found, named)]
-    names = [system.name for system in found]
+    names = [str(name) for name, _ in named]
+    found = [System.of(name, pipeline, dataset=collection) for name, (_, pipeline) in zip(names, named)]
+    found = [replace(with_indexer(system, collection), name=name) for name, system in zip(names, found)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"two systems are named {twice!r}; give a dictionary with a name for each")

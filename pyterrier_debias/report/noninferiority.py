@@ -63,6 +63,15 @@ def _pair(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return before, after
 
 
+def _by_seed(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    before, after = np.atleast_2d(np.asarray(before, dtype=float)), np.atleast_2d(np.asarray(after, dtype=float))
+    if before.shape[1:] != after.shape[1:] or (len(before) != len(after) and 1 not in (len(before), len(after))):
+        raise InputError(f"values by seed and query do not fit together: shapes {before.shape} and {after.shape}")
+    if np.isnan(before).any() or np.isnan(after).any():
+        raise InputError("values hold NaN; leave out the queries that are not defined")
+    return before, after
+
+
 def change_interval(before: np.ndarray, after: np.ndarray, *, level: float = 0.95, draws: int = 2000, seed: int = 0) -> Interval:
     """Interval of the mean change over queries; over training seeds and queries at once where there are several seeds.
 
@@ -88,12 +97,8 @@ def change_interval(before: np.ndarray, after: np.ndarray, *, level: float = 0.9
         >>> round(found.estimate, 3), round(found.low, 3), round(found.high, 3)
         (0.2, -0.048, 0.448)
     """
-    before, after = np.atleast_2d(np.asarray(before, dtype=float)), np.atleast_2d(np.asarray(after, dtype=float))
-    if before.shape[1:] != after.shape[1:] or (len(before) != len(after) and 1 not in (len(before), len(after))):
-        raise InputError(f"values by seed and query do not fit together: shapes {before.shape} and {after.shape}")
+    before, after = _by_seed(before, after)
     change = after - before
-    if np.isnan(change).any():
-        raise InputError("values hold NaN; leave out the queries that are not defined")
     if len(change) == 1:
         return t_interval(change[0], level=level)
     return two_level_interval(change[:, :, None], lambda means: means[..., 0], draws=draws, level=level, seed=seed)
@@ -123,13 +128,7 @@ def size_interval(before: np.ndarray, after: np.ndarray, *, level: float = 0.95,
         >>> round(found.estimate, 3), round(found.high, 3)
         (-0.1, -0.1)
     """
-    before, after = np.atleast_2d(np.asarray(before, dtype=float)), np.atleast_2d(np.asarray(after, dtype=float))
-    if before.shape[1:] != after.shape[1:] or (len(before) != len(after) and 1 not in (len(before), len(after))):
-        raise InputError(f"values by seed and query do not fit together: shapes {before.shape} and {after.shape}")
-    if np.isnan(before).any() or np.isnan(after).any():
-        raise InputError("values hold NaN; leave out the queries that are not defined")
-    seeds = max(len(before), len(after))
-    both = np.stack([np.broadcast_to(v, (seeds, v.shape[1])) for v in (before, after)], axis=-1)
+    both = np.stack(np.broadcast_arrays(*_by_seed(before, after)), axis=-1)
     return two_level_interval(both, lambda m: np.abs(m[..., 1]) - np.abs(m[..., 0]), draws=draws, level=level, seed=seed)
 
 

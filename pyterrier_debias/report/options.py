@@ -1,22 +1,32 @@
-"""What the command line's options name: models, runs, devices; all checked before anything is computed."""
+"""An audit that is asked for in text: what its options name is checked and opened, the audit runs, its files appear."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.files import check_folder, whole_folder
 from pyterrier_debias.core.frames import check_overlap
 from pyterrier_debias.core.systems import System
 from pyterrier_debias.data.lines import stem
 from pyterrier_debias.data.opening import INDEX_FILE, is_index_folder, open_dataset
 from pyterrier_debias.data.readers import read_qrels, read_run, read_topics
 from pyterrier_debias.data.terrier import TerrierCollection, check_weighting_model
+from pyterrier_debias.report.checkpoint import Checkpoint
+from pyterrier_debias.report.first_stage import default_systems
+from pyterrier_debias.report.inputs import check_baseline, check_settings, find_biases
 from pyterrier_debias.report.models import Model, find_model
+from pyterrier_debias.report.request import Request
+from pyterrier_debias.report.result import HOLDS, AuditResult
+from pyterrier_debias.report.run import audit
 
 if TYPE_CHECKING:
     from pyterrier_debias.rankers.base import Ranker
@@ -24,45 +34,91 @@ if TYPE_CHECKING:
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-def find_models(names: Sequence[str], kind: str | None = None) -> list[Model] | None:
-    """The models that ``--model`` names.
+def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
+    """What can be checked cheaply is checked first, then the audit runs, then its files appear.
 
     Args:
-        names: What was given; empty for the default model, ``['none']`` for no model.
-        kind: The kind of those that do not say it themselves.
+        request: What is asked for.
+        say: Is given a line when the audit begins, where somebody looks.
 
     Returns:
-        The models; None for the default.
+        The result; written to ``out`` already where that is given.
 
     Raises:
-        InputError: For a model that is not there, or is named twice.
+        InputError: For whatever is wrong with the request; nothing is written then.
     """
-    if not names:
+    r = request
+    with ExitStack() as stack:
+        if r.out is not None:
+            check_folder(r.out, holds=HOLDS, overwrite=r.overwrite)
+        if r.checkpoint is not None:
+            Checkpoint(r.checkpoint)
+            if r.out is not None and r.checkpoint.resolve().is_relative_to(r.out.resolve()):
+                raise InputError(f"--checkpoint {r.checkpoint} lies in --out {r.out}, which is filled at the end; name another")
+        chosen = find_biases(r.biases)
+        check_settings(correction=r.correction, depth=r.depth, draws=r.draws, topics=r.topics, seed=r.seed)
+        _check_device(r)
+        models = _models(r)
+        _check_terrier(r)
+        wmodels = [] if r.terrier is None else r.wmodel or ["BM25"]
+        collection = open_dataset(r.dataset, split=r.split) if r.terrier is None else _over_index(r, r.terrier, wmodels)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyterrier-debias-"))
+        systems = default_systems(
+            collection, Path(folder), models=models, runs=_runs(r, collection), weighting_models=wmodels, depth=r.depth,
+            device=r.device, dtype=r.dtype, verbose=r.verbose,
+        )  # fmt: skip
+        check_baseline(r.baseline, systems)
+        _load_models(systems)
+        results = None if r.out is None else stack.enter_context(whole_folder(r.out, holds=HOLDS, overwrite=r.overwrite))
+        if r.verbose or sys.stderr.isatty():
+            say(f"auditing {', '.join(s.name for s in systems)} on {getattr(collection, 'name', r.dataset)} ...")
+        result = audit(
+            systems, collection, biases=chosen, baseline=r.baseline, split=r.split, topics=r.topics, depth=r.depth,
+            draws=r.draws, correction=r.correction, seed=r.seed, checkpoint=r.checkpoint, verbose=r.verbose,
+        )  # fmt: skip
+        if results is not None:
+            result.write_files(results)
+    return result
+
+
+def _check_device(r: Request) -> None:
+    """Refuse a device that this machine lacks, and an unknown number format."""
+    if r.dtype not in DTYPES:
+        raise InputError(f"dtype {r.dtype!r} is not known; use one of {', '.join(DTYPES)}")
+    if r.device is None or r.device == "cpu":
+        return
+    if not re.fullmatch(r"mps|cuda(:\d+)?", r.device):
+        raise InputError(f"device {r.device!r} is not known; use cpu, cuda, cuda:1 or mps")
+    import torch
+
+    kind, _, number = r.device.partition(":")
+    there = torch.backends.mps.is_available() if kind == "mps" else torch.cuda.device_count() > int(number or 0)
+    if not there:
+        raise InputError(f"device {r.device!r} is not there; use --device cpu, or leave the option out")
+
+
+def _models(r: Request) -> list[Model] | None:
+    """The models; None for the default one."""
+    if not r.model:
         return None
-    if list(names) == ["none"]:
+    if r.model == ["none"]:
         return []
-    models = [find_model(name, kind) for name in names]
-    twice = next((m for i, m in enumerate(models) if m in models[:i]), None)
+    models = [find_model(name, r.model_kind) for name in r.model]
+    twice = _repeated(models)
     if twice is not None:
         raise InputError(f"model {twice.source} is named twice; name it once")
     return models
 
 
-def read_runs(specs: Sequence[str], collection: Any) -> dict[str, pd.DataFrame]:
-    """The runs that ``--run`` names.
+def _repeated(values: Sequence[Any]) -> Any:
+    """The first that was there before; None where there is none."""
+    return next((value for i, value in enumerate(values) if value in values[:i]), None)
 
-    Args:
-        specs: ``FILE`` or ``NAME=FILE`` each.
-        collection: The dataset whose topics they are for.
 
-    Returns:
-        Name to result frame; a run without a name is called by its file.
-
-    Raises:
-        InputError: For a file that is missing or wrong, a name that is used twice, or qids that are not judged.
-    """
+def _runs(r: Request, collection: Any) -> dict[str, pd.DataFrame]:
+    """Name to result frame; a run without a name is called by its file."""
     runs: dict[str, pd.DataFrame] = {}
-    for spec in specs:
+    for spec in r.run:
         name, equals, path = spec.partition("=")
         if not equals or Path(spec).is_file():
             name, path = stem(spec), spec
@@ -75,111 +131,36 @@ def read_runs(specs: Sequence[str], collection: Any) -> dict[str, pd.DataFrame]:
     return runs
 
 
-def terrier_index(
-    index: Path | None, *, wmodel: Sequence[str], queries: Path | None, qrels: Path | None, run: Sequence[str]
-) -> Path | None:
-    """The index that ``--terrier`` names, once the options beside it fit; Java is not started.
-
-    Args:
-        index: The folder; None where there is none.
-        wmodel: ``--wmodel``.
-        queries: ``--queries``.
-        qrels: ``--qrels``.
-        run: ``--run``.
-
-    Returns:
-        The folder.
-
-    Raises:
-        InputError: For options that belong to ``--terrier`` without it, runs beside it, a model that is named twice, or a folder
-            without an index.
-    """
-    if index is None:
-        lone = next((name for name, given in (("wmodel", wmodel), ("queries", queries), ("qrels", qrels)) if given), None)
+def _check_terrier(r: Request) -> None:
+    """Whether the options beside ``--terrier`` fit, and an index is there; Java is not started."""
+    if r.terrier is None:
+        lone = next((name for name in ("wmodel", "queries", "qrels") if getattr(r, name)), None)
         if lone is not None:
             raise InputError(f"--{lone} belongs to --terrier INDEX; name the index, too")
-        return None
-    if run:
+        return
+    if r.run:
         raise InputError("--run and --terrier both name what retrieves; give one of them")
-    twice = next((model for i, model in enumerate(wmodel) if model in wmodel[:i]), None)
+    twice = _repeated(r.wmodel)
     if twice is not None:
         raise InputError(f"--wmodel {twice} is named twice; name it once")
-    if not is_index_folder(index):
-        raise InputError(f"--terrier {index}: no Terrier index is there (a folder with {INDEX_FILE}); name the index's folder")
-    return index
+    if not is_index_folder(r.terrier):
+        told = f"no Terrier index is there (a folder with {INDEX_FILE}); name the index's folder"
+        raise InputError(f"--terrier {r.terrier}: {told}")
 
 
-def terrier_collection(
-    index: Path, dataset: str, *, split: str | None, queries: Path | None, qrels: Path | None, wmodel: Sequence[str]
-) -> TerrierCollection:
-    """The collection over an index, with its topics and judgements; Java starts.
-
-    Args:
-        index: The folder.
-        dataset: ``--dataset``; not opened where both files are given.
-        split: ``--split``.
-        queries: ``--queries``.
-        qrels: ``--qrels``.
-        wmodel: ``--wmodel``.
-
-    Returns:
-        The collection.
-
-    Raises:
-        InputError: For files that are wrong, topics and judgements that do not belong to the index, an unknown weighting model,
-            or where Java is missing.
-    """
+def _over_index(r: Request, index: Path, wmodels: Sequence[str]) -> TerrierCollection:
+    """The collection over an index, with its topics and judgements; Java starts."""
     # Files first: they are read in no time, and without Java.
-    own_topics, own_qrels = None if queries is None else read_topics(queries), None if qrels is None else read_qrels(qrels)
-    opened = None if queries is not None and qrels is not None else open_dataset(dataset, split=split)
-    collection = TerrierCollection(index, opened, topics=own_topics, qrels=own_qrels)
-    for model in wmodel:
+    topics, qrels = None if r.queries is None else read_topics(r.queries), None if r.qrels is None else read_qrels(r.qrels)
+    opened = None if topics is not None and qrels is not None else open_dataset(r.dataset, split=r.split)
+    collection = TerrierCollection(index, opened, topics=topics, qrels=qrels)
+    for model in wmodels:
         check_weighting_model(model)
     return collection
 
 
-def load_models(systems: Sequence[System]) -> None:
-    """Load the weights of all rankers, so that damaged ones are found out before anything is retrieved or scored.
-
-    Args:
-        systems: Systems whose rankers are rankers of this package.
-
-    Raises:
-        InputError: Where a model cannot be loaded.
-    """
+def _load_models(systems: Sequence[System]) -> None:
+    """Load the weights of all rankers, so that damaged ones are found out before anything is retrieved or scored."""
     for ranker in {id(system.ranker): system.ranker for system in systems}.values():
         if ranker is not None:
             cast("Ranker", ranker).warm_up()
-
-
-def ranker_options(device: str | None, dtype: str, verbose: bool) -> dict[str, Any]:
-    """Options that every ranker takes.
-
-    Args:
-        device: ``'cpu'``, ``'cuda'``, ``'cuda:1'``, ``'mps'``; None for the fastest there is.
-        dtype: One of :data:`DTYPES`.
-        verbose: Whether to show progress.
-
-    Returns:
-        The options.
-
-    Raises:
-        InputError: For a device that this machine lacks, or an unknown number format.
-    """
-    if dtype not in DTYPES:
-        raise InputError(f"dtype {dtype!r} is not known; use one of {', '.join(DTYPES)}")
-    if device is not None:
-        if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", device):
-            raise InputError(f"device {device!r} is not known; use cpu, cuda, cuda:1 or mps")
-        if device != "cpu":
-            _check_accelerator(device)
-    return {"device": device, "dtype": dtype, "verbose": verbose}
-
-
-def _check_accelerator(device: str) -> None:
-    import torch
-
-    kind, _, number = device.partition(":")
-    there = torch.backends.mps.is_available() if kind == "mps" else torch.cuda.device_count() > int(number or 0)
-    if not there:
-        raise InputError(f"device {device!r} is not there; use --device cpu, or leave the option out")

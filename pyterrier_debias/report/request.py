@@ -1,74 +1,99 @@
-"""An audit as it is asked for in text: on the command line, or in the file of a gate."""
+"""The options of an audit that is asked for in text, declared once: for the command line and for the file of a gate."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pyterrier_debias.core.dataset import Dataset
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.report.result import AuditResult
+
+
+def _shown(metavar: str | None, told: str, *flags: str, commas: bool = False) -> dict[str, Any]:
+    """How an option is shown: what stands for its value in the help, and what the help says.
+
+    ``flags`` are its names on the command line where they are not the field's; ``commas`` allows a list as one text.
+    """
+    return {"flags": flags, "metavar": metavar, "help": told, "commas": commas}
 
 
 @dataclass(frozen=True)
 class Request:
-    """The options of ``pyterrier-debias audit``, by the same names.
+    """The options of ``pyterrier-debias audit``, by the same names; what each means is in its help.
 
-    Attributes:
-        dataset: ``planted``, a folder or an ``irds:`` id.
-        split: Which topics and judgements.
-        model: Rankers; empty for the default one, ``none`` for none.
-        model_kind: The kind of those that do not say it.
-        run: TREC runs in place of a retriever.
-        terrier: A Terrier index in place of the collection's documents.
-        wmodel: Weighting models of Terrier; empty for BM25.
-        queries: With ``terrier``: a file of topics in place of the dataset's.
-        qrels: With ``terrier``: a file of judgements in place of the dataset's.
-        biases: ``all``, or names.
-        baseline: The system that others are compared with.
-        depth: How many results a model reranks.
-        draws: How many random variants of each text.
-        topics: The first so many judged topics only.
-        seed: Seed of everything random.
-        correction: ``holm``, ``bonferroni`` or ``fdr_bh``.
-        out: Where files are written.
-        overwrite: Whether an earlier audit there may be replaced.
-        checkpoint: Where findings of finished biases are kept.
-        device: Where models compute.
-        dtype: ``float32``, ``bfloat16`` or ``float16``.
-        verbose: Whether to show progress.
+    Those that :func:`pyterrier_debias.audit` has too mean the same there and have the same defaults.
     """
 
-    dataset: str = "planted"
-    split: str | None = None
-    model: list[str] = field(default_factory=list)
-    model_kind: str | None = None
-    run: list[str] = field(default_factory=list)
-    terrier: Path | None = None
-    wmodel: list[str] = field(default_factory=list)
-    queries: Path | None = None
-    qrels: Path | None = None
-    biases: list[str] = field(default_factory=lambda: ["all"])
-    baseline: str | None = None
-    depth: int = 100
-    draws: int | None = None
-    topics: int | None = None
-    seed: int = 0
-    correction: str = "holm"
-    out: Path | None = None
-    overwrite: bool = False
-    checkpoint: Path | None = None
-    device: str | None = None
-    dtype: str = "float32"
-    verbose: bool = False
+    dataset: str = field(default="planted", metadata=_shown(
+        "FOLDER|irds:ID",
+        "The collection: a folder with corpus, topics, judgements and perhaps runs; an ir_datasets id such as "
+        "irds:beir/nfcorpus/test; or 'planted', a small English collection that comes with the package.",
+    ))  # fmt: skip
+    split: str | None = field(default=None, metadata=_shown(
+        "NAME", "Which topics and judgements, where the collection has several (dl19, dl20, test)."
+    ))  # fmt: skip
+    model: list[str] = field(default_factory=list, metadata=_shown(
+        "[KIND:]NAME",
+        "A ranker for the first stage's results: a folder or a Hugging Face name, with its kind in front where it cannot "
+        "be told from the files: cross: (cross-encoder), bi: (bi-encoder), multi: (ColBERT), t5: (monoT5). May be "
+        "repeated. 'none' audits first stages alone.  [default: all-MiniLM-L6-v2]",
+    ))  # fmt: skip
+    model_kind: str | None = field(default=None, metadata=_shown("KIND", "The kind of every --model that does not say its own."))
+    run: list[str] = field(default_factory=list, metadata=_shown(
+        "[NAME=]FILE",
+        "A TREC run in place of a retriever; every model reranks it. May be repeated.  [default: the collection's BM25 "
+        "run, or BM25 through PISA]",
+    ))  # fmt: skip
+    terrier: Path | None = field(default=None, metadata=_shown(
+        "INDEX",
+        "A Terrier index (a folder) in place of the collection's documents; it must store their texts. Topics and "
+        "judgements come from --dataset, or from --queries and --qrels. Needs Java.",
+    ))  # fmt: skip
+    wmodel: list[str] = field(default_factory=list, metadata=_shown(
+        "NAME", "A weighting model of Terrier to retrieve with; every model reranks it. May be repeated.  [default: BM25]"
+    ))  # fmt: skip
+    queries: Path | None = field(default=None, metadata=_shown(
+        "FILE", "With --terrier: topics (TSV, JSON lines, TREC) in place of the dataset's."
+    ))  # fmt: skip
+    qrels: Path | None = field(default=None, metadata=_shown(
+        "FILE", "With --terrier: judgements (TREC, TSV) in place of the dataset's."
+    ))  # fmt: skip
+    biases: list[str] = field(default_factory=lambda: ["all"], metadata=_shown(
+        "NAMES",
+        "Which biases: 'all', or some of position, survivorship, gender, linguistic, pooling, with commas between.",
+        commas=True,
+    ))  # fmt: skip
+    baseline: str | None = field(default=None, metadata=_shown(
+        "SYSTEM", "Compare every system with this one, query by query, such as BM25."
+    ))  # fmt: skip
+    depth: int = field(default=100, metadata=_shown("N", "How many results of the first stage a model reranks."))
+    draws: int | None = field(default=None, metadata=_shown(
+        "N", "How many random variants of each text are scored.  [default: what the bias says]"
+    ))  # fmt: skip
+    topics: int | None = field(default=None, metadata=_shown("N", "Use the first N judged topics only."))
+    seed: int = field(default=0, metadata=_shown("N", "Seed of everything random."))
+    correction: str = field(default="holm", metadata=_shown(
+        "NAME", "Correction of p values over the table: holm, bonferroni or fdr_bh."
+    ))  # fmt: skip
+    out: Path | None = field(default=None, metadata=_shown(
+        "FOLDER", "Write findings.csv, per_query.csv, audit.json, index.html and figures (PNG) there."
+    ))  # fmt: skip
+    overwrite: bool = field(default=False, metadata=_shown(None, "Replace an earlier audit in the --out folder.", "--overwrite"))
+    checkpoint: Path | None = field(default=None, metadata=_shown(
+        "FOLDER", "Keep the findings of finished biases there; the same command goes on from them."
+    ))  # fmt: skip
+    device: str | None = field(default=None, metadata=_shown(
+        "NAME", "Where models compute: cpu, cuda, cuda:1, mps.  [default: the fastest there is]"
+    ))  # fmt: skip
+    dtype: str = field(default="float32", metadata=_shown(
+        "NAME", "float32, bfloat16 or float16. Half precision moves scores, which can look like bias."
+    ))  # fmt: skip
+    verbose: bool = field(default=False, metadata=_shown(None, "Show progress.", "--verbose", "-v"))
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], where: str) -> Request:
-        """From a table of a TOML file.
+        """From options by name, such as a table of a TOML file.
 
         Args:
             table: Option to value; lists may also be one text (``biases`` with commas).
@@ -84,19 +109,20 @@ class Request:
             >>> Request.from_table({"model": "none", "biases": "position, pooling"}, "budget.toml").biases
             ['position', 'pooling']
         """
-        kinds = {f.name: str(f.type) for f in fields(cls)}
+        known = {f.name: f for f in fields(cls)}
         options = {}
         for name, value in table.items():
-            if name not in kinds:
-                raise InputError(f"{where}: there is no option {name!r}; there are {', '.join(kinds)}")
-            options[name] = _converted(value, kinds[name], f"{where}: {name}")
-        if "biases" in options:
-            options["biases"] = [part.strip() for name in options["biases"] for part in name.split(",")]
+            if name not in known:
+                raise InputError(f"{where}: there is no option {name!r}; there are {', '.join(known)}")
+            value = _converted(value, str(known[name].type), f"{where}: {name}")
+            if known[name].metadata["commas"]:
+                value = [part.strip() for text in value for part in text.split(",")]
+            options[name] = value
         return cls(**options)
 
 
 def _converted(value: Any, kind: str, where: str) -> Any:
-    """A value of TOML as an option's kind."""
+    """A value as an option's kind."""
     if kind.startswith("list"):
         values = [value] if isinstance(value, str) else value
         if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
@@ -110,71 +136,8 @@ def _converted(value: Any, kind: str, where: str) -> Any:
         if not isinstance(value, int) or isinstance(value, bool):
             raise InputError(f"{where} is {value!r}; it must be a whole number")
         return value
+    if kind.startswith("Path") and isinstance(value, Path):
+        return value
     if not isinstance(value, str):
         raise InputError(f"{where} is {value!r}; it must be text")
     return Path(value) if kind.startswith("Path") else value
-
-
-def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
-    """What can be checked cheaply is checked first, then the audit runs, then its files appear.
-
-    Args:
-        request: What is asked for.
-        say: Is given a line when the audit begins, where somebody looks.
-
-    Returns:
-        The result; written to ``out`` already where that is given.
-
-    Raises:
-        InputError: For whatever is wrong with the request; nothing is written then.
-    """
-    import tempfile
-
-    from pyterrier_debias.core.files import check_folder, whole_folder
-    from pyterrier_debias.data.opening import open_dataset
-    from pyterrier_debias.report import options
-    from pyterrier_debias.report.checkpoint import Checkpoint
-    from pyterrier_debias.report.defaults import default_systems
-    from pyterrier_debias.report.inputs import check_baseline, check_settings, find_biases
-    from pyterrier_debias.report.result import HOLDS
-    from pyterrier_debias.report.run import audit
-
-    r = request
-    collection: Dataset
-    wmodels: list[str]
-    with ExitStack() as stack:
-        if r.out is not None:
-            check_folder(r.out, holds=HOLDS, overwrite=r.overwrite)
-        if r.checkpoint is not None:
-            Checkpoint(r.checkpoint)
-            if r.out is not None and r.checkpoint.resolve().is_relative_to(r.out.resolve()):
-                raise InputError(f"--checkpoint {r.checkpoint} lies in --out {r.out}, which is filled at the end; name another")
-        chosen = find_biases("all" if r.biases == ["all"] else r.biases)
-        check_settings(correction=r.correction, depth=r.depth, draws=r.draws, topics=r.topics, seed=r.seed)
-        ranker_options = options.ranker_options(r.device, r.dtype, r.verbose)
-        found = options.find_models(r.model, r.model_kind)
-        index = options.terrier_index(r.terrier, wmodel=r.wmodel, queries=r.queries, qrels=r.qrels, run=r.run)
-        if index is None:
-            collection, wmodels = open_dataset(r.dataset, split=r.split), []
-        else:
-            wmodels = r.wmodel or ["BM25"]
-            collection = options.terrier_collection(
-                index, r.dataset, split=r.split, queries=r.queries, qrels=r.qrels, wmodel=wmodels
-            )
-        frames = options.read_runs(r.run, collection)
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyterrier-debias-"))
-        systems = default_systems(
-            collection, Path(folder), models=found, runs=frames, weighting_models=wmodels, depth=r.depth, **ranker_options
-        )
-        check_baseline(r.baseline, systems)
-        options.load_models(systems)
-        results = None if r.out is None else stack.enter_context(whole_folder(r.out, holds=HOLDS, overwrite=r.overwrite))
-        if r.verbose or sys.stderr.isatty():
-            say(f"auditing {', '.join(s.name for s in systems)} on {getattr(collection, 'name', r.dataset)} ...")
-        result = audit(
-            systems, collection, biases=chosen, baseline=r.baseline, split=r.split, topics=r.topics, depth=r.depth,
-            draws=r.draws, correction=r.correction, seed=r.seed, checkpoint=r.checkpoint, verbose=r.verbose,
-        )  # fmt: skip
-        if results is not None:
-            result.write_files(results)
-    return result

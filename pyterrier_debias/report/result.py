@@ -12,10 +12,11 @@ import pandas as pd
 from pyterrier_debias.core.bias import ATTRIBUTION_COLUMNS, FIGURE_KEY, FINDING_TYPES, PART_TYPES, PER_QUERY_COLUMNS
 from pyterrier_debias.core.errors import InputError, one_line
 from pyterrier_debias.core.files import whole_folder, write_whole
-from pyterrier_debias.report.card import as_card, write_card
-from pyterrier_debias.report.html import as_frame, as_html
+from pyterrier_debias.report.card import merged, write_card
+from pyterrier_debias.report.html import as_html
 from pyterrier_debias.report.pictures import picture
 from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS, AuditTables
+from pyterrier_debias.report.templates import framed
 from pyterrier_debias.report.text import as_text
 
 #: Raised with every change of the JSON form that old readers would misread.
@@ -66,7 +67,7 @@ class AuditResult(AuditTables):
 
     def _repr_html_(self) -> str:
         """The report for notebooks, in a frame of its own so that its style stays inside."""
-        return as_frame(self)
+        return framed(self.to_html(), "Bias audit")
 
     def card(self, system: str | None = None) -> str:
         """The audit as a Hugging Face model card: YAML metadata, table, sentences, and how it was made.
@@ -81,7 +82,7 @@ class AuditResult(AuditTables):
         Raises:
             InputError: For a system that was not audited.
         """
-        return as_card(self, system)
+        return merged("", self, system)
 
     def write_card(self, folder: str | Path, system: str | None = None) -> Path:
         """Write the card into the README.md of a saved ranker; what an earlier audit wrote there is replaced, the rest stays.
@@ -94,15 +95,18 @@ class AuditResult(AuditTables):
             The card's path.
 
         Raises:
-            InputError: Where there is no such folder, or its card cannot be read or merged; nothing is changed then.
+            InputError: Where there is no such folder, its card cannot be read or merged, or the system was not audited; nothing
+                is changed then.
         """
         return write_card(self, folder, system)
 
     def to_text(self, width: int = 110) -> str:
         """The report as plain text.
 
+        Sentences are printed for the primary tests and for what is significant; all of them are in the table and on the page.
+
         Args:
-            width: Characters in a line.
+            width: Characters in a line; a table that needs more shortens the column ``contrast``.
 
         Returns:
             Tables by bias, sentences beneath, and what was skipped.
@@ -178,7 +182,9 @@ class AuditResult(AuditTables):
         per_query = pd.DataFrame(content["per_query"], columns=PER_QUERY_COLUMNS).astype({"value": "float64"})
         skipped = pd.DataFrame(content["skipped"], columns=SKIPPED_COLUMNS)
         failed = pd.DataFrame(content["failed"], columns=FAILED_COLUMNS).fillna({"system": ""})
-        queries, parts = dict(content.get("queries", {})), _attributions(content.get("attributions", []))
+        parts = pd.DataFrame(content.get("attributions", []), columns=ATTRIBUTION_COLUMNS)
+        parts = parts.astype(dict.fromkeys(FIGURE_KEY, "str") | PART_TYPES)
+        queries = dict(content.get("queries", {}))
         return cls(findings, per_query, skipped, failed, settings, queries=queries, attributions=parts)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
@@ -218,10 +224,6 @@ class AuditResult(AuditTables):
         write_whole(folder / page, self.to_html(), replace=False)
         for bias, figure in self.figures:
             write_whole(folder / f"{bias}-{figure.name}.png", picture(figure, "png"), replace=False)
-
-
-def _attributions(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=ATTRIBUTION_COLUMNS).astype(dict.fromkeys(FIGURE_KEY, "str") | PART_TYPES)
 
 
 def _lines(frame: pd.DataFrame, **options: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import tempfile
 import time
@@ -20,14 +19,12 @@ import pyterrier as pt
 from pyterrier_debias.core.bias import Bias, Figure, Finding, attributions_frame, corrected, findings_frame, per_query_frame
 from pyterrier_debias.core.errors import InputError, one_line, trace
 from pyterrier_debias.core.evaluation import judged_qids
-from pyterrier_debias.core.frames import (
-    frame_digest,
-)
+from pyterrier_debias.core.frames import frame_digest
 from pyterrier_debias.core.stage import flatten
-from pyterrier_debias.core.systems import BrokenSystemError, Context, System, UnfitSystemError, said_together
+from pyterrier_debias.core.systems import BrokenSystemError, Context, System, UnfitSystemError, lacking, said_together
+from pyterrier_debias.core.terrier import terrier_versions
 from pyterrier_debias.data.base import STORE_WHOLE, cut_texts
 from pyterrier_debias.data.opening import open_dataset
-from pyterrier_debias.data.terrier import terrier_versions
 from pyterrier_debias.report.baseline import against_baseline
 from pyterrier_debias.report.checkpoint import Checkpoint, Kept, fingerprint, made_from
 from pyterrier_debias.report.cross_bias import ALL, CROSS_BIASES, missing_reason
@@ -46,8 +43,6 @@ from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS
 _LOOKED_AT = 1000
 #: How many documents the biases' figures look at.
 _CUTOFF = 10
-
-
 
 _PACKAGES = (
     "pyterrier-debias", "pyterrier", "ir-measures", "numpy", "pandas", "torch", "transformers", "sentence-transformers",
@@ -124,7 +119,7 @@ def audit(
     all_topics, all_qrels = topics_and_qrels(collection, topics, qrels)
     with tempfile.TemporaryDirectory(prefix="pyterrier-debias-") as folder:
         if systems is None:
-            from pyterrier_debias.report.defaults import default_systems
+            from pyterrier_debias.report.first_stage import default_systems
 
             examined = default_systems(collection, Path(folder), depth=depth, verbose=verbose)
         else:
@@ -183,22 +178,19 @@ def _cut_note(system: System, context: Context) -> str:
     if system.ranker is None and system.indexer is not None and getattr(context.dataset, "longest_text", None) is not None:
         documents = islice(context.dataset.get_corpus_iter(verbose=False), _LOOKED_AT)
         texts = pd.DataFrame([{"docno": document["docno"], "text": document["text"]} for document in documents])
-        cut = int(cut_texts(texts, context.dataset).sum())
-        return "" if not cut else (
-            f"{system.name}: {cut} of {len(texts)} texts of the index seem to be the beginnings of whole ones, and it is indexed "
-            f"anew over changed texts from these; {STORE_WHOLE}."
-        )
-    try:
-        found = context.candidates(system)
-    except (BrokenSystemError, InputError):  # the biases have said so
-        return ""
-    if "text" not in found.columns or not all(isinstance(text, str) for text in found["text"]):
-        return ""
-    texts = found[["docno", "text"]].drop_duplicates("docno").head(_LOOKED_AT)
+        read, then = "of the index", ", and it is indexed anew over changed texts from these"
+    else:
+        try:
+            texts = context.candidates(system)
+        except (BrokenSystemError, InputError):  # the biases have said so
+            return ""
+        if "text" not in texts.columns or not all(isinstance(text, str) for text in texts["text"]):
+            return ""
+        texts = texts[["docno", "text"]].drop_duplicates("docno").head(_LOOKED_AT)
+        read, then = "that it reads", ""
     cut = int(cut_texts(texts, context.dataset).sum())
-    if not cut:
-        return ""
-    return f"{system.name}: {cut} of {len(texts)} texts that it reads seem to be the beginnings of whole ones; {STORE_WHOLE}."
+    told = f"{system.name}: {cut} of {len(texts)} texts {read} seem to be the beginnings of whole ones{then}; {STORE_WHOLE}."
+    return told if cut else ""
 
 
 def _depth_notes(systems: Sequence[System], depth: int) -> list[str]:
@@ -313,11 +305,7 @@ def _told(name: str, failed: list[dict[str, str]]) -> Iterator[None]:
     except InputError:
         raise
     except pt.validate.InputValidationError as error:
-        lacks = ", ".join(sorted({repr(c) for mode in error.modes for c in mode.missing_columns}))
-        raise InputError(
-            f"{name}: {' '.join(str(error.args[0]).split())} Put a stage before it that adds {lacks}; "
-            f"a text loader adds 'text'"
-        ) from error
+        raise InputError(f"{name}: {lacking(error)}") from error
     except BrokenSystemError as error:
         _note(name, error, failed)
     except Exception as error:

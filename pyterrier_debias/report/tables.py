@@ -18,19 +18,7 @@ FAILED_COLUMNS = ["bias", "system", "error", "traceback"]
 
 @dataclass(eq=False, repr=False)
 class AuditTables:
-    """What an audit found, as tables.
-
-    Attributes:
-        findings: One row a finding; the columns are the attributes of :class:`pyterrier_debias.core.bias.Finding`.
-        per_query: The values behind the findings: ``system``, ``bias``, ``measure``, ``contrast``, ``qid``, ``value``.
-        skipped: What was not examined: ``bias``, ``system``, ``reason``.
-        failed: Biases that failed with an internal error, and systems that raised: ``bias``, ``system`` (empty where the bias
-            itself failed), ``error``, ``traceback``.
-        settings: What was audited and how: dataset, split, systems, sizes, seed, correction, notes, versions.
-        figures: Pairs of bias and :class:`pyterrier_debias.core.bias.Figure`; they are drawn when somebody looks.
-        queries: The words of the queries of ``per_query``, by qid.
-        attributions: What documents, words and positions contribute to figures; see :meth:`worst`.
-    """
+    """What an audit found, as tables: the attributes of :class:`~pyterrier_debias.AuditResult`, which is one."""
 
     findings: pd.DataFrame
     per_query: pd.DataFrame

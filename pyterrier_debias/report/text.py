@@ -37,18 +37,8 @@ def probability(p: float) -> str:
     return "" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def as_text(result: AuditTables, width: int = 100) -> str:
-    """The report as plain text.
-
-    Sentences are printed for the primary tests and for what is significant; all of them are in the table and on the page.
-
-    Args:
-        result: The audit.
-        width: Characters in a line; a table that needs more shortens the column ``contrast``.
-
-    Returns:
-        Lines joined by newlines.
-    """
+def as_text(result: AuditTables, width: int) -> str:
+    """See :meth:`pyterrier_debias.AuditResult.to_text`."""
     parts = [textwrap.fill(headline(result), width)]
     parts.extend(textwrap.fill(note, width) for note in result.settings["notes"])
     for bias, rows in result.findings.groupby("bias", sort=False):

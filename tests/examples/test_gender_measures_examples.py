@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pyterrier_debias.report.first_stage import pisa_installed
+from tests import tiny_models
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "examples" / "gender_bias"
@@ -61,6 +63,35 @@ def test_versions_of_documents(module, shared_data):
     found = program["compared"](table, "male", "female", 0)
     assert found["difference"] == pytest.approx(unit.iloc[0]) and found["above"] == 1 and found["queries"] == 117
     assert program["compared"](table, "female", "neutral", 0)["above"] == 0.5
+
+
+@pytest.mark.skipif(not pisa_installed(), reason="PISA is not installed")
+def test_versions_of_documents_in_miniature(run, tmp_path):
+    persons = {"M": "father", "F": "mother", "N": "parent"}
+    rows = [
+        {
+            "q_id": q, "d_id": 6 * q + 3 * relevant + v, "relevant": relevant, "query": f"where did father cross the {place}",
+            "doc_title": f"The {place}", "document": f"{person} crossed a {place} {'twice' if relevant else 'on a boat'}",
+            "content_gender": gender, "exp_stereotype": ("Male", "Female")[q % 2],
+        }
+        for q, place in enumerate(["river", "bridge", "market", "harbour"])
+        for relevant in (0, 1)
+        for v, (gender, person) in enumerate(persons.items())
+    ]  # fmt: skip
+    pd.DataFrame(rows).to_csv(tmp_path / "queries-documents_Career.csv", index=False)
+    model = tiny_models.build_sentence_transformer(tmp_path / "model")
+    code, printed = run("grepbias.py", "--data", tmp_path, "--model", model, "--out", tmp_path / "out")
+    assert code == 0, printed.err
+    versions = pd.read_csv(tmp_path / "out" / "versions.csv").set_index(["ranker", "documents", "versions"])
+    assert len(versions) == 18 and (versions["queries"] == 4).all()
+    # "father" is in each query, "mother" and "parent" in none.
+    for documents in ("all", "relevant", "not relevant"):
+        row = versions.loc[("BM25", documents, "male - female")]
+        assert row["difference"] > 0 and row["above"] == 1
+    lengths = pd.read_csv(tmp_path / "out" / "lengths.csv").set_index("relevant")
+    assert lengths.loc[1].tolist() == [7, 7, 7] and lengths.loc[0].tolist() == [9, 9, 9]
+    code, printed = run("grepbias.py", "--data", tmp_path / "out", "--model", model, "--out", tmp_path / "out")
+    assert code == 2 and "there is no queries-documents_*.csv" in printed.err
 
 
 def test_runs_on_a_few_queries(run, shared_data, tmp_path):

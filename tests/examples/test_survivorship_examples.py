@@ -57,6 +57,25 @@ def test_bm25_is_a_run_an_index_or_a_retriever(programs, small):
         programs["pipelines"](retriever, planted.text_loader(), ["x"])
 
 
+def test_runs_of_pipelines_are_written(small, tmp_path, run):
+    planted, topics = small
+    (tmp_path / "toy").mkdir()
+    planted.get_corpus()[["docno", "text"]].to_csv(tmp_path / "toy" / "passages.tsv", sep="\t", header=False, index=False)
+    topics[["qid", "query"]].to_csv(tmp_path / "toy" / "topics.tsv", sep="\t", header=False, index=False)
+    qrels = planted.get_qrels().merge(topics[["qid"]])
+    lines = [f"{q} 0 {d} {label}\n" for q, d, label in qrels[["qid", "docno", "label"]].itertuples(index=False)]
+    (tmp_path / "toy" / "qrels.txt").write_text("".join(lines))
+    own = planted.get_runs()["bm25"].merge(topics[["qid"]])
+    pt.io.write_results(own, str(tmp_path / "bm25.trec"))
+    command = ["--dataset", tmp_path / "toy", "--out", tmp_path / "out", "--pipelines"]
+    code, printed = run("pipelines.py", *command)
+    assert code == 2 and "has no run; name one with --run" in printed.err
+    code, printed = run("pipelines.py", "--run", tmp_path / "bm25.trec", *command)
+    assert (code, printed.out) == (0, f"bm25: 2 queries, {len(own)} documents\n"), printed.err
+    written = pt.io.read_results(str(tmp_path / "out" / "run.bm25.trec.gz"))
+    assert set(zip(written["qid"], written["docno"])) == set(zip(own["qid"], own["docno"]))
+
+
 def test_curve(tmp_path, run):
     code, printed = run(
         "curve.py", "--dataset", "planted", "--split", "full", "--topics", 20, "--measure", "RR(rel=2)@10",

@@ -6,8 +6,7 @@ import pytest
 
 from pyterrier_debias import BiEncoder, Collection, InputError, PlantedCollection
 from pyterrier_debias.report import first_stage as module
-from pyterrier_debias.report.defaults import default_systems
-from pyterrier_debias.report.first_stage import PisaIndexer, first_stage
+from pyterrier_debias.report.first_stage import PisaIndexer, default_systems, first_stage
 from pyterrier_debias.report.models import Model
 from tests.report import toy
 
@@ -76,7 +75,7 @@ def test_a_collections_own_bm25_run_comes_first(tmp_path):
     dataset = toy.collection()
     dataset.runs = {"other": dataset.runs["bm25"].iloc[:1], "BM25": dataset.runs["bm25"]}
     stage = first_stage(dataset, tmp_path)
-    assert stage.name == "BM25" and len(stage.retriever(dataset.get_topics())) == 12
+    assert stage.name == "BM25" and len(stage.candidates(dataset.get_topics())) == 12
     assert "collection's" in stage.note and list(tmp_path.iterdir()) == []
 
 

@@ -151,6 +151,14 @@ def test_a_pipeline_in_the_wrong_order_is_an_input_error(dataset):
         audit({"no text": first >> toy.CountingRanker()}, dataset, biases=[ORDER])
 
 
+def test_a_bias_that_calls_a_stage_without_what_it_needs_is_told_as_a_system_is(dataset):
+    def run(context):
+        yield from toy.CountingRanker()(context.topics)
+
+    with pytest.raises(InputError, match=r"^strict: its stage CountingRanker needs 'docno', 'text'; put a stage before it"):
+        audit(toy.systems(dataset), dataset, biases=[Made("strict", run)])
+
+
 def test_nothing_to_examine_is_an_input_error_with_the_reason(dataset):
     with pytest.raises(InputError, match="picky: it has no ranker to probe"):
         audit(toy.bm25_system(dataset), dataset, biases=[PICKY])
