@@ -76,8 +76,8 @@ def audit(
         typer.Option(
             metavar="[KIND:]NAME",
             help="A ranker for the first stage's results: a folder or a Hugging Face name, with its kind in front where it "
-            "cannot be told from the files: cross: (cross-encoder), bi: (bi-encoder), multi: (ColBERT), t5: (monoT5). May "
-            "be repeated. 'none' audits first stages alone.  [default: all-MiniLM-L6-v2]",
+            "cannot be told from the files: cross: (cross-encoder), bi: (bi-encoder), multi: (ColBERT), t5: (monoT5), duot5: "
+            "(duoT5). May be repeated. 'none' audits first stages alone.  [default: all-MiniLM-L6-v2]",
         ),
     ] = None,
     model_kind: Annotated[
