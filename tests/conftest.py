@@ -73,6 +73,20 @@ def pytest_runtest_call() -> None:
     _seed()
 
 
+@pytest.fixture(scope="module")
+def result(request: pytest.FixtureRequest) -> Any:
+    """What a module's ``BIAS`` finds in its ``context``."""
+    from tests.biases import examined
+
+    return examined(request.module.BIAS, request.getfixturevalue("context"))
+
+
+@pytest.fixture(scope="module")
+def findings(result: Any) -> Any:
+    """The same as a table."""
+    return result.table
+
+
 @pytest.fixture(autouse=True)
 def undisturbed() -> Iterator[None]:
     """What programs under test change for their whole process is put back: what is logged, and the threads of torch."""

@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import pyterrier as pt
 import pyterrier.testing
+import pytest
 
 from pyterrier_debias.core.stage import Stage
 
@@ -194,3 +196,17 @@ def check_documented(case: Case) -> None:
 
 
 CHECKS = {name.removeprefix("check_"): check for name, check in list(globals().items()) if name.startswith("check_")}
+
+
+def assert_contract(case: Case, checks: Iterable[str] = tuple(CHECKS)) -> None:
+    """Run all checks (or those that are named) and raise what they found together, each under its name."""
+    broken = {}
+    for name in checks:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            wanted = "monkeypatch" in inspect.signature(CHECKS[name]).parameters
+            try:
+                CHECKS[name](case, *[monkeypatch] * wanted)
+            except Exception as error:
+                broken[name] = error
+    if broken:
+        raise ExceptionGroup(f"{case.name} breaks: {', '.join(broken)}", list(broken.values()))

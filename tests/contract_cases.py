@@ -45,6 +45,7 @@ from pyterrier_debias import (
     WordingSensitivity,
 )
 from pyterrier_debias.data.base import TextLoader
+from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
 from tests import tiny_models
 from tests.contract import Case
 from tests.position.toy import Overlap
@@ -186,6 +187,13 @@ CASES = [
     ranker(BiEncoder, "build_sentence_transformer", similarity="cosine"),
     ranker(MultiVector, "build_multi_vector"),
     ranker(T5Reranker, "build_t5"),
+    Case(  # compares the documents of a list
+        "DuoT5Reranker",
+        lambda: DuoT5Reranker(folder("build_t5")),
+        texts,
+        lambda: DuoT5Reranker(folder("build_t5"), text_field="docno"),
+        rowwise=False,
+    ),
     ranker(TK, "build_tk"),
     trained(CETReranker, tau=2.0),
     trained(EqualizeReranker, alpha=0.2),

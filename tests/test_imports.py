@@ -45,10 +45,10 @@ def test_import_is_light(statement):
     assert modules_after(statement).isdisjoint(HEAVY)
 
 
-@pytest.mark.parametrize("name", pyterrier_debias.__all__)
-def test_every_public_name_is_there_and_documented(name):
-    value = getattr(pyterrier_debias, name)
-    assert name == "__version__" or value.__doc__
+def test_every_public_name_is_there_and_documented():
+    names = [name for name in pyterrier_debias.__all__ if name != "__version__"]
+    assert len(names) > 50 and pyterrier_debias.__version__
+    assert [name for name in names if not getattr(getattr(pyterrier_debias, name, None), "__doc__", None)] == []
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -44,6 +44,15 @@ class Store(Stage):
 KNOWN = {docno: float(number % 11) for number, docno in enumerate(CANDIDATES["docno"])}
 
 
+class Batched(Stage):
+    """A score depends on how many rows the lists before its own have, as where batches run over lists and are padded."""
+
+    def transform(self, inp):
+        pt.validate.result_frame(inp, extra_columns=["query", "text"], context=self)
+        before = inp.groupby("qid").size().cumsum().shift(fill_value=0)
+        return ranked(inp.assign(score=(31 * inp["text"].str.len() + 7 * inp["qid"].map(before)) % 101.0))
+
+
 def test_names_are_short_and_of_one_variant_each():
     names = ["d7", "x" * 14, "clueweb22-en0000-00-00000", "clueweb22-en0000-00-00001", "%p1%r2"]
     made = [variant_docno(name, variant) for name in names for variant in (0, 1, "start", "0-1c9ff02e")]
@@ -116,6 +125,15 @@ def test_a_ranker_that_looks_names_up_is_refused(ranker):
         PositionSensitivity(ranker, **FAST).evaluate(CANDIDATES, QRELS)
     with pytest.raises(InputError, match="looks documents up by their names"):
         intervene(ranker, CANDIDATES, passages={"a": RotatePassages(seed=1)})
+
+
+def test_a_ranker_whose_scores_depend_on_its_batch_is_not_taken_for_one_that_looks_names_up():
+    ranker = Batched()
+    together = ranker(CANDIDATES)["score"].tolist()
+    assert together != [score for _, of_query in CANDIDATES.groupby("qid") for score in ranker(of_query)["score"]]
+    assert len(PositionSensitivity(ranker, **FAST).transform(CANDIDATES))
+    with pytest.raises(InputError, match="looks documents up by their names"):
+        PositionSensitivity(ranker + Store(KNOWN, weight=1000.0), **FAST).transform(CANDIDATES)
 
 
 def test_rankers_that_break_ties_by_docno_or_draw_lots_are_not_refused():

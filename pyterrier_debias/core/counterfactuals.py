@@ -89,10 +89,16 @@ def score_arms(
     renamed = Arm(_RENAMED, 0, rows, candidates[text_attr].iloc[rows].tolist(), "same")
     scored = _scored(candidates, [*arms, renamed], ranker, text_attr, name, left_out)
     known = scored[(scored["arm"] == original.name) & scored["qid"].isin(qids)]
-    if _is_another(known, scored[scored["arm"] == _RENAMED]):
-        # Other scores mean nothing for a ranker that never gives the same scores twice.
-        again = _scored(candidates, [Arm("again", 0, rows, renamed.texts, None)], ranker, text_attr, name, left_out)
-        if not _is_another(known, again):
+    other = scored[scored["arm"] == _RENAMED]
+    if _is_another(known, other):
+
+        def alone(variant: str | None) -> pd.DataFrame:
+            return _scored(candidates, [Arm("alone", 0, rows, renamed.texts, variant)], ranker, text_attr, name, left_out)
+
+        # Other scores mean nothing for a ranker that never gives the same scores twice, nor for one whose scores depend on what
+        # shares their batch: where these lists are all that it is given, their names make no difference to it.
+        again = alone(None)
+        if not _is_another(known, again) and (other.empty or _is_another(again, alone(renamed.variant))):
             raise InputError(
                 f"ranker of {name!r} gives the same texts other scores under other docnos (first qid={qids[0]!r}, "
                 f"docno={candidates['docno'].iloc[rows[0]]!r}): it looks documents up by their names, in an index or a store "

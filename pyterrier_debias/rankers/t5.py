@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather
 
 if TYPE_CHECKING:
     import torch
+    from pyterrier_t5 import MonoT5ReRanker, mT5ReRanker
     from transformers import MT5ForConditionalGeneration, T5ForConditionalGeneration, UMT5ForConditionalGeneration
 
     from pyterrier_debias.training.options import Training
@@ -50,7 +51,7 @@ class T5Reranker(Ranker):
     log P(true) after a softmax over "true" and "false" alone, so at most 0. It equals that of pyterrier_t5's
     ``MonoT5ReRanker(batch_size=1)``. There, larger batches put padding between the document and ``Relevant:``, which changes
     scores; here the whole prompt is padded at its end, and a score depends on its own pair only. Where a prompt is too long the
-    document is cut, never ``Relevant:``.
+    document is cut, never ``Relevant:``. :meth:`from_pyterrier_t5` takes the place of a ranker of theirs that is loaded already.
 
     Source: Nogueira, Jiang, Pradeep and Lin, "Document Ranking with a Pretrained Sequence-to-Sequence Model", Findings of EMNLP
     2020.
@@ -115,6 +116,38 @@ class T5Reranker(Ranker):
         super().__init__(**shared_options(locals()))
         self.prompt = prompt
         self.tokens = tokens
+
+    @classmethod
+    def from_pyterrier_t5(cls, reranker: MonoT5ReRanker | mT5ReRanker, **options: Any) -> Self:
+        """The ranker with the weights of one of pyterrier_t5, and the scores that it would give with one pair a batch.
+
+        Args:
+            reranker: A ``pyterrier_t5.MonoT5ReRanker`` or ``mT5ReRanker``. Its weights are used as they are, not copied.
+            options: Further options, such as ``batch_tokens``; its answers, window, device and text column are taken over.
+
+        Returns:
+            The ranker.
+
+        Raises:
+            InputError: For anything else, also a ``DuoT5ReRanker``, which compares documents two by two.
+
+        Example:
+            ``T5Reranker.from_pyterrier_t5(MonoT5ReRanker())``
+        """
+        import pyterrier_t5
+
+        window: int | None = 512  # that of mT5ReRanker
+        if isinstance(reranker, pyterrier_t5.mT5ReRanker):
+            tokens = ("yes", "no")
+        elif isinstance(reranker, pyterrier_t5.MonoT5ReRanker):
+            tokens, window = ("true", "false"), getattr(reranker.model.config, "n_positions", None)
+        else:
+            raise InputError(
+                f"T5Reranker.from_pyterrier_t5: a {type(reranker).__name__} is no MonoT5ReRanker or mT5ReRanker; a DuoT5ReRanker "
+                f"is opened by name, with pyterrier_debias.rankers.duo_t5.DuoT5Reranker"
+            )
+        theirs = {"tokens": tokens, "max_length": window, "device": str(reranker.device), "text_field": reranker.text_field}
+        return cls(InMemory(reranker.model, reranker.tokenizer), **{**theirs, **options})
 
     def check_options(self) -> None:
         """Refuse unknown options; see :class:`~pyterrier_debias.rankers.base.Ranker`."""

@@ -16,8 +16,14 @@ from pyterrier_debias.core.errors import InputError
 #: The model that audits use where none is named.
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 
-#: Kind of model to the public class that runs it.
-KINDS = {"cross": "CrossEncoder", "bi": "BiEncoder", "multi": "MultiVector", "t5": "T5Reranker"}
+#: Kind of model to the module in ``rankers`` and the class that runs it.
+KINDS = {
+    "cross": ("cross_encoder", "CrossEncoder"),
+    "bi": ("bi_encoder", "BiEncoder"),
+    "multi": ("multi_vector", "MultiVector"),
+    "t5": ("t5", "T5Reranker"),
+    "duot5": ("duo_t5", "DuoT5Reranker"),
+}
 
 _MINILM = {"minilm", "all-minilm-l6-v2", "sentence-transformers/all-minilm-l6-v2"}
 _SENTENCE_TRANSFORMERS = {"CrossEncoder": "cross", "SentenceTransformer": "bi", "MultiVectorEncoder": "multi"}
@@ -46,7 +52,8 @@ class Model:
         Returns:
             A transformer from ``query`` and ``text`` to ``score``.
         """
-        return getattr(importlib.import_module("pyterrier_debias"), KINDS[self.kind])(self.source, **options)
+        module, name = KINDS[self.kind]
+        return getattr(importlib.import_module(f"pyterrier_debias.rankers.{module}"), name)(self.source, **options)
 
 
 def find_model(name: str, kind: str | None = None) -> Model:
@@ -101,7 +108,8 @@ def _kind(source: str, config: Any) -> str | None:
     if "model_type" not in saved and _read(source, "modules.json") is not None:
         return "bi"
     if config.get("model_type") in ("t5", "mt5", "umt5"):
-        return "t5"
+        # The files of a duoT5 are those of a monoT5; only its name tells that it reads other prompts.
+        return "duot5" if "duot5" in Path(source).name.lower() else "t5"
     if any(name.endswith("ForSequenceClassification") for name in architectures):
         return "cross"
     return None

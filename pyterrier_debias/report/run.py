@@ -20,7 +20,7 @@ from pyterrier_debias.core.bias import Bias, Figure, Finding, attributions_frame
 from pyterrier_debias.core.errors import InputError, one_line, trace
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import frame_digest
-from pyterrier_debias.core.stage import flatten
+from pyterrier_debias.core.stage import flatten, parts_of
 from pyterrier_debias.core.systems import BrokenSystemError, Context, System, UnfitSystemError, lacking, said_together
 from pyterrier_debias.core.terrier import terrier_versions
 from pyterrier_debias.data.base import STORE_WHOLE, cut_texts
@@ -133,7 +133,7 @@ def audit(
             kept.claim(fingerprint(context, dataset=_dataset_name(dataset, collection), split=split))
         with _remembering(examined):
             seen = _visit(chosen, context, verbose, kept)
-        cut = [note for system in examined if (note := _cut_note(system, context))]
+        told = [note for system in examined for note in (_batch_note(system), _cut_note(system, context)) if note]
     findings, skipped, failed = seen.findings, seen.skipped, seen.failed
     if not findings and not failed:
         reasons = "; ".join(dict.fromkeys(f"{s['bias']}: {s['reason']}" for s in skipped))
@@ -154,7 +154,7 @@ def audit(
         "seed": seed,
         "correction": correction,
         "notes": said_together(
-            [*(system.note for system in examined if system.note), *cut, *_depth_notes(examined, depth), *context.notes], examined
+            [*(s.note for s in examined if s.note), *told, *_depth_notes(examined, depth), *context.notes], examined
         ),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - started, 1),
@@ -171,6 +171,32 @@ def audit(
         _words(all_topics, per_query),
         attributions_frame(findings),
     )
+
+
+def _batch_note(system: System) -> str:
+    """Whether a score of a system depends on what else is in its batch, in words; empty where that is not known of it.
+
+    Known of the rerankers of pyterrier_t5, which are not imported for it: they pad between the parts of their prompts.
+    """
+    inside = [one for part in (system.candidates, system.ranker) if part is not None for one in _all_stages(part)]
+    theirs: list[Any] = [one for one in inside if type(one).__module__.split(".")[0] == "pyterrier_t5"]
+    one = next((one for one in theirs if one.batch_size > 1), None)
+    if one is None:
+        return ""
+    kind = type(one).__name__
+    ours = "DuoT5Reranker" if kind.startswith("Duo") else "T5Reranker.from_pyterrier_t5"
+    return (
+        f"{system.name}: its {kind} scores {one.batch_size} prompts a batch and pads inside them, so that a score depends on "
+        f"what else is in the batch, and a probe may measure that as bias; use batch_size=1, or {ours}, whose scores do not."
+    )
+
+
+def _all_stages(pipeline: pt.Transformer) -> Iterator[pt.Transformer]:
+    """The stages of a pipeline, and of the pipelines that they call."""
+    for stage in flatten(pipeline):
+        yield stage
+        for part in parts_of(stage):
+            yield from _all_stages(part)
 
 
 def _cut_note(system: System, context: Context) -> str:

@@ -248,8 +248,13 @@ def _about(checkpoint: Path) -> dict[str, Any] | None:
     return about if ours else None
 
 
-def _mark(checkpoint: Path, **content: Any) -> None:
-    """Mark a checkpoint as ours, and with what it is."""
+def mark_checkpoint(checkpoint: Path, **content: Any) -> None:
+    """Mark a checkpoint as ours, and with what it is.
+
+    Args:
+        checkpoint: Its folder.
+        content: What is known of it: ``whole`` (False while it is written, so that no run resumes from it), ``record``, ``best``.
+    """
     about = {"package": PACKAGE, "version": __version__, "checkpoint": checkpoint.name, **content}
     write_whole(checkpoint / _RECORD, json.dumps(about, indent=1) + "\n")
 
@@ -561,7 +566,7 @@ class _Trainer(transformers.Trainer):
         if not self.args.should_save:
             return
         folder = Path(output_dir) if output_dir else self._folder
-        _mark(folder, whole=False)
+        mark_checkpoint(folder, whole=False)
         torch.save(self.model.state_dict() if state_dict is None else state_dict, folder / _WEIGHTS)
         if self.training.checkpoints is not None:
             with whole_folder(folder / _RANKER, holds=HOLDS) as scratch:
@@ -575,7 +580,7 @@ class _Trainer(transformers.Trainer):
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                _mark(target, whole=True, record=self.record, best=self.best)
+                mark_checkpoint(target, whole=True, record=self.record, best=self.best)
         except Exception as error:
             with suppress(OSError):
                 _remove(target)

@@ -8,14 +8,13 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import Collection, InputError, PlantedCollection, PlantedRanker, System, audit
-from pyterrier_debias.core import plots
-from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, findings_frame
+from pyterrier_debias.core.bias import PER_QUERY_COLUMNS
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.gender.audit import GenderBias, WordListBias, folded_mean, neutral_qids
 from pyterrier_debias.gender.formulas.arab import arab
 from pyterrier_debias.gender.formulas.counting import count_words
 from pyterrier_debias.gender.measures.over_rankings import ARaB
-from tests.biases import examined
+from tests.biases import compare_with_values, drawn, examined, primary_tests
 
 BIAS = GenderBias()
 
@@ -34,18 +33,8 @@ def context():
     return Context(SYSTEMS, PLANTED, TOPICS, QRELS, depth=20, seed=1)
 
 
-@pytest.fixture(scope="module")
-def result(context):
-    return examined(BIAS, context)
-
-
-@pytest.fixture(scope="module")
-def findings(result):
-    return findings_frame(result.findings)
-
-
 def test_one_primary_test_a_system(findings):
-    primary = findings[findings["primary"]].set_index("system")
+    primary = primary_tests(findings)
     assert list(primary.index) == ["run", "blind", "biased"]
     assert (primary["measure"] == "ARaB@10").all() and (primary["contrast"] == "order - random order").all()
     # The planted ranker loves female words.
@@ -89,22 +78,14 @@ def test_what_is_said_of_each_system(findings):
 
 
 def test_values_stand_behind_findings(result, findings):
-    values = result.per_query
-    assert list(values.columns) == PER_QUERY_COLUMNS
-    assert not values.duplicated(["system", "measure", "contrast", "qid"]).any()
-    means = values.groupby(["system", "measure", "contrast"])["value"].agg(["mean", "size"])
-    for row in findings[findings["contrast"] != "ten documents"].itertuples():
-        assert means.loc[(row.system, row.measure, row.contrast), "mean"] == pytest.approx(row.value)
-        assert means.loc[(row.system, row.measure, row.contrast), "size"] == row.n
+    averages = findings[findings["contrast"] != "ten documents"]
+    assert compare_with_values(averages, result.per_query) == len(averages)
 
 
 def test_figures_can_be_drawn(result):
     assert [figure.name for figure in result.figures] == ["cutoffs", "order", "passages"]
-    for figure in result.figures:
-        axes = plots.new_axes()
-        figure.draw(axes)
+    for figure, *_ in drawn(result.figures):
         assert "neutral queries" in figure.caption
-        plots.close(axes.figure)
 
 
 def test_neutral_queries():
@@ -136,7 +117,7 @@ def test_needs():
 def test_another_attribute(context):
     ages = WordListBias({"young": ["young", "new"], "old": ["old", "ancient"], "middle": ["adult"]}, "age", contrast="old")
     found = examined(ages, Context(SYSTEMS[:1], PLANTED, TOPICS, QRELS, depth=20))
-    table = findings_frame(found.findings)
+    table = found.table
     assert set(table["bias"]) == {"age"} and table["primary"].sum() == 1
     assert "positive: old" in table["text"].iloc[0] and found.figures[0].name == "cutoffs"
     with pytest.raises(InputError, match="name the contrast"):
@@ -159,7 +140,7 @@ def test_measures_for_an_experiment(context):
     assert any("random order" in name for name in second)
     over_all = ARaB(texts=PLANTED) @ 10
     table = pt.Experiment([BM25 % 20], TOPICS, QRELS, [over_all, *found], verbose=False)
-    ours = findings_frame(examined(BIAS, Context(SYSTEMS[:1], PLANTED, TOPICS, QRELS, depth=20)).findings)
+    ours = examined(BIAS, Context(SYSTEMS[:1], PLANTED, TOPICS, QRELS, depth=20)).table
     ours = ours.set_index(["measure", "contrast"])["value"]
     assert table["ARaB(neutral)@10"].iloc[0] == pytest.approx(ours["ARaB@10", "neutral queries"])
     assert table["abs(ARaB(neutral))@10"].iloc[0] == pytest.approx(ours["abs(ARaB@10)", "neutral queries"])

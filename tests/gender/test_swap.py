@@ -54,11 +54,11 @@ def test_the_table_is_one_to_one():
     assert all(swap_gender(word)[0] in NOT_NOUNS for word in NOT_NOUNS)
 
 
-@pytest.mark.parametrize("word", sorted(DEBIAS["m"] | DEBIAS["f"]))
-def test_every_word_of_the_shipped_list_changes_sides(word):
-    one = count_words([word])[0]
-    other = count_words([swap_gender(word)[0]])[0]
-    assert one.tolist() == other[::-1].tolist()
+def test_every_word_of_the_shipped_list_changes_sides():
+    words = sorted(DEBIAS["m"] | DEBIAS["f"])
+    one, other = count_words(words), count_words([swap_gender(word)[0] for word in words])
+    assert len(words) > 50 and one.any(axis=1).all()
+    assert [word for word, before, after in zip(words, one, other) if before.tolist() != after[::-1].tolist()] == []
 
 
 FILLERS = ["the", "book", "of", "quickly", "and", "or", "told", "bridge", "7", "to", "old", "Ünder"]

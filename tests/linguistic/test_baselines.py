@@ -183,7 +183,7 @@ def test_group_dro_resumes_with_its_shares(tiny, tmp_path, monkeypatch):
         patch.setattr(trainer_module, "_remove", lambda checkpoint: None)  # keep older checkpoints
         straight = run()
     for step in (3, 4):
-        trainer_module._mark(tmp_path / "run" / f"checkpoint-{step}", whole=False)
+        trainer_module.mark_checkpoint(tmp_path / "run" / f"checkpoint-{step}", whole=False)
     resumed = run()
     assert difference(weights(straight.relevance), weights(resumed.relevance)) == 0
     with pytest.raises(InputError, match="another run, with other step"):

@@ -76,7 +76,7 @@ def test_every_ranker_trains_resumes_and_reloads(name, negatives, tiny, tmp_path
     assert len(losses_of(straight)) == 2
     assert difference(before, weights(straight.relevance)) > 0
     assert sum(p.numel() for p in straight.biased_model.module.parameters()) < sum(p.numel() for p in start.module.parameters())
-    trainer_module._mark(tmp_path / "run" / "checkpoint-2", whole=False)
+    trainer_module.mark_checkpoint(tmp_path / "run" / "checkpoint-2", whole=False)
     resumed = run(resume=True)
     assert difference(weights(straight.relevance), weights(resumed.relevance)) == 0
     assert difference(weights(straight.biased_model), weights(resumed.biased_model)) == 0

@@ -7,18 +7,15 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, open_dataset
-from pyterrier_debias.core import plots
-from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, findings_frame
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.data.planted_rankers import wording_complexity
-from pyterrier_debias.linguistic import audit as bias
 from pyterrier_debias.linguistic.audit import LinguisticBias, prepared_topics, ranker_slope
 from pyterrier_debias.linguistic.formulas.slope import design, partial_slope
 from pyterrier_debias.linguistic.measures.wording import WordingSensitivity
 from pyterrier_debias.report.baseline import against_baseline
-from tests.biases import examined
+from tests.biases import compare_with_values, drawn, examined, primary_tests
 from tests.parsed import Parsed
 
 BIAS = LinguisticBias()
@@ -35,26 +32,9 @@ SYSTEMS = [
 REWORDED = ["noun_phrases - original", "question_frame - original", "relative_clause - original", "keywords - original"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_draws():
-    whole, bias._RESAMPLES = bias._RESAMPLES, 999
-    yield
-    bias._RESAMPLES = whole
-
-
 @pytest.fixture(scope="module")
 def context():
     return Context(SYSTEMS, PLANTED, TOPICS, QRELS, depth=20, seed=1)
-
-
-@pytest.fixture(scope="module")
-def result(context, few_draws):
-    return examined(BIAS, context)
-
-
-@pytest.fixture(scope="module")
-def findings(result):
-    return findings_frame(result.findings)
 
 
 def test_needs_words():
@@ -67,7 +47,7 @@ def test_needs_words():
 
 
 def test_one_primary_test_a_system(findings):
-    primary = findings[findings["primary"]].set_index("system")
+    primary = primary_tests(findings)
     assert list(primary.index) == ["run", "blind", "biased"]
     assert (primary["measure"] == "slope of nDCG@10").all()
     # A run has no candidates that could be told from what it made of them.
@@ -90,7 +70,7 @@ def controlled(system, context):
 
 def test_the_slope_is_the_partial_slope(findings, context):
     values, topics, controls = controlled(SYSTEMS[2], context)
-    expected = partial_slope(values, topics["complexity"], controls, draws=999, seed=1)
+    expected = partial_slope(values, topics["complexity"], controls, draws=9_999, seed=1)
     row = findings[(findings["system"] == "biased") & (findings["contrast"] == "complexity")].iloc[0]
     found = expected.per_sd
     assert (row["value"], row["low"], row["high"]) == pytest.approx((found.estimate, found.low, found.high))
@@ -135,7 +115,7 @@ def test_what_is_said_of_each_system(findings):
 
 
 def test_rewrites_are_those_of_the_probe(findings, context):
-    probe = WordingSensitivity(SYSTEMS[2].ranker, measures=["nDCG@10"], draws=999, seed=1)
+    probe = WordingSensitivity(SYSTEMS[2].ranker, measures=["nDCG@10"], draws=9_999, seed=1)
     found = probe.evaluate(context.candidates(SYSTEMS[2]), QRELS, topics=TOPICS)
     own = findings[(findings["system"] == "biased") & findings["contrast"].isin(REWORDED)]
     for ours, theirs in (("value", "difference"), ("low", "low"), ("high", "high"), ("p", "p")):
@@ -146,17 +126,7 @@ def test_rewrites_are_those_of_the_probe(findings, context):
 
 
 def test_values_stand_behind_findings(result, findings):
-    values = result.per_query
-    assert list(values.columns) == PER_QUERY_COLUMNS
-    assert not values.duplicated(["system", "measure", "contrast", "qid"]).any()
-    means = values.groupby(["system", "measure", "contrast"])["value"].agg(["mean", "size"])
-    compared = 0
-    for row in findings.itertuples():
-        if (row.system, row.measure, row.contrast) in means.index:
-            assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.contrast), "mean"])
-            assert row.n == means.loc[(row.system, row.measure, row.contrast), "size"]
-            compared += 1
-    assert compared == 3 * 6 + 2 * (1 + 4)
+    assert compare_with_values(findings, result.per_query) == 3 * 6 + 2 * (1 + 4)
 
 
 def test_every_finding_says_what_it_is(findings):
@@ -167,12 +137,9 @@ def test_every_finding_says_what_it_is(findings):
 
 def test_figures_show_every_system(result):
     assert [figure.name for figure in result.figures] == ["curve", "thirds", "rewrites"]
-    for figure in result.figures:
-        axes = plots.new_axes()
-        figure.draw(axes)
+    for figure, axes, shown in drawn(result.figures):
         assert "40 queries" in axes.get_xlabel() and "40" in figure.caption
-        assert {"blind", "biased"} <= set(axes.get_legend_handles_labels()[1])
-        plots.close(axes.figure)
+        assert {"blind", "biased"} <= shown
 
 
 def test_the_whole_audit():
@@ -208,17 +175,14 @@ def test_topics_of_one_complexity(context):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
-def test_few_topics(context, n):
-    few = examined(BIAS, replace(context, systems=SYSTEMS[1:], topics=TOPICS.head(n), _ranked={}, _retrieved=[]))
+def test_few_topics(n):
+    few = examined(BIAS, Context(SYSTEMS[1:], PLANTED, TOPICS.head(n), QRELS, depth=20, seed=1))
     assert {finding.n for finding in few.findings if finding.contrast == "all queries"} == {n}
-    for figure in few.figures:
-        axes = plots.new_axes()
-        figure.draw(axes)
-        plots.close(axes.figure)
+    assert all(axes.get_xlabel() for _, axes, _ in drawn(few.figures))
 
 
 def test_topics_without_words(context):
-    bare = examined(BIAS, replace(context, systems=SYSTEMS[:1], topics=TOPICS[["qid", "complexity"]], _ranked={}, _retrieved=[]))
+    bare = examined(BIAS, Context(SYSTEMS[:1], PLANTED, TOPICS[["qid", "complexity"]], QRELS, depth=20, seed=1))
     groups = {finding.contrast for finding in bare.findings}
     assert "complexity" in groups and "beyond length" not in groups
 
@@ -278,7 +242,7 @@ def test_over_terrier_the_original_as_it_comes_is_told_and_not_tested():
     documents = dict(list(documents.items())[:-1])
     qrels = topics[["qid"]].assign(docno=[f"d{n}" for n in range(len(topics))], label=1)
     context = Context([System("BM25", Parsed(texts=documents))], PLANTED, topics, qrels)
-    found = findings_frame(examined(BIAS, context).findings).set_index("contrast")
+    found = examined(BIAS, context).table.set_index("contrast")
     row = found.loc["original, as it comes"]
     first, second = topics["qid"][:2]
     assert np.isnan(row["p"]) and not row["primary"] and row["n"] == len(topics)

@@ -189,7 +189,7 @@ def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(tiny, tmp_path, monk
         patch.setattr(trainer_module, "_remove", lambda checkpoint: None)  # keep older checkpoints
         straight = run()
     for step in (2, 3, 4):
-        trainer_module._mark(tmp_path / "run" / f"checkpoint-{step}", whole=False)
+        trainer_module.mark_checkpoint(tmp_path / "run" / f"checkpoint-{step}", whole=False)
     resumed = run(resume=True)
     assert difference(weights(straight.relevance), weights(resumed.relevance)) == 0
     assert straight.selection_model.coefficients == resumed.selection_model.coefficients

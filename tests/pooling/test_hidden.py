@@ -20,7 +20,7 @@ from pyterrier_debias.pooling.data.evidence import PoolEvidence
 from pyterrier_debias.pooling.data.relabel import RelabelReranker
 from pyterrier_debias.pooling.data.scores import AddScores
 from pyterrier_debias.pooling.measures.hidden import HiddenJudgements, seeded, told
-from pyterrier_debias.pooling.measures.hidden_result import _within, auc, auc_draws, combined
+from pyterrier_debias.pooling.measures.hidden_result import auc, auc_draws, auc_within, combined
 from pyterrier_debias.pooling.training.negatives import RankWindow
 from pyterrier_debias.training.samplers import UniformNegatives
 from tests.pooling.tastes import CORRECTIONS, Taste, small_collection
@@ -173,7 +173,7 @@ def test_the_area_within_queries_is_the_mean_of_theirs(rows):
     hidden, query = hidden.astype(bool), query.astype(int)
     areas = [auc(values[(query == q) & hidden], values[(query == q) & ~hidden]) for q in range(4)]
     known = [area for area in areas if not np.isnan(area)]
-    np.testing.assert_equal(_within(values, hidden, query), np.mean(known) if known else np.nan)
+    np.testing.assert_equal(auc_within(values, hidden, query), np.mean(known) if known else np.nan)
 
 
 def test_auc_is_that_of_scikit_learn():

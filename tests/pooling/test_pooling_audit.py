@@ -10,8 +10,6 @@ from ir_measures import Judged
 from scipy import stats
 
 from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, open_dataset
-from pyterrier_debias.core import plots
-from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, findings_frame
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.core.text import keyed_hash
@@ -24,7 +22,7 @@ from pyterrier_debias.pooling.audit import (
     pools_run,
     tie_change,
 )
-from tests.biases import examined
+from tests.biases import compare_with_values, drawn, examined, primary_tests
 
 BIAS = PoolingBias()
 
@@ -40,16 +38,6 @@ PRIMARY = "system - pool (bm25)"
 @pytest.fixture(scope="module")
 def context():
     return Context(SYSTEMS, PLANTED, PLANTED.get_topics(), PLANTED.get_qrels(), depth=50, seed=3)
-
-
-@pytest.fixture(scope="module")
-def result(context):
-    return examined(BIAS, context)
-
-
-@pytest.fixture(scope="module")
-def findings(result):
-    return findings_frame(result.findings)
 
 
 def test_needs_judgements_of_documents_that_are_not_relevant():
@@ -115,7 +103,7 @@ def test_the_pool_is_the_first_run_then_what_was_shown():
 
 
 def test_one_primary_test_a_system(findings, context):
-    primary = findings[findings["primary"]].set_index("system")
+    primary = primary_tests(findings)
     assert list(primary.index) == ["bm25", "words"]
     assert (primary["measure"] == "Judged@10").all() and (primary["contrast"] == PRIMARY).all()
     # The run that judgements were pooled from against itself is no test, and takes nothing from those that are corrected.
@@ -155,16 +143,10 @@ def test_treatments(findings):
 
 
 def test_values_stand_behind_findings(result, findings):
-    values = result.per_query
-    assert list(values.columns) == PER_QUERY_COLUMNS
-    assert not values.duplicated(["system", "measure", "contrast", "qid"]).any()
-    means = values.groupby(["system", "measure", "contrast"])["value"].agg(["mean", "size"])
     own = findings[findings["system"] != "all systems"]
-    assert len(means) == len(own) == 14
-    for row in own.itertuples():
-        assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.contrast), "mean"])
-        assert row.n == means.loc[(row.system, row.measure, row.contrast), "size"]
-        assert row.low <= row.value <= row.high
+    assert compare_with_values(own, result.per_query) == len(own) == 14
+    assert result.per_query.groupby(["system", "measure", "contrast"]).ngroups == 14
+    assert ((own["low"] <= own["value"]) & (own["value"] <= own["high"])).all()
 
 
 def test_every_finding_says_what_it_is(findings):
@@ -219,7 +201,7 @@ def test_one_system_has_no_order(context):
 
 
 def test_judgements_of_relevant_documents_only(context):
-    result = examined(BIAS, replace(context, qrels=context.qrels.query("label > 0"), _ranked={}))
+    result = examined(BIAS, Context(SYSTEMS, PLANTED, context.topics, context.qrels.query("label > 0"), depth=50, seed=3))
     assert [(f.measure, f.primary) for f in result.findings] == [("Judged@10", False)] * 2
     assert all("relevant documents only" in finding.text for finding in result.findings)
     assert [figure.name for figure in result.figures] == ["judged"]
@@ -252,14 +234,10 @@ def test_shares_of_short_and_tied_lists():
 
 def test_figures_show_every_system(result):
     assert [figure.name for figure in result.figures] == ["judged", "treatments"]
-    for figure in result.figures:
-        axes = plots.new_axes()
-        figure.draw(axes)
+    for figure, axes, shown in drawn(result.figures):
         n = len(PLANTED.get_topics())
         assert f"{n} queries" in axes.get_xlabel() and str(n) in figure.caption
-        shown = [label.get_text() for label in axes.get_xticklabels()] + axes.get_legend_handles_labels()[1]
-        assert {"bm25", "words"} <= set(shown)
-        plots.close(axes.figure)
+        assert {"bm25", "words"} <= shown
 
 
 def test_the_whole_audit(context):

@@ -1,6 +1,5 @@
 """MATSProbe: frames in, curves out; the encoder may be anything; pictures."""
 
-import inspect
 import os
 import re
 
@@ -15,7 +14,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.position.formulas.mats import CURVE, MATSAccumulator
 from pyterrier_debias.position.measures.mats_probe import plot_ats
 from tests import tiny_models
-from tests.contract import CHECKS, Case
+from tests.contract import CHECKS, Case, assert_contract
 
 
 def spelled(texts):
@@ -51,10 +50,8 @@ DOCUMENTS = pd.DataFrame({"docno": ["d0", "d1", "d2"], "text": ["abba bed cab", 
 CASE = Case("MATSProbe", lambda: MATSProbe(blind), lambda: DOCUMENTS, lambda: MATSProbe(spelled), rowwise=False)
 
 
-@pytest.mark.parametrize("check", CHECKS)
-def test_contract(check, monkeypatch):
-    function = CHECKS[check]
-    function(CASE, monkeypatch) if "monkeypatch" in inspect.signature(function).parameters else function(CASE)
+def test_contract():
+    assert_contract(CASE)
 
 
 def test_pyterriers_own_tests_with_a_ranker_inside():

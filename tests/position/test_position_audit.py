@@ -6,12 +6,11 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import PlantedCollection, PlantedRanker, PositionSensitivity, RotatePassages, System
-from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, findings_frame
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.position.audit import PositionBias
-from tests.biases import examined
+from tests.biases import compare_with_values, drawn, examined, primary_tests
 from tests.position.toy import Overlap, collection
 
 BIAS = PositionBias()
@@ -38,16 +37,6 @@ def context():
     return Context(SYSTEMS, DATASET, DATASET.get_topics(), DATASET.get_qrels(), depth=12, seed=4)
 
 
-@pytest.fixture(scope="module")
-def result(context):
-    return examined(BIAS, context)
-
-
-@pytest.fixture(scope="module")
-def findings(result):
-    return findings_frame(result.findings)
-
-
 def test_needs():
     assert BIAS.name == "position"
     assert [BIAS.needs(system, DATASET) is None for system in SYSTEMS] == [True, True, False]
@@ -56,7 +45,7 @@ def test_needs():
 
 
 def test_one_primary_test_a_system(findings):
-    primary = findings[findings["primary"]].set_index("system")
+    primary = primary_tests(findings)
     assert list(primary.index) == ["words", "early"]
     assert (primary["measure"] == "nDCG@10").all()
     assert (primary["contrast"] == "rotated - original").all()
@@ -94,17 +83,7 @@ def test_a_retriever_is_shown_as_it_is_and_indexed_anew(findings, context):
 
 
 def test_values_stand_behind_findings(result, findings):
-    values = result.per_query
-    assert list(values.columns) == PER_QUERY_COLUMNS
-    assert not values.duplicated(["system", "measure", "contrast", "qid"]).any()
-    means = values.groupby(["system", "measure", "contrast"])["value"].agg(["mean", "size"])
-    compared = 0
-    for row in findings.itertuples():
-        if (row.system, row.measure, row.contrast) in means.index:
-            assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.contrast), "mean"])
-            assert row.n == means.loc[(row.system, row.measure, row.contrast), "size"]
-            compared += 1
-    assert compared == 15
+    assert compare_with_values(findings, result.per_query) == 15
 
 
 def test_every_finding_says_what_it_is(findings):
@@ -129,18 +108,13 @@ def test_draws_are_the_audits(context):
 
 
 def test_figures_show_every_system(result):
-    from pyterrier_debias.core import plots
 
     assert [figure.name for figure in result.figures] == ["rotation", "placement", "answer-position"]
-    for figure in result.figures:
-        axes = plots.new_axes()
-        figure.draw(axes)
+    for figure, axes, shown in drawn(result.figures):
         assert "30 queries" in axes.get_xlabel()
         assert axes.get_ylabel() == "mean nDCG@10"
         assert "30" in figure.caption
-        shown = [label.get_text() for label in axes.get_xticklabels()] + axes.get_legend_handles_labels()[1]
         assert "early" in shown
-        plots.close(axes.figure)
 
 
 def test_without_answers_or_systems():

@@ -1,8 +1,6 @@
-import json
 import logging
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias import InputError, T5Reranker
+from pyterrier_debias import CrossEncoder, InputError, T5Reranker
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.rankers.t5 import log_probability_of_first
-from tests.tiny_models import WORDS
+from tests.rankers.t5_models import log_probability, with_positions
+from tests.tiny_models import WORDS, unigram_tokenizer
 
 RNG = np.random.default_rng(2)
 TEXTS = [" ".join(RNG.choice(WORDS, size=n)) for n in (1, 2, 4, 8, 16, 30)] + ["", " Odd  spacing, Ünïcode {text} ", "true"]
@@ -28,25 +27,24 @@ PAIRS = pd.DataFrame(
 
 @pytest.fixture(scope="session")
 def folder(tiny):
-    """A tiny T5 whose configuration also names ``n_positions``, which pyterrier_t5 asks for and new checkpoints lack."""
-    folder = Path(tiny("build_t5"))
-    config = json.loads((folder / "config.json").read_text())
-    if "n_positions" not in config:
-        (folder / "config.json").write_text(json.dumps({**config, "n_positions": 512}))
-    return str(folder)
+    return with_positions(tiny("build_t5"))
 
 
 def by_row(out):
     return out.set_index(["qid", "docno"]).loc[list(zip(PAIRS["qid"], PAIRS["docno"]))]["score"].to_numpy()
 
 
-def peer_scores(folder, pairs, **config):
-    peer = pytest.importorskip("pyterrier_t5").MonoT5ReRanker(
-        tok_model=folder, model=folder, batch_size=1, device="cpu", verbose=False
-    )
+def peer(folder, batch_size=1, **config):
+    from pyterrier_t5 import MonoT5ReRanker
+
+    found = MonoT5ReRanker(tok_model=folder, model=folder, batch_size=batch_size, device="cpu", verbose=False)
     for name, value in config.items():
-        setattr(peer.model.config, name, value)
-    out = peer(pairs.reset_index(drop=True))
+        setattr(found.model.config, name, value)
+    return found
+
+
+def peer_scores(folder, pairs, **config):
+    out = peer(folder, **config)(pairs.reset_index(drop=True))
     return out.set_index(["qid", "docno"]).loc[list(zip(pairs["qid"], pairs["docno"]))]["score"].to_numpy()
 
 
@@ -54,6 +52,51 @@ def test_scores_are_those_of_pyterrier_t5_one_pair_at_a_time(folder):
     scores = by_row(T5Reranker(folder)(PAIRS))
     np.testing.assert_allclose(scores, peer_scores(folder, PAIRS), atol=1e-5)
     assert scores.std() > 1e-3 and (scores < 0).all()
+
+
+def test_pyterrier_t5s_own_scores_depend_on_their_batch(folder):
+    """A short text beside the longest one is padded between its end and "Relevant:". Ours are those of one pair a batch."""
+    alone, beside = peer_scores(folder, PAIRS), peer_scores(folder, PAIRS, batch_size=4)
+    assert np.abs(beside - alone).max() > 1e-2
+    np.testing.assert_allclose(by_row(T5Reranker(folder, batch_tokens=4096)(PAIRS)), alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [20, 512])
+def test_a_reranker_of_pyterrier_t5_is_taken_over(folder, window):
+    theirs = peer(folder, batch_size=4, n_positions=window)
+    theirs.text_field = "body"
+    ours = T5Reranker.from_pyterrier_t5(theirs, batch_tokens=64)
+    np.testing.assert_allclose(
+        by_row(ours(PAIRS.rename(columns={"text": "body"}))), peer_scores(folder, PAIRS, n_positions=window), atol=1e-5
+    )
+    assert ours.module is theirs.model and ours.batch_tokens == 64
+
+
+def test_a_multilingual_reranker_of_pyterrier_t5_is_taken_over(tmp_path):
+    """It answers yes and no, and reads 512 tokens whatever the configuration says."""
+    import torch
+    from pyterrier_t5 import mT5ReRanker
+    from transformers import MT5Config, MT5ForConditionalGeneration
+
+    tokenizer = unigram_tokenizer()
+    tokenizer.add_tokens(["yes", "no"])
+    torch.manual_seed(5)
+    module = MT5ForConditionalGeneration(
+        MT5Config(vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0)
+    )
+    module.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    theirs = mT5ReRanker(tok_model=str(tmp_path), model=str(tmp_path), batch_size=1, verbose=False)
+    ours = T5Reranker.from_pyterrier_t5(theirs)
+    assert (ours.tokens, ours.window) == (("yes", "no"), 512)
+    pairs = pd.concat([PAIRS, PAIRS.iloc[[5]].assign(docno="long", text=lambda f: f["text"] * 30)], ignore_index=True)
+    expected = theirs(pairs).set_index(["qid", "docno"])["score"]
+    pd.testing.assert_series_equal(ours(pairs).set_index(["qid", "docno"])["score"].loc[expected.index], expected, atol=1e-5)
+
+
+def test_no_other_reranker_is_taken_over():
+    with pytest.raises(InputError, match="a CrossEncoder is no MonoT5ReRanker or mT5ReRanker"):
+        T5Reranker.from_pyterrier_t5(CrossEncoder("any/model"))
 
 
 @pytest.mark.parametrize("window", [12, 20, 33])
@@ -71,24 +114,11 @@ def test_a_long_document_is_cut_and_the_question_survives(folder, window, caplog
     assert 0 < cut and message.startswith(f"T5Reranker: {cut} of {len(PAIRS)} texts were cut to the window of {window} tokens")
 
 
-def by_definition(module, tokenizer, prompt, answers):
-    """The whole model on one unpadded prompt, all rows of the vocabulary, a softmax over two of them."""
-    import torch
-
-    with torch.inference_mode():
-        start = torch.full((1, 1), module.config.decoder_start_token_id)
-        logits = module(**tokenizer(prompt, return_tensors="pt"), decoder_input_ids=start).logits[0, 0].double()
-    chosen = logits[[tokenizer.encode(answer)[0] for answer in answers]]
-    return float(torch.log(torch.exp(chosen[0]) / torch.exp(chosen).sum()))
-
-
 @pytest.mark.parametrize("kind", ["T5", "MT5", "UMT5"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_every_architecture_answers_as_its_own_forward_does(kind, tied):
     import torch
     import transformers
-
-    from tests.tiny_models import unigram_tokenizer
 
     tokenizer = unigram_tokenizer()
     options = {"vocab_size": len(tokenizer), "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
@@ -102,7 +132,7 @@ def test_every_architecture_answers_as_its_own_forward_does(kind, tied):
     )
     pairs = [("red king", "a long river"), ("blue", "city")]
     expected = [
-        by_definition(module, tokenizer, f"Document for {q} : {d} answer ?", ("bridge", "river")) for q, d in pairs
+        log_probability(module, tokenizer, f"Document for {q} : {d} answer ?", ("bridge", "river")) for q, d in pairs
     ]
     np.testing.assert_allclose(model.score_pairs(*map(list, zip(*pairs))), expected, atol=1e-5)
 

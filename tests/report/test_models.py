@@ -3,6 +3,7 @@ import json
 import pytest
 
 from pyterrier_debias import BiEncoder, CrossEncoder, InputError, MultiVector, T5Reranker
+from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
 from pyterrier_debias.report.models import KINDS, find_model
 
 
@@ -47,9 +48,10 @@ def test_what_cannot_be_told_is_asked_for(tmp_path):
     assert find_model(f"multi:{folder}", "cross").kind == "multi"
 
 
-@pytest.mark.parametrize(("kind", "ranker"), list(zip(KINDS, [CrossEncoder, BiEncoder, MultiVector, T5Reranker])))
+@pytest.mark.parametrize(("kind", "ranker"), list(zip(KINDS, [CrossEncoder, BiEncoder, MultiVector, T5Reranker, DuoT5Reranker])))
 def test_each_kind_has_its_ranker_which_is_not_loaded_yet(tmp_path, kind, ranker):
     folder = model(tmp_path / "m")
+    assert len(KINDS) == 5
     made = find_model(folder, kind).ranker(device="cpu", dtype="float32", verbose=False)
     assert isinstance(made, ranker) and made.model == folder and made.device == "cpu"
 

@@ -10,16 +10,13 @@ import pytest
 from scipy import stats
 
 from pyterrier_debias import Collection, InputError, PlantedCollection, PlantedRanker, System, audit, open_dataset
-from pyterrier_debias.core import plots
-from pyterrier_debias.core.bias import PER_QUERY_COLUMNS, findings_frame
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
-from pyterrier_debias.survivorship import audit as bias
 from pyterrier_debias.survivorship.audit import SurvivorshipBias, answer_grade
 from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks
 from pyterrier_debias.survivorship.formulas.nested import rank_influence, trend
-from tests.biases import examined
+from tests.biases import compare_with_values, drawn, examined, primary_tests
 
 BIAS = SurvivorshipBias()
 
@@ -32,26 +29,9 @@ PARTS = {"corpus": PLANTED.corpus, "topics": {"test": TOPICS}, "qrels": {"test":
 SHOWN = PLANTED.get_candidates()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_draws():
-    whole, bias._DRAWS = bias._DRAWS, 999
-    yield
-    bias._DRAWS = whole
-
-
 @pytest.fixture(scope="module")
 def context():
     return Context(SYSTEMS, PLANTED, TOPICS, QRELS, depth=50, seed=1)
-
-
-@pytest.fixture(scope="module")
-def result(context, few_draws):
-    return examined(BIAS, context)
-
-
-@pytest.fixture(scope="module")
-def findings(result):
-    return findings_frame(result.findings)
 
 
 def test_needs_what_labellers_were_shown():
@@ -80,7 +60,7 @@ def test_an_answer_has_the_label_of_documents_that_answer():
 
 
 def test_one_primary_test_a_system(findings):
-    primary = findings[findings["primary"]].set_index("system")
+    primary = primary_tests(findings)
     assert list(primary.index) == ["run", "blind"]
     assert (primary["measure"] == "rho of DCG(rel=2)@10").all() and (primary["contrast"] == "first relevant rank").all()
     assert (primary["value"] < -0.3).all() and (primary["p"] < 0.05).all()
@@ -102,7 +82,7 @@ def test_the_primary_figure_is_the_rank_correlation(findings, context):
     centred = [ranks - ranks.groupby(shown).transform("mean") for ranks in centred]
     assert row["value"] == pytest.approx(np.corrcoef(*centred)[0, 1])
     # Unanswered queries come in between by their qid, but are left out of the test.
-    assert row["p"] == trend(values, first, strata=shown, draws=999, seed=1).p and row["n"] == len(TOPICS) == 30
+    assert row["p"] == trend(values, first, strata=shown, draws=9_999, seed=1).p and row["n"] == len(TOPICS) == 30
 
 
 def test_what_did_not_survive_is_counted(findings):
@@ -128,17 +108,7 @@ def test_both_means_and_their_identity(findings):
 
 
 def test_values_stand_behind_findings(result, findings):
-    values = result.per_query
-    assert list(values.columns) == PER_QUERY_COLUMNS
-    assert not values.duplicated(["system", "measure", "contrast", "qid"]).any()
-    means = values.groupby(["system", "measure", "contrast"])["value"].agg(["mean", "size"])
-    compared = 0
-    for row in findings.itertuples():
-        if (row.system, row.measure, row.contrast) in means.index:
-            assert row.value == pytest.approx(means.loc[(row.system, row.measure, row.contrast), "mean"])
-            assert row.n == means.loc[(row.system, row.measure, row.contrast), "size"]
-            compared += 1
-    assert compared == len(findings) - 2  # all but the correlations within types
+    assert compare_with_values(findings, result.per_query) == len(findings) - 2  # all but the correlations within types
 
 
 def test_influence_is_the_jackknife():
@@ -210,11 +180,8 @@ def test_types_can_explain_a_trend():
 
 def test_figures_show_every_system(result):
     assert [figure.name for figure in result.figures] == ["curve", "strata", "first-ranks"]
-    for figure in result.figures:
-        axes = plots.new_axes()
-        figure.draw(axes)
+    for _, axes, _ in drawn(result.figures):
         assert "n = " in axes.get_xlabel()
-        plots.close(axes.figure)
 
 
 def test_the_whole_audit():
@@ -226,21 +193,18 @@ def test_the_whole_audit():
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
-def test_few_topics(context, n):
-    few = examined(BIAS, replace(context, topics=TOPICS.head(n), _ranked={}, _retrieved=[]))
-    found = findings_frame(few.findings)
+def test_few_topics(n):
+    few = examined(BIAS, Context(SYSTEMS, PLANTED, TOPICS.head(n), QRELS, depth=50, seed=1))
+    found = few.table
     assert found.loc[found["measure"] == "answered", "n"].iloc[0] == n  # not all of the split: nothing is added from 'full'
     assert n > 2 or any("nothing can be said" in f.text for f in few.findings)
-    for figure in few.figures:
-        axes = plots.new_axes()
-        figure.draw(axes)
-        plots.close(axes.figure)
+    assert all(axes.get_xlabel() for _, axes, _ in drawn(few.figures))
 
 
-def test_topics_that_nobody_was_shown(context):
+def test_topics_that_nobody_was_shown():
     shown = SHOWN[SHOWN["qid"].isin(set(TOPICS["qid"].head(20)))]
     some = Collection("some", **PARTS, candidates=shown)
-    found = examined(BIAS, replace(context, dataset=some, _ranked={}, _retrieved=[]))
+    found = examined(BIAS, Context(SYSTEMS, some, TOPICS, QRELS, depth=50, seed=1))
     assert "10 queries for which nobody was shown anything are left out" in found.findings[0].text
     assert found.findings[0].n == 20
 

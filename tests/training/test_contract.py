@@ -107,7 +107,7 @@ def test_every_ranker_resumes_and_reloads(name, tiny, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(trainer_module, "_remove", lambda checkpoint: None)  # keep older checkpoints
         straight.fit(candidates(), qrels())
-    trainer_module._mark(tmp_path / "run" / "checkpoint-4", whole=False)  # as after a kill while it was written
+    trainer_module.mark_checkpoint(tmp_path / "run" / "checkpoint-4", whole=False)  # as after a kill while it was written
     again = RANKERS[name](tiny)
     again.training = small(max_steps=4, evaluate_every=2, checkpoints=tmp_path / "run", augment=RotatePassages(), resume=True)
     opened, load = [], trainer_module._Trainer._load_from_checkpoint
@@ -148,7 +148,7 @@ def test_coupled_estimation_trains_resumes_and_reloads_every_ranker(name, select
         straight = fitted()
     assert np.isfinite(losses_of(straight)).all()
     assert straight.relevance.fingerprint() != start.fingerprint()
-    trainer_module._mark(tmp_path / "run" / "checkpoint-2", whole=False)
+    trainer_module.mark_checkpoint(tmp_path / "run" / "checkpoint-2", whole=False)
     resumed = fitted(resume=True)
     straight.save(tmp_path / "saved")
     loaded = CETReranker.load(tmp_path / "saved")

@@ -150,7 +150,7 @@ def test_both_networks_resume_and_the_best_of_both_comes_back(tiny, tmp_path, mo
     for prefix, ranker in zip(("relevance", "selection"), straight):
         own = {name.removeprefix(f"{prefix}."): value for name, value in kept.items() if name.startswith(f"{prefix}.")}
         assert difference(own, ranker.module.state_dict()) == 0
-    trainer_module._mark(tmp_path / "run" / "checkpoint-4", whole=False)  # as after a kill while it was written
+    trainer_module.mark_checkpoint(tmp_path / "run" / "checkpoint-4", whole=False)  # as after a kill while it was written
     resumed = run(tmp_path / "run", resume=True)
     for left, right in zip(straight, resumed):
         assert difference(left.module.state_dict(), right.module.state_dict()) == 0

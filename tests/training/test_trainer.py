@@ -185,7 +185,7 @@ def test_what_others_call_checkpoints_stays(tiny, tmp_path):
     fitted(tiny(), max_steps=4, **options)
     # A copy that the user kept, and a note in the folder of a checkpoint.
     shutil.copytree(tmp_path / "checkpoint-4", tmp_path / "checkpoint-kept")
-    trainer_module._mark(tmp_path / "checkpoint-4", whole=False)
+    trainer_module.mark_checkpoint(tmp_path / "checkpoint-4", whole=False)
     (tmp_path / "checkpoint-4" / "note.txt").write_text("a note")
     (tmp_path / "checkpoint-4" / "ranker" / "note.txt").write_text("a note")
     with pytest.raises(InputError, match=r"holds checkpoint-4, which pyterrier_debias did not write.*move it away"):

@@ -27,15 +27,25 @@ _ABOUT_QUERY = ("query", "gender", "type")
 
 
 class _OfWords(Stage):
-    """Options that the stages of this module share."""
+    """Options that the stages of this module share; :class:`AnnotateGender` describes them."""
 
-    wordlist: WordListLike
-    tokeniser: str | Tokeniser
-    method: str
-    tf_form: str
-    contrast: str | tuple[str, str] | None
-    threshold: int
-    portions: Mapping[str, float] | None
+    def __init__(
+        self,
+        wordlist: WordListLike,
+        method: str,
+        tf_form: str,
+        tokeniser: str | Tokeniser,
+        contrast: str | tuple[str, str] | None,
+        threshold: int,
+        portions: Mapping[str, float] | None,
+    ):
+        self.wordlist = wordlist
+        self.method = method
+        self.tf_form = tf_form
+        self.tokeniser = tokeniser
+        self.contrast = contrast
+        self.threshold = threshold
+        self.portions = portions
 
     def _ready(self) -> WordList:
         """The word list, after all options were looked at."""
@@ -120,13 +130,7 @@ class AnnotateGender(RowWise, _OfWords):
 
         An unusable option raises an InputError when the stage is first used.
         """
-        self.wordlist = wordlist
-        self.method = method
-        self.tf_form = tf_form
-        self.tokeniser = tokeniser
-        self.contrast = contrast
-        self.threshold = threshold
-        self.portions = portions
+        super().__init__(wordlist, method, tf_form, tokeniser, contrast, threshold, portions)
         self.unknown = unknown
         self.text_field = text_field
         self.verbose = verbose
@@ -214,13 +218,7 @@ class ARaBEvaluator(_OfWords):
         An unusable option raises an InputError when the stage is first used.
         """
         self.cutoffs = cutoffs
-        self.wordlist = wordlist
-        self.method = method
-        self.tf_form = tf_form
-        self.tokeniser = tokeniser
-        self.contrast = contrast
-        self.threshold = threshold
-        self.portions = portions
+        super().__init__(wordlist, method, tf_form, tokeniser, contrast, threshold, portions)
         self.background = background
         self.depth = depth
         self.query_filter = query_filter

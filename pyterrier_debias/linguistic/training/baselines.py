@@ -312,13 +312,8 @@ class FocalReranker(TrainedAgainstBiased):
         negatives: str = "explicit",
         training: Training | None = None,
     ):
-        super().__init__()
-        self.ranker = ranker
-        self.biased = biased
+        super().__init__(ranker, biased, biased_temperature, negatives, training)
         self.gamma = gamma
-        self.biased_temperature = biased_temperature
-        self.negatives = negatives
-        self.training = training
 
     def combination(self) -> tuple[Callable[..., Any], dict[str, Any]]:
         """The focal loss; see :meth:`TrainedAgainstBiased.combination`."""

@@ -40,14 +40,33 @@ class TrainedAgainstBiased(TrainedRanker):
     :meth:`combination`.
     """
 
-    biased: Any
-    biased_temperature: float
-    negatives: str
-
     #: Which loss stands for which: the default of ``Training`` is that of pairs, the paper's is the softmax over candidates.
     _LOSSES: ClassVar[dict[str, str]] = {"pairwise": "infonce", "infonce": "infonce", "bce": "bce"}
 
     _fitted_biased: Ranker | None = None
+
+    def __init__(
+        self,
+        ranker: str | Path | Ranker | TrainedRanker,
+        biased: Any,
+        biased_temperature: float,
+        negatives: str,
+        training: Training | None,
+    ):
+        """
+        Args:
+            ranker: See :class:`EqualizeReranker`, as for the rest.
+            biased: See there.
+            biased_temperature: See there.
+            negatives: See there.
+            training: See there.
+        """
+        super().__init__()
+        self.ranker = ranker
+        self.biased = biased
+        self.biased_temperature = biased_temperature
+        self.negatives = negatives
+        self.training = training
 
     @abstractmethod
     def combination(self) -> tuple[Callable[..., Any], dict[str, Any]]:
@@ -240,13 +259,8 @@ class EqualizeReranker(TrainedAgainstBiased):
         negatives: str = "explicit",
         training: Training | None = None,
     ):
-        super().__init__()
-        self.ranker = ranker
-        self.biased = biased
+        super().__init__(ranker, biased, biased_temperature, negatives, training)
         self.alpha = alpha
-        self.biased_temperature = biased_temperature
-        self.negatives = negatives
-        self.training = training
 
     def combination(self) -> tuple[Callable[..., Any], dict[str, Any]]:
         """The product of experts; see :meth:`TrainedAgainstBiased.combination`."""

@@ -234,7 +234,7 @@ class HiddenResult:
             times = np.concatenate([np.ones((1, times.shape[1])), times])
             told = not np.isnan(emphasis).any()
             areas.append(auc_draws(emphasis, hidden, query, times) if told else np.full(len(times), np.nan))
-            within.append(_within(emphasis, hidden, query) if told else np.nan)
+            within.append(auc_within(emphasis, hidden, query) if told else np.nan)
             shown = one["drawn"].to_numpy(dtype=np.float64)
             drawn.append(shown.sum())
             false_drawn.append(shown[hidden].sum())
@@ -339,8 +339,17 @@ class HiddenResult:
         return self.to_html()
 
 
-def _within(values: np.ndarray, hidden: np.ndarray, query: np.ndarray) -> float:
-    """The mean over queries of the area within each, for queries with both kinds; NaN if there are none."""
+def auc_within(values: np.ndarray, hidden: np.ndarray, query: np.ndarray) -> float:
+    """The mean over queries of the area (see :func:`auc`) within each.
+
+    Args:
+        values: Emphasis of n negatives, shape [n].
+        hidden: Whether each is a hidden positive, shape [n].
+        query: The number of its query, shape [n].
+
+    Returns:
+        The mean over queries with both kinds; NaN if there are none.
+    """
     if not len(values):
         return float("nan")
     order = np.lexsort((values, query))

@@ -1,0 +1,137 @@
+"""DuoT5Reranker (duoT5): documents of a list compared two by two, by the reranker of pyterrier_t5."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.rankers.base import loading, pick_device, source_fingerprint
+
+if TYPE_CHECKING:
+    import torch
+    from pyterrier_t5 import DuoT5ReRanker
+
+#: The longest prompt where the configuration of a model names none, as new checkpoints do not.
+_WINDOW = 512
+
+
+class DuoT5Reranker(Stage):
+    """Opens ``pyterrier_t5.DuoT5ReRanker`` by name or folder, with one comparison a batch.
+
+    ===============  ==========================================================================
+    columns in       ``qid``, ``docno``, ``query`` and the text: ``text_field``
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank
+    ===============  ==========================================================================
+
+    A comparison is the prompt ``Query: ... Document0: ... Document1: ... Relevant:``; p(a, b) is the log-probability of "true".
+    The score of a is the sum over all other documents b of its list of p(a, b) + (1 - p(b, a)), as pyterrier_t5 has it; a
+    document that is alone has the score 0. So a score depends on the list, but not on batches: pyterrier_t5's own default puts
+    four comparisons into a batch and pads between the parts of their prompts, which changes scores. One comparison a batch has no
+    padding. Nor do scores depend on the order of rows.
+
+    Source: Pradeep, Nogueira and Lin, "The Expando-Mono-Duo Design Pattern for Text Ranking with Pretrained Sequence-to-Sequence
+    Models", 2021; the prompt and the sum are those of pyterrier_t5.
+
+    When not to use it: for long lists, since n documents need n (n - 1) comparisons (cut the list first); to train (train a
+    :class:`~pyterrier_debias.T5Reranker`); for probes that take scores of single documents, which a list changes.
+
+    Example:
+        >>> from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
+        >>> DuoT5Reranker("castorini/duot5-base-msmarco", device="cpu")
+        DuoT5Reranker('castorini/duot5-base-msmarco', device='cpu')
+
+        In a pipeline: ``bm25 % 100 >> texts >> T5Reranker(mono) % 10 >> DuoT5Reranker(duo)``.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "DuoT5Reranker", "help_url": None}
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+        text_field: str = "text",
+        verbose: bool = False,
+    ):
+        """
+        Args:
+            model: A hub name or a folder of a T5 with its tokenizer.
+            device: The device; None picks CUDA, then MPS, then the processor.
+            dtype: ``'float32'``, the only number format: sums of comparisons would lose what sets documents apart.
+            text_field: The column with the document's text.
+            verbose: Whether to show progress.
+        """
+        super().__init__()
+        self.model = model
+        self.device = device
+        self.dtype = dtype
+        self.text_field = text_field
+        self.verbose = verbose
+        self._loaded: tuple[Any, DuoT5ReRanker] | None = None
+        self._lock = threading.RLock()
+
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
+        """The options that change scores, with the files of a folder in place of its name."""
+        return {**super().identity(), "model": source_fingerprint(self.model)}
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Compare the documents of each query, two by two.
+
+        Args:
+            inp: A result frame with the columns named above.
+
+        Returns:
+            A new frame with ``score`` and ``rank``; other columns as they were.
+
+        Raises:
+            InputError: For missing texts, duplicate pairs, another number format, or a model that cannot be loaded.
+        """
+        pt.validate.result_frame(inp, extra_columns=["query", self.text_field], context=self)
+        if self.dtype != "float32":
+            raise InputError(f"DuoT5Reranker: dtype={self.dtype!r} is not possible; use dtype='float32'")
+        if len(inp) == 0:
+            return frames.ranked(inp, self)
+        for column in ("query", self.text_field):
+            frames.check_text(inp, column, self)
+        frames.check_pairs(inp, self)
+        # In one order whatever that of the rows, since sums are rounded.
+        asked = inp[["qid", "docno", "query", self.text_field]].set_axis(["qid", "docno", "query", "text"], axis=1)
+        asked = asked.sort_values(["qid", "docno"]).reset_index(drop=True)
+        with self._lock:  # its tokenizer is reconfigured by each call
+            theirs = self._theirs()
+            theirs.verbose = self.verbose
+            scores = theirs(asked).set_index(["qid", "docno"])["score"]
+        keys = pd.MultiIndex.from_frame(inp[["qid", "docno"]])
+        return frames.ranked(inp.assign(score=scores.reindex(keys).to_numpy()), self)
+
+    def _theirs(self) -> DuoT5ReRanker:
+        """The reranker of pyterrier_t5, loaded on first use; a change of options loads again."""
+        source = self.model, self.device
+        if self._loaded is None or self._loaded[0] != source:
+            from pyterrier_t5 import DuoT5ReRanker
+
+            with loading(self.model, self) as where:
+                theirs = DuoT5ReRanker(
+                    tok_model=where, model=where, batch_size=1, device=pick_device(self.device), verbose=self.verbose
+                )
+            if getattr(theirs.model.config, "n_positions", None) is None:
+                theirs.model.config.n_positions = _WINDOW
+            self._loaded = source, theirs
+        return self._loaded[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Options; the weights are loaded again."""
+        return {**{name: value for name, value in self.__dict__.items() if name != "_lock"}, "_loaded": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state and make a lock of its own."""
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
