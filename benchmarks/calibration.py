@@ -61,7 +61,7 @@ from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator
 from pyterrier_debias.linguistic.audit import prepared_topics, ranker_slope
 from pyterrier_debias.pooling.audit import judged_difference
 from pyterrier_debias.survivorship.audit import answer_grade
-from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks
+from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks, list_strata
 from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
 from pyterrier_debias.survivorship.formulas.nested import trend
 
@@ -271,9 +271,11 @@ def survivorship(case: Case) -> tuple[float, float, float, float]:
     """Quality and the rank at which labellers first met the answer."""
     grade = answer_grade(case.collection, case.relevant)
     ranks = first_relevant_ranks(case.collection.get_candidates(), case.relevant, min_rel=grade).set_index("qid")
-    ranks = ranks["first_relevant_rank"].reindex(case.topics["qid"]).fillna(np.inf).to_numpy()
+    ranks = ranks.reindex(case.topics["qid"])
+    first = ranks["first_relevant_rank"].fillna(np.inf).to_numpy()
+    lists = list_strata(ranks["relevant_shown"].fillna(0), ranks["shown"].fillna(0))
     values = discounted_gain(case.results, case.relevant, case.topics["qid"].tolist(), min_rel=grade)
-    found = trend(values, ranks, draws=case.setting.draws, seed=case.seed)
+    found = trend(values, first, strata=lists, draws=case.setting.draws, seed=case.seed)
     return found.rho, found.low, found.high, found.p
 
 

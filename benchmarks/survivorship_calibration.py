@@ -8,6 +8,8 @@ rank for the answered questions, and the primary test is carried out. The collec
 - complete null: the same with every passage judged;
 - typed null: the same as null, but questions of one type are easier (their gain is greater by 1) and were answered earlier (their
   place is halved): a trend over all questions is there, and the one within types must stay silent;
+- random order: the ten passages shown hold half of the answers of a question, in a random order. The more there are, the earlier
+  comes the first and the higher is DCG@10: the trend among questions with as many answers shown must stay silent;
 - planted, at three strengths: the share of questions whose first answer comes as late as they are difficult.
 
 The primary test must raise between 3 and 7 % of false alarms in the null collections: the 99 % binomial interval must meet that
@@ -39,8 +41,8 @@ from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks
 from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
 from pyterrier_debias.survivorship.formulas.nested import trend
 
-NULLS = NULL, COMPLETE, TYPED = "null", "complete null", "typed null"
-PRIMARY, WITHIN = "rank correlation", "within types"
+NULLS = NULL, COMPLETE, TYPED, RANDOM = "null", "complete null", "typed null", "random order"
+PRIMARY, WITHIN, RAW = "given the number of answers shown", "within types", "over all questions"
 
 
 def planted(strength: float) -> str:
@@ -59,25 +61,47 @@ def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
         asked = collection.get_topics().sort_values("qid")
         qrels = collection.get_qrels().query("label > 0")  # what is not relevant changes no gain
         grade = answer_grade(collection, qrels)
-        ranks = first_relevant_ranks(collection.get_candidates(), qrels, min_rel=grade).set_index("qid")["first_relevant_rank"]
-        found = ranks.loc[asked["qid"]].to_numpy()
+        lists = {case: collection.get_candidates()}
+        if case == COMPLETE:
+            lists[RANDOM] = random_lists(collection, qrels, grade, seed)
         run = collection.get_runs()["bm25"].merge(asked[["qid", "query"]], on="qid")
         reranked = PlantedRanker(strength=0.0, seed=seed)(collection.text_loader()(run))
         for system, results in (("BM25", run), ("reranker", reranked)):
             values = discounted_gain(results, qrels, asked["qid"].tolist(), min_rel=grade)
-            about = {"seed": seed, "case": case, "system": system}
-            rows += tests(about, values, found, asked["type"], draws)
-            if case == NULL:
-                easy = (asked["type"] == "NUMERIC").to_numpy()
-                about = {**about, "case": TYPED}
-                rows += tests(about, values + easy, np.where(easy, np.ceil(found / 2), found), asked["type"], draws)
+            for name, shown_lists in lists.items():
+                ranks = first_relevant_ranks(shown_lists, qrels, min_rel=grade).set_index("qid").loc[asked["qid"]]
+                found, answers = ranks["first_relevant_rank"].to_numpy(), ranks["relevant_shown"].to_numpy()
+                about = {"seed": seed, "case": name, "system": system}
+                rows += tests(about, values, found, answers, asked["type"], draws)
+                if name == NULL:
+                    easy = (asked["type"] == "NUMERIC").to_numpy()
+                    about = {**about, "case": TYPED}
+                    early = np.where(easy, np.ceil(found / 2), found)
+                    rows += tests(about, values + easy, early, answers, asked["type"], draws)
     return rows
 
 
-def tests(about: dict[str, Any], values: np.ndarray, ranks: np.ndarray, kinds: pd.Series, draws: int) -> list[dict[str, Any]]:
-    """The trend over all questions, and within their types."""
+def random_lists(collection: PlantedCollection, qrels: pd.DataFrame, grade: int, seed: int) -> pd.DataFrame:
+    """Ten passages of each question in a random order, half of its answers among them."""
+    rng = np.random.default_rng(seed)
+    relevant = qrels[qrels["label"] >= grade]
+    others = collection.get_runs()["bm25"].merge(relevant, on=["qid", "docno"], how="left").query("label.isna()")
+    frames = []
+    for qid, answers in relevant.groupby("qid"):
+        some = rng.permutation(answers["docno"])[: (len(answers) + 1) // 2]
+        rest = others.loc[others["qid"] == qid, "docno"].head(10 - len(some))
+        docnos = rng.permutation([*some, *rest])
+        frames.append(pd.DataFrame({"qid": qid, "docno": docnos, "rank": range(len(docnos))}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def tests(
+    about: dict[str, Any], values: np.ndarray, ranks: np.ndarray, answers: np.ndarray, kinds: pd.Series, draws: int
+) -> list[dict[str, Any]]:
+    """The trend among questions with as many answers shown, within their types too, and over all questions."""
     found = []
-    for test, strata in ((PRIMARY, None), (WITHIN, kinds)):
+    both = [f"{count} {kind}" for count, kind in zip(answers, kinds)]
+    for test, strata in ((PRIMARY, answers), (WITHIN, both), (RAW, None)):
         own = trend(values, ranks, strata=strata, draws=draws, seed=about["seed"])
         found.append({**about, "test": test, "rho": own.rho, "p": own.p})
     return found
@@ -130,7 +154,7 @@ def main() -> None:
     print(table.round(4).to_string(index=False))
     print(taus(found, options.strengths).to_string(index=False))
     cells = table.set_index(["test", "system", "case"])
-    for case in (NULL, COMPLETE):
+    for case in (NULL, COMPLETE, RANDOM):
         for system in dict.fromkeys(table["system"]):
             null = cells.loc[(PRIMARY, system, case)]
             print(f"false alarms, {case}, {system}: {shown(null)}: {verdict(null)}")

@@ -25,6 +25,7 @@ SETTINGS = {
     "mats": "--passages 20 --dimensions 8 --seconds 0.05 --spread-up-to 20",
     "pooling_calibration": f"{_CALIBRATING} --strengths 0.7 --depth 10",
     "position_calibration": f"{_CALIBRATING} --strengths 1.0 --power-seeds 1 --depth 8",
+    "real_nulls": "--data {data} --collections msmarco_trec_dl --nulls 2 --queries 20 --draws 99 --workers 1 --out {out}",
     "rotation": "--passages 200 --words 20 --rounds 1",
     "scoring": "--data {data}/msmarco_trec_dl --pairs 4 --max-length 32 --repeats 1 --groups cross-encoder",
     "survivorship_calibration": f"{_CALIBRATING} --strengths 0.5 --draws 19",

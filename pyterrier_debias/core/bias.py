@@ -235,7 +235,9 @@ class Bias(ABC):
             contrast: The same.
             value: The figure, or its interval, which gives ``low``, ``high`` and ``n`` too.
             text: One plain sentence, without the system's name.
-            values: See :class:`Finding`; where they are given and ``n`` is not, they are counted.
+            values: See :class:`Finding`; where they are given and ``n`` is not, they are counted. Where all of them are 0, no
+                query changed, and a ``p`` becomes NaN: what could not have come out otherwise, as BM25 against the pool that was
+                made from it, is no test and takes nothing from those that are corrected.
             beside: See :class:`Finding`.
             parts: What contributes to the figure: kind to items, or :class:`Parts`; parts that do not sum to it are left out.
             more: Other attributes of :class:`Finding`.
@@ -248,6 +250,8 @@ class Bias(ABC):
             value = value.estimate
         if values is not None:
             more = {"n": len(values), **more}
+            if "p" in more and not np.any(values.to_numpy(dtype=float)):
+                more["p"] = float("nan")
         text = f"{system}: {text}" if text else ""
         if isinstance(parts, Mapping):
             parts = [Parts(kind, items) for kind, items in parts.items()]

@@ -392,7 +392,9 @@ class _Examined:
                     f"{row['changed']} of them reworded, by {row['words']:+.1f} words on average (p = {p_text(row['p'])})."
                 )
             else:
-                text = f"{_MAIN} does not change in any query when the same needs are asked {what}."
+                text = f"{_MAIN} does not change in any query when the same needs are asked {what}: nothing is tested."
+                if arm == "noun_phrases":
+                    text += " It only repeats words, and a retriever such as PISA's ignores how often a query has a word."
             text += "".join(f" {note}" for note in unanswered_notes(f"Asked {what}", len(own), without.get(arm, {})))
             ends = {"low": row["low"], "high": row["high"], "p": row["p"], "n": row["n"]}
             convention = f"paired by query; p by randomisation; {result.convention}"
@@ -475,5 +477,13 @@ def _unasked_reason(system: System, context: Context, topics: pd.DataFrame) -> s
 
 
 def _direction(test: dict[str, Any]) -> str:
+    """A slope in words; one that is 0 as it is printed neither falls nor rises.
+
+    Example:
+        >>> _direction({"value": -0.02}), _direction({"value": -0.0002})
+        ('nDCG@10 falls by 0.020', 'nDCG@10 changes by less than 0.0005')
+    """
+    if abs(test["value"]) < 0.0005:
+        return f"{_MAIN} changes by less than 0.0005"
     verb = "falls" if test["value"] < 0 else "rises"
     return f"{_MAIN} {verb} by {abs(test['value']):.3f}"

@@ -5,7 +5,7 @@ Primary test: per query, Judged@10 of the system equals Judged@10 of the pool's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -42,10 +42,10 @@ _CONVENTIONS = {
     "removed": "unjudged documents are taken out, judged ones move up (condensed lists)",
     "inferred": _INFERRED,
 }
-_POSITIVES_ONLY = (
-    "the judgements list relevant documents only, so that a document that nobody judged cannot be told from one that was found "
-    "not relevant; give judgements with labels of 0 too"
-)
+#: Which share of the labels must say "not relevant": pools of TREC have half or more.
+LEAST_NOT_RELEVANT = 0.25
+#: Which share of the first documents must be judged so that labels of the rest are not mainly inferred.
+LEAST_JUDGED = 0.5
 
 
 def pools_run(dataset: Any) -> tuple[str, pd.DataFrame] | None:
@@ -134,8 +134,74 @@ def judged_difference(
     return frame.assign(difference=frame["system"] - frame["pool"]), test
 
 
-def _tells_unjudged(qrels: pd.DataFrame) -> bool:
-    return bool((qrels["label"] <= 0).any())
+def tie_change(run: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str]) -> float:
+    """By how much mean nDCG@10 changes where tied scores are ordered the other way: by ascending docno, not by descending.
+
+    Args:
+        run: Result frame.
+        qrels: Judgements.
+        qids: Judged queries.
+
+    Returns:
+        The change; 0 where no tie decides.
+
+    Example:
+        >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "score": 1.0})
+        >>> judged = pd.DataFrame({"qid": ["q1"], "docno": ["d2"], "label": [1]})
+        >>> round(tie_change(run, judged, ["q1"]), 3)
+        -0.369
+    """
+    if not run.duplicated(["qid", "score"]).any():
+        return 0.0
+    usual = strictly_ranked(run, "tie_change")
+    other = run.sort_values(["qid", "score", "docno"], ascending=[True, False, True])
+    other = other.assign(score=-other.groupby("qid").cumcount().astype("float64"))
+    means = [per_query(one[["qid", "docno", "score"]], qrels, [_MAIN], list(qids))[_MAIN].mean() for one in (usual, other)]
+    return float(means[1] - means[0])
+
+
+def positives_reason(qrels: pd.DataFrame) -> str | None:
+    """Why judgements do not tell what nobody judged from what was found not relevant; None where they do.
+
+    Args:
+        qrels: Judgements.
+
+    Returns:
+        One sentence where fewer than a quarter of the labels are 0 or less, or None.
+
+    Example:
+        >>> positives_reason(pd.DataFrame({"label": [1, 1, 0]}))
+        >>> positives_reason(pd.DataFrame({"label": [1, 2]}))[:45]
+        'the judgements list relevant documents only, '
+    """
+    share = float((qrels["label"] <= 0).mean()) if len(qrels) else 0.0
+    if share >= LEAST_NOT_RELEVANT:
+        return None
+    listed = f"mainly (labels of 0 are {share:.0%}, at least {LEAST_NOT_RELEVANT:.0%} are needed)" if share else "only"
+    return (
+        f"the judgements list relevant documents {listed}, so that a document that nobody judged cannot be told from one that "
+        f"was found not relevant; give judgements with labels of 0 too"
+    )
+
+
+def cut_alike(runs: Mapping[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame], int]:
+    """Runs cut to the depth that all of them have: where unjudged documents are removed, deeper lists have more to move up.
+
+    Args:
+        runs: Name to result frame with ``rank``, at least one.
+
+    Returns:
+        The same runs, and their common depth: that of the longest list of the shallowest run, but not less than the cut-off of
+        10, which shallower lists do not reach.
+
+    Example:
+        >>> run = pd.DataFrame({"qid": "q1", "docno": [f"d{i}" for i in range(30)], "rank": range(30)})
+        >>> runs, depth = cut_alike({"deep": run, "shallow": run.head(20)})
+        >>> depth, len(runs["deep"])
+        (20, 20)
+    """
+    depth = max(_CUTOFF, min(int(run["rank"].max()) + 1 for run in runs.values()))
+    return {name: run[run["rank"] < depth].reset_index(drop=True) for name, run in runs.items()}, depth
 
 
 class PoolingBias(JointBias):
@@ -152,7 +218,7 @@ class PoolingBias(JointBias):
     def needs(self, system: System | None, dataset: Any) -> str | None:
         """See :meth:`Bias.needs`: judgements of documents that are not relevant, too."""
         qrels = provided(dataset, "get_qrels")
-        return None if qrels is None or _tells_unjudged(qrels) else _POSITIVES_ONLY
+        return None if qrels is None else positives_reason(qrels)
 
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
         """See :meth:`Bias.measures`: Judged@10, nDCG@10 of judged documents only and, where systems tell labels, of all.
@@ -191,7 +257,10 @@ class _Examined:
         context: The audit.
         qids: The judged queries.
         pool: Name and results of the pool's run; None where unknown.
+        depth: How many documents of each list are looked at: as many as all systems have.
+        positives: Why judgements do not tell what is unjudged; None where they do.
         judged: System to the share of judged documents, one row a query, one column a cut-off.
+        ties: System to the change of nDCG@10 where ties are broken the other way.
         values: System to nDCG@10, one row a query, one column a treatment; empty where judgements do not tell what is unjudged.
     """
 
@@ -199,31 +268,34 @@ class _Examined:
     context: Context
     qids: list[str]
     pool: tuple[str, pd.DataFrame] | None
+    depth: int
+    positives: str | None
     judged: dict[str, pd.DataFrame]
+    ties: dict[str, float]
     values: dict[str, pd.DataFrame]
 
     @classmethod
     def of(cls, bias: PoolingBias, context: Context) -> _Examined:
         qids = sorted(judged_qids(context.topics, context.qrels))  # resamples are drawn by a query's place
         qrels = context.qrels[context.qrels["qid"].isin(set(qids))]
-        results = {system.name: context.results(system) for system in context.systems}
+        results, depth = cut_alike({system.name: context.results(system) for system in context.systems})
         pool = pools_run(context.dataset)
         if pool is not None:
             own = with_string_ids(pool[1])
             own = own[own["qid"].isin(set(qids))]
             pool = (pool[0], check_run(own, pool[0])) if len(own) else None
-        deepest = max(int(run["rank"].max()) + 1 for run in results.values())
-        depths = [k for k in _DEPTHS if k <= max(min(deepest, context.depth), _CUTOFF)]
+        depths = [k for k in _DEPTHS if k <= max(min(depth, context.depth), _CUTOFF)]
         judged = {name: judged_shares(run, qrels, qids, depths) for name, run in results.items()}
-        values = {}
-        if _tells_unjudged(qrels):
-            runs = [*results.values(), *([] if pool is None else [pool[1]])]
+        ties = {name: tie_change(run, qrels, qids) for name, run in results.items()}
+        values, positives = {}, positives_reason(qrels)
+        if positives is None:
+            runs = [*results.values(), *([] if pool is None else [pool[1][pool[1]["rank"] < depth]])]
             inferred = infer_judgements(runs, qrels, depth=max(context.depth, _CUTOFF))
             measures = [_MAIN, f"nDCG(judged_only=True)@{_CUTOFF}", ExpectedNDCG(inferred) @ _CUTOFF]
             for name, run in results.items():
                 found = per_query(strictly_ranked(run, f"run {name!r}"), qrels, measures, qids)
                 values[name] = found.set_axis(list(TREATMENTS), axis=1)
-        return cls(bias, context, qids, pool, judged, values)
+        return cls(bias, context, qids, pool, depth, positives, judged, ties, values)
 
     # ------------------------------------------------------------------------------------------- findings
 
@@ -242,7 +314,7 @@ class _Examined:
         interval = self._interval(own)
         text = f"of its first {_CUTOFF} documents {_share(interval.estimate)} are judged {_brackets(interval)}"
         if not self.values:
-            text += f"; {_POSITIVES_ONLY}"
+            text += f"; {self.positives}"
         elif self.pool is None:
             text += "; the collection names no run that judgements were pooled from (get_runs), so nothing is tested"
         convention = f"share of the first {_CUTOFF}, or of what is there, that has a label"
@@ -277,7 +349,9 @@ class _Examined:
         for treatment in TREATMENTS:
             interval = self._interval(values[treatment])
             text = f"{_MAIN} with unjudged documents: {means}."
-            how, own = _CONVENTIONS[treatment], values[treatment]
+            if treatment == TREATMENTS[0] and abs(self.ties[name]) >= 0.0005:
+                text += f" Ties decide some of it: with tied scores in the other order it changes by {self.ties[name]:+.4f}."
+            how, own = self._convention(treatment), values[treatment]
             yield self.bias.finding(name, _MAIN, treatment, interval, text, convention=how, values=own)
         for treatment in TREATMENTS[1:]:
             change = values[treatment] - values[TREATMENTS[0]]
@@ -289,9 +363,17 @@ class _Examined:
                 )
             else:
                 text = f"{_MAIN} does not change in any query where unjudged documents are {treatment}."
-            convention = f"{_CONVENTIONS[treatment]}; not tested"
+            judged = self.judged[name][_CUTOFF].mean()
+            if treatment == TREATMENTS[2] and judged < LEAST_JUDGED:
+                text = f"{text} Only {_share(judged)} of the first {_CUTOFF} are judged: the rest is what inference assumes."
+            convention = f"{self._convention(treatment)}; not tested"
             contrast = f"{treatment} - {TREATMENTS[0]}"
             yield self.bias.finding(name, _MAIN, contrast, interval, text, convention=convention, values=change)
+
+    def _convention(self, treatment: str) -> str:
+        """How unjudged documents were treated, and how deep lists are where that matters."""
+        deep = "" if treatment == TREATMENTS[0] else f"; lists of {self.depth} documents, as many as all systems have"
+        return f"{_CONVENTIONS[treatment]}{deep}"
 
     def _order(self) -> Iterator[Finding]:
         """Does the order of the systems depend on the treatment, more than it depends on the queries?"""
@@ -306,10 +388,12 @@ class _Examined:
             spread = kendall_tau(again, means)
             low, high = np.nanquantile(spread, [0.025, 0.975]) if np.isfinite(spread).any() else (np.nan, np.nan)
             interval = Interval(tau, float(low), float(high), 0.95, len(self.qids))
-            text = (
-                f"{self._swaps(names, treatment)} (Kendall's tau {tau:.2f}; the order on other queries of this kind, drawn from "
-                f"these, has {floor:.2f} with it)."
+            told = (
+                f"Kendall's tau {tau:.2f}; the order on other queries of this kind, drawn from these, has {floor:.2f} with it"
+                if np.isfinite(tau)
+                else "Kendall's tau is not defined where all systems have one mean"
             )
+            text = f"{self._swaps(names, treatment)} ({told})."
             yield self.bias.finding(
                 _ALL, f"tau of {_MAIN}", f"{TREATMENTS[0]}, {treatment}", interval, text, null_value=floor,
                 convention="Kendall's tau-b of the order of systems; percentile interval over resampled queries",

@@ -308,8 +308,9 @@ def _change_in_words(row: dict[str, Any], when: str) -> str:
     measure, change = row["measure"], row["difference"]
     if _is_still(row):
         return f"{measure} stays at {row['before']:.3f} {when}: no query changes."
+    verb = "hardly moves," if abs(change) < 0.0005 else "falls" if change < 0 else "rises"
     return (
-        f"{measure} {'falls' if change < 0 else 'rises'} from {row['before']:.3f} to {row['after']:.3f} {when}: "
+        f"{measure} {verb} from {row['before']:.3f} to {row['after']:.3f} {when}: "
         f"{change:+.3f} {_ends(row)} over {row['n']:.0f} queries ({_tested(row['p'])})."
     )
 

@@ -207,7 +207,7 @@ def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> st
 
 
 def _table(rows: pd.DataFrame, marks: dict[str, str], several: bool) -> str:
-    titles = ["bias", "measure", "of", "value", "95 % interval", "by chance", "n", "p corr.", "how"]
+    titles = ["bias", "measure", "contrast", "value", "95 % interval", "null value", "n", "p corr.", "method"]
     lines = [(["system"] if several else []) + titles]
     lines.append(["---"] * (4 if several else 3) + ["---:"] * 5 + ["---"])
     for row in rows.to_dict("records"):

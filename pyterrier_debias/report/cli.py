@@ -100,16 +100,16 @@ def audit(**options: Any) -> None:
     Columns of the table:
       BM25 >> m   the system that the lines beneath are about: model m over the results of BM25
       measure     what was measured, such as nDCG@10; * marks the primary test of that bias
-      of          where, or between what, it was measured
+      contrast    where, or between what, it was measured
       value       the figure, a mean over queries where nothing else is said
       95 % interval
                   a range for the figure over all queries of this kind; of 100 such ranges, each from
                   another set of queries, 95 hold it
-      by chance   the figure that a ranker without this bias would be expected to show
+      null value  the figure that a ranker without this bias would be expected to show
       n           how many queries stand behind it
       p           how often chance alone would give a figure as extreme
       p corr.     the same after correction for all tests of the table: below 0.05 is called significant
-      how         a letter; the choices behind the figure stand beside it beneath the table
+      method      a letter; the choices behind the figure stand beside it beneath the table
 
     \b
     Exit codes:

@@ -41,6 +41,8 @@ from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS
 
 #: How many texts of a system are looked at to see whether they are whole.
 _LOOKED_AT = 1000
+#: How many documents the biases' figures look at.
+_CUTOFF = 10
 
 _PACKAGES = (
     "pyterrier-debias", "pyterrier", "ir-measures", "numpy", "pandas", "torch", "transformers", "sentence-transformers",
@@ -151,7 +153,9 @@ def audit(
         "draws": draws,
         "seed": seed,
         "correction": correction,
-        "notes": said_together([*(system.note for system in examined if system.note), *told, *context.notes], examined),
+        "notes": said_together(
+            [*(s.note for s in examined if s.note), *told, *_depth_notes(examined, depth), *context.notes], examined
+        ),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - started, 1),
         "versions": _versions(),
@@ -213,6 +217,13 @@ def _cut_note(system: System, context: Context) -> str:
     cut = int(cut_texts(texts, context.dataset).sum())
     told = f"{system.name}: {cut} of {len(texts)} texts {read} seem to be the beginnings of whole ones{then}; {STORE_WHOLE}."
     return told if cut else ""
+
+
+def _depth_notes(systems: Sequence[System], depth: int) -> list[str]:
+    """That rankers are given fewer documents than figures look at, where it is so."""
+    if depth >= _CUTOFF or all(system.ranker is None for system in systems):
+        return []
+    return [f"Rankers are given {depth} candidates of a query: figures @{_CUTOFF} are over {depth} documents of theirs."]
 
 
 def _indexing_within(system: System, folder: str) -> System:

@@ -2,11 +2,13 @@
 
 Primary test: among answered queries, quality does not depend on the rank at which labellers first met the answer: Spearman's
 correlation of DCG@10 (:func:`~pyterrier_debias.survivorship.formulas.binary_gain.discounted_gain` says why) with the first
-relevant rank, with permutations. Means are of RR@10, as in the thesis.
+relevant rank, among queries with as many answers in as long lists
+(:func:`~pyterrier_debias.survivorship.data.ranks.list_strata` says why), with permutations. Means are of RR@10, as in the thesis.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +22,7 @@ from pyterrier_debias.core.evaluation import from_grade, parse_measures, per_que
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.statistics import Interval, binomial_interval, t_interval
 from pyterrier_debias.core.systems import Context, System
-from pyterrier_debias.survivorship.data.ranks import NEVER, first_relevant_ranks, types_of, with_ranks
+from pyterrier_debias.survivorship.data.ranks import NEVER, first_relevant_ranks, list_strata, types_of, with_ranks
 from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
 from pyterrier_debias.survivorship.formulas.nested import Trend, nested_means, rank_influence, trend
 from pyterrier_debias.survivorship.measures.curve import SurvivorshipResult, curve_of_values
@@ -128,7 +130,8 @@ def shown_queries(context: Context, grade: int) -> tuple[pd.DataFrame, list[str]
         grade: See :func:`answer_grade`.
 
     Returns:
-        Topics with ``first_relevant_rank`` and ``asked`` (whether systems were asked), sorted by qid; and notes.
+        Topics with ``first_relevant_rank``, ``list`` (see :func:`list_strata`) and ``asked`` (whether systems were asked), sorted
+        by qid; and notes.
     """
     dataset, notes = context.dataset, []
     ranks = first_relevant_ranks(dataset.get_candidates(), context.qrels, min_rel=grade, stage="survivorship bias")
@@ -146,7 +149,25 @@ def shown_queries(context: Context, grade: int) -> tuple[pd.DataFrame, list[str]
         if len(lost):
             notes.append(f"{len(lost)} queries that were shown and never answered are missing from the topics; they count as 0.")
             seen = pd.concat([seen, lost.assign(asked=False)], ignore_index=True)
-    return with_ranks(seen, ranks).sort_values("qid").reset_index(drop=True), notes
+    strata = dict(zip(ranks["qid"], list_strata(ranks["relevant_shown"], ranks["shown"])))
+    seen = with_ranks(seen, ranks).assign(list=[strata[qid] for qid in seen["qid"]])
+    return seen.sort_values("qid").reset_index(drop=True), notes
+
+
+def alone(strata: Sequence[object]) -> int:
+    """How many queries have a stratum to themselves: they tell nothing of what happens within strata.
+
+    Args:
+        strata: A name for each query.
+
+    Returns:
+        Their number.
+
+    Example:
+        >>> alone([1, 1, 2, 3, 3, 4])
+        2
+    """
+    return sum(count == 1 for count in Counter(strata).values())
 
 
 class SurvivorshipBias(JointBias):
@@ -300,10 +321,17 @@ class _Examined:
         values, answered, seed = self.gains[name], self.answered, self.context.seed
         gain = from_grade("DCG@10", self.grade)
         measure = f"rho of {gain}"
-        found = trend(values, self.ranks, draws=_DRAWS, seed=seed)
-        how = "Spearman's rank correlation over answered queries; Bonett and Wright's interval; p by permutation"
+        strata = self.topics["list"]
+        found = trend(values, self.ranks, strata=strata, draws=_DRAWS, seed=seed)
+        how = (
+            "Spearman's rank correlation over answered queries, ranks centred and permuted among queries with as many answers "
+            "in as long lists; Bonett and Wright's interval"
+        )
         if np.isnan(found.rho):
-            what = "there are fewer than three answered queries" if found.n < 3 else f"{gain} or the rank does not vary"
+            what = (
+                "there are fewer than three answered queries" if found.n < 3
+                else f"{gain} or the rank does not vary among queries with as many answers in as long lists"
+            )
             none = Interval(float("nan"), float("nan"), float("nan"), 0.95, found.n)
             text = f"nothing can be said of how early queries were answered: {what}."
             yield self.bias.finding(name, measure, "first relevant rank", none, text, convention=how)
@@ -311,21 +339,26 @@ class _Examined:
         direction = "lower" if found.rho < 0 else "higher"
         text = (
             f"the later labellers met the answer, the {direction} is {gain}: rank correlation {found.rho:+.2f} "
-            f"[{found.low:+.2f}, {found.high:+.2f}] over {found.n} answered queries, chance alone {found.noise_floor:.2f} "
-            f"(p = {p_text(found.p)})."
+            f"[{found.low:+.2f}, {found.high:+.2f}] over {found.n} answered queries, given how many answers each list has and "
+            f"how long it is; chance alone {found.noise_floor:.2f} (p = {p_text(found.p)})."
         )
+        single = alone(strata[answered].tolist())
+        if single:
+            text = f"{text} {single} of them are alone with as many answers in as long a list and tell nothing of it."
         more = {"p": found.p, "null_value": found.noise_floor, "convention": how}
-        influence = self._values(answered, rank_influence(values[answered], self.ranks[answered]))
+        influence = rank_influence(values[answered], self.ranks[answered], strata=strata[answered])
+        influence = self._values(answered, influence)
         yield self._correlated(name, measure, "first relevant rank", found, text, primary=True, values=influence, **more)
         if not self._kinds():
             return
-        within = trend(values, self.ranks, strata=self.topics["type"], draws=_DRAWS, seed=seed)
+        both = (strata + " " + self.topics["type"]).tolist()
+        within = trend(values, self.ranks, strata=both, draws=_DRAWS, seed=seed)
         if np.isfinite(within.rho):
             text = (
                 f"within types of queries the correlation is {within.rho:+.2f} [{within.low:+.2f}, {within.high:+.2f}] "
                 f"(p = {p_text(within.p)})."
             )
-            how = f"{how}; ranks centred and permuted within types"
+            how = f"{how}; and of one type"
             more = {"p": within.p, "null_value": within.noise_floor, "convention": how}
             yield self._correlated(name, measure, "first relevant rank, within types", within, text, **more)
 

@@ -20,6 +20,7 @@ from pyterrier_debias.pooling.audit import (
     judged_difference,
     judged_shares,
     pools_run,
+    tie_change,
 )
 from tests.biases import compare_with_values, drawn, examined, primary_tests
 
@@ -50,6 +51,49 @@ def test_needs_judgements_of_documents_that_are_not_relevant():
     assert "relevant documents only" in BIAS.needs(SYSTEMS[0], positives)
 
 
+def test_a_few_labels_of_0_do_not_tell_what_is_unjudged():
+    """12 % of them: 'inferred' took .735 for .300 there."""
+    qrels = PLANTED.get_qrels()
+    positive = qrels[qrels["label"] > 0]
+    few = pd.concat([positive, qrels[qrels["label"] <= 0].head(len(positive) * 12 // 88)])
+    mostly = Collection("mostly", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels={"test": few})
+    reason = BIAS.needs(SYSTEMS[0], mostly)
+    assert "mainly (labels of 0 are 12%, at least 25% are needed)" in reason
+    assert PoolingBias().needs(None, PLANTED) is None
+
+
+def test_lists_are_cut_to_one_depth():
+    """The same order, 40 and 15 documents deep: with unjudged documents removed a deeper list has more to move up."""
+    deep = PLANTED.get_runs()["bm25"]
+    runs = {"deep": deep[deep["rank"] < 40], "shallow": deep[deep["rank"] < 15]}
+    found = audit(runs, PLANTED, biases="pooling").findings
+    values = found[found["measure"] == "nDCG@10"].pivot(index="contrast", columns="system", values="value")
+    assert len(values) == 5 and (values["deep"] == values["shallow"]).all()
+    removed = found[found["contrast"] == "removed"]
+    assert removed["convention"].str.contains("lists of 15 documents, as many as all systems have").all()
+    order = found[found["measure"] == "tau of nDCG@10"]
+    assert order["value"].isna().all() and order["text"].str.contains("not defined where all systems have one mean").all()
+
+
+def test_where_ties_decide_it_is_said():
+    qrels, qids = PLANTED.get_qrels(), sorted(PLANTED.get_topics()["qid"])
+    tied = PLANTED.get_runs()["bm25"].assign(score=lambda run: run["score"].round(0))
+    parted = tied.assign(score=-PLANTED.get_runs()["bm25"]["rank"].astype(float))
+    found = audit({"tied": tied, "parted": parted}, PLANTED, biases="pooling").findings.set_index(["system", "contrast"])["text"]
+    change = tie_change(tied, qrels, qids)
+    assert abs(change) > 0.0005
+    assert f"with tied scores in the other order it changes by {change:+.4f}" in found["tied", "as non-relevant"]
+    assert "Ties" not in found["parted", "as non-relevant"]
+    # trec_eval orders equal scores by descending docno: with docnos reversed it gives the other order.
+    other = {docno: f"{10**6 - i:07d}" for i, docno in enumerate(sorted({*tied["docno"], *qrels["docno"]}))}
+    mapped = [frame.assign(docno=frame["docno"].map(other)) for frame in (tied, qrels)]
+    means = [
+        pt.Evaluate(run, labels[labels["qid"].isin(qids)], ["ndcg_cut_10"])["ndcg_cut_10"]
+        for run, labels in ((tied, qrels), mapped)
+    ]
+    assert change == pytest.approx(means[1] - means[0])
+
+
 def test_the_pool_is_the_first_run_then_what_was_shown():
     assert pools_run(PLANTED)[0] == "bm25"
     shown = Collection("shown", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels=PLANTED.qrels, candidates=PLANTED.candidates)
@@ -62,7 +106,8 @@ def test_one_primary_test_a_system(findings, context):
     primary = primary_tests(findings)
     assert list(primary.index) == ["bm25", "words"]
     assert (primary["measure"] == "Judged@10").all() and (primary["contrast"] == PRIMARY).all()
-    assert primary.loc["bm25", ["value", "low", "high", "p"]].tolist() == [0, 0, 0, 1]
+    # The run that judgements were pooled from against itself is no test, and takes nothing from those that are corrected.
+    assert primary.loc["bm25", ["value", "low", "high"]].tolist() == [0, 0, 0] and np.isnan(primary.loc["bm25", "p"])
     assert primary.loc["words", "value"] < -0.05 and primary.loc["words", "p"] < 0.001
     assert "in every query" in primary.loc["bm25", "text"]
     row = primary.loc["words"]

@@ -481,6 +481,13 @@ def test_notes_of_systems_are_kept_once(dataset):
     assert audit(systems, dataset, biases=[ORDER]).settings["notes"] == ["BM25 is a run."]
 
 
+def test_fewer_candidates_than_figures_look_at_are_noted(dataset):
+    systems = toy.systems(dataset)
+    (note,) = audit(systems, dataset, biases=[ORDER], depth=8).settings["notes"]
+    assert note == "Rankers are given 8 candidates of a query: figures @10 are over 8 documents of theirs."
+    assert not audit(systems, dataset, biases=[ORDER], depth=10).settings["notes"]
+
+
 def test_topics_whose_queries_are_called_text_are_asked(dataset):
     """As PyTerrier's topics of beir/nfcorpus are."""
     topics = dataset.get_topics()[["qid", "query"]]

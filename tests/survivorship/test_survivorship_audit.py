@@ -9,7 +9,7 @@ import pyterrier as pt
 import pytest
 from scipy import stats
 
-from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, open_dataset
+from pyterrier_debias import Collection, InputError, PlantedCollection, PlantedRanker, System, audit, open_dataset
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
@@ -74,10 +74,15 @@ def test_the_primary_figure_is_the_rank_correlation(findings, context):
     ideal = [sum(1 / math.log2(i + 1) for i in range(1, min(n, 10) + 1)) for n in answers.groupby("qid").size().loc[qids]]
     values = per_query(context.results(SYSTEMS[1]), answers, ["nDCG@10"], qids)["nDCG@10"].to_numpy() * ideal
     first = PLANTED.truth["topics"].set_index("qid")["first_shown"].loc[qids].to_numpy(dtype=float)
+    shown = SHOWN.merge(answers, on=["qid", "docno"]).groupby("qid").size().loc[qids].to_numpy()
+    assert len(set(shown)) > 1
     row = findings[findings["primary"] & (findings["system"] == "blind")].iloc[0]
-    assert row["value"] == pytest.approx(stats.spearmanr(first, values).statistic)
+    # Ranks less the mean rank of queries with as many answers shown.
+    centred = [pd.Series(stats.rankdata(a)) for a in (first, values)]
+    centred = [ranks - ranks.groupby(shown).transform("mean") for ranks in centred]
+    assert row["value"] == pytest.approx(np.corrcoef(*centred)[0, 1])
     # Unanswered queries come in between by their qid, but are left out of the test.
-    assert row["p"] == trend(values, first, draws=9_999, seed=1).p and row["n"] == len(TOPICS) == 30
+    assert row["p"] == trend(values, first, strata=shown, draws=9_999, seed=1).p and row["n"] == len(TOPICS) == 30
 
 
 def test_what_did_not_survive_is_counted(findings):
@@ -115,6 +120,52 @@ def test_influence_is_the_jackknife():
     approximate = rank_influence(v, r, most=10)
     assert approximate.mean() == pytest.approx(rho) and np.corrcoef(approximate, rank_influence(v, r))[0, 1] > 0.95
     assert np.isnan(rank_influence(v, np.ones(25))).all()
+
+
+def test_influence_within_strata_is_the_jackknife_too():
+    rng = np.random.default_rng(2)
+    v, r, strata = rng.choice([0, 0.5, 1.0], 25), rng.integers(1, 5, 25).astype(float), rng.integers(0, 4, 25)
+
+    def rho(kept):
+        return trend(v[kept], r[kept], strata=strata[kept], draws=1).rho
+
+    without = np.array([rho(np.arange(25) != i) for i in range(25)])
+    np.testing.assert_allclose(rank_influence(v, r, strata=strata), rho(slice(None)) + 24 * (without.mean() - without))
+    assert rank_influence(v, r, strata=strata, most=10).mean() == pytest.approx(rho(slice(None)))
+    assert np.isnan(rank_influence(v, r, strata=range(25))).all()
+    with pytest.raises(InputError, match="strata must be as many"):
+        rank_influence(v, r, strata=[1])
+
+
+def randomly_shown(seed, queries=80):
+    """Lists of ten in a random order, with one to four answers; the more there are, the higher is DCG@10."""
+    rng = np.random.default_rng(seed)
+    places = [set(rng.permutation(10)[: rng.integers(1, 5)]) for _ in range(queries)]
+    rows = [(f"q{q}", f"d{q}-{i}", i, int(i in own)) for q, own in enumerate(places) for i in range(10)]
+    shown = pd.DataFrame(rows, columns=["qid", "docno", "rank", "label"])
+    topics = pd.DataFrame({"qid": shown["qid"].unique(), "query": "words"})
+    corpus = pd.DataFrame({"docno": shown["docno"], "text": "words"})
+    qrels = {"test": shown[["qid", "docno", "label"]]}
+    listed = shown.assign(score=-shown["rank"])
+    return Collection("random", corpus=corpus, topics={"test": topics}, qrels=qrels, candidates=listed)
+
+
+def test_the_number_of_answers_explains_no_trend():
+    """Many answers come early and make a high DCG@10 whatever the order shown: without strata every such collection is biased."""
+    alarms = {"given the number of answers": 0, "without strata": 0}
+    for seed in range(40):
+        collection = randomly_shown(seed)
+        shown = collection.get_candidates()
+        run = pt.Transformer.from_df(shown[["qid", "docno"]].assign(score=np.random.default_rng(seed + 99).random(len(shown))))
+        context = Context([System("random", run)], collection, collection.get_topics(), collection.get_qrels())
+        found = examined(BIAS, context)
+        (primary,) = (finding for finding in found.findings if finding.primary)
+        alarms["given the number of answers"] += primary.p <= 0.05
+        computed = BIAS.compute(context)
+        alarms["without strata"] += trend(computed.gains["random"], computed.ranks, draws=199).p <= 0.05
+    assert alarms["without strata"] >= 38
+    assert binomial_interval(alarms["given the number of answers"], 40, level=0.99).low < 0.05
+    assert "given how many answers each list has and how long it is" in primary.text
 
 
 def test_types_can_explain_a_trend():
@@ -173,9 +224,13 @@ def test_ms_marco_qna(shared_data):
     ranks = first_relevant_ranks(dataset.get_candidates(), dataset.get_qrels())["first_relevant_rank"]
     assert own.loc[("RR@10", "zero-filled"), "value"] == pytest.approx((1 / ranks).mean())
     labelled = dataset.get_candidates().merge(dataset.get_qrels(), on=["qid", "docno"]).query("label > 0 and rank < 10")
-    gains = (1 / np.log2(labelled["rank"] + 2)).groupby(labelled["qid"]).sum()
-    expected = stats.spearmanr(gains, (labelled["rank"] + 1).groupby(labelled["qid"]).min()).statistic
-    assert own.loc[("rho of DCG@10", "first relevant rank"), "value"] == pytest.approx(expected)
+    each = labelled.assign(gain=1 / np.log2(labelled["rank"] + 2)).groupby("qid")
+    table = each.agg(gain=("gain", "sum"), first=("rank", "min"), answers=("rank", "size"))
+    table = table.assign(shown=dataset.get_candidates().groupby("qid").size().loc[table.index])
+    assert len(set(table["shown"])) > 1 and len(set(table["answers"])) > 1
+    centred = table[["gain", "first"]].rank()
+    centred -= centred.groupby([table["answers"], table["shown"]]).transform("mean")
+    assert own.loc[("rho of DCG@10", "first relevant rank"), "value"] == pytest.approx(np.corrcoef(centred.T)[0, 1])
     assert not len(found.failed)
 
 

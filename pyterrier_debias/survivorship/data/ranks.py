@@ -272,6 +272,27 @@ def first_relevant_ranks(
     return found[RANK_COLUMNS]
 
 
+def list_strata(relevant_shown: Sequence[int], shown: Sequence[int]) -> list[str]:
+    """Which queries have lists in which an answer is met as early by chance: with as many answers, and as long.
+
+    The more answers a list holds and the shorter it is, the earlier is the first of them met, in whatever order it is shown; and
+    both go with how well a ranker does.
+
+    Args:
+        relevant_shown: n numbers of answers in the lists.
+        shown: n lengths of the lists. Those above 10 count as one by tens.
+
+    Returns:
+        n names of strata.
+
+    Example:
+        >>> list_strata([1, 1, 2], [10, 14, 18])
+        ['1 of 10', '1 of 11 to 20', '2 of 11 to 20']
+    """
+    lengths = [f"{n}" if n <= 10 else f"{(n - 1) // 10 * 10 + 1} to {(n - 1) // 10 * 10 + 10}" for n in map(int, shown)]
+    return [f"{int(answers)} of {length}" for answers, length in zip(relevant_shown, lengths)]
+
+
 def types_of(column: pd.Series) -> pd.Series:
     """Types of queries as text, whatever stands for them.
 

@@ -233,9 +233,7 @@ def trend(
     from scipy import stats
 
     v, r = _checked(values, ranks)
-    names = np.zeros(len(v), dtype=int) if strata is None else np.unique(np.asarray(strata, dtype=str), return_inverse=True)[1]
-    if len(names) != len(v):
-        raise InputError(f"strata must be as many as values, {len(v)}; got {len(names)}")
+    names = _stratum_numbers(strata, len(v))
     kept = np.isfinite(r)
     v, r, names = v[kept], r[kept], names[kept]
     n = len(v)
@@ -267,14 +265,25 @@ def trend(
     return Trend(rho, low, high, (1 + extreme) / (1 + draws), total / draws, n, slope)
 
 
+def _stratum_numbers(strata: Sequence[object] | None, n: int) -> np.ndarray:
+    """Strata as numbers from 0; one where there are none."""
+    if strata is None:
+        return np.zeros(n, dtype=int)
+    if len(strata) != n:
+        raise InputError(f"strata must be as many as values, {n}; got {len(strata)}")
+    return np.unique(np.asarray(strata, dtype=str), return_inverse=True)[1]
+
+
 def _centred_ranks(ranks: np.ndarray, strata: np.ndarray) -> np.ndarray:
     """Midranks less the mean of their stratum."""
     counts = np.bincount(strata)
     return ranks - (np.bincount(strata, ranks) / np.maximum(counts, 1))[strata] if len(ranks) else ranks
 
 
-def rank_influence(values: np.ndarray, ranks: np.ndarray, *, most: int = 5000) -> np.ndarray:
-    """One value per query whose mean is Spearman's correlation and whose paired differences compare those of two systems.
+def rank_influence(
+    values: np.ndarray, ranks: np.ndarray, *, strata: Sequence[object] | None = None, most: int = 5000
+) -> np.ndarray:
+    """One value per query whose mean is :func:`trend`'s correlation and whose paired differences compare those of two systems.
 
     They are the jackknife's pseudo-values, n rho - (n - 1) rho without the query, shifted so that their mean is rho exactly. With
     more than ``most`` queries the midranks are taken for fixed numbers, and the values are those of Pearson's correlation.
@@ -282,6 +291,7 @@ def rank_influence(values: np.ndarray, ranks: np.ndarray, *, most: int = 5000) -
     Args:
         values: Shape [n].
         ranks: Shape [n], all finite.
+        strata: See :func:`trend`.
         most: See above; the jackknife takes time with the square of n.
 
     Returns:
@@ -299,25 +309,31 @@ def rank_influence(values: np.ndarray, ranks: np.ndarray, *, most: int = 5000) -
 
     v, r = _checked(values, ranks)
     n = len(v)
-    if n < 4 or np.ptp(v) == 0 or np.ptp(r) == 0:
-        return np.full(n, np.nan)
+    names = _stratum_numbers(strata, n)
     x, y = stats.rankdata(r), stats.rankdata(v)
-    a, b = x - x.mean(), y - y.mean()
+    a, b = (_centred_ranks(one, names) for one in (x, y))
+    if n < 4 or not a @ a > 1e-9 or not b @ b > 1e-9:
+        return np.full(n, np.nan)
     rho = a @ b / np.sqrt(a @ a * (b @ b))
     if n > most:
-        left, right = a / a.std(), b / b.std()
+        left, right = (side / np.sqrt(side @ side / n) for side in (a, b))
         found = left * right - rho * (left**2 + right**2) / 2
         return found - found.mean() + rho
     found = np.empty(n)
+    member = np.eye(names.max() + 1)[names]
     for start in range(0, n, 256):
         i = np.arange(start, min(start + 256, n))
         # Midranks of all queries without query i; its own entry counts for nothing.
         own = np.arange(n)[None] != i[:, None]
-        one = (x - (r[i, None] < r) - 0.5 * (r[i, None] == r) - n / 2) * own
-        two = (y - (v[i, None] < v) - 0.5 * (v[i, None] == v) - n / 2) * own
+        one, two = (
+            (place - (numbers[i, None] < numbers) - 0.5 * (numbers[i, None] == numbers)) * own
+            for place, numbers in ((x, r), (y, v))
+        )
+        left = np.maximum(own @ member, 1)
+        one, two = ((ranked - (ranked @ member / left)[:, names]) * own for ranked in (one, two))
         spread = np.sqrt((one**2).sum(axis=1) * (two**2).sum(axis=1))
         product = (one * two).sum(axis=1)
-        found[i] = np.divide(product, spread, out=np.full(len(i), rho), where=spread > 0)
+        found[i] = np.divide(product, spread, out=np.full(len(i), rho), where=spread > 1e-9)
     return rho + (n - 1) * (found.mean() - found)
 
 

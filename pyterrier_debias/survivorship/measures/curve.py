@@ -21,7 +21,7 @@ from pyterrier_debias.core.evaluation import parse_measures, per_query
 from pyterrier_debias.core.frames import check_pairs, check_scores, highest_grades, with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import correct, paired_t, t_interval
-from pyterrier_debias.survivorship.data.ranks import NEVER, types_of, with_ranks
+from pyterrier_debias.survivorship.data.ranks import NEVER, list_strata, types_of, with_ranks
 from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
 from pyterrier_debias.survivorship.formulas.nested import nested_means, strata_means, trend
 
@@ -38,7 +38,7 @@ ANSWERED, ALL = "answered", "all"
 UNANSWERED = ("drop", "zero_fill")
 
 _ENDS = [f"{what}{end}" for what in ("mean", "zero_filled", "change") for end in ("", "_low", "_high")]
-VALUE_COLUMNS = ["name", "measure", "qid", "type", "first_relevant_rank", "value"]
+VALUE_COLUMNS = ["name", "measure", "qid", "type", "first_relevant_rank", "list", "value"]
 TABLE_COLUMNS = ["name", "measure", "type", "subset", "k", "n", "total", "share", *_ENDS]
 STRATA_COLUMNS = ["name", "measure", "type", "first_relevant_rank", "n", "mean", "mean_low", "mean_high"]
 TREND_COLUMNS = ["name", "measure", "type", "rho", "low", "high", "p", "p_corrected", "noise_floor", "slope", "n"]
@@ -58,10 +58,12 @@ class SurvivorshipResult:
         strata: One row per system, measure, type and ``first_relevant_rank``: strata that share no query.
         trend: One row per system, measure and type: rank correlation of the measure with the first relevant rank among answered
             queries, with interval, p by permutation (corrected over the table by Holm's method), what chance alone gives
-            (``noise_floor``), and the ``slope`` for one rank later.
+            (``noise_floor``), and the ``slope`` for one rank later. Ranks are compared among queries with as many answers in
+            as long lists; see :func:`~pyterrier_debias.survivorship.data.ranks.list_strata`.
         differences: System less baseline, paired by query, in each subset (conditional means), with p of the paired t-test,
             corrected over the table; empty without a baseline.
-        per_query: ``name``, ``measure``, ``qid``, ``type``, ``first_relevant_rank`` (infinite for never), ``value``.
+        per_query: ``name``, ``measure``, ``qid``, ``type``, ``first_relevant_rank`` (infinite for never), ``list`` (its
+            stratum, such as ``'2 of 10'``: answers and length; empty where they were not given), ``value``.
         notes: What a reader should know.
         convention: The choices under which all this was computed.
         options: The options of the :class:`SurvivorshipCurve`.
@@ -344,7 +346,7 @@ class SurvivorshipCurve(Stage):
         relevant = f"a label of {self.min_rel}" if self.exact else f"a label of at least {self.min_rel}"
         return (
             f"answered: {relevant} among the documents ({subset.source}), by {self.answered_by}; docno {self.docno}; "
-            f"Student's intervals; p of trends by permutation"
+            f"Student's intervals; p of trends by permutation among queries with as many answers in as long lists"
         )
 
     def _check(self) -> None:
@@ -376,7 +378,8 @@ class SurvivorshipCurve(Stage):
         """Long form: one row per system, measure and query, in the order of qids."""
         topics = with_string_ids(inp).drop_duplicates("qid").sort_values("qid").reset_index(drop=True)
         known = subset.ranks()
-        topics = with_ranks(topics, known)
+        strata = dict(zip(known["qid"], list_strata(known["relevant_shown"], known["shown"])))
+        topics = with_ranks(topics, known).assign(list=topics["qid"].map(strata).fillna("").tolist())
         unseen = int((~topics["qid"].isin(set(known["qid"]))).sum())
         notes = []
         if unseen:
@@ -401,7 +404,7 @@ class SurvivorshipCurve(Stage):
             found = per_query(results, qrels, self.measures, topics["qid"].tolist())
             for measure in found.columns:
                 frames.append(
-                    topics[["qid", "first_relevant_rank"]].assign(
+                    topics[["qid", "first_relevant_rank", "list"]].assign(
                         name=name, measure=measure, type=kinds, value=found[measure].to_numpy()
                     )
                 )
@@ -427,8 +430,8 @@ def curve_of_values(
     """The curve of given values, as an audit or ``pt.Experiment(perquery=True)`` has them.
 
     Args:
-        values: ``name``, ``measure``, ``qid``, ``value`` and ``first_relevant_rank`` (infinite for never); ``type`` where known.
-            All queries, the unanswered ones too.
+        values: ``name``, ``measure``, ``qid``, ``value`` and ``first_relevant_rank`` (infinite for never); ``type`` and
+            ``list`` where known. All queries, the unanswered ones too.
         ranks: See :class:`SurvivorshipCurve`, as for the rest.
         baseline: See there.
         level: See there.
@@ -442,8 +445,8 @@ def curve_of_values(
         The result.
     """
     values = with_string_ids(values)
-    values = values if "type" in values.columns else values.assign(type="")
-    values = values[VALUE_COLUMNS]
+    unknown = {"type": "", "list": ""}
+    values = values.assign(**{name: none for name, none in unknown.items() if name not in values.columns})[VALUE_COLUMNS]
     order = {c: {v: i for i, v in enumerate(dict.fromkeys(values[c]))} for c in ("name", "measure")}
     keys = [values[c].map(order[c]).to_numpy() for c in ("measure", "name")]
     values = values.iloc[np.lexsort([values["qid"].to_numpy(dtype=object), *keys])].reset_index(drop=True)
@@ -502,7 +505,10 @@ def _strata_rows(values: pd.DataFrame, ranks: int, level: float) -> list[dict[st
 def _trend_rows(values: pd.DataFrame, level: float, draws: int, seed: int) -> list[dict[str, Any]]:
     rows = []
     for about, own in _groups(values):
-        found = trend(own["value"].to_numpy(), own["first_relevant_rank"].to_numpy(), draws=draws, level=level, seed=seed)
+        found = trend(
+            own["value"].to_numpy(), own["first_relevant_rank"].to_numpy(), strata=own["list"].tolist(), draws=draws,
+            level=level, seed=seed,
+        )  # fmt: skip
         figures = {name: getattr(found, name) for name in ("rho", "low", "high", "p", "noise_floor", "slope", "n")}
         rows.append({**about, **figures, "p_corrected": float("nan")})
     return rows

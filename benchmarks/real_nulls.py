@@ -1,0 +1,339 @@
+"""Are the primary tests silent on real collections where nothing is to be found?
+
+Nulls are made from the texts, topics, judgements and rankings of real collections, so that they have what planted ones lack:
+many answers of a query, skewed measures, ties, lists of unequal length. In each of them a test's null hypothesis is true by
+construction, and every p value at or below 0.05 is a false alarm:
+
+- position, *rotated texts*: the lists called original and rotated are all random rotations of the same passages, ranked by a
+  lexical ranker that prefers early matches;
+- position, *swapped halves*: quality on passages and on passages whose halves were swapped, with the names of the two exchanged
+  at random query by query: real differences, most of them 0, with random signs;
+- gender, *random words*: two groups of random words, each as frequent in the candidates as a word of the library's list;
+- linguistic, *random complexity*: the complexity of queries is permuted among them; *skewed* is one that is 0 for most queries;
+- pooling, *even judging*: of all documents that BM25 or a reranker ranks each is judged with even chances;
+- survivorship, *random order*: ten documents of each query in a random order, half of its answers among them; BM25's quality.
+
+    python benchmarks/real_nulls.py --data FOLDER --out real-nulls
+
+reads the collections from FOLDER (see ``--collections``), writes p_values.csv (one row a null), rates.csv and real_nulls.inc (the
+table of the documentation), and prints them: the share of false alarms, how often the 95 % interval leaves 0 out, and how often
+interval and test disagree. A test is right where the 99 % interval of its false alarms reaches no higher than 7 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pandas as pd
+from calibrating import LEVEL, over_cases, rates, shown, write_table
+
+from pyterrier_debias import ARaBEvaluator, PlantedRanker, RotatePassages, WordList, open_dataset
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.core.frames import ranked, with_string_ids
+from pyterrier_debias.core.statistics import bootstrap_interval, exchange_test, randomisation_test
+from pyterrier_debias.core.text import regex_word
+from pyterrier_debias.data.planted_rankers import wording_complexity
+from pyterrier_debias.gender.audit import neutral_qids
+from pyterrier_debias.linguistic.audit import prepared_topics, ranker_slope
+from pyterrier_debias.pooling.audit import judged_difference
+from pyterrier_debias.report.first_stage import first_stage
+from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks, list_strata
+from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
+from pyterrier_debias.survivorship.formulas.nested import trend
+
+COLLECTIONS = ("msmarco_trec_dl", "msmarco_dev600", "nfcorpus", "vaswani")
+MEASURE = "nDCG@10"
+DEPTH = 30
+#: Rotations that are ranked once; every null draws four of them for each query.
+ROTATIONS = 16
+LISTS = 4
+#: Nulls of one task.
+LOT = 50
+
+Figures = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A real collection: some of its queries, BM25's candidates, and what a lexical ranker makes of them."""
+
+    folder: Path
+    queries: int
+    draws: int
+
+    @cached_property
+    def _loaded(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+        dataset = open_dataset(str(self.folder))
+        topics, qrels = with_string_ids(dataset.get_topics()), with_string_ids(dataset.get_qrels())
+        topics = topics[topics["qid"].isin(set(qrels.loc[qrels["label"] > 0, "qid"]))]
+        topics = topics.sample(min(self.queries, len(topics)), random_state=0).sort_values("qid", ignore_index=True)
+        with tempfile.TemporaryDirectory() as scratch:
+            run = first_stage(dataset, Path(scratch), depth=DEPTH).retriever(topics[["qid", "query"]])
+            found = with_string_ids(run)[["qid", "docno", "score"]].merge(topics[["qid", "query"]], on="qid")
+            found = ranked(found)
+            found = dataset.text_loader()(found[found["rank"] < DEPTH])
+        topics = topics[topics["qid"].isin(set(found["qid"]))].reset_index(drop=True)
+        return topics, qrels[qrels["qid"].isin(set(topics["qid"]))].reset_index(drop=True), ranked(found)
+
+    @property
+    def topics(self) -> pd.DataFrame:
+        """Queries with a relevant document and candidates, sorted."""
+        return self._loaded[0]
+
+    @property
+    def qrels(self) -> pd.DataFrame:
+        """Their judgements."""
+        return self._loaded[1]
+
+    @property
+    def bm25(self) -> pd.DataFrame:
+        """Candidates with texts."""
+        return self._loaded[2]
+
+    @cached_property
+    def reranked(self) -> pd.DataFrame:
+        """The candidates as the lexical ranker orders them."""
+        return self.ranker(self.bm25)
+
+    @cached_property
+    def ranker(self) -> PlantedRanker:
+        """It counts common words, and those that stand early for more."""
+        return PlantedRanker("position", strength=1.0)
+
+    def quality(self, results: pd.DataFrame) -> np.ndarray:
+        """nDCG@10 of each query."""
+        head = results[results["rank"] < 10]
+        return per_query(head, self.qrels[self.qrels["label"] > 0], [MEASURE], self.topics["qid"].tolist())[MEASURE].to_numpy()
+
+    @cached_property
+    def rotated(self) -> np.ndarray:
+        """Quality of lists of rotated passages: queries by rotations."""
+        columns = []
+        for draw in range(ROTATIONS):
+            turn = RotatePassages(seed=0).rotator(draw)
+            rows = zip(self.bm25["text"].tolist(), self.bm25["docno"].tolist(), self.bm25["qid"].tolist())
+            columns.append(self.quality(self.ranker(self.bm25.assign(text=[turn(*row)[0] for row in rows]))))
+        return np.column_stack(columns)
+
+    @cached_property
+    def swapped(self) -> np.ndarray:
+        """By how much quality changes where the halves of every passage are swapped."""
+
+        def swap(text: str) -> str:
+            words = text.split()
+            return " ".join(words[len(words) // 2 :] + words[: len(words) // 2])
+
+        return self.quality(self.ranker(self.bm25.assign(text=self.bm25["text"].map(swap)))) - self.quality(self.reranked)
+
+    @cached_property
+    def frequencies(self) -> pd.Series:
+        """In how many candidates each word occurs, gendered words left out, rarest first."""
+        words = self.bm25.drop_duplicates("docno")["text"].map(lambda text: sorted(set(regex_word(text)))).explode()
+        return words.value_counts(ascending=True)
+
+    @cached_property
+    def prepared(self) -> tuple[pd.DataFrame, list[str], np.ndarray, np.ndarray]:
+        """Topics with the complexity of their wording, as the audit measures it, and the controls; and quality of the candidates
+        and of the ranker."""
+        found, controls, _ = prepared_topics(self.topics, self.qrels)
+        found = found.dropna(subset=["complexity"]).sort_values("qid", ignore_index=True)
+        values = [
+            pd.Series(self.quality(results), index=self.topics["qid"]).loc[found["qid"]].to_numpy()
+            for results in (self.bm25, self.reranked)
+        ]
+        return found, controls, *values
+
+    @cached_property
+    def gains(self) -> np.ndarray:
+        """BM25's DCG@10 on binary labels."""
+        return discounted_gain(self.bm25, self.qrels, self.topics["qid"].tolist(), min_rel=1)
+
+    @cached_property
+    def lists(self) -> dict[str, tuple[list[str], list[str]]]:
+        """Of each query half of its answers, nine at the most, and what fills a list of ten."""
+        answers = self.qrels[self.qrels["label"] > 0].groupby("qid")["docno"].agg(list)
+        found = {}
+        for qid, own in self.bm25.groupby("qid"):
+            some = sorted(answers[qid])[: min(9, (len(answers[qid]) + 1) // 2)]
+            found[qid] = some, [docno for docno in own["docno"] if docno not in set(answers[qid])][: 10 - len(some)]
+        return found
+
+
+def _chance(seed: int) -> np.random.Generator:
+    """Draws of a null, independent of those of the test, which has a generator of the same seed."""
+    return np.random.default_rng([seed, 1])
+
+
+def _tested(difference: np.ndarray, ground: Ground, seed: int) -> Figures:
+    interval = bootstrap_interval(difference, draws=ground.draws, seed=seed)
+    p = randomisation_test(np.zeros(len(difference)), difference, draws=ground.draws, seed=seed).p
+    return interval.estimate, interval.low, interval.high, p
+
+
+def rotated_texts(ground: Ground, seed: int) -> Figures:
+    """Four rotations of a query's list, one of which is called the original."""
+    rng = _chance(seed)
+    table = np.take_along_axis(ground.rotated, rng.permuted(np.tile(np.arange(ROTATIONS), (len(ground.rotated), 1)), axis=1), 1)
+    table = table[:, :LISTS]
+    difference = table[:, 1:].mean(axis=1) - table[:, 0]
+    interval = bootstrap_interval(difference, draws=ground.draws, seed=seed)
+    return interval.estimate, interval.low, interval.high, exchange_test(table, draws=ground.draws, seed=seed).p
+
+
+def swapped_halves(ground: Ground, seed: int) -> Figures:
+    """Real differences with random signs."""
+    return _tested(ground.swapped * _chance(seed).choice([-1.0, 1.0], len(ground.swapped)), ground, seed)
+
+
+def random_words(ground: Ground, seed: int) -> Figures:
+    """Two groups of random words in the place of the library's."""
+    rng = _chance(seed)
+    real, frequencies = WordList.of("debias"), ground.frequencies
+    free = frequencies[~frequencies.index.isin({word for group in real.groups.values() for word in group})]
+    taken: set[str] = set()
+    groups: dict[str, list[str]] = {}
+    for name, words in real.groups.items():
+        groups[name] = []
+        for count in sorted(frequencies[frequencies.index.isin(words)]):
+            near = int(np.searchsorted(free.to_numpy(), count))
+            around = free.index[max(0, near - 15) : near + 15]
+            word = str(rng.choice([word for word in around if word not in taken]))
+            taken.add(word)
+            groups[name].append(word)
+    if not all(groups.values()):  # texts without a word of the library's list, such as those of physicists
+        return (float("nan"),) * 4
+    results = ground.reranked[ground.reranked["qid"].isin(set(neutral_qids(ground.topics)))]
+    found = ARaBEvaluator([10], wordlist=WordList(groups, "random"))(results).sort_values("qid")
+    return _tested((found["ARaB"] - found["expected"]).to_numpy(), ground, seed)
+
+
+def random_complexity(ground: Ground, seed: int) -> Figures:
+    """Complexity permuted among queries."""
+    topics, controls, before, after = ground.prepared
+    topics = topics.assign(complexity=_chance(seed).permutation(topics["complexity"]))
+    slope = ranker_slope(after, before, topics, controls, draws=ground.draws, seed=seed)
+    return slope.per_sd.estimate, slope.per_sd.low, slope.per_sd.high, slope.p
+
+
+def random_skewed_complexity(ground: Ground, seed: int) -> Figures:
+    """The same for a measure that is 0 for most queries: that of long queries with subordinate clauses."""
+    topics, controls, before, after = ground.prepared
+    skewed = topics["query"].map(wording_complexity)
+    topics = topics.assign(complexity=_chance(seed).permutation(skewed))
+    slope = ranker_slope(after, before, topics, controls, draws=ground.draws, seed=seed)
+    return slope.per_sd.estimate, slope.per_sd.low, slope.per_sd.high, slope.p
+
+
+def even_judging(ground: Ground, seed: int) -> Figures:
+    """Half of what was ranked is judged."""
+    pairs = ground.bm25[["qid", "docno"]]
+    qrels = pairs[_chance(seed).random(len(pairs)) < 0.5].assign(label=0)
+    frame, test = judged_difference(ground.reranked, ground.bm25, qrels, ground.topics["qid"].tolist(), seed=seed)
+    interval = bootstrap_interval(frame["difference"].to_numpy(), draws=ground.draws, seed=seed)
+    return interval.estimate, interval.low, interval.high, test.p
+
+
+def random_order(ground: Ground, seed: int) -> Figures:
+    """What labellers were shown, in a random order."""
+    rng = _chance(seed)
+    frames = [(qid, docno, place) for qid, (some, rest) in ground.lists.items()
+              for place, docno in enumerate(rng.permutation([*some, *rest]))]  # fmt: skip
+    listed = pd.DataFrame(frames, columns=["qid", "docno", "rank"])
+    ranks = first_relevant_ranks(listed, ground.qrels).set_index("qid").loc[ground.topics["qid"]]
+    found = trend(
+        ground.gains, ranks["first_relevant_rank"].to_numpy(), strata=list_strata(ranks["relevant_shown"], ranks["shown"]),
+        draws=ground.draws, seed=seed,
+    )  # fmt: skip
+    return found.rho, found.low, found.high, found.p
+
+
+NULLS: dict[tuple[str, str], Callable[[Ground, int], Figures]] = {
+    ("position", "rotated texts"): rotated_texts,
+    ("position", "swapped halves"): swapped_halves,
+    ("gender", "random words"): random_words,
+    ("linguistic", "random complexity"): random_complexity,
+    ("linguistic", "random skewed complexity"): random_skewed_complexity,
+    ("pooling", "even judging"): even_judging,
+    ("survivorship", "random order"): random_order,
+}
+
+ground_of = lru_cache(maxsize=1)(Ground)
+
+
+def p_values(task: tuple[Path, int, int, range]) -> list[dict[str, Any]]:
+    """All nulls of some seeds on one collection."""
+    folder, queries, draws, seeds = task
+    logging.disable(logging.WARNING)
+    ground, rows = ground_of(folder, queries, draws), []
+    for seed in seeds:
+        for (test, null), made in NULLS.items():
+            value, low, high, p = made(ground, seed)
+            # A null without a p, such as one answer a query in every list, is not one of this collection.
+            rows.append(
+                {
+                    "collection": folder.name, "test": test, "null": null, "seed": seed, "value": value, "low": low,
+                    "high": high, "p": p, "queries": len(ground.topics),
+                }
+            )  # fmt: skip
+    return rows
+
+
+def agreement(found: pd.DataFrame) -> pd.DataFrame:
+    """How often the interval leaves 0 out, and how often it and the test disagree."""
+    out = (found["low"] > 0) | (found["high"] < 0)
+    found = found.assign(leaves_0_out=out, disagree=out != (found["p"] <= LEVEL))
+    return found.groupby(["collection", "test", "null"], sort=False)[["leaves_0_out", "disagree"]].mean().reset_index()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="the folder of real collections")
+    parser.add_argument("--collections", nargs="*", default=list(COLLECTIONS), help="their folders in it")
+    parser.add_argument("--nulls", type=int, default=2_000, help="of each kind, on each collection")
+    parser.add_argument("--queries", type=int, default=100, help="of each collection")
+    parser.add_argument("--draws", type=int, default=999, help="permutations of a test, resamples of an interval")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("real-nulls"))
+    options = parser.parse_args()
+
+    started = time.perf_counter()
+    seeds = [range(first, min(first + LOT, options.nulls)) for first in range(0, options.nulls, LOT)]
+    tasks = [(options.data / name, options.queries, options.draws, some) for name in options.collections for some in seeds]
+    found = over_cases(p_values, tasks, options.workers)
+    found = found.dropna(subset=["p"])
+    table = rates(found, ["test", "null", "collection"], means=["queries"]).merge(agreement(found))
+    options.out.mkdir(parents=True, exist_ok=True)
+    found.to_csv(options.out / "p_values.csv", index=False)
+    table.to_csv(options.out / "rates.csv", index=False)
+    rows = [["Test, null", "collection", "queries", "nulls", "p at or below .05", "interval leaves 0 out", "they disagree"]]
+    for row in table.to_dict("records"):
+        rows.append([
+            f"{row['test']}, {row['null']}", row["collection"], f"{row['queries']:.0f}", str(row["seeds"]), shown(row),
+            f"{row['leaves_0_out']:.1%}", f"{row['disagree']:.1%}",
+        ])  # fmt: skip
+    title = (
+        f"False alarms on real collections [99 % interval]; ``python benchmarks/real_nulls.py --nulls {options.nulls} "
+        f"--queries {options.queries} --draws {options.draws}``"
+    )
+    write_table(options.out / "real_nulls.inc", title, rows)
+    print(f"{len(found)} nulls in {time.perf_counter() - started:.0f} s")
+    print(table.round(4).to_string(index=False))
+    for row in table.to_dict("records"):
+        verdict = "reached" if row["high"] <= 0.07 else "MISSED" if row["low"] > 0.07 else "too few to say"
+        print(f"false alarms, {row['test']}, {row['null']}, {row['collection']}: {shown(row)}: {verdict}")
+
+
+if __name__ == "__main__":
+    main()
