@@ -20,7 +20,7 @@ from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, Par
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import with_string_ids
-from pyterrier_debias.core.statistics import Interval, bootstrap_interval, randomisation_test
+from pyterrier_debias.core.statistics import Interval, bootstrap_interval, inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import Context, System
 from pyterrier_debias.core.text import regex_word
 from pyterrier_debias.gender.data.documents import Texts
@@ -34,6 +34,8 @@ _CUTOFF = 10
 _CUTOFFS = (5, 10, 20)
 _ARAB, _ABS, _NFAIRR = f"ARaB@{_CUTOFF}", f"abs(ARaB@{_CUTOFF})", f"NFaiRR@{_CUTOFF}"
 _NEUTRAL = "neutral queries"
+#: How far the values of a query can be apart.
+_FURTHEST = {"ARaB": np.inf, "NFaiRR": 1.0}
 _ORDER = "order - random order"
 _ADDED = "ranker - candidates"
 #: What topics call a query that names no gender.
@@ -291,7 +293,7 @@ class _Examined:
             f"{row['neither']} to neither."
         )
         mean = Interval(row["ARaB"], low, high, 0.95, len(own))
-        convention = f"{how}; p by flipping signs"
+        convention = f"{how}; p by flipping signs, the interval is this test inverted"
         yield self.bias.finding(name, _ARAB, _NEUTRAL, mean, text, p=row["p"], convention=convention, values=own["ARaB"])
         added = Interval(row["added"], row["added_low"], row["added_high"], 0.95, len(own))
         if (own["added"] == 0).all():
@@ -301,11 +303,12 @@ class _Examined:
             text = (
                 f"{_ARAB} is {added.estimate:+.3f} [{added.low:+.3f}, {added.high:+.3f}] away from that of a random order of the "
                 f"same documents ({row['expected']:+.3f}), towards {side} words; by chance alone {row['floor']:.3f}; over "
-                f"{len(own)} neutral queries (p = {p_text(row['added_p'])})."
+                f"{len(own)} neutral queries, {int((own['added'] != 0).sum())} of them not 0 (p = {p_text(row['added_p'])})."
             )
         yield self.bias.finding(
             name, _ARAB, _ORDER, added, text, p=row["added_p"], null_value=row["floor"], primary=True,
-            convention=f"{how}; expectation over all orders in closed form; p by flipping signs",
+            convention=f"{how}; expectation over all orders in closed form; p by flipping signs, the interval is this test "
+            f"inverted",
             values=own["added"], parts=self._parts(name),
         )  # fmt: skip
         absolute = own["ARaB"].abs()
@@ -346,10 +349,12 @@ class _Examined:
             if not len(both):
                 continue
             change = both["after"] - both["before"]
-            interval = self._interval(change)
+            most = _FURTHEST[column]
+            interval = inverted_interval(change.to_numpy(), seed=self.context.seed, least=-most, most=most)
             text = (
                 f"its ranker changes {measure} of its candidates from {both['before'].mean():.3f} to {both['after'].mean():.3f}: "
-                f"{interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}] over {interval.n} neutral queries"
+                f"{interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}] over {interval.n} neutral queries, of "
+                f"which {int((change != 0).sum())} change"
             )
             if column == "NFaiRR":
                 # BM25 prefers short documents, which hold fewer words of any group: a fair ranker that does not moves this.
@@ -357,7 +362,7 @@ class _Examined:
                 yield self.bias.finding(name, measure, _ADDED, interval, f"{text}.", convention=convention, values=change)
                 continue
             test = randomisation_test(both["before"].to_numpy(), both["after"].to_numpy(), seed=self.context.seed)
-            convention = f"{self._measured.convention}; paired by query; p by randomisation"
+            convention = f"{self._measured.convention}; paired by query; p by randomisation, the interval is this test inverted"
             text = f"{text} (p = {p_text(test.p)})."
             yield self.bias.finding(name, measure, _ADDED, interval, text, p=test.p, convention=convention, values=change)
 
@@ -385,12 +390,12 @@ class _Examined:
         figures = [
             Figure(
                 "cutoffs",
-                f"ARaB@k (positive: {first}), mean over {n} neutral queries, with 95 % bootstrap intervals.",
+                f"ARaB@k (positive: {first}), mean over {n} neutral queries, with 95 % intervals.",
                 lambda axes: self._measured.plot("ARaB", axes),
             ),
             Figure(
                 "order",
-                f"ARaB@k less that of a random order of the same documents, mean over {n} neutral queries, with 95 % bootstrap "
+                f"ARaB@k less that of a random order of the same documents, mean over {n} neutral queries, with 95 % "
                 f"intervals.",
                 lambda axes: self._measured.plot("added", axes),
             ),
