@@ -73,6 +73,89 @@ def test_t_interval_is_scipys():
     assert (interval.low, interval.high) == (pytest.approx(low), pytest.approx(high))
 
 
+def _agrees(values, mu):
+    """The p of the test at one mean, by enumeration: the mean is taken from the measurements behind the first."""
+    shifted = np.column_stack([values[:, :1], values[:, 1:] - mu])
+    n, m = shifted.shape
+    choices = np.array(list(itertools.product(range(m), repeat=n)))  # the first of them is the sample itself
+    first = shifted[np.arange(n), choices]
+    sums = np.abs(((shifted.sum(axis=1) - first) / (m - 1) - first).sum(axis=1))
+    return np.mean(sums >= sums[0] - 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("n", "m", "unchanged"), [(7, 2, 0), (9, 2, 2), (5, 3, 0), (5, 3, 1)])
+def test_inverted_interval_ends_where_enumeration_begins_to_reject(seed, n, m, unchanged):
+    table = np.random.default_rng(seed).normal(0.3, 1, (n, m)).round(2)
+    table[:unchanged] = table[:unchanged, :1]
+    found = ours.inverted_interval(table[:, 1] - table[:, 0] if m == 2 else table, draws=1000)
+    lows, highs = [], []
+    for own, share in ((table, 1.0), (table[unchanged:], (n - unchanged) / n)):  # all are moved, or those that change
+        step = 1e-6
+        accepted = [mu for mu in np.linspace(-4, 4, 161) if _agrees(own, mu) > 0.05]
+        low, high = accepted[0] - 0.05, accepted[-1] + 0.05
+        for _ in range(16):  # halving from the outer side
+            middle = (low + accepted[0]) / 2
+            low, accepted[0] = (low, middle) if _agrees(own, middle) > 0.05 else (middle, accepted[0])
+            middle = (high + accepted[-1]) / 2
+            high, accepted[-1] = (high, middle) if _agrees(own, middle) > 0.05 else (middle, accepted[-1])
+        assert _agrees(own, low - 5 * step) <= 0.05 and _agrees(own, high + 5 * step) <= 0.05
+        lows.append(share * low)
+        highs.append(share * high)
+    assert (found.low, found.high) == (pytest.approx(min(lows), abs=1e-5), pytest.approx(max(highs), abs=1e-5))
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.0, 0.0, 0.1, -0.1, 0.25, 0.7, -0.3]), min_size=2, max_size=30),
+    st.integers(0, 3),
+    st.sampled_from([0.8, 0.95]),
+)
+def test_inverted_interval_holds_0_where_the_test_does_not_reject(d, seed, level):
+    d = np.array(d)
+    found = ours.inverted_interval(d, draws=500, seed=seed, level=level, least=-1, most=1)
+    p = ours.randomisation_test(np.zeros(len(d)), d, draws=500, seed=seed).p
+    assert (found.low <= 0 <= found.high) == (p > 1 - level + 1e-9)
+    table = np.column_stack([np.zeros(len(d)), d, np.roll(d, 1)])
+    found = ours.inverted_interval(table, draws=500, seed=seed, level=level, least=-1, most=1)
+    p = ours.exchange_test(table, draws=500, seed=seed).p
+    assert (found.low <= 0 <= found.high) == (p > 1 - level + 1e-9)
+
+
+def test_inverted_interval_without_ties_is_near_students():
+    d = np.random.default_rng(0).normal(0.2, 1, 400)
+    found, t = ours.inverted_interval(d), ours.t_interval(d)
+    assert (found.low, found.high) == (pytest.approx(t.low, abs=0.01), pytest.approx(t.high, abs=0.01))
+
+
+def test_inverted_interval_of_few_changed_units_is_that_of_the_range():
+    d = np.array([0.2, 0.1, 0.4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    found = ours.inverted_interval(d, least=-1, most=1)
+    assert (found.low, found.high) == (pytest.approx(-0.3), pytest.approx(0.3))
+    unlimited = ours.inverted_interval(d)
+    assert math.isnan(unlimited.low) and math.isnan(unlimited.high) and unlimited.estimate == pytest.approx(0.07)
+    nothing = ours.inverted_interval(np.zeros(9))
+    assert (nothing.low, nothing.high) == (0.0, 0.0)
+    assert math.isnan(ours.inverted_interval(np.array([0.3]), least=-1, most=1).low)
+    with pytest.raises(InputError, match="NaN"):
+        ours.inverted_interval(np.array([0.3, np.nan]))
+    with pytest.raises(InputError, match="level between 0 and 1"):
+        ours.inverted_interval(d, level=1)
+
+
+@pytest.mark.parametrize("changed", [4, 10])
+def test_where_few_units_change_the_bootstrap_leaves_out_0_too_often_and_the_inverted_test_does_not(changed):
+    generator = np.random.default_rng(changed)
+    sizes = generator.exponential(0.2, changed).clip(0, 1)
+    missed = np.zeros(2)
+    for draw in range(200):
+        d = np.zeros(60)
+        d[:changed] = sizes * generator.choice([-1, 1], changed)
+        boot = ours.bootstrap_interval(d, draws=499, seed=draw)
+        inverted = ours.inverted_interval(d, draws=499, seed=draw, least=-1, most=1)
+        missed += [not boot.low <= 0 <= boot.high, not inverted.low <= 0 <= inverted.high]
+    assert missed[0] / 200 > 0.1 and stats.binomtest(int(missed[1]), 200, 0.05, "greater").pvalue > 0.01
+
+
 @pytest.mark.parametrize("method", ["bca", "percentile"])
 def test_bootstrap_of_a_mean_is_near_students_interval(method):
     d = np.random.default_rng(0).normal(0.2, 1, 400)

@@ -34,7 +34,7 @@ NOTES = [
     "mean, sd, cv: of nDCG@10 over queries, Student's 95 % intervals on influence values; groups are thirds by complexity; all "
     "datasets: macro mean of their statistics.",
     "tests: slope for one standard deviation of complexity given the length of the query and the logarithm of the number of "
-    "relevant documents, HC3 interval, p by permutation; uncontrolled: without the controls.",
+    "relevant documents, interval and p by permutation; uncontrolled: without the controls.",
     "indices: each index of complexity by itself, given the controls; p_corrected: Holm over the indices of a ranker.",
     "A collection's own runs were made over its whole corpus, of which only a sample may be here.",
 ]

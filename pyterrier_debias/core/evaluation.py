@@ -38,6 +38,29 @@ def parse_measures(measures: Sequence[Any]) -> list[Any]:
     return parsed
 
 
+#: Measures of ir_measures that lie in [0, 1] whatever is ranked.
+_SHARES = frozenset(
+    "AP Bpref ERR IPrec Judged P R RBP RR Rprec SDCG SetAP SetF SetP SetR StRecall Success alpha_nDCG nDCG".split()
+)
+
+
+def value_range(measure: Any) -> tuple[float, float]:
+    """The least and the greatest value that a measure can have, as far as that is known.
+
+    Args:
+        measure: ir_measures object or name.
+
+    Returns:
+        (0, 1) for shares and normalised measures of ir_measures, else (-inf, inf).
+
+    Example:
+        >>> value_range("nDCG@10"), value_range("NumRet")
+        ((0.0, 1.0), (-inf, inf))
+    """
+    name = str(measure).partition("@")[0].partition("(")[0]
+    return (0.0, 1.0) if name in _SHARES else (float("-inf"), float("inf"))
+
+
 def from_grade(measure: str, grade: int) -> str:
     """The name of a measure for which documents are relevant from a grade on.
 

@@ -7,7 +7,7 @@ all differences are zero there is no evidence, and p is 1. Both libraries are im
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -157,20 +157,35 @@ def randomisation_test(
     n = len(d)
     if n == 0:
         return TestResult(float("nan"), float("nan"), 0, "paired randomisation")
-    observed = abs(d.sum())
-    tolerance = 1e-12 * max(1.0, np.abs(d).sum())
-    if n < 63 and 2**n <= draws:
-        patterns = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
-        extreme = np.abs((1 - 2 * patterns) @ d) >= observed - tolerance
-        return TestResult(float(d.mean()), float(extreme.mean()), n, "paired randomisation (exact)")
+    observed, tolerance = abs(d.sum()), _tolerance(d)
+    count, exact = 0, _all_flips(n, draws)
+    for signs in _flips(n, draws, seed, block):
+        count += int((np.abs(d.sum() - 2 * (signs @ d)) >= observed - tolerance).sum())
+    if exact:
+        return TestResult(float(d.mean()), count / 2**n, n, "paired randomisation (exact)")
+    return TestResult(float(d.mean()), (1 + count) / (1 + draws), n, "paired randomisation")
+
+
+def _tolerance(d: np.ndarray) -> float:
+    """Sums that differ by no more are equal but for rounding."""
+    return float(1e-12 * max(1.0, np.abs(d).sum()))
+
+
+def _all_flips(n: int, draws: int) -> bool:
+    """Whether all sign patterns of n units are enumerated."""
+    return n < 63 and 2**n <= draws
+
+
+def _flips(n: int, draws: int, seed: int, block: int = 1_000) -> Iterator[np.ndarray]:
+    """Which units change their sign: tables of 0 and 1, one row a pattern; all patterns where there are few."""
+    if _all_flips(n, draws):
+        yield (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+        return
     generator = np.random.default_rng(seed)
-    count = 0
     # Numpy draws small numbers four at a time and leaves the rest of four behind.
     block = min(block, max(4, CELLS // n // 4 * 4))
     for start in range(0, draws, block):
-        signs = generator.integers(0, 2, size=(min(block, draws - start), n), dtype=np.int8)
-        count += int((np.abs(d.sum() - 2 * (signs @ d)) >= observed - tolerance).sum())
-    return TestResult(float(d.mean()), (1 + count) / (1 + draws), n, "paired randomisation")
+        yield generator.integers(0, 2, size=(min(block, draws - start), n), dtype=np.int8)
 
 
 def exchange_test(values: np.ndarray, *, draws: int = 10_000, seed: int = 0, block: int = 1_000) -> TestResult:
@@ -194,30 +209,142 @@ def exchange_test(values: np.ndarray, *, draws: int = 10_000, seed: int = 0, blo
     Raises:
         InputError: For another shape or NaN.
     """
+    values = _measurements(values)
+    n, m = values.shape
+    if n == 0:
+        return TestResult(float("nan"), float("nan"), 0, "exchange randomisation")
+    d = _had_been_first(values)
+    observed, tolerance = abs(d[:, 0].sum()), _tolerance(d)
+    units, count = np.arange(n), 0
+    for choices in _choices(n, m, draws, seed, block):
+        count += int((np.abs(d[units, choices].sum(axis=1)) >= observed - tolerance).sum())
+    if _all_choices(n, m, draws):
+        return TestResult(float(d[:, 0].mean()), count / m**n, n, "exchange randomisation (exact)")
+    return TestResult(float(d[:, 0].mean()), (1 + count) / (1 + draws), n, "exchange randomisation")
+
+
+def _measurements(values: np.ndarray) -> np.ndarray:
     values = np.asarray(values, dtype=float)
     if values.ndim != 2 or values.shape[1] < 2:
         raise InputError(f"measurements must be a table with at least two columns; got shape {values.shape}")
     if np.isnan(values).any():
         raise InputError("measurements hold NaN; leave out the units that are not defined before testing")
-    n, m = values.shape
-    if n == 0:
-        return TestResult(float("nan"), float("nan"), 0, "exchange randomisation")
-    # d[i, k]: the difference of unit i, had its measurement k been the first.
-    d = (values.sum(axis=1, keepdims=True) - m * values) / (m - 1)
-    observed = abs(d[:, 0].sum())
-    tolerance = 1e-12 * max(1.0, np.abs(d).sum())
-    units = np.arange(n)
-    if n * np.log2(m) < 60 and m**n <= draws:
-        choices = np.arange(m**n)[:, None] // m**units % m
-        extreme = np.abs(d[units, choices].sum(axis=1)) >= observed - tolerance
-        return TestResult(float(d[:, 0].mean()), float(extreme.mean()), n, "exchange randomisation (exact)")
+    return values
+
+
+def _had_been_first(values: np.ndarray) -> np.ndarray:
+    """[i, k]: the difference of unit i (mean of the others - first), had its measurement k been the first."""
+    m = values.shape[1]
+    return (values.sum(axis=1, keepdims=True) - m * values) / (m - 1)
+
+
+def _all_choices(n: int, m: int, draws: int) -> bool:
+    """Whether all choices of the first of m measurements of n units are enumerated."""
+    return n * np.log2(m) < 60 and m**n <= draws
+
+
+def _choices(n: int, m: int, draws: int, seed: int, block: int = 1_000) -> Iterator[np.ndarray]:
+    """Which measurement of each unit is called the first, one row a draw; all where there are few."""
+    if _all_choices(n, m, draws):
+        yield np.arange(m**n)[:, None] // m ** np.arange(n) % m
+        return
     generator = np.random.default_rng(seed)
-    count = 0
     block = min(block, max(1, CELLS // n))
     for start in range(0, draws, block):
-        choices = generator.integers(0, m, size=(min(block, draws - start), n))
-        count += int((np.abs(d[units, choices].sum(axis=1)) >= observed - tolerance).sum())
-    return TestResult(float(d[:, 0].mean()), (1 + count) / (1 + draws), n, "exchange randomisation")
+        yield generator.integers(0, m, size=(min(block, draws - start), n))
+
+
+def inverted_interval(
+    values: np.ndarray,
+    *,
+    level: float = 0.95,
+    draws: int = 10_000,
+    seed: int = 0,
+    least: float = -np.inf,
+    most: float = np.inf,
+) -> Interval:
+    """The means that a randomisation test does not reject: an interval that never contradicts the test's p.
+
+    It holds 0 exactly where :func:`randomisation_test` (of differences) or :func:`exchange_test` (of measurements), with the same
+    draws and seed, has p above 1 - ``level``. A bootstrap of few values that are not 0 leaves out 0 too often: over 50 queries of
+    which five change, a fifth of BCa's 95 % intervals do where nothing is to be found.
+
+    A mean mu is tested after it is taken from what changed. Which units it is taken from decides where some do not change, and
+    the interval spans both answers: from all units alike (a few large changes then stand for the rest), and only from those that
+    change, n / changed times as much from each (then the others could not have changed). Without unchanged units both are one.
+
+    A draw agrees with exactly the mu between two weighted means of the values, one of the units that it exchanges and one of the
+    others, so that the ends are order statistics of these: nothing is searched for.
+
+    Args:
+        values: Differences, shape [n]; or measurements, shape [n, m], of which the first is compared with the mean of the others.
+        level: Coverage aimed at.
+        draws: How many sign patterns, or choices; see the tests.
+        seed: Seed of the draws.
+        least: The lowest difference that a unit can have, such as -1 of a measure in [0, 1].
+        most: The highest.
+
+    Returns:
+        The mean and its interval, inside ``least`` and ``most``. Both ends equal the estimate where nothing changes. With fewer
+        than six changed units (at 95 %) no test can reject, and the range alone limits the mean: the ends are NaN where it is not
+        given. NaN for fewer than two units.
+
+    Raises:
+        InputError: For NaN, another shape, or a level outside (0, 1).
+
+    Example:
+        >>> found = inverted_interval(np.array([0.1, 0.3, 0.2, 0.4, 0.1, 0.2, 0.0, 0.0]))
+        >>> round(found.estimate, 4), round(found.low, 4), round(found.high, 4)
+        (0.1625, 0.05, 0.3)
+
+    References:
+        Ernst, Permutation methods: a basis for exact inference, Statistical Science 19, 2004, section 3.
+
+    When not to use it: for statistics other than a mean, or for single samples of values that are not centred at 0 by a null
+    hypothesis; see :func:`bootstrap_interval`.
+    """
+    if not 0 < level < 1:
+        raise InputError(f"an interval needs a level between 0 and 1, not {level}")
+    values = np.asarray(values, dtype=float)
+    if values.ndim == 1:
+        d, m = _differences(np.zeros(len(values)), values), 2
+        table, changed = np.column_stack([d, -d]), d != 0
+    else:
+        table = _had_been_first(_measurements(values))
+        m, changed = values.shape[1], np.ptp(values, axis=1) != 0
+    n = len(table)
+    estimate = float(table[:, 0].mean()) if n else float("nan")
+    if n < 2:
+        return Interval(estimate, float("nan"), float("nan"), level, n)
+    if not changed.any():
+        return Interval(estimate, estimate, estimate, level, n)
+    drawn = _flips(n, draws, seed) if values.ndim == 1 else _choices(n, m, draws, seed)
+    exact = _all_flips(n, draws) if values.ndim == 1 else _all_choices(n, m, draws)
+    units, parts = np.arange(n), []
+    for choices in drawn:
+        sums = table[:, 0].sum() - 2 * (choices @ table[:, 0]) if values.ndim == 1 else table[units, choices].sum(axis=1)
+        kept = choices == 0
+        parts.append(np.column_stack([sums, kept.sum(axis=1), kept[:, changed].sum(axis=1)]))
+    sums, of_all, of_changed = np.concatenate(parts).T
+    total, tolerance = table[:, 0].sum(), _tolerance(table)
+    above, below = (np.where(np.abs(x) <= tolerance, 0.0, x) for x in (total - sums, total + sums))
+    size = len(sums)
+    # The smallest count of agreeing draws with which p is above 1 - level; without the sample itself where draws are random.
+    enough = int(np.floor(round(1 - level, 12) * (size if exact else size + 1) + 1e-9)) + exact
+    ends = []
+    for number, kept in ((n, of_all), (int(changed.sum()), of_changed)):
+        gained = (number - kept) / (m - 1) - kept  # what a draw's sum gains with each unit of mu
+        with np.errstate(divide="ignore", invalid="ignore"):
+            first, second = above / (number + gained), below / (number - gained)
+        every = np.isnan(first) | np.isnan(second)  # a draw that is the sample itself agrees with every mu
+        lows = np.where(every, -np.inf, np.fmin(first, second))
+        highs = np.where(every, np.inf, np.fmax(first, second))
+        low, high = np.partition(lows, enough - 1)[enough - 1], np.partition(highs, size - enough)[size - enough]
+        ends.append(np.clip([low, high], least, most) * number / n)
+    low, high = min(ends[0][0], ends[1][0]), max(ends[0][1], ends[1][1])
+    if not np.isfinite([low, high]).all():
+        low, high = float("nan"), float("nan")
+    return Interval(estimate, float(low), float(high), level, n)
 
 
 def bootstrap_interval(

@@ -18,12 +18,14 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, Parts, p_text
 from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import with_string_ids
-from pyterrier_debias.core.statistics import Interval, bootstrap_interval, randomisation_test
+from pyterrier_debias.core.statistics import Interval, bootstrap_interval, inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import Context, System
 from pyterrier_debias.core.text import regex_word
 from pyterrier_debias.gender.data.documents import Texts
+from pyterrier_debias.gender.data.query_gender import GenderClassifier, QueryGender
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas.attributions import order_parts
 from pyterrier_debias.gender.formulas.counting import count_words
@@ -34,6 +36,8 @@ _CUTOFF = 10
 _CUTOFFS = (5, 10, 20)
 _ARAB, _ABS, _NFAIRR = f"ARaB@{_CUTOFF}", f"abs(ARaB@{_CUTOFF})", f"NFaiRR@{_CUTOFF}"
 _NEUTRAL = "neutral queries"
+#: How far the values of a query can be apart.
+_FURTHEST = {"ARaB": np.inf, "NFaiRR": 1.0}
 _ORDER = "order - random order"
 _ADDED = "ranker - candidates"
 #: What topics call a query that names no gender.
@@ -132,6 +136,23 @@ class WordListBias(JointBias):
         """
         return neutral_qids(topics, self.wordlist, column=self.topics_column)
 
+    def told_by(self, topics: pd.DataFrame) -> str:
+        """Which queries count as neutral, in words.
+
+        Args:
+            topics: What :meth:`neutral_qids` gets.
+
+        Returns:
+            What follows "those".
+
+        Example:
+            >>> WordListBias("debias").told_by(pd.DataFrame({"qid": ["1"], "query": ["who was Marie Curie"]}))
+            'without a word of the list; queries that name a person or a topic of one group pass this filter'
+        """
+        if self.topics_column is not None and self.topics_column in topics.columns:
+            return f"that the topics' column {self.topics_column!r} calls neutral"
+        return "without a word of the list; queries that name a person or a topic of one group pass this filter"
+
     def sides(self) -> tuple[str, str]:
         """The groups on the positive and on the negative side, in words."""
         names = {"m": "male", "f": "female"}
@@ -148,16 +169,52 @@ class GenderBias(WordListBias):
     """Do rankings for neutral queries lean to one gender's words?
 
     Source: Rekabsaz and Schedl 2020 for ARaB, Bigdeli et al. 2023; see :class:`~pyterrier_debias.ARaBEvaluator`. Where the topics
-    have a column ``gender``, the neutral queries are those that it says; otherwise those without a word of the list.
+    have a column ``gender``, the neutral queries are those that it says; otherwise those that the classifier calls neutral; and
+    without one, those without a word of the list.
+
+    The words leave nearly every query: of 1,944 queries that people labelled female or male (Rekabsaz and Schedl 2020) 26 hold a
+    word of the list, since most name a person. A :class:`~pyterrier_debias.gender.data.query_gender.GenderClassifier` that was
+    fitted on such labels is right in .81 to .85 of them (:doc:`gender_mending`). The finding says which way was taken, and how
+    many queries it left.
+
+    Example:
+        ``audit(systems, dataset, biases=[GenderBias(classifier=GenderClassifier.load("my-classifier"))])``
 
     When not to use it: on texts in other languages than the list's, English.
     """
 
     topics_column = "gender"
 
-    def __init__(self) -> None:
-        """The library's list of words."""
+    def __init__(self, *, classifier: GenderClassifier | None = None) -> None:
+        """The library's list of words.
+
+        Args:
+            classifier: A fitted classifier, which says which queries are neutral where the topics do not.
+
+        Raises:
+            InputError: For what is no fitted classifier with the label ``neutral``.
+        """
         super().__init__("debias", "gender")
+        if classifier is not None and not isinstance(classifier, GenderClassifier):
+            raise InputError(f"GenderBias: classifier={classifier!r} must be a GenderClassifier; fit or load one")
+        if classifier is not None and "neutral" not in (classifier.labels or ()):
+            raise InputError(
+                f"GenderBias: {classifier!r} cannot tell neutral queries; fit it on queries of which some are labelled neutral"
+            )
+        self.classifier = classifier
+
+    def neutral_qids(self, topics: pd.DataFrame) -> list[str]:
+        """See :meth:`WordListBias.neutral_qids`: by the topics' column, the classifier, or words."""
+        if self.classifier is None or self.topics_column in topics.columns:
+            return super().neutral_qids(topics)
+        labels = QueryGender(self.classifier)(with_string_ids(topics).drop_duplicates("qid"))
+        return labels.loc[labels["gender"] == "neutral", "qid"].tolist()
+
+    def told_by(self, topics: pd.DataFrame) -> str:
+        """See :meth:`WordListBias.told_by`."""
+        if self.classifier is None or self.topics_column in topics.columns:
+            return super().told_by(topics)
+        return "that the classifier calls neutral, which may be wrong on queries unlike those it was fitted on"
 
     @property
     def _queries(self) -> str:
@@ -208,6 +265,8 @@ class _Examined:
         candidates: For those with a ranker, the same values of their candidates in the order in which they came.
         runs: System to its results for the neutral queries.
         texts: The documents' texts.
+        neutral: How many judged queries are neutral.
+        judged: How many are judged.
     """
 
     bias: WordListBias
@@ -217,6 +276,8 @@ class _Examined:
     candidates: dict[str, pd.DataFrame]
     runs: dict[str, pd.DataFrame]
     texts: Texts
+    neutral: int
+    judged: int
 
     @classmethod
     def of(cls, bias: WordListBias, context: Context) -> _Examined:
@@ -230,7 +291,7 @@ class _Examined:
         runs = {system.name: neutral(context.results(system)) for system in context.systems}
         runs = {name: frame for name, frame in runs.items() if len(frame)}
         if not runs:
-            return cls(bias, context, None, None, {}, {}, Texts({}))
+            return cls(bias, context, None, None, {}, {}, Texts({}), len(qids), len(judged))
         first = {s.name: neutral(context.candidates(s)) for s in context.systems if s.ranker is not None and s.name in runs}
         docnos = pd.concat([frame[["docno"]] for frame in (*runs.values(), *first.values())]).drop_duplicates("docno")
         texts = dict(zip(docnos["docno"], Texts(context.dataset).of(docnos.reset_index(drop=True), f"{bias.name} bias")))
@@ -241,7 +302,7 @@ class _Examined:
         topics = pd.DataFrame({"qid": qids})
         found = evaluator.evaluate(runs, topics, seed=context.seed)
         candidates = {name: evaluator(frame) for name, frame in first.items() if len(frame)}
-        return cls(bias, context, evaluator, found, candidates, runs, Texts(texts))
+        return cls(bias, context, evaluator, found, candidates, runs, Texts(texts), len(qids), len(judged))
 
     # ------------------------------------------------------------------------------------------- findings
 
@@ -288,10 +349,11 @@ class _Examined:
         text = (
             f"over {len(own)} neutral queries {_ARAB} is {row['ARaB']:+.3f} [{low:+.3f}, {high:+.3f}] (positive: {first}; "
             f"p = {p_text(row['p'])}); {row['first']} queries lean to {first}, {row['second']} to {second} words, "
-            f"{row['neither']} to neither."
+            f"{row['neither']} to neither. Neutral are {self.neutral} of {self.judged} judged queries, those "
+            f"{self.bias.told_by(self.context.topics)}."
         )
         mean = Interval(row["ARaB"], low, high, 0.95, len(own))
-        convention = f"{how}; p by flipping signs"
+        convention = f"{how}; p by flipping signs, the interval is this test inverted"
         yield self.bias.finding(name, _ARAB, _NEUTRAL, mean, text, p=row["p"], convention=convention, values=own["ARaB"])
         added = Interval(row["added"], row["added_low"], row["added_high"], 0.95, len(own))
         if (own["added"] == 0).all():
@@ -301,11 +363,12 @@ class _Examined:
             text = (
                 f"{_ARAB} is {added.estimate:+.3f} [{added.low:+.3f}, {added.high:+.3f}] away from that of a random order of the "
                 f"same documents ({row['expected']:+.3f}), towards {side} words; by chance alone {row['floor']:.3f}; over "
-                f"{len(own)} neutral queries (p = {p_text(row['added_p'])})."
+                f"{len(own)} neutral queries, {int((own['added'] != 0).sum())} of them not 0 (p = {p_text(row['added_p'])})."
             )
         yield self.bias.finding(
             name, _ARAB, _ORDER, added, text, p=row["added_p"], null_value=row["floor"], primary=True,
-            convention=f"{how}; expectation over all orders in closed form; p by flipping signs",
+            convention=f"{how}; expectation over all orders in closed form; p by flipping signs, the interval is this test "
+            f"inverted",
             values=own["added"], parts=self._parts(name),
         )  # fmt: skip
         absolute = own["ARaB"].abs()
@@ -346,10 +409,12 @@ class _Examined:
             if not len(both):
                 continue
             change = both["after"] - both["before"]
-            interval = self._interval(change)
+            most = _FURTHEST[column]
+            interval = inverted_interval(change.to_numpy(), seed=self.context.seed, least=-most, most=most)
             text = (
                 f"its ranker changes {measure} of its candidates from {both['before'].mean():.3f} to {both['after'].mean():.3f}: "
-                f"{interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}] over {interval.n} neutral queries"
+                f"{interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}] over {interval.n} neutral queries, of "
+                f"which {int((change != 0).sum())} change"
             )
             if column == "NFaiRR":
                 # BM25 prefers short documents, which hold fewer words of any group: a fair ranker that does not moves this.
@@ -357,7 +422,7 @@ class _Examined:
                 yield self.bias.finding(name, measure, _ADDED, interval, f"{text}.", convention=convention, values=change)
                 continue
             test = randomisation_test(both["before"].to_numpy(), both["after"].to_numpy(), seed=self.context.seed)
-            convention = f"{self._measured.convention}; paired by query; p by randomisation"
+            convention = f"{self._measured.convention}; paired by query; p by randomisation, the interval is this test inverted"
             text = f"{text} (p = {p_text(test.p)})."
             yield self.bias.finding(name, measure, _ADDED, interval, text, p=test.p, convention=convention, values=change)
 
@@ -385,12 +450,12 @@ class _Examined:
         figures = [
             Figure(
                 "cutoffs",
-                f"ARaB@k (positive: {first}), mean over {n} neutral queries, with 95 % bootstrap intervals.",
+                f"ARaB@k (positive: {first}), mean over {n} neutral queries, with 95 % intervals.",
                 lambda axes: self._measured.plot("ARaB", axes),
             ),
             Figure(
                 "order",
-                f"ARaB@k less that of a random order of the same documents, mean over {n} neutral queries, with 95 % bootstrap "
+                f"ARaB@k less that of a random order of the same documents, mean over {n} neutral queries, with 95 % "
                 f"intervals.",
                 lambda axes: self._measured.plot("added", axes),
             ),

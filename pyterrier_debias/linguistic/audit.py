@@ -389,7 +389,8 @@ class _Examined:
                 text = (
                     f"{_MAIN} changes from {row['before']:.3f} to {row['after']:.3f} when the same needs are asked {what}: "
                     f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}] over {row['n']} queries, "
-                    f"{row['changed']} of them reworded, by {row['words']:+.1f} words on average (p = {p_text(row['p'])})."
+                    f"{row['changed']} of them reworded, by {row['words']:+.1f} words on average; the value of "
+                    f"{int((change != 0).sum())} changes (p = {p_text(row['p'])})."
                 )
             else:
                 text = f"{_MAIN} does not change in any query when the same needs are asked {what}: nothing is tested."
@@ -397,7 +398,7 @@ class _Examined:
                     text += " It only repeats words, and a retriever such as PISA's ignores how often a query has a word."
             text += "".join(f" {note}" for note in unanswered_notes(f"Asked {what}", len(own), without.get(arm, {})))
             ends = {"low": row["low"], "high": row["high"], "p": row["p"], "n": row["n"]}
-            convention = f"paired by query; p by randomisation; {result.convention}"
+            convention = f"paired by query; p by randomisation, the interval is this test inverted; {result.convention}"
             ends |= {"convention": convention, "values": change}
             yield self.bias.finding(name, _MAIN, row["comparison"], row["difference"], text, **ends)
 
@@ -439,7 +440,7 @@ class _Examined:
             figures.append(
                 Figure(
                     "rewrites",
-                    f"Change of {_MAIN} when the same needs are asked in other words, with 95 % bootstrap intervals of the "
+                    f"Change of {_MAIN} when the same needs are asked in other words, with 95 % intervals of the "
                     f"paired differences over {n} queries.",
                     self._draw_rewrites,
                 )

@@ -18,7 +18,14 @@ from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import judged_qids, parse_measures, per_query
 from pyterrier_debias.core.frames import ranked, with_string_ids
-from pyterrier_debias.core.statistics import CELLS, Interval, TestResult, bootstrap_interval, randomisation_test
+from pyterrier_debias.core.statistics import (
+    CELLS,
+    Interval,
+    TestResult,
+    bootstrap_interval,
+    inverted_interval,
+    randomisation_test,
+)
 from pyterrier_debias.core.systems import Context, System, check_run
 from pyterrier_debias.pooling.formulas.attributions import unjudged_parts
 from pyterrier_debias.pooling.measures.unjudged import ExpectedNDCG, infer_judgements, kendall_tau, strictly_ranked
@@ -324,20 +331,21 @@ class _Examined:
         name, run = self.pool
         results = self.context.results(system)
         frame, test = judged_difference(results, run, self.context.qrels, self.qids, seed=self.context.seed)
-        change = self._interval(frame["difference"])
+        change = inverted_interval(frame["difference"].to_numpy(), seed=self.context.seed, least=-1, most=1)
+        changed = int((frame["difference"] != 0).sum())
         if not frame["difference"].any():
             text = f"in every query as many of its first {_CUTOFF} documents are judged as of {name}'s."
         else:
             text = (
                 f"{_share(frame['system'].mean())} of its first {_CUTOFF} documents are judged, of {name}'s "
-                f"{_share(frame['pool'].mean())}: {change.estimate:+.3f} {_signed(change)} over {change.n} queries "
-                f"(p = {p_text(test.p)})."
+                f"{_share(frame['pool'].mean())}: {change.estimate:+.3f} {_signed(change)} over {change.n} queries, of "
+                f"which {changed} differ (p = {p_text(test.p)})."
             )
         runs = {system.name: results, f"{name} (the pool)": run}
         items = unjudged_parts(runs, self.context.qrels, self.qids, _CUTOFF)
         yield self.bias.finding(
             system.name, _JUDGED, f"system - pool ({name})", change, text, p=test.p, primary=True,
-            convention=f"{convention}; p by exchange of the two lists within queries",
+            convention=f"{convention}; p by exchange of the two lists within queries, the interval is this test inverted",
             values=frame["difference"], parts=[Parts("document", items)],
         )  # fmt: skip
 

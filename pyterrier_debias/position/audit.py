@@ -189,7 +189,7 @@ class _Examined:
         if main["delta"] and not np.isnan(main["delta"]):
             text = f"{text[:-1]}; original/rotated - 1 is {main['delta']:+.1%}."
         yield self._finding(_MAIN, "rotated", rotated, text, values=self._values(_MAIN)["rotated"])
-        tested = "not tested" if self.result.untested else "p by exchange randomisation"
+        tested = "not tested" if self.result.untested else "p by exchange randomisation, the interval is this test inverted"
         change = self._values(_MAIN)["difference"]
         parts = [Parts("position", third_parts(change, self.thirds))] if self.thirds else []
         yield self._change(main, text, p=main["p"], primary=True, convention=tested, values=change, parts=parts)
@@ -215,7 +215,7 @@ class _Examined:
         return rows.to_dict("records")
 
     def _placement(self) -> Iterator[Finding]:
-        tested = "not tested" if self.result.untested else "p by exchange randomisation"
+        tested = "not tested" if self.result.untested else "p by exchange randomisation, the interval is this test inverted"
         for row in self._moves():
             text = _change_in_words(row, "when answers move from the start of their passages to the end")
             placed = self._placed(_MAIN)
@@ -311,7 +311,7 @@ def _change_in_words(row: dict[str, Any], when: str) -> str:
     verb = "hardly moves," if abs(change) < 0.0005 else "falls" if change < 0 else "rises"
     return (
         f"{measure} {verb} from {row['before']:.3f} to {row['after']:.3f} {when}: "
-        f"{change:+.3f} {_ends(row)} over {row['n']:.0f} queries ({_tested(row['p'])})."
+        f"{change:+.3f} {_ends(row)} over {row['n']:.0f} queries, of which {row['changed']:.0f} change ({_tested(row['p'])})."
     )
 
 

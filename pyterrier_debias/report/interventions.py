@@ -20,7 +20,7 @@ from pyterrier_debias.core.decomposition import out_of_reach
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_pairs, check_text, reworded, with_grades, with_string_ids
 from pyterrier_debias.core.stage import flatten
-from pyterrier_debias.core.statistics import bootstrap_interval, correct, randomisation_test
+from pyterrier_debias.core.statistics import correct, inverted_interval, randomisation_test
 from pyterrier_debias.core.terrier import warn_of_expressions
 
 #: From a text to a text, or a stage that changes the column ``text`` (or ``query``) and keeps the rows.
@@ -250,7 +250,7 @@ def _summary(
         return row
     means = own.groupby("qid")[["before", "after", "score_change"]].mean()
     before, after = means["before"].to_numpy(), means["after"].to_numpy()
-    interval = bootstrap_interval(after - before, level=level, draws=draws, seed=seed)
+    interval = inverted_interval(after - before, level=level, draws=draws, seed=seed)
     return row | {
         "n": len(means),
         "displacement": interval.estimate,

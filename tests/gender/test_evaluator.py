@@ -184,7 +184,13 @@ def test_tests_and_intervals():
     assert row["ARaB"] == pytest.approx(1 / 3) and row["magnitude"] == pytest.approx(5 / 3)
     assert row[["first", "second", "neither"]].tolist() == [1, 2, 0]
     assert row["added"] == pytest.approx(row["ARaB"] - row["expected"])
-    assert row["low"] <= row["ARaB"] <= row["high"]
+    assert np.isnan([row["low"], row["high"]]).all()  # no test of three queries can reject
+    repeated = ARaBEvaluator([1], method="tc").evaluate(
+        {"one": pd.concat([frame(ONE).assign(qid=lambda f, i=i: f["qid"] + f" {i}") for i in range(4)])}
+    )
+    twelve = repeated.table.iloc[0]
+    assert twelve["ARaB"] == pytest.approx(1 / 3) and twelve["low"] < 1 / 3 < twelve["high"]
+    assert (twelve["low"] <= 0 <= twelve["high"]) == (twelve["p"] > 0.05)
     # Eight patterns of signs; |3 - 1 - 1| = 1 is the least that any of them has.
     assert row["p"] == 1
     assert row["floor"] == pytest.approx(mean_floor(values["sd"].to_numpy()))

@@ -11,6 +11,7 @@ from pyterrier_debias import Collection, InputError, PlantedCollection, PlantedR
 from pyterrier_debias.core.bias import PER_QUERY_COLUMNS
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.gender.audit import GenderBias, WordListBias, folded_mean, neutral_qids
+from pyterrier_debias.gender.data.query_gender import GenderClassifier
 from pyterrier_debias.gender.formulas.arab import arab
 from pyterrier_debias.gender.formulas.counting import count_words
 from pyterrier_debias.gender.measures.over_rankings import ARaB
@@ -94,6 +95,49 @@ def test_neutral_queries():
     assert neutral_qids(topics.assign(gender=["neutral", "f", "N"])) == ["1", "3"]
     boats = WordListBias({"boats": ["boat"], "houses": ["his"]}, "boats")
     assert boats.neutral_qids(topics.assign(gender="neutral")) == ["2"]
+
+
+class Names:
+    """An encoder that knows two names."""
+
+    model = "names"
+
+    def encode_queries(self, texts):
+        return np.array([["ada" in text, "otto" in text, "and" in text] for text in texts], dtype=float).reshape(len(texts), 3)
+
+
+def a_classifier(labels=("female", "male", "other", "neutral")):
+    texts = {"female": "ada", "male": "otto", "other": "ada and otto", "neutral": "sea"}
+    return GenderClassifier(Names(), strength=100.0).fit([texts[label] for label in labels] * 5, list(labels) * 5)
+
+
+def test_a_classifier_tells_neutral_queries_where_words_do_not(context):
+    topics = pd.DataFrame({"qid": ["1", "2", "3"], "query": ["age of ada", "his house", "a boat"]})
+    judge = GenderBias(classifier=a_classifier())
+    assert GenderBias().neutral_qids(topics) == ["1", "3"] and judge.neutral_qids(topics) == ["2", "3"]
+    assert judge.neutral_qids(topics.assign(gender=["neutral", "f", "f"])) == ["1"]  # people know better
+    assert judge.cache_key()["classifier"].fingerprint() == a_classifier().fingerprint()
+    assert a_classifier(("female", "male", "neutral")).fingerprint() != a_classifier().fingerprint()
+
+    named = TOPICS.drop(columns="gender").assign(query=[f"ada {q}" if i % 3 else q for i, q in enumerate(TOPICS["query"])])
+    said = {}
+    for bias in (BIAS, judge):
+        found = examined(bias, Context(SYSTEMS[:1], PLANTED, named, QRELS, depth=20)).findings[0]
+        assert f"Neutral are {found.n} of {len(TOPICS)} judged queries" in found.text
+        said[bias] = found
+    assert "without a word of the list; queries that name a person" in said[BIAS].text
+    assert "that the classifier calls neutral" in said[judge].text and said[judge].n < said[BIAS].n
+    by_people = examined(BIAS, Context(SYSTEMS[:1], PLANTED, TOPICS, QRELS, depth=20)).findings[0]
+    assert "the topics' column 'gender'" in by_people.text
+
+
+def test_what_is_no_classifier_of_neutral_queries():
+    with pytest.raises(InputError, match="must be a GenderClassifier"):
+        GenderBias(classifier="my-folder")
+    with pytest.raises(InputError, match="cannot tell neutral queries"):
+        GenderBias(classifier=GenderClassifier(Names()))
+    with pytest.raises(InputError, match="cannot tell neutral queries"):
+        GenderBias(classifier=a_classifier(("female", "male")))
 
 
 def test_needs():

@@ -1,6 +1,8 @@
 """Swapping gendered words: worked sentences, back and forth, case, shares, and real counterfactual pairs."""
 
+import csv
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -28,6 +30,14 @@ SENTENCES = {
     "Ladies and gentlemen, the widow's nephews": "Gentlemen and ladies, the widower's nieces",
     "he's here; the theory of others, human and mankind": "she's here; the theory of others, human and mankind",
     'He told her "old" story, her (first) one': 'She told his "old" story, his (first) one',
+    "The airmen and the housewife, you guys": "The airwomen and the househusband, you gals",
+    "Guys! Guy Fawkes met a guy.": "Gals! Guy Fawkes met a gal.",
+    "It makes her happy": "It makes him happy",
+    "her happy childhood": "his happy childhood",
+    "They told her everything, and let her go.": "They told him everything, and let him go.",
+    "sign here: his/her": "sign here: her/his",
+    "ask him/her": "ask her/him",
+    "his or hers": "hers or his",
     "": "",
 }
 
@@ -52,6 +62,26 @@ def test_the_table_is_one_to_one():
     assert all(re.fullmatch(r"\w+", word) for word in [*words, *ONE_WAY])
     # What is looked at behind a pronoun reads the same when it is swapped itself.
     assert all(swap_gender(word)[0] in NOT_NOUNS for word in NOT_NOUNS)
+
+
+def test_titles_and_words_without_a_counterpart_of_their_own():
+    assert swap_gender("Ms. Hill and Ms Wood")[0] == "Mr. Hill and Mr Wood"
+    assert swap_gender("30 ms of MS, Ms 1")[1] == 0
+    assert swap_gender("fellas and a fella")[0] == "gals and a gal"
+
+
+def test_which_her_is_meant_in_a_labelled_sample():
+    """Sentences were written for this, half of them objects; those held out came after the rules, which did not change since."""
+    sample = pd.read_csv(Path(__file__).with_name("her_sentences.tsv"), sep="\t", quoting=csv.QUOTE_NONE)
+    assert sample["label"].value_counts().between(130, 134).all() and not sample["sentence"].duplicated().any()
+    found = []
+    for sentence in sample["sentence"]:
+        place = [m.start() for m in re.finditer(r"(?i)\bher\b", sentence)][-1]
+        before = len(re.findall(r"\w+", sentence[:place]))
+        found.append(re.findall(r"\w+", swap_gender(sentence)[0])[before].lower())
+    right = pd.Series(found) == sample["label"].map({"object": "him", "possessive": "his"})
+    by_sample = right.groupby(sample["sample"]).mean()
+    assert by_sample["tuned"] > 0.97 and by_sample["held out"] > 0.95
 
 
 def test_every_word_of_the_shipped_list_changes_sides():
@@ -99,8 +129,8 @@ def test_case_and_all_other_words_are_kept(text):
 
 def test_objects_before_nouns_do_not_come_back():
     """Said in the documentation: English has one word for two."""
-    assert swap_gender("gave him books")[0] == "gave her books"
-    assert swap_gender("gave her books")[0] == "gave his books"
+    assert swap_gender("gave him shelter")[0] == "gave her shelter"
+    assert swap_gender("gave her shelter")[0] == "gave his shelter"
     assert not followed_by_noun("her", 3)
 
 

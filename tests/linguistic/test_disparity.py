@@ -248,3 +248,14 @@ def test_bad_frames():
         Disparity().evaluate(LONG, TOPICS.assign(qid="x" + TOPICS["qid"]))
     with pytest.raises(pt.validate.InputValidationError, match="complexity"):
         Disparity()(LONG)
+
+
+@pytest.mark.parametrize(("measure", "limited"), [("nDCG@10", True), ("NumRet", False)])
+def test_intervals_of_means_end_where_the_measure_does(measure, limited):
+    """Student's interval of two values, one of each third here, is wider than the range of nDCG."""
+    values = pd.DataFrame({"qid": list("abcdef"), "measure": measure, "value": [0.0, 1.0, 0.2, 0.9, 1.0, 0.0]})
+    topics = pd.DataFrame({"qid": list("abcdef"), "complexity": np.arange(6.0)})
+    found = Disparity(measures=[measure], draws=9).evaluate(values.assign(name="one"), topics)
+    ends = found.table[["mean_low", "mean_high"]].to_numpy()
+    worst = found.test("worst group", "one")
+    assert (ends[:, 0].min() >= 0 and ends[:, 1].max() <= 1 and worst["low"] >= 0) == limited

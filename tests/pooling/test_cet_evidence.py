@@ -12,13 +12,16 @@ import pytest
 from pyterrier_debias import InputError
 from pyterrier_debias.core.text import regex_word
 from pyterrier_debias.pooling.data.evidence import (
+    FOLLOWS,
     EvidenceModel,
     PoolEvidence,
+    check_direction,
     check_known,
     collection_statistics,
+    evidence_direction,
     lexical_features,
 )
-from tests.pooling.cet_toy import length_scorer
+from tests.pooling.cet_toy import World, auc, length_scorer
 
 TEXTS = ["the red bridge over the river", "a river", "red red red works", "", "the doctor lives by the river bridge"]
 
@@ -227,3 +230,70 @@ def test_evidence_is_equal_by_its_options():
     assert hash(PoolEvidence()) == hash(PoolEvidence())
     assert PoolEvidence() != PoolEvidence(columns=())
     assert repr(PoolEvidence(columns=("bm25",), lexical=False)) == "PoolEvidence(columns=('bm25',), lexical=False)"
+
+
+def groups_of(world):
+    """Rows of the world's labelled documents and of its training candidates, query by query."""
+    rows = np.arange(world.relevant.size).reshape(world.relevant.shape)
+    groups = [(own[labelled], own[pool]) for own, labelled, pool in zip(rows, world.labelled, world.pool)]
+    return [(positives, pool) for positives, pool in groups if len(positives) and len(pool)]
+
+
+def direction(world, score):
+    features, known = world.evidence.reshape(-1, 2), np.ones(world.relevant.size, dtype=bool)
+    return evidence_direction(features, known, score.ravel(), groups_of(world))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_direction_of_evidence_is_that_of_the_hidden_positives(seed):
+    """Paraphrases are hidden where words say little, and the evidence helps; where all relevant documents share words, the pool's
+    order goes on behind its cut, and hidden positives are those that the evidence puts high."""
+    world = World(seed)
+    words, meaning = world.inputs[..., 0].astype(float), world.inputs[..., 1].astype(float)
+    hidden = world.relevant & world.pool
+    first = world.evidence[..., 0]
+    assert auc(first[hidden], first[~world.relevant & world.pool]) > 0.6
+    assert direction(world, 0.5 * words + meaning).estimate < FOLLOWS
+
+    generator = np.random.default_rng(seed)
+    words = generator.normal(size=words.shape) + 1.5 * world.relevant
+    strong = words + generator.normal(size=words.shape) + 1.5 * world.relevant
+    rank = (-words).argsort(axis=1).argsort(axis=1)
+    world.evidence = np.stack([words, -np.log1p(rank)], axis=-1)
+    world.labelled = world.relevant & (rank < 3)
+    world.pool = ((-strong).argsort(axis=1).argsort(axis=1) < 15) & ~world.labelled
+    hidden = world.relevant & world.pool
+    assert auc(words[hidden], words[~world.relevant & world.pool]) < 0.5
+    found = direction(world, strong)
+    assert found.estimate > FOLLOWS and found.low > 0
+
+
+def many(generator, follows):
+    """Thirty queries: the pool put the labelled document first; ``score`` follows its order of the others, or does not."""
+    rows = []
+    for qid in range(30):
+        pool = generator.normal(size=8)
+        pool[0] += 4
+        score = (pool if follows else generator.normal(size=8)) + np.eye(8)[0] * 5
+        rows += [
+            {"qid": str(qid), "docno": f"d{i}", "query": "red", "text": "red", "pool_score": pool[i], "score": score[i]}
+            for i in range(8)
+        ]
+    return pd.DataFrame(rows).assign(pool_rank=lambda f: f.groupby("qid")["pool_score"].rank(ascending=False) - 1)
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_warning_tells_where_evidence_points_the_wrong_way(follows):
+    candidates = many(np.random.default_rng(3), follows)
+    model = learned(PoolEvidence(lexical=False), candidates)
+    features, known = model.features(candidates, candidates["text"].tolist())
+    groups = [(np.array([i]), np.arange(i + 1, i + 8)) for i in range(0, 240, 8)]
+    said = check_direction(model, features, known, candidates, groups)
+    assert (said is not None) == follows
+    if follows:
+        assert "over 30 held-out queries" in said and "rank correlation +1.00" in said
+    assert check_direction(model, features, known, candidates.drop(columns="score"), groups) is None
+    assert check_direction(model, features, known, candidates, groups[:8]) is None  # too few to tell
+    own = learned(PoolEvidence(columns=["score"], lexical=False), candidates)
+    assert check_direction(own, features, known, candidates, groups) is None
+    assert check_direction(model, features, known, candidates.assign(score=candidates["pool_score"]), groups) is None

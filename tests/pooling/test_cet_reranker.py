@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -272,6 +273,11 @@ def test_evidence_is_looked_at_before_a_model_is_loaded(caplog):
     with caplog.at_level(logging.WARNING), pytest.raises(InputError):
         CETReranker("/no/such-folder").fit(few, qrels())
     assert "CETReranker: the selection model learns from 4 of 64 pairs" in caplog.text
+    assert "evidence follows relevance" not in caplog.text  # too few queries to tell
+    more = pd.concat([pooled("q"), pooled("v")]), pd.concat([qrels("q"), qrels("v")])
+    with caplog.at_level(logging.WARNING), pytest.raises(InputError):
+        CETReranker("/no/such-folder").fit(*more)
+    assert "CETReranker: the pool's evidence follows relevance" in caplog.text and "over 16 held-out queries" in caplog.text
 
 
 TWO = """

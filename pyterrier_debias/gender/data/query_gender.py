@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
@@ -338,6 +339,16 @@ class GenderClassifier:
             if found.epochs:
                 found._tuned = BiEncoder.load(folder / _ENCODER)
         return found
+
+    def fingerprint(self) -> str:
+        """A text that changes when the labels that it gives may: with the encoder, the head, or a fine-tuned encoder."""
+        state = blake2b(repr(self).encode(), digest_size=16)
+        for array in (self._weights, self._bias):
+            state.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+        for encoder in (self.encoder, self._tuned):
+            told = getattr(encoder, "fingerprint", None)
+            state.update(str(told()).encode() if callable(told) else b"")
+        return state.hexdigest()
 
     def __eq__(self, other: object) -> bool:
         """Equal encoders and equal heads."""

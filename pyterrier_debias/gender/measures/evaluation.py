@@ -12,7 +12,14 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.statistics import Interval, TestResult, bootstrap_interval, correct, randomisation_test
+from pyterrier_debias.core.statistics import (
+    Interval,
+    TestResult,
+    bootstrap_interval,
+    correct,
+    inverted_interval,
+    randomisation_test,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,11 +76,12 @@ class BiasResult:
         per_query: What the evaluator returns, sorted by qid, with ``system`` before it, and ``added`` (``ARaB`` less
             ``expected``).
         table: One row per system and cut-off: ``system``, ``cutoff``, ``n`` (queries), ``missing`` (asked, without results); the
-            mean ``ARaB`` with ``low``, ``high`` (95 % bootstrap) and ``p`` (:func:`against_zero`); ``magnitude``: the mean of
-            absolute values; ``first``, ``second``, ``neither``: how many queries lean to which side; ``expected``: the mean over
-            all orders of the same documents; ``added``, ``added_low``, ``added_high``, ``added_p``: what the order adds to that;
-            ``floor``: what ``added`` is by chance alone (:func:`mean_floor`); ``NFaiRR``, ``NFaiRR_low``, ``NFaiRR_high``,
-            ``NFaiRR_n`` over the queries where it is defined.
+            mean ``ARaB`` with ``low``, ``high`` and ``p`` (:func:`against_zero`; the 95 % interval is this test inverted, NaN
+            where fewer than six queries are not 0); ``magnitude``: the mean of absolute values; ``first``, ``second``,
+            ``neither``: how many queries lean to which side; ``expected``: the mean over all orders of the same documents;
+            ``added``, ``added_low``, ``added_high``, ``added_p``: what the order adds to that; ``floor``: what ``added`` is by
+            chance alone (:func:`mean_floor`); ``NFaiRR``, ``NFaiRR_low``, ``NFaiRR_high`` (95 % bootstrap), ``NFaiRR_n`` over the
+            queries where it is defined.
         convention: The choices under which this was computed.
         seed: Seed of intervals and tests.
 
@@ -141,7 +149,7 @@ class BiasResult:
             for before, after in combinations(dict.fromkeys(self.per_query["system"]), 2):
                 both = wide[[before, after]].dropna()
                 a, b = both[before].to_numpy(), both[after].to_numpy()
-                interval = bootstrap_interval(b - a, seed=self.seed)
+                interval = inverted_interval(b - a, seed=self.seed)
                 test = randomisation_test(a, b, seed=self.seed)
                 own.append(
                     {"cutoff": cutoff, "before": before, "after": after, "n": len(both), "difference": interval.estimate,
@@ -206,7 +214,7 @@ class BiasResult:
 
 def _row(name: str, cutoff: int, part: pd.DataFrame, missing: int, seed: int) -> dict[str, Any]:
     values, added = part["ARaB"].to_numpy(), part["added"].to_numpy()
-    mean, order = bootstrap_interval(values, seed=seed), bootstrap_interval(added, seed=seed)
+    mean, order = inverted_interval(values, seed=seed), inverted_interval(added, seed=seed)
     fair = part["NFaiRR"].dropna().to_numpy()
     fairness = bootstrap_interval(fair, seed=seed) if len(fair) else Interval(np.nan, np.nan, np.nan, 0.95, 0)
     return {

@@ -42,7 +42,8 @@ class Slope:
 
     Attributes:
         slope: Change of effectiveness with one unit of complexity, the controls being equal.
-        low: Lower end of its interval (HC3 standard error, Student's t).
+        low: Lower end of its interval: the slope less its standard error (HC3) times the t beyond which permutations reject, so
+            that it holds 0 exactly where p is above 1 - ``level``. NaN with too few permutations to reject.
         high: Upper end.
         p: Two-sided, by permutation; 1 where effectiveness does not vary, NaN if there is no slope.
         t: The slope over its standard error.
@@ -157,20 +158,20 @@ def partial_slope(
 
     slope, t, partial = (float(found[0]) for found in fitted(left[None]))
     generator = np.random.default_rng(seed)
+    nulls: list[np.ndarray] = []
     places = [np.flatnonzero(codes == stratum) for codes in [_codes(strata, n)] for stratum in range(codes.max() + 1)]
-    extreme, floor = 0, 0.0
+    floor = 0.0
     block = at_once(block, n)
     for start in range(0, draws, block):
         permuted = np.repeat(left[None], min(block, draws - start), axis=0)
         for place in places:
             permuted[:, place] = generator.permuted(permuted[:, place], axis=1)
         _, null, shares = fitted(permuted)
-        extreme += int((np.abs(null) >= abs(t) * (1 - 1e-9)).sum())
+        nulls.append(np.abs(null))
         floor += float(shares.sum())
-    from scipy import stats
-
+    p, widest = _against(t, np.concatenate(nulls), level)
     error = float(np.sqrt((left - slope * x_left) ** 2 @ weights))
-    half = float(stats.t.ppf((1 + level) / 2, df)) * error
+    half = widest * error if error > 0 else 0.0
     low, high = slope - half, slope + half
     # From a share of what the controls leave to one of everything.
     scale = float(left @ left / total)
@@ -179,7 +180,7 @@ def partial_slope(
     share_low, share_high = (float(min(end * sxx / (left @ left), 1.0)) * scale for end in squared)
     influence = slope + n * x_left * (left - slope * x_left) / sxx
     return Slope(
-        slope, low, high, (1 + extreme) / (1 + draws), t, n, float(x.std()), partial * scale, share_low, share_high,
+        slope, low, high, p, t, n, float(x.std()), partial * scale, share_low, share_high,
         floor / draws * scale, partial, influence, level,
     )  # fmt: skip
 
@@ -252,22 +253,35 @@ def within_slope(
     slopes, errors, shares = fitted(left[None])
     slope, error, t = float(slopes[0]), float(errors[0]), float(ratio(slopes, errors)[0])
     generator = np.random.default_rng(seed)
-    extreme, floor = 0, 0.0
+    nulls: list[np.ndarray] = []
+    floor = 0.0
     block = at_once(block, left.size)
     for start in range(0, draws, block):
         permuted = generator.permuted(np.repeat(left[None], min(block, draws - start), axis=0), axis=2)
         null, null_errors, null_shares = fitted(permuted)
-        extreme += int((np.abs(ratio(null, null_errors)) >= abs(t) * (1 - 1e-9)).sum())
+        nulls.append(np.abs(ratio(null, null_errors)))
         floor += float(null_shares.sum())
-    from scipy import stats
-
-    half = float(stats.t.ppf((1 + level) / 2, n - 1)) * error
+    p, widest = _against(t, np.concatenate(nulls), level)
+    half = widest * error if error > 0 else 0.0
     share = float(shares[0])
     influence = slope + n * ((left - slope * x_left) * x_left).sum(axis=1) / sxx
     return Slope(
-        slope, slope - half, slope + half, (1 + extreme) / (1 + draws), t, n, sd, share, float("nan"), float("nan"),
+        slope, slope - half, slope + half, p, t, n, sd, share, float("nan"), float("nan"),
         floor / draws, share, influence, level,
     )  # fmt: skip
+
+
+def _against(t: float, null: np.ndarray, level: float) -> tuple[float, float]:
+    """The p of a t among the absolute ones of permutations, and the largest t that would not be rejected.
+
+    A slope plus and minus that many standard errors holds 0 exactly where p is above 1 - level. Student's quantile does not see
+    that few complex queries decide the slope; NaN where there are too few permutations to reject at that level.
+    """
+    draws = len(null)
+    p = (1 + int((null >= abs(t) * (1 - 1e-9)).sum())) / (1 + draws)
+    enough = int(np.floor(round(1 - level, 12) * (1 + draws) + 1e-9))
+    widest = float(np.partition(null, draws - enough)[draws - enough]) if enough else float("nan")
+    return p, widest if np.isfinite(widest) else float("nan")
 
 
 def design(frame: pd.DataFrame, controls: Sequence[str]) -> np.ndarray:

@@ -18,7 +18,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.evaluation import parse_measures
+from pyterrier_debias.core.evaluation import parse_measures, value_range
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import Interval, correct
@@ -495,12 +495,13 @@ class Disparity(Stage):
                 for group in groups:
                     chosen = part if group == EVERYONE else part[part["group"] == group]
                     about = {"name": name, "measure": measure, "dataset": dataset, "group": group}
-                    rows.append(about | self._row(chosen))
+                    rows.append(about | self._row(chosen, measure))
         return _frame(rows, TABLE_COLUMNS)
 
-    def _row(self, part: pd.DataFrame) -> dict[str, Any]:
+    def _row(self, part: pd.DataFrame, measure: str) -> dict[str, Any]:
         values = [own["value"].to_numpy() for _, own in part.groupby("dataset", sort=False)]
         found = over_collections(values, average=self.cv_average, ddof=self.ddof, level=self.level)
+        found["mean"] = found["mean"].within(*value_range(measure))
         ends = {
             f"{statistic}{end}": getattr(interval, name)
             for statistic, interval in found.items()
@@ -519,7 +520,10 @@ class Disparity(Stage):
         if strata is not None:
             given += ", each dataset with a level of its own"
         slope = found.per_sd
-        how = f"for one standard deviation of complexity, {given}; HC3 interval, p by studentised permutation (Freedman-Lane)"
+        how = (
+            f"for one standard deviation of complexity, {given}; p by studentised permutation (Freedman-Lane, HC3), and the "
+            f"interval by its quantile"
+        )
         yield _test("slope", slope, p=found.p, convention=how)
         share = Interval(found.share, found.share_low, found.share_high, self.level, found.n)
         how = f"gain of R squared by complexity, {given}; p of the slope"
@@ -538,7 +542,7 @@ class Disparity(Stage):
         none = Interval(tests.kruskal, float("nan"), float("nan"), self.level, tests.n)
         yield _test("Kruskal-Wallis", none, p=tests.kruskal_p, convention=f"H over bins {self.bins}; p by permutation")
         worst = own.loc[numbers == tests.worst, "value"].to_numpy()
-        found_worst = over_collections([worst], level=self.level)["mean"]
+        found_worst = over_collections([worst], level=self.level)["mean"].within(*value_range(own["measure"].iloc[0]))
         how = "mean of the group with the lowest one; the interval does not allow for having picked it"
         yield _test("worst group", found_worst, group=names[tests.worst], convention=how)
         gap = Interval(tests.gap, float("nan"), float("nan"), self.level, tests.n)

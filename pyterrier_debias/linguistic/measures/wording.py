@@ -10,7 +10,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, one_line
-from pyterrier_debias.core.evaluation import judged_input, parse_measures, per_query
+from pyterrier_debias.core.evaluation import judged_input, parse_measures, per_query, value_range
 from pyterrier_debias.core.frames import (
     check_pairs,
     check_text,
@@ -21,7 +21,7 @@ from pyterrier_debias.core.frames import (
 )
 from pyterrier_debias.core.retrieval import answered, unanswered_queries
 from pyterrier_debias.core.stage import Stage, flatten
-from pyterrier_debias.core.statistics import bootstrap_interval, randomisation_test
+from pyterrier_debias.core.statistics import inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import System, check_run, probed_system, takes_topics
 from pyterrier_debias.core.terrier import as_asked, tokenising
 from pyterrier_debias.linguistic.data.analysers import Tagger
@@ -329,7 +329,9 @@ class WordingSensitivity(Stage):
         self, measure: str, arm: str, own: pd.DataFrame, complexity: pd.DataFrame, wordings: pd.DataFrame
     ) -> dict[str, Any]:
         before, after = own[ORIGINAL].to_numpy(), own[arm].to_numpy()
-        found = bootstrap_interval(after - before, level=self.level, draws=self.draws, seed=self.seed)
+        least, most = value_range(measure)
+        own_range = {"least": least - most, "most": most - least}
+        found = inverted_interval(after - before, level=self.level, draws=self.draws, seed=self.seed, **own_range)
         texts = wordings.pivot(index="qid", columns="arm", values="query").loc[own.index]
         sd = complexity[ORIGINAL].std(ddof=0)
         moved = (complexity[arm] - complexity[ORIGINAL]).mean() / sd if sd else float("nan")

@@ -15,7 +15,7 @@ import pyterrier as pt
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import write_whole
-from pyterrier_debias.pooling.data.evidence import EvidenceModel, PoolEvidence, check_known
+from pyterrier_debias.pooling.data.evidence import EvidenceModel, PoolEvidence, check_direction, check_known
 from pyterrier_debias.pooling.formulas.cet_weights import Coupling
 from pyterrier_debias.pooling.formulas.negative_weights import pool_chances
 from pyterrier_debias.rankers.base import Ranker
@@ -89,8 +89,10 @@ class CETReranker(TrainedRanker):
     Raises:
         InputError: For unknown options, do not go together or are out of range; from scoring: before ``fit``.
 
-    When not to use it: where judgements are complete, or negatives come from the pool itself (all of them were seen by labellers,
-    so that weights are noise); where nothing is known of the pooling system and ``'lexical'`` does not describe it either.
+    When not to use it: where the pool's evidence is evidence of relevance too, as BM25's was on all four real collections that it
+    was tried on (``fit`` warns where the candidates' own scores show it); where judgements are complete, or negatives come from
+    the pool itself (all of them were seen by labellers, so that weights are noise); where nothing is known of the pooling system
+    and ``'lexical'`` does not describe it either.
 
     Example:
         >>> CETReranker("distilbert-base-uncased", tau=2.0)
@@ -243,9 +245,13 @@ class CETReranker(TrainedRanker):
         if isinstance(prepared, EvidenceModel):
             rate = self._evidence().learning_rate
             features, known = prepared.features(groups.rows, ranker.documents(groups.rows))
-            little = check_known(prepared, known, [(group.positives, group.pool) for group in groups.groups])
-            if little:
-                logger.warning("CETReranker: %s", little)
+            of_queries = [(group.positives, group.pool) for group in groups.groups]
+            for warning in (
+                check_known(prepared, known, of_queries),
+                check_direction(prepared, features, known, groups.rows, of_queries),
+            ):
+                if warning:
+                    logger.warning("CETReranker: %s", warning)
         from pyterrier_debias.pooling.training.cet_method import Coupled, EvidenceScores, RankerScores, tokenise_alike
         from pyterrier_debias.training.method import ranking_of
 

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.counterfactuals import ranks_among_others
-from pyterrier_debias.core.evaluation import parse_measures, per_query
-from pyterrier_debias.core.statistics import bootstrap_interval, exchange_test, paired_t
+from pyterrier_debias.core.evaluation import parse_measures, per_query, value_range
+from pyterrier_debias.core.statistics import Interval, bootstrap_interval, exchange_test, inverted_interval, paired_t
 from pyterrier_debias.position.formulas import psi
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ class SensitivityResult:
             - start`` and ``end - start``), ``measure``, ``before`` and ``after`` (means over queries), ``difference`` (after -
             before) with its interval ``low`` and ``high``, ``delta`` = before / after - 1 (the convention of Hofstätter et al.,
             whose table relates to the *debiased* value) with ``delta_low`` and ``delta_high``, ``p`` (exchange randomisation),
-            ``p_t`` (paired t), ``n`` queries.
+            ``p_t`` (paired t), ``n`` queries, ``changed``: how many of them have another value in any draw. The interval is the
+            exchange test inverted, so that it holds 0 where ``p`` does not reject.
         per_query: One row per query and measure: ``qid``, ``measure``, ``original``, ``rotated`` (mean over draws),
             ``difference``, one column per draw (``rotated_0``, ...), and ``start``, ``middle``, ``end`` (NaN if no relevant
             candidate has a known answer).
@@ -94,8 +95,9 @@ class SensitivityResult:
         ranks = frame.pivot_table(index="qid", columns="draw", values="after", aggfunc="mean")
         before = frame[frame["draw"] == frame["draw"].iloc[0]].groupby("qid", sort=False)["before"].mean()
         values = np.column_stack([before.loc[ranks.index], ranks])
-        interval = bootstrap_interval(
-            values[:, 1:].mean(axis=1) - values[:, 0], level=self.level, draws=self.resamples, seed=self.seed
+        furthest = float(self.arms["rank"].max())
+        interval = inverted_interval(
+            values, level=self.level, draws=self.resamples, seed=self.seed, least=-furthest, most=furthest
         )
         moved = frame["displacement"].to_numpy()
         return pd.Series(
@@ -204,20 +206,24 @@ class Outcome:
         rows = []
         for measure, part in values.groupby("measure", sort=False):
             draws = [c for c in part if c.startswith("rotated_")]
-            rows.append({"comparison": "rotated - original", "measure": measure, **self._compared(part[["original", *draws]])})
+            found = self._compared(part[["original", *draws]], measure)
+            rows.append({"comparison": "rotated - original", "measure": measure, **found})
         for where in ("middle", "end"):
             for measure, part in values.groupby("measure", sort=False):
                 placed = part[["start", where]].dropna()
                 if len(placed):
-                    rows.append({"comparison": f"{where} - start", "measure": measure, **self._compared(placed)})
+                    rows.append({"comparison": f"{where} - start", "measure": measure, **self._compared(placed, measure)})
         return pd.DataFrame(rows)
 
-    def _compared(self, values: pd.DataFrame) -> dict[str, float]:
+    def _compared(self, values: pd.DataFrame, measure: str) -> dict[str, float]:
         """The first column against the mean of the others."""
         table = values.to_numpy(dtype=float)
         before, difference = table[:, 0], _mean_difference(table[:, 0], table[:, 1:])
         after = before + difference
-        interval = self._interval(difference)
+        least, most = value_range(measure)
+        interval = inverted_interval(
+            table, level=self.level, draws=self.resamples, seed=self.seed, least=least - most, most=most - least
+        )
         delta = self._relative(before, after)
         return {
             "before": float(before.mean()),
@@ -231,9 +237,10 @@ class Outcome:
             "p": exchange_test(table, draws=self.resamples, seed=self.seed).p if self.tested else float("nan"),
             "p_t": paired_t(before, after).p if self.tested else float("nan"),
             "n": len(table),
+            "changed": int((np.ptp(table, axis=1) != 0).sum()),
         }
 
-    def _interval(self, values: np.ndarray) -> Any:
+    def _interval(self, values: np.ndarray) -> Interval:
         return bootstrap_interval(values, level=self.level, draws=self.resamples, seed=self.seed)
 
     def _relative(self, before: np.ndarray, after: np.ndarray) -> tuple[float, float, float]:
