@@ -60,14 +60,33 @@ def _searched(characters: str) -> re.Pattern[str]:
     return re.compile("[" + "".join(f"{re.escape(run[0])}-{re.escape(run[-1])}" for run in runs) + "\U00010000-\U0010FFFF]")
 
 
-def _has_more(text: str) -> bool:
-    r"""Whether ``\w+`` may cut a word in pieces or leave several in one."""
+def has_more(text: str) -> bool:
+    r"""Whether ``\w+`` may cut a word of the text in pieces, or leave several in one."""
     return not text.isascii() and _searched(rf"{_BASE}\p{{M}}\u200C\u200D").search(text) is not None
 
 
 def word_pattern(text: str) -> re.Pattern[str] | regex.Pattern[str]:
     """The expression that finds the words of a text: one of two, which agree where the faster one is enough."""
-    return _WORD if _has_more(text) else _PLAIN_WORD
+    return _WORD if has_more(text) else _PLAIN_WORD
+
+
+@cache
+def _token_patterns(pattern: str) -> tuple[re.Pattern[str], regex.Pattern[str]]:
+    marked = rf"(?:{_LETTER}(?:\p{{M}}|[\u200C\u200D](?={_LETTER}))*+)"
+    sign = r"(?:(?![\s\x1C-\x1F])\X)"
+    wider = pattern.replace(r"\w", marked).replace(r"\S", sign).replace(r"[^\W\d_]", r"(?:\p{L}\p{M}*+)")
+    flags = regex.VERBOSE | regex.IGNORECASE
+    return re.compile(pattern, re.VERBOSE | re.IGNORECASE), regex.compile(wider, flags | regex.V1)
+
+
+def token_pattern(pattern: str, text: str) -> re.Pattern[str] | regex.Pattern[str]:
+    r"""An expression over ``\w``, ``\S`` and ``[^\W\d_]``, in which marks belong to letters if the text needs it.
+
+    Args:
+        pattern: The expression, verbose and in any case.
+        text: What it is to be searched in, without stretches of scripts without blanks.
+    """
+    return _token_patterns(pattern)[has_more(text)]
 
 
 def composed(text: str) -> str:
@@ -134,6 +153,13 @@ def word_places(text: str, segmenter: Segmenter | None = None) -> list[tuple[int
         else:
             joined.append((start, end))
     return joined
+
+
+def unspaced_places(text: str, segmenter: Segmenter | None = None) -> list[tuple[int, int]]:
+    """Of :func:`word_places`, those that are written in scripts without blanks."""
+    if not is_unspaced(text):
+        return []
+    return [place for place in word_places(text, segmenter) if _UNSPACED.match(text, place[0])]
 
 
 def units(text: str, segmenter: Segmenter | None = None) -> list[str]:

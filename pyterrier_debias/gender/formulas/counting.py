@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.scripts import composed, has_more
 from pyterrier_debias.core.text import TOKENISERS, Tokeniser
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 
@@ -47,7 +48,8 @@ def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
     r"""A tokeniser by its name, with lower-cased words.
 
     - ``'regex_word'`` (default everywhere): runs of ``\w``, so that ``he's`` counts as ``he`` and ``she.`` as ``she``; what the
-      released script expects after a cleaning that was not published;
+      released script expects after a cleaning that was not published. Marks belong to their letters, and in scripts without
+      blanks each ideograph, kana or grapheme cluster is a word: for longer words there, pass a segmenter as the function;
     - ``'whitespace'``: split at white space; punctuation stays with its word, and ``she.`` is not found;
     - ``'blank'``: split at spaces alone, the released script on raw text, to the letter;
     - ``'blingfire'``, or a function from a text to its words.
@@ -56,7 +58,7 @@ def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
         tokeniser: A name or a function.
 
     Returns:
-        A function from a text to its lower-cased words.
+        A function from a text to its lower-cased words, in Unicode's normal form C as those of a list.
 
     Raises:
         InputError: For an unknown name.
@@ -65,7 +67,7 @@ def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
         raise InputError(f"tokeniser {tokeniser!r} is not known; use one of {', '.join(GENDER_TOKENISERS)} or a function")
     split = tokeniser if callable(tokeniser) else GENDER_TOKENISERS[tokeniser]
     # Some letters become several when lower-cased, some of them no letters: the text first, as regex_word of the core does it.
-    return lambda text: [word.lower() for word in split(text.lower())]
+    return lambda text: [composed(word.lower()) for word in split(composed(text.lower()))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,8 +258,9 @@ def _ascii(tokeniser: str) -> bytes:
     return bytes(table)
 
 
-#: Tokenisers whose words are maximal runs of characters of one class. A text that holds the character that parts texts as a
-#: part of a word (``'blank'`` with a line break) is split on its own.
+#: Tokenisers whose words are maximal runs of characters of one class. A text for which that is not so is split on its own: one
+#: that holds the character that parts texts as a part of a word (``'blank'`` with a line break), or marks, or a script without
+#: blanks (``'regex_word'``).
 _SCANNED = frozenset({"regex_word", "whitespace", "blank"})
 
 
@@ -311,8 +314,8 @@ class _Scanner:
             return WordCounts.joined(list(pool.map(self._batch, batches)))
 
     def _batch(self, texts: list[str]) -> WordCounts:
-        alone = [self.tokeniser == "blank" and _BREAK in text for text in texts]
         plain = [text.isascii() for text in texts]
+        alone = [self._is_split(text) for text in texts]
         found = []
         for wanted, prepare in ((True, self._plain), (False, self._other)):
             rows = [i for i in range(len(texts)) if plain[i] == wanted and not alone[i]]
@@ -329,6 +332,12 @@ class _Scanner:
         cells, counts = np.unique(cells, return_counts=True)
         return WordCounts(len(texts), self.wordlist, cells // size, cells % size, counts)
 
+    def _is_split(self, text: str) -> bool:
+        """Whether the words of a text are not maximal runs of characters of one class."""
+        if self.tokeniser == "blank":
+            return _BREAK in text
+        return self.tokeniser == "regex_word" and not text.isascii() and has_more(composed(text.lower()))
+
     def _plain(self, texts: list[str]) -> tuple[bytes, np.ndarray]:
         """Texts of ASCII as one buffer, and where each ends."""
         ends = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
@@ -336,7 +345,7 @@ class _Scanner:
 
     def _other(self, texts: list[str]) -> tuple[bytes, np.ndarray]:
         """The same for any other text, by code points."""
-        lowered = [text.lower() for text in texts]
+        lowered = [composed(text.lower()) for text in texts]
         points = np.frombuffer(_BREAK.join(lowered).encode("utf-32-le", "surrogatepass"), dtype="<u4").copy()
         lengths = np.fromiter(map(len, lowered), dtype=np.int64, count=len(lowered)) + 1
         breaks = np.cumsum(lengths)[:-1] - 1
