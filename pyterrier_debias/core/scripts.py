@@ -60,6 +60,12 @@ def _searched(characters: str) -> re.Pattern[str]:
     return re.compile("[" + "".join(f"{re.escape(run[0])}-{re.escape(run[-1])}" for run in runs) + "\U00010000-\U0010FFFF]")
 
 
+def more_characters() -> str:
+    """The characters that make :func:`has_more` true."""
+    everything = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
+    return "".join(regex.findall(rf"[{_BASE}\p{{M}}\u200C\u200D]+", everything, regex.V1))
+
+
 def has_more(text: str) -> bool:
     r"""Whether ``\w+`` may cut a word of the text in pieces, or leave several in one."""
     return not text.isascii() and _searched(rf"{_BASE}\p{{M}}\u200C\u200D").search(text) is not None
@@ -179,7 +185,7 @@ def units(text: str, segmenter: Segmenter | None = None) -> list[str]:
         >>> units("Don't  stop, please."), units("他说:「你好!」 OK")
         (["Don't", 'stop,', 'please.'], ['他', '说:', '「你', '好!」', 'OK'])
     """
-    if not is_unspaced(text):
+    if text.isascii() or not is_unspaced(text):
         return text.split()
     inside = None if segmenter is None else _starts(text, segmenter)
     pieces: list[str] = []

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.scripts import composed, has_more
+from pyterrier_debias.core.scripts import composed, more_characters
 from pyterrier_debias.core.text import TOKENISERS, Tokeniser
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 
@@ -250,6 +250,14 @@ def _letters(tokeniser: str) -> np.ndarray:
 
 
 @cache
+def _more() -> np.ndarray:
+    """For each code point whether words of a text that holds it may be no maximal runs of letters."""
+    table = np.zeros(0x110000, dtype=bool)
+    table[np.frombuffer(more_characters().encode("utf-32-le"), dtype="<u4")] = True
+    return table
+
+
+@cache
 def _ascii(tokeniser: str) -> bytes:
     """Translation of ASCII: capitals to small letters, what is not part of a word to spaces."""
     letters = _letters(tokeniser)
@@ -314,16 +322,17 @@ class _Scanner:
             return WordCounts.joined(list(pool.map(self._batch, batches)))
 
     def _batch(self, texts: list[str]) -> WordCounts:
+        alone = [i for i, text in enumerate(texts) if self.tokeniser == "blank" and _BREAK in text]
         plain = [text.isascii() for text in texts]
-        alone = [self._is_split(text) for text in texts]
         found = []
         for wanted, prepare in ((True, self._plain), (False, self._other)):
-            rows = [i for i in range(len(texts)) if plain[i] == wanted and not alone[i]]
-            if rows:
-                buffer = prepare([texts[i] for i in rows])
-                owner, word = self._scan(*buffer)
-                found.append((np.array(rows, dtype=np.int64)[owner], word))
-        for i in np.flatnonzero(alone).tolist():
+            rows = np.array([i for i in range(len(texts)) if plain[i] == wanted and i not in alone], dtype=np.int64)
+            if len(rows):
+                buffer, ends, left_out = prepare([texts[i] for i in rows.tolist()])
+                owner, word = self._scan(buffer, ends)
+                found.append((rows[owner], word))
+                alone += rows[left_out].tolist()
+        for i in alone:
             numbers = {word: number for number, word in enumerate(self.wordlist.words)}
             words = [numbers[word] for word in self.split(texts[i]) if word in numbers]
             found.append((np.full(len(words), i), np.array(words, dtype=np.int64)))
@@ -332,30 +341,29 @@ class _Scanner:
         cells, counts = np.unique(cells, return_counts=True)
         return WordCounts(len(texts), self.wordlist, cells // size, cells % size, counts)
 
-    def _is_split(self, text: str) -> bool:
-        """Whether the words of a text are not maximal runs of characters of one class."""
-        if self.tokeniser == "blank":
-            return _BREAK in text
-        return self.tokeniser == "regex_word" and not text.isascii() and has_more(composed(text.lower()))
-
-    def _plain(self, texts: list[str]) -> tuple[bytes, np.ndarray]:
-        """Texts of ASCII as one buffer, and where each ends."""
+    def _plain(self, texts: list[str]) -> tuple[bytes, np.ndarray, np.ndarray]:
+        """Texts of ASCII as one buffer, where each ends, and the numbers of those that are left out: none."""
         ends = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
-        return _BREAK.join(texts).encode("ascii").translate(_ascii(self.tokeniser)), ends
+        return _BREAK.join(texts).encode("ascii").translate(_ascii(self.tokeniser)), ends, np.empty(0, dtype=int)
 
-    def _other(self, texts: list[str]) -> tuple[bytes, np.ndarray]:
-        """The same for any other text, by code points."""
+    def _other(self, texts: list[str]) -> tuple[bytes, np.ndarray, np.ndarray]:
+        """The same for any other text, by code points; left out are those whose words are not runs of one class."""
         lowered = [composed(text.lower()) for text in texts]
         points = np.frombuffer(_BREAK.join(lowered).encode("utf-32-le", "surrogatepass"), dtype="<u4").copy()
         lengths = np.fromiter(map(len, lowered), dtype=np.int64, count=len(lowered)) + 1
         breaks = np.cumsum(lengths)[:-1] - 1
+        left_out = np.empty(0, dtype=int)
+        if self.tokeniser == "regex_word" and (special := _more()[points]).any():
+            owner = np.repeat(np.arange(len(texts)), lengths)[: len(points)]
+            left_out = np.unique(owner[special])
+            points[np.isin(owner, left_out)] = _BLANK
         points[~_letters(self.tokeniser)[points]] = _BLANK
         points[breaks] = _BLANK
         # How many bytes of UTF-8 each character takes, so that the ends of texts are known without decoding.
         width = 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000)
         at = np.cumsum(width)
         ends = np.append(at[breaks], at[-1] + 1) if len(at) else np.cumsum(lengths)
-        return points.tobytes().decode("utf-32-le", "surrogatepass").encode("utf-8", "surrogatepass"), ends
+        return points.tobytes().decode("utf-32-le", "surrogatepass").encode("utf-8", "surrogatepass"), ends, left_out
 
     def _scan(self, buffer: bytes, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Every occurrence: the number of its text and of its word."""

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _SENTENCE_END = re.compile(
     r"""
-    (?: (?<=[.!?…؟۔।॥։።។။]) | (?<=[.!?…؟۔।॥։።។။]["')\]”’»]) ) \s+             # scripts with blanks
+    (?: (?<=[.!?؟۔।॥։።។။]) | (?<=[.!?؟۔।॥։።។။]["')\]”’»]) ) \s+             # scripts with blanks
     | (?: (?<=[。！？｡．]) | (?<=[。！？｡．][」』”’）]) ) \s* (?![。！？｡．」』”’）\s]) (?!$)     # and without
     """,
     re.VERBOSE,
@@ -409,10 +409,10 @@ class RotatePassages(RowWise):
             if not isinstance(text, str):
                 check_text(pd.DataFrame([document]), attr, self)
             out = dict(document, text_orig=text) if keep else dict(document)
-            docno, qid = document["docno"], document["qid"] if pair else ""
-            out[attr], out["rotation"] = turn(text, str(as_name(docno)), str(as_name(qid)))
+            out[attr], offset = turn(text, _name(document["docno"]), _name(document["qid"]) if pair else "")
+            out["rotation"] = offset
             number += 1
-            if out["rotation"] == 0:
+            if offset == 0:
                 fixed += cannot_turn(text)
             yield out
         self._warn_of_fixed(fixed, number)
@@ -457,6 +457,7 @@ class RotatePassages(RowWise):
         split = self.splitter()
         # The other tokenisers rewrite a text, and then must do so in every rotation of it alike, the identity included.
         keeps = self.unit == "sentence" or self.tokeniser == "whitespace"
+        by_blanks = self.unit == "word" and self.tokeniser == "whitespace"
         pair = _one_of("scope", self.scope, ("passage", "pair")) == "pair"
         first = 0 if self.allow_identity else 1
         draw = self.draw if draw is None else draw
@@ -465,7 +466,7 @@ class RotatePassages(RowWise):
         seed = self.seed
 
         def turn(text: str, docno: str, qid: str = "") -> tuple[str, int]:
-            pieces = split(text)
+            pieces = text.split() if by_blanks and text.isascii() else split(text)
             n = len(pieces)
             if n < 2:
                 return text, 0
@@ -473,10 +474,13 @@ class RotatePassages(RowWise):
             offset = first + keyed_integer(n - first, seed, "rotation", *ids, *further)
             if offset == 0 and keeps:
                 return text, 0
-            # Most passages have single blanks between units and nothing else: then units need not be looked for.
-            if keeps and text != " ".join(pieces):
-                return rotated_text(text, word_spans(text, pieces), offset), offset
-            return " ".join(rotate(pieces, offset)), offset
+            if not keeps:
+                return " ".join(rotate(pieces, offset)), offset
+            head, tail = " ".join(pieces[:offset]), " ".join(pieces[offset:])
+            # Most passages have single blanks between words and no other white space: then words need not be looked for.
+            if text == f"{head} {tail}":
+                return f"{tail} {head}", offset
+            return rotated_text(text, word_spans(text, pieces), offset), offset
 
         return turn
 
@@ -489,7 +493,7 @@ class RotatePassages(RowWise):
         if _one_of("unit", self.unit, ("word", "sentence")) == "sentence":
             return sentences
         if self.tokeniser == "whitespace":
-            return partial(units, segmenter=self.segmenter)
+            return units if self.segmenter is None else partial(units, segmenter=self.segmenter)
         if self.segmenter is not None:
             raise InputError(
                 "RotatePassages: segmenter plays a part with tokeniser='whitespace' only; leave one of the two out"
@@ -498,6 +502,10 @@ class RotatePassages(RowWise):
 
     def _columns(self) -> list[str]:
         return ["docno", self.text_attr, *(["qid"] if self.scope == "pair" else [])]
+
+
+def _name(value: Any) -> str:
+    return value if isinstance(value, str) else str(as_name(value))
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> str:
