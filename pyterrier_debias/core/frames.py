@@ -17,7 +17,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.text import digest
+from pyterrier_debias.core.text import as_names, digest
 
 _FORM_OF_QUERY = re.compile(r"query_(tok|vec|emb|weight|ids|mask|term)\w*")
 
@@ -39,7 +39,7 @@ def with_string_ids(frame: pd.DataFrame) -> pd.DataFrame:
     changed = {}
     for column in ("qid", "query_id", "docno", "doc_id"):
         if column in frame.columns and not pd.api.types.is_string_dtype(frame[column]):
-            changed[column] = frame[column].astype(str)
+            changed[column] = as_names(frame[column])
     return frame.assign(**changed) if changed else frame
 
 

@@ -6,18 +6,17 @@ never on the order of rows, the batch or the machine, so that a frame that is sh
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.scripts import composed, word_pattern
 
 Tokeniser = Callable[[str], list[str]]
-
-_WORD = re.compile(r"\w+")
 
 
 def whitespace(text: str) -> list[str]:
@@ -26,8 +25,13 @@ def whitespace(text: str) -> list[str]:
 
 
 def regex_word(text: str) -> list[str]:
-    r"""Lower-cased runs of ``\w`` (letters, digits, underscore, in any script): ``he's`` gives ``he``, ``s``."""
-    return _WORD.findall(text.lower())
+    """Lower-cased runs of letters, digits, underscores and the marks upon them: ``he's`` gives ``he``, ``s``.
+
+    Words come in Unicode's normal form C. Scripts without blanks give a word for each ideograph, kana or grapheme cluster; see
+    :mod:`pyterrier_debias.core.scripts`.
+    """
+    lowered = composed(text.lower())
+    return word_pattern(lowered).findall(lowered)
 
 
 def blingfire(text: str) -> list[str]:
@@ -61,6 +65,23 @@ def get_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
     if tokeniser not in TOKENISERS:
         raise InputError(f"tokeniser {tokeniser!r} is not known; use one of {', '.join(TOKENISERS)} or a function")
     return TOKENISERS[tokeniser]
+
+
+def as_names(column: pd.Series) -> pd.Series:
+    """Identifiers as text. A whole number is written as one, also where a merge made it a float: 7.0 is 7.
+
+    Example:
+        >>> as_names(pd.Series([7.0, 8.0])).tolist(), as_names(pd.Series(["7.0", 7], dtype=object)).tolist()
+        (['7', '8'], ['7.0', '7'])
+    """
+    if pd.api.types.is_string_dtype(column) and not pd.api.types.is_object_dtype(column):
+        return column
+    return column.map(as_name).astype(str)
+
+
+def as_name(value: Any) -> Any:
+    """One identifier of :func:`as_names`: whole floats as integers, anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def keyed_hash(seed: int, *ids: str) -> int:

@@ -6,7 +6,6 @@ import inspect
 import json
 import logging
 import os
-import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import stage_name
+from pyterrier_debias.core.scripts import composed, word_places
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import DTYPES, InMemory, Ranker, loading, pick_device, window_of
 from pyterrier_debias.rankers.packed import PackedBert
@@ -29,8 +29,6 @@ PIECES = ("first", "mean")
 
 #: Words of a text, each with its first character and one past its last.
 WordSpans = Callable[[str], list[tuple[str, int, int]]]
-
-_RUN = re.compile(r"\w+")
 
 #: How many texts are held between the tokenizer and the batches.
 _CHUNK = 2048
@@ -57,7 +55,7 @@ class WordEncoder(Protocol):
 
 
 def regex_spans(text: str) -> list[tuple[str, int, int]]:
-    r"""The words of the tokeniser ``regex_word``: lower-cased runs of ``\w``, with the characters that they cover.
+    """The words of the tokeniser ``regex_word``: lower-cased, in normal form C, with the characters that they cover.
 
     Args:
         text: Any text.
@@ -69,7 +67,7 @@ def regex_spans(text: str) -> list[tuple[str, int, int]]:
         >>> regex_spans("It's TK.")
         [('it', 0, 2), ('s', 3, 4), ('tk', 5, 7)]
     """
-    return [(run.group().lower(), *run.span()) for run in _RUN.finditer(text)]
+    return [(composed(text[start:end].lower()), start, end) for start, end in word_places(text)]
 
 
 def pieces_of(spans: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

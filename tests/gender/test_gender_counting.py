@@ -1,6 +1,7 @@
 """Counting agrees with splitting and counting, word for word."""
 
 import logging
+import unicodedata
 from collections import Counter
 
 import numpy as np
@@ -18,13 +19,13 @@ from pyterrier_debias.gender.formulas.counting import WordCounts, count_words, d
 TRICKY = WordList(
     {
         "a": ["he", "her", "granddaughter", "granddaughters", "granddaugh", "éa", "ß", "straße", "__x"],
-        "b": ["she", "hers", "granddaughterx", "abcdefgh", "abcdefgi", "abcdefghabcdefghabc", "ſ", "и", "x" * 24],
+        "b": ["she", "hers", "granddaughterx", "abcdefgh", "abcdefgi", "abcdefghabcdefghabc", "ſ", "и", "x" * 24, "日", "हिन्दी"],
     }
 )
 PLAIN = {
     "regex_word": regex_word,
-    "whitespace": lambda text: text.lower().split(),
-    "blank": lambda text: text.lower().split(" "),
+    "whitespace": lambda text: unicodedata.normalize("NFC", text.lower()).split(),
+    "blank": lambda text: unicodedata.normalize("NFC", text.lower()).split(" "),
 }
 
 
@@ -43,7 +44,10 @@ def test_worked_example():
 
 
 WORDS = st.sampled_from([*TRICKY.words, "the", "He", "SHE", "İ", "ǅ", "\udcff", "granddaughterxy", "heß", "abcdefghabcdefghabd"])
-GLUE = st.sampled_from([" ", "  ", "\n", "\t", "\x1c", "\x85", "\xa0", ".", "'", "_", "-", "\u2019", "\u3000", "", "é", "\0"])
+GLUE = st.sampled_from([
+    " ", "  ", "\n", "\t", "\x1c", "\x85", "\xa0", ".", "'", "_", "-", "\u2019", "\u3000", "", "é", "\0", "\u0301", "\u200d",
+    "日", "🫖",
+])  # fmt: skip
 
 
 @st.composite

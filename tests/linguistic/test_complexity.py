@@ -130,11 +130,21 @@ def test_zero_as_in_guarded_tools():
     assert LinguisticComplexity(["MLS"], undefined="zero")(TOPICS)["complexity"].isna().all()  # no parser is no zero
 
 
-def test_empty_text_has_no_words():
-    scored = LinguisticComplexity("words", keep_indices=True)(queries("", "?!", "green tea"))
-    assert scored["NDW"].tolist() == [0, 0, 2]
-    assert scored["TTR"].isna().tolist() == [True, True, False]
-    assert scored["complexity"].notna().all()
+def test_texts_without_a_word_have_no_complexity_and_are_counted(caplog):
+    asked = queries("", "?!", "🫖 ❤️", "green tea", "tea")
+    for undefined in ("nan", "zero"):
+        stage = LinguisticComplexity("words", keep_indices=True, undefined=undefined)
+        with caplog.at_level(logging.WARNING):
+            scored = stage(asked)
+        assert "3 of 5 different texts (60.0 %) hold no word" in caplog.text
+        assert scored[[*INDEX_SETS["words"], "complexity"]].iloc[:3].isna().all(axis=None)
+        # The others are as if they stood alone.
+        alone = LinguisticComplexity("words", keep_indices=True, undefined=undefined)(asked.iloc[3:])
+        pd.testing.assert_frame_equal(scored.iloc[3:], alone)
+        assert stage.report()["defined"].max() == 1
+        assert LinguisticComplexity("words", undefined=undefined)(queries("", "?!"))["complexity"].isna().all()
+        with pytest.raises(InputError, match="no text with a word"):
+            stage.fit(queries("", "?!"))
 
 
 def test_the_log_names_what_was_live(caplog):
@@ -176,7 +186,7 @@ def test_each_different_text_counts_once():
     assert found["docno"].tolist() == results["docno"].tolist()
 
 
-WORDS = st.lists(st.sampled_from(["tea", "green", "or", "no", "keep"]), max_size=12).map(" ".join)
+WORDS = st.lists(st.sampled_from(["tea", "green", "or", "no", "keep"]), min_size=1, max_size=12).map(" ".join)
 
 
 @settings(max_examples=25)

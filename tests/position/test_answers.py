@@ -36,7 +36,7 @@ def places(frame, stage=None):
 
 
 @settings(max_examples=300)
-@given(st.text(st.sampled_from("aB.,$ \t\n\u00a0é日"), max_size=40), st.sampled_from(["whitespace", "regex_word"]))
+@given(st.text(st.sampled_from("aB.,$ \t\n\u00a0é"), max_size=40), st.sampled_from(["whitespace", "regex_word"]))
 def test_word_spans_are_where_regular_expressions_find_the_words(text, name):
     pattern = {"whitespace": r"\S+", "regex_word": r"\w+"}[name]
     assert rotating.word_spans(text, TOKENISERS[name](text)) == [m.span() for m in re.finditer(pattern, text)]

@@ -19,6 +19,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_text
+from pyterrier_debias.core.scripts import composed
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.gender.data.words import WordList
@@ -67,7 +68,7 @@ class Lexicon:
             bad = next((w for w in words if not isinstance(w, str) or not w.strip() or w.strip().startswith("*")), None)
             if bad is not None:
                 raise InputError(f"lexicon {self.name!r}: category {category!r} holds {bad!r}; give words or beginnings (happ*)")
-            own[str(category)] = frozenset(word.strip().lower() for word in words)
+            own[str(category)] = frozenset(composed(word.strip().lower()) for word in words)
         if not own:
             raise InputError(f"lexicon {self.name!r} has no categories; give a mapping from a category to its words")
         object.__setattr__(self, "categories", own)

@@ -13,9 +13,10 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_text, reworded
+from pyterrier_debias.core.scripts import composed, word_pattern, word_places
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
-from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.core.text import as_names, keyed_hash
 
 #: Words and their counterparts, both ways: titles, kinship, nouns for persons. Pronouns that have more than one are decided by
 #: :func:`followed_by_noun`. Words with other common meanings are left out (count, host, miss); "Guy", "Gal" and "Ms" count where
@@ -159,7 +160,6 @@ _ALONE = frozenset(
 )
 _DEGREES = frozenset("very so too quite rather really extremely more most less least".split())
 
-_WORD = re.compile(r"\w+")
 _NEXT = re.compile(r"[\s\"'\u2018\u2019\u201c\u201d(\[-]*(\w+)")
 _LAST = re.compile(r"(\w+)[\s\"'\u2018\u201c(\[]*\Z")
 _BESIDE = re.compile(r"(?:\s+(?:or|and)\s+|\s*/\s*)(?:his|hers|her|their|its|my|your|our)(?!\w)", re.IGNORECASE)
@@ -277,7 +277,7 @@ def _told_by_case(word: str, text: str, start: int, end: int) -> bool:
 
 def _in_case(word: str, like: str) -> str | None:
     """A word written as another one is; None if that one has no case that can be kept."""
-    if like.islower():
+    if like.islower() or like.lower() == like.upper():
         return word
     if like.istitle():
         return word.capitalize()
@@ -293,10 +293,10 @@ def _table(pairs: Mapping[str, str] | None) -> dict[str, str]:
         return _TABLE
     found: list[tuple[str, str]] = []
     for pair in pairs.items():
-        bad = next((word for word in pair if not isinstance(word, str) or not _WORD.fullmatch(word)), None)
+        bad = next((word for word in pair if not isinstance(word, str) or word_places(word) != [(0, len(word))]), None)
         if bad is not None:
             raise InputError(f"SwapGender: {bad!r} in pairs is not a single word; give words of letters and digits")
-        found.append((pair[0].lower(), pair[1].lower()))
+        found.append((composed(pair[0].lower()), composed(pair[1].lower())))
     times = Counter(word for pair in found for word in pair)
     twice = next((word for word, n in times.items() if n > 1 or word in _PRONOUNS), None)
     if twice is not None:
@@ -331,8 +331,8 @@ def swap_gender(text: str, pairs: Mapping[str, str] | None = None) -> tuple[str,
 
 def _swap(text: str, table: Mapping[str, str]) -> tuple[str, int]:
     parts, at, n = [], 0, 0
-    for found in _WORD.finditer(text):
-        word = found[0].lower()
+    for found in word_pattern(text).finditer(text):
+        word = composed(found[0].lower())
         other = table.get(word)
         if other is None and word in _PRONOUNS:
             other = _pronoun(word, text, found.start(), found.end())
@@ -419,7 +419,7 @@ class SwapGender(RowWise):
         out = inp
         if self.text_attr is not None:
             check_text(inp, self.text_attr, self)
-            texts, docnos = inp[self.text_attr].tolist(), inp["docno"].astype(str).tolist()
+            texts, docnos = inp[self.text_attr].tolist(), as_names(inp["docno"]).tolist()
             swapped = [turn(text, "document", docno) for text, docno in zip(texts, docnos)]
             added: dict[str, Any] = {"text_orig": inp[self.text_attr]} if self.keep_original else {}
             added[self.text_attr] = [text for text, _ in swapped]
@@ -430,9 +430,9 @@ class SwapGender(RowWise):
             warn_of_expressions(inp["query"], self)
             new = {
                 (qid, query): turn(query, "query", qid)[0]
-                for qid, query in set(zip(inp["qid"].astype(str), inp["query"]))
+                for qid, query in set(zip(as_names(inp["qid"]), inp["query"]))
             }
-            queries = [new[pair] for pair in zip(inp["qid"].astype(str), inp["query"])]
+            queries = [new[pair] for pair in zip(as_names(inp["qid"]), inp["query"])]
             out = reworded(out, queries)
         return out
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.scripts import composed
 
 #: The library's own list, under its licence: titles, kinship, pronouns and plain nouns for persons. No names, no trades; nothing
 #: that is as often something else ("miss", "ms", "lord", "queen", "guy", "mummy", "pop").
@@ -42,8 +43,8 @@ _SAME = {
 class WordList:
     """Groups of words; a word belongs to one group.
 
-    Words are lower-cased, as the text is that they are looked up in: the published list of 326 words has capitalised names, which
-    would otherwise never be found.
+    Words are lower-cased and in Unicode's normal form C, as the text is that they are looked up in: the published list of 326
+    words has capitalised names, which would otherwise never be found.
 
     Attributes:
         groups: Group to its words, in the order of the groups; signed measures are "first group minus second".
@@ -86,7 +87,7 @@ class WordList:
             if bad is not None or not words:
                 what = "has no words" if not words else f"holds {bad!r}, which is not a word"
                 raise InputError(f"word list {self.name!r}: group {group!r} {what}")
-            groups[str(group)] = frozenset(word.strip().lower() for word in words)
+            groups[str(group)] = frozenset(composed(word.strip().lower()) for word in words)
             shared = sorted(word for word in groups[str(group)] if owner.setdefault(word, str(group)) != str(group))
             if shared:
                 raise InputError(
@@ -151,7 +152,7 @@ class WordList:
 
     def group_of(self, word: str) -> str | None:
         """The group of a word, in any case; None if it has none."""
-        word = word.lower()
+        word = composed(word.lower())
         return next((group for group, words in self.groups.items() if word in words), None)
 
     def without(self, words: Iterable[str]) -> WordList:
@@ -163,7 +164,7 @@ class WordList:
         Returns:
             A list whose name says that it is not the whole one.
         """
-        out = {word.lower() for word in words}
+        out = {composed(word.lower()) for word in words}
         return WordList({group: own - out for group, own in self.groups.items()}, f"{self.name} (part)")
 
     def contrast(self, contrast: str | tuple[str, str] | None = None) -> dict[str, float]:

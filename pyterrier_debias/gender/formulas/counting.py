@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.scripts import composed, more_characters
 from pyterrier_debias.core.text import TOKENISERS, Tokeniser
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 
@@ -47,7 +48,8 @@ def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
     r"""A tokeniser by its name, with lower-cased words.
 
     - ``'regex_word'`` (default everywhere): runs of ``\w``, so that ``he's`` counts as ``he`` and ``she.`` as ``she``; what the
-      released script expects after a cleaning that was not published;
+      released script expects after a cleaning that was not published. Marks belong to their letters, and in scripts without
+      blanks each ideograph, kana or grapheme cluster is a word: for longer words there, pass a segmenter as the function;
     - ``'whitespace'``: split at white space; punctuation stays with its word, and ``she.`` is not found;
     - ``'blank'``: split at spaces alone, the released script on raw text, to the letter;
     - ``'blingfire'``, or a function from a text to its words.
@@ -56,7 +58,7 @@ def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
         tokeniser: A name or a function.
 
     Returns:
-        A function from a text to its lower-cased words.
+        A function from a text to its lower-cased words, in Unicode's normal form C as those of a list.
 
     Raises:
         InputError: For an unknown name.
@@ -65,7 +67,7 @@ def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
         raise InputError(f"tokeniser {tokeniser!r} is not known; use one of {', '.join(GENDER_TOKENISERS)} or a function")
     split = tokeniser if callable(tokeniser) else GENDER_TOKENISERS[tokeniser]
     # Some letters become several when lower-cased, some of them no letters: the text first, as regex_word of the core does it.
-    return lambda text: [word.lower() for word in split(text.lower())]
+    return lambda text: [composed(word.lower()) for word in split(composed(text.lower()))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,6 +250,14 @@ def _letters(tokeniser: str) -> np.ndarray:
 
 
 @cache
+def _more() -> np.ndarray:
+    """For each code point whether words of a text that holds it may be no maximal runs of letters."""
+    table = np.zeros(0x110000, dtype=bool)
+    table[np.frombuffer(more_characters().encode("utf-32-le"), dtype="<u4")] = True
+    return table
+
+
+@cache
 def _ascii(tokeniser: str) -> bytes:
     """Translation of ASCII: capitals to small letters, what is not part of a word to spaces."""
     letters = _letters(tokeniser)
@@ -256,8 +266,9 @@ def _ascii(tokeniser: str) -> bytes:
     return bytes(table)
 
 
-#: Tokenisers whose words are maximal runs of characters of one class. A text that holds the character that parts texts as a
-#: part of a word (``'blank'`` with a line break) is split on its own.
+#: Tokenisers whose words are maximal runs of characters of one class. A text for which that is not so is split on its own: one
+#: that holds the character that parts texts as a part of a word (``'blank'`` with a line break), or marks, or a script without
+#: blanks (``'regex_word'``).
 _SCANNED = frozenset({"regex_word", "whitespace", "blank"})
 
 
@@ -311,16 +322,17 @@ class _Scanner:
             return WordCounts.joined(list(pool.map(self._batch, batches)))
 
     def _batch(self, texts: list[str]) -> WordCounts:
-        alone = [self.tokeniser == "blank" and _BREAK in text for text in texts]
+        alone = [i for i, text in enumerate(texts) if self.tokeniser == "blank" and _BREAK in text]
         plain = [text.isascii() for text in texts]
         found = []
         for wanted, prepare in ((True, self._plain), (False, self._other)):
-            rows = [i for i in range(len(texts)) if plain[i] == wanted and not alone[i]]
-            if rows:
-                buffer = prepare([texts[i] for i in rows])
-                owner, word = self._scan(*buffer)
-                found.append((np.array(rows, dtype=np.int64)[owner], word))
-        for i in np.flatnonzero(alone).tolist():
+            rows = np.array([i for i in range(len(texts)) if plain[i] == wanted and i not in alone], dtype=np.int64)
+            if len(rows):
+                buffer, ends, left_out = prepare([texts[i] for i in rows.tolist()])
+                owner, word = self._scan(buffer, ends)
+                found.append((rows[owner], word))
+                alone += rows[left_out].tolist()
+        for i in alone:
             numbers = {word: number for number, word in enumerate(self.wordlist.words)}
             words = [numbers[word] for word in self.split(texts[i]) if word in numbers]
             found.append((np.full(len(words), i), np.array(words, dtype=np.int64)))
@@ -329,24 +341,29 @@ class _Scanner:
         cells, counts = np.unique(cells, return_counts=True)
         return WordCounts(len(texts), self.wordlist, cells // size, cells % size, counts)
 
-    def _plain(self, texts: list[str]) -> tuple[bytes, np.ndarray]:
-        """Texts of ASCII as one buffer, and where each ends."""
+    def _plain(self, texts: list[str]) -> tuple[bytes, np.ndarray, np.ndarray]:
+        """Texts of ASCII as one buffer, where each ends, and the numbers of those that are left out: none."""
         ends = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
-        return _BREAK.join(texts).encode("ascii").translate(_ascii(self.tokeniser)), ends
+        return _BREAK.join(texts).encode("ascii").translate(_ascii(self.tokeniser)), ends, np.empty(0, dtype=int)
 
-    def _other(self, texts: list[str]) -> tuple[bytes, np.ndarray]:
-        """The same for any other text, by code points."""
-        lowered = [text.lower() for text in texts]
+    def _other(self, texts: list[str]) -> tuple[bytes, np.ndarray, np.ndarray]:
+        """The same for any other text, by code points; left out are those whose words are not runs of one class."""
+        lowered = [composed(text.lower()) for text in texts]
         points = np.frombuffer(_BREAK.join(lowered).encode("utf-32-le", "surrogatepass"), dtype="<u4").copy()
         lengths = np.fromiter(map(len, lowered), dtype=np.int64, count=len(lowered)) + 1
         breaks = np.cumsum(lengths)[:-1] - 1
+        left_out = np.empty(0, dtype=int)
+        if self.tokeniser == "regex_word" and (special := _more()[points]).any():
+            owner = np.repeat(np.arange(len(texts)), lengths)[: len(points)]
+            left_out = np.unique(owner[special])
+            points[np.isin(owner, left_out)] = _BLANK
         points[~_letters(self.tokeniser)[points]] = _BLANK
         points[breaks] = _BLANK
         # How many bytes of UTF-8 each character takes, so that the ends of texts are known without decoding.
         width = 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000)
         at = np.cumsum(width)
         ends = np.append(at[breaks], at[-1] + 1) if len(at) else np.cumsum(lengths)
-        return points.tobytes().decode("utf-32-le", "surrogatepass").encode("utf-8", "surrogatepass"), ends
+        return points.tobytes().decode("utf-32-le", "surrogatepass").encode("utf-8", "surrogatepass"), ends, left_out
 
     def _scan(self, buffer: bytes, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Every occurrence: the number of its text and of its word."""

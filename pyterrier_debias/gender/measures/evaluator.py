@@ -12,6 +12,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_pairs, ranked, with_string_ids
+from pyterrier_debias.core.scripts import composed, word_places
 from pyterrier_debias.core.stage import RowWise, Stage
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.data.base import corpus_batches
@@ -399,13 +400,19 @@ def marked_words(text: str, words: Iterable[str], tokeniser: str | Tokeniser = "
         >>> marked_words("He's sure the others heard her.", ["he", "her"])
         "[[He]]'s sure the others heard [[her]]."
     """
+    if tokeniser == "regex_word":
+        wanted, parts, at = frozenset(words), [], 0
+        for start, end in word_places(text):
+            if composed(text[start:end].lower()) in wanted:
+                parts += [text[at:start], f"[[{text[start:end]}]]"]
+                at = end
+        return "".join([*parts, text[at:]])
     import re
 
     some = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
     if not some:
         return text
-    before, after = (r"(?<!\w)", r"(?!\w)") if tokeniser == "regex_word" else (r"(?<!\S)", r"(?!\S)")
-    return re.sub(f"{before}({some}){after}", r"[[\1]]", text, flags=re.IGNORECASE)
+    return re.sub(rf"(?<!\S)({some})(?!\S)", r"[[\1]]", text, flags=re.IGNORECASE)
 
 
 @dataclass(eq=False)

@@ -20,6 +20,7 @@ from importlib import metadata
 from typing import Any
 
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.scripts import Segmenter, composed, token_pattern, unspaced_places
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +28,7 @@ Tagged = list[tuple[str, str]]
 Tagger = Callable[[Sequence[str]], list[Tagged]]
 Lemmatiser = Callable[[str, str], str]
 
-_TOKEN = re.compile(
-    r"""
+_TOKEN = r"""
       (?:[^\W\d_]\.){2,}                                # U.S.
     | \w+?(?=n['’]t(?!\w)) | n['’]t(?!\w)               # do + n't
     | ['’](?:s|m|d|re|ve|ll)(?!\w)                      # it + 's
@@ -36,9 +36,7 @@ _TOKEN = re.compile(
     | \w+(?:[-&]\w+)*                                   # words; well-known, R&D
     | \.{2,} | --+                                      # ellipsis, dash
     | \S                                                # any other sign on its own
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
+"""
 
 #: Texts that spaces cut as well as the pattern does, ten times as fast.
 _PLAIN = re.compile(r"[A-Za-z0-9\s]*")
@@ -49,31 +47,57 @@ _SIGNS |= {",": ",", "$": "$", "#": "#", "&": "CC", "%": "NN", '"': "''", "'": "
 _SIGNS |= dict.fromkeys("`“‘", "``")
 
 
-def words_of(text: str) -> list[str]:
+def words_of(text: str, segmenter: Segmenter | None = None) -> list[str]:
     """Cut a text into tokens as the Penn Treebank does: clitics and punctuation are separate tokens, hyphens stay inside words.
+
+    Marks belong to their letters. Scripts without blanks are cut by the segmenter, or as
+    :func:`~pyterrier_debias.core.scripts.word_places` does without one.
 
     Args:
         text: Any text.
+        segmenter: From a stretch of a script without blanks to its words.
 
     Returns:
         The tokens in their order, with the case that they have.
+
+    Raises:
+        InputError: For a segmenter whose words are not pieces of the text.
 
     Example:
         >>> words_of("Don't U.S. patients' well-known drugs cost $3.50?")
         ['Do', "n't", 'U.S.', 'patients', "'", 'well-known', 'drugs', 'cost', '$', '3.50', '?']
     """
-    return text.split() if _PLAIN.fullmatch(text) else _TOKEN.findall(text)
+    if _PLAIN.fullmatch(text):
+        return text.split()
+    tokens: list[str] = []
+    at = 0
+    for start, end in unspaced_places(text, segmenter):
+        tokens += token_pattern(_TOKEN, text).findall(text[at:start])
+        tokens.append(text[start:end])
+        at = end
+    return tokens + token_pattern(_TOKEN, text).findall(text[at:])
 
 
-def bare_words(text: str) -> list[str]:
+def bare_words(text: str, segmenter: Segmenter | None = None) -> list[str]:
     """The lower-cased words of a text, without punctuation: as :func:`words_of`, except for case and punctuation, and faster.
 
+    Words that look alike are alike: they are in Unicode's normal form C and have straight apostrophes.
+
+    Args:
+        text: Any text.
+        segmenter: As in :func:`words_of`.
+
     Example:
-        >>> bare_words("What's green tea?")
-        ['what', "'s", 'green', 'tea']
+        >>> bare_words("What's green tea?"), bare_words("what’s")
+        (['what', "'s", 'green', 'tea'], ['what', "'s"])
     """
-    text = text.lower().rstrip("?! ")
-    return text.split() if _PLAIN.fullmatch(text) else [token for token in _TOKEN.findall(text) if not is_sign(token)]
+    text = lowered(text).rstrip("?! ")
+    return text.split() if _PLAIN.fullmatch(text) else [token for token in words_of(text, segmenter) if not is_sign(token)]
+
+
+def lowered(text: str) -> str:
+    """A text in lower case, in Unicode's normal form C, with straight apostrophes."""
+    return text.lower() if text.isascii() else composed(text.lower()).replace("’", "'")
 
 
 def is_sign(token: str) -> bool:
@@ -310,7 +334,7 @@ _UNIVERSAL = {"N": "NOUN", "V": "VERB", "J": "ADJ", "R": "ADV"}
 
 def word_form(word: str, tag: str) -> str:
     """No lemma: the lower-cased word itself."""
-    return word.lower()
+    return lowered(word)
 
 
 def lemminflect_lemma(word: str, tag: str) -> str:
@@ -330,12 +354,12 @@ def lemminflect_lemma(word: str, tag: str) -> str:
         >>> lemminflect_lemma("studies", "VBZ"), lemminflect_lemma("'re", "VBP"), lemminflect_lemma("Paris", "NNP")
         ('study', 'be', 'paris')
     """
-    return _lemma(word.lower(), tag)
+    return _lemma(lowered(word), tag)
 
 
 @functools.lru_cache(maxsize=200_000)
 def _lemma(word: str, tag: str) -> str:
-    stands_for = _CLITICS.get((word.replace("’", "'"), tag[:1]))
+    stands_for = _CLITICS.get((word, tag[:1]))
     if stands_for is not None:
         return stands_for
     universal = _UNIVERSAL.get(tag[:1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
@@ -9,10 +11,13 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import check_text, reworded
+from pyterrier_debias.core.frames import check_text, reworded, stage_name
+from pyterrier_debias.core.scripts import joint, places_of
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
 from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, get_tagger, noun_phrases
+
+logger = logging.getLogger(__name__)
 
 #: Positions of the copies of a phrase.
 POSITIONS = ("inplace", "append")
@@ -24,7 +29,8 @@ def repeat_noun_phrases(
     """Repeat the base noun phrases of a text.
 
     The wording is not changed; only where a tagger's tokens are not pieces of the text are tokens joined with spaces instead. A
-    text without a noun phrase is repeated as a whole, an empty one stays empty.
+    text without a noun phrase is repeated as a whole, an empty one stays empty. Copies are parted by blanks, but not in scripts
+    without blanks.
 
     Args:
         text: The text.
@@ -45,40 +51,48 @@ def repeat_noun_phrases(
     """
     found = noun_phrases(tagged)[:max_phrases]
     if not found:
-        return " ".join([text] * (times + 1)) if text.strip() else text
+        return _joined([text] * (times + 1)) if text.strip() else text
     tokens = [token for token, _ in tagged]
-    places = _places(text, tokens)
+    places = places_of(text, tokens)
     if places is None:
         text = " ".join(tokens)
-        places = cast(list[tuple[int, int]], _places(text, tokens))  # nothing else stands there
+        places = cast(list[tuple[int, int]], places_of(text, tokens))  # nothing else stands there
     spans = [(places[first][0], places[end - 1][1]) for first, end in found]
     if position == "append":
         phrases = [text[first:end] for first, end in spans]
-        return " ".join([text, *(phrases * times)])
+        return _joined([text, *(phrases * times)])
     parts, done = [], 0
     for first, end in spans:
-        parts += [text[done:end], f" {text[first:end]}" * times]
+        parts += [text[done:first], _joined([text[first:end]] * (times + 1))]
         done = end
     return "".join([*parts, text[done:]])
 
 
-def _places(text: str, tokens: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Where tokens stand in a text, as (start, end) in characters; None if one is not a piece of it."""
-    places, end = [], 0
-    for token in tokens:
-        start = text.find(token, end)
-        if start < 0:
-            return None
-        end = start + len(token)
-        places.append((start, end))
-    return places
+def _joined(texts: Sequence[str]) -> str:
+    return "".join([texts[0], *(joint(before, text) + text for before, text in itertools.pairwise(texts))])
+
+
+def warn_without_phrases(tagged: Sequence[Tagged], stage: Any) -> None:
+    """Warn with the share of texts in which a tagger found no noun phrase.
+
+    Args:
+        tagged: The tagged texts; those without tokens play no part.
+        stage: The calling stage, named in the message.
+    """
+    texts = [tokens for tokens in tagged if tokens]
+    without = sum(not noun_phrases(tokens) for tokens in texts)
+    if without:
+        logger.warning(
+            "%s: %d of %d different queries (%.1f %%) have no noun phrase and are treated as a whole; where they are not "
+            "English, give a tagger for their language", stage_name(stage), without, len(texts), 100 * without / len(texts),
+        )  # fmt: skip
 
 
 class RepeatNounPhrases(RowWise):
     """Rewrite queries so that each repeats its noun phrases: longer and lexically poorer, with the same need.
 
-    A base noun phrase is a run of adjectives with at least one noun behind it. A query without one is repeated as a whole. The
-    rewriting is deterministic.
+    A base noun phrase is a run of adjectives with at least one noun behind it. A query without one is repeated as a whole, and
+    a warning tells their share. The rewriting is deterministic.
 
     ===============  ==========================================================================
     columns in       ``query``, and any others
@@ -153,6 +167,7 @@ class RepeatNounPhrases(RowWise):
         distinct = list(dict.fromkeys(queries))
         options: dict[str, Any] = {"times": self.times, "max_phrases": self.max_phrases, "position": self.position}
         tagged = get_tagger(self.tagger)(distinct) if distinct else []
+        warn_without_phrases(tagged, self)
         new = {text: repeat_noun_phrases(text, tags, **options) for text, tags in zip(distinct, tagged)}
         return [new[query] for query in queries]
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_text, reworded
+from pyterrier_debias.core.scripts import joint, places_of
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
-from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, get_tagger, is_sign, noun_phrases, words_of
-from pyterrier_debias.linguistic.data.noun_phrases import repeat_noun_phrases
+from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, get_tagger, is_sign, lowered, noun_phrases, words_of
+from pyterrier_debias.linguistic.data.noun_phrases import repeat_noun_phrases, warn_without_phrases
 
 #: From a query and its tagged words to the same need in other words.
 Rule = Callable[[str, Tagged], str]
@@ -61,9 +62,18 @@ def keywords(query: str, tagged: Tagged | None = None) -> str:
         >>> keywords("Where can I find cheap flights to Paris that don't stop?")
         'find cheap flights Paris not stop'
     """
-    words = ["not" if word.lower() in ("n't", "n\u2019t") else word for word in words_of(query)]
-    kept = [word for word in words if not is_sign(word) and word.lower().replace("\u2019", "'") not in FUNCTION_WORDS]
-    return " ".join(kept) or query
+    words = words_of(query)
+    places = cast(list[tuple[int, int]], places_of(query, words))  # its tokens are pieces of it
+    kept: list[str] = []
+    end = -1
+    for word, (start, after) in zip(words, places):
+        if is_sign(word) or lowered(word) in FUNCTION_WORDS:
+            continue
+        # Words of a script without blanks stay side by side.
+        kept.append("" if not kept else joint(kept[-1], word) if start == end else " ")
+        kept.append("not" if lowered(word) == "n't" else word)
+        end = after
+    return "".join(kept) or query
 
 
 def question_frame(query: str, tagged: Tagged | None = None) -> str:
@@ -108,14 +118,8 @@ def relative_clause(query: str, tagged: Tagged) -> str:
         return query
     place = len(_END.sub("", query))
     for _, last in noun_phrases(tagged)[:1]:
-        end = 0
-        for token, _ in tagged[:last]:
-            found = query.find(token, end)
-            if found < 0:
-                break
-            end = found + len(token)
-        else:
-            place = end
+        places = places_of(query, [token for token, _ in tagged[:last]])
+        place = place if places is None else places[-1][1]
     return f"{query[:place]} {_CLAUSE}{query[place:]}"
 
 
@@ -176,6 +180,7 @@ def rewritten(queries: Sequence[str], rewrite: str | Callable[[str], str], *, ta
     else:
         needs_tags = rewrite in ("noun_phrases", "relative_clause") and distinct
         tagged = get_tagger(tagger)(distinct) if needs_tags else [[]] * len(distinct)
+        warn_without_phrases(tagged, f"rewrite {rewrite!r}")
         new = {query: REWRITES[rewrite](query, tags) for query, tags in zip(distinct, tagged)}
     bad = next((query for query, text in new.items() if not isinstance(text, str)), None)
     if bad is not None:

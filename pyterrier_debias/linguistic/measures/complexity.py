@@ -14,6 +14,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_text
+from pyterrier_debias.core.scripts import Segmenter, is_unspaced
 from pyterrier_debias.core.stage import Stage, same_value
 from pyterrier_debias.core.terrier import warn_of_expressions
 from pyterrier_debias.core.text import keyed_generator
@@ -25,6 +26,7 @@ from pyterrier_debias.linguistic.data.analysers import (
     get_tagger,
     is_sign,
     lexicon_adjectives,
+    lowered,
     word_form,
 )
 from pyterrier_debias.linguistic.formulas import lexical, trees
@@ -127,6 +129,9 @@ class LinguisticComplexity(Stage):
     needs it. Without a parser the fourteen syntactic indices are NaN and outside of the mean. Punctuation is not counted. Tagged
     and parsed texts are kept, so that a text is analysed once however often it comes back.
 
+    *Texts without a word* (empty, or of signs and emoji alone) have no complexity: all is NaN, whatever ``undefined`` is, they
+    play no part in the normalisation, and a warning tells their share.
+
     When not to use it: as a difficulty of queries (it does not know the collection); on one query, without ``fit``; between
     collections that were not normalised together; on languages other than English, except for the indices of words. On short
     queries the set ``'words'`` is little more than their length: put the number of words beside it as a control.
@@ -166,6 +171,7 @@ class LinguisticComplexity(Stage):
         common_words: str | Path | Collection[str] | lexical.FrequencyList = "wordfreq",
         seed: int = 0,
         verbose: bool = False,
+        segmenter: Segmenter | None = None,
     ):
         """
         Args:
@@ -187,7 +193,7 @@ class LinguisticComplexity(Stage):
             nv: NV = Tnoun/Nlex (``'nlex'``) or Tnoun/Nnoun (``'nnoun'``).
             uber: ``'log10N2'`` or ``'lnT2'``; see :func:`pyterrier_debias.linguistic.formulas.lexical.lexical_indices`.
             tagger: ``'auto'``, ``'spacy'``, ``'nltk'``, ``'textblob'``, or a function from texts to lists of (word, Penn Treebank
-                tag); see :mod:`pyterrier_debias.linguistic.data.analysers`.
+                tag); see :mod:`pyterrier_debias.linguistic.data.analysers`. It plays no part where no index needs tags.
             lemmatiser: ``'auto'``, ``'lemminflect'``, ``'form'``, or a function from word and tag to the lemma. Types are lemmas.
                 With ``'auto'`` they are lower-cased words where no index needs tags, and where lemminflect is missing.
             parser: A function from texts to the trees of each, in brackets or as ``nltk.Tree``; None: no trees.
@@ -197,6 +203,9 @@ class LinguisticComplexity(Stage):
                 (which decide which adverbs are lexical) come from textblob's lexicon.
             seed: Seed of the samples of NDW-ER50, NDW-ES50 and D; drawn by the words of a text, not by its row.
             verbose: Whether to show progress.
+            segmenter: What words are in scripts without blanks (Chinese, Japanese, Thai) where no tagger cuts the text: a
+                function from a stretch to its words, such as ``jieba.lcut``. None: each ideograph, kana or grapheme cluster, and
+                a warning.
         """
         self.index_set = index_set
         self.column = column
@@ -215,6 +224,7 @@ class LinguisticComplexity(Stage):
         self.common_words = common_words
         self.seed = seed
         self.verbose = verbose
+        self.segmenter = segmenter
 
     # ------------------------------------------------------------------------------------------------ the stage
 
@@ -235,11 +245,12 @@ class LinguisticComplexity(Stage):
             added = [*chosen_columns(names, chosen["segment"]), self.out] if self.keep_indices else [self.out]
             return inp.assign(**{name: pd.Series(dtype=np.float64) for name in added})
         texts, row_of = self._texts(inp)
-        analysed = self._analysed(texts, names)
+        analysed, worded = self._worded(self._analysed(texts, names), texts)
         segment = self._segment(analysed, chosen) if fitted is None else fitted.segment
-        values = self._values(analysed, names, segment, chosen)
+        values = np.full((len(texts), len(names)), np.nan)
+        values[worded] = self._values(analysed, names, segment, chosen)
         if fitted is None:
-            fitted = self._learnt(values, names, segment, chosen)
+            fitted = self._learnt(values[worded], names, segment, chosen)
         self._report = self._reported(fitted)
         indices: dict[str, np.ndarray] = {}
         if self.keep_indices:
@@ -256,7 +267,7 @@ class LinguisticComplexity(Stage):
             The stage itself.
 
         Raises:
-            InputError: As :meth:`transform`; and for a frame without rows.
+            InputError: As :meth:`transform`; and for a frame without words.
         """
         pt.validate.columns(inp, includes=[self.column], context=self)
         chosen = self._chosen()
@@ -264,7 +275,9 @@ class LinguisticComplexity(Stage):
         if len(inp) == 0:
             raise InputError("LinguisticComplexity: fit() got no rows; give it the texts to normalise over")
         texts, _ = self._texts(inp)
-        analysed = self._analysed(texts, names)
+        analysed, _ = self._worded(self._analysed(texts, names), texts)
+        if not analysed:
+            raise InputError("LinguisticComplexity: fit() got no text with a word; give it the texts to normalise over")
         segment = self._segment(analysed, chosen)
         self.normalisation = self._learnt(self._values(analysed, names, segment, chosen), names, segment, chosen)
         self._report = self._reported(self.normalisation)
@@ -336,6 +349,28 @@ class LinguisticComplexity(Stage):
         row_of, texts = pd.factorize(inp[self.column].to_numpy(dtype=object))
         return list(texts), row_of
 
+    def _worded(self, analysed: list[_Analysed], texts: list[str]) -> tuple[list[_Analysed], np.ndarray]:
+        """The texts that hold words, and which of all they are; what could not be treated is warned of."""
+        worded = np.array([one.counts.N > 0 for one in analysed], dtype=bool)
+        silent = len(texts) - int(worded.sum())
+        if silent:
+            logger.warning(
+                "LinguisticComplexity: %d of %d different texts (%.1f %%) hold no word; they have no complexity and play no "
+                "part in the normalisation", silent, len(texts), 100 * silent / len(texts),
+            )  # fmt: skip
+        return [one for one, has in zip(analysed, worded) if has], worded
+
+    def _of_words(self, texts: list[str]) -> list[_Analysed]:
+        """Texts that no tagger cuts."""
+        unspaced = 0 if self.segmenter is not None else sum(map(is_unspaced, texts))
+        if unspaced:
+            logger.warning(
+                "LinguisticComplexity: %d of %d different texts (%.1f %%) are in a script without blanks, and each ideograph, "
+                "kana or grapheme cluster counts as a word; give segmenter=", unspaced, len(texts), 100 * unspaced / len(texts),
+            )  # fmt: skip
+        found = [tuple(bare_words(text, self.segmenter)) for text in texts]
+        return [_Analysed(words, lexical.LexicalCounts(len(words), len(set(words))), None) for words in found]
+
     def _needs(self, names: Iterable[str]) -> dict[str, bool]:
         names = set(names)
         tags = bool(names - {*lexical.WORDS_ONLY, *trees.LU}) or self.lemmatiser not in ("auto", "form")
@@ -345,8 +380,10 @@ class LinguisticComplexity(Stage):
         needs = self._needs(names)
         use_trees = needs["trees"] and self.parser is not None
         if not needs["tags"] and not use_trees:
-            return [_of_words(text) for text in texts]
-        key = (needs["tags"], needs["list"], use_trees, self.tagger, self.lemmatiser, self.parser, self.common_words)
+            return self._of_words(texts)
+        key = (
+            needs["tags"], needs["list"], use_trees, self.tagger, self.lemmatiser, self.parser, self.common_words, self.segmenter
+        )  # fmt: skip
         if self._kept is None or not same_value(self._kept[0], key):
             self._kept = (key, {})
         kept = self._kept[1]
@@ -373,7 +410,7 @@ class LinguisticComplexity(Stage):
         def analyse(texts: list[str]) -> list[_Analysed]:
             token_counts: list[tuple[tuple[str, ...], lexical.LexicalCounts]]
             if tag is None or frequency is None:
-                token_counts = [_of_words(text)[:2] for text in texts]
+                token_counts = [one[:2] for one in self._of_words(texts)]
             else:
                 token_counts = []
                 for tagged in self._one_each(tag(texts), texts, "tagger"):
@@ -407,12 +444,12 @@ class LinguisticComplexity(Stage):
             return lexical.FrequencyList(lexical.wordfreq_list(), lexicon_adjectives(), "wordfreq")
         if isinstance(given, (str, Path)):
             return lexical.FrequencyList.read(given)
-        return lexical.FrequencyList(frozenset(word.lower() for word in given), lexicon_adjectives())
+        return lexical.FrequencyList(frozenset(map(lowered, given)), lexicon_adjectives())
 
     def _segment(self, analysed: list[_Analysed], chosen: dict[str, Any]) -> int:
         if chosen["segment"] != "p20":
             return int(chosen["segment"])
-        return max(1, int(np.percentile([one.counts.N for one in analysed], 20)))
+        return max(1, int(np.percentile([one.counts.N for one in analysed] or [1], 20)))
 
     def _values(self, analysed: list[_Analysed], names: tuple[str, ...], segment: int, chosen: dict[str, Any]) -> np.ndarray:
         """The indices, shape [texts, indices]."""
@@ -449,7 +486,7 @@ class LinguisticComplexity(Stage):
 
     def _learnt(self, values: np.ndarray, names: tuple[str, ...], segment: int, chosen: dict[str, Any]) -> Normalisation:
         known = ~np.isnan(values)
-        defined = known.mean(axis=0)
+        defined = known.sum(axis=0) / max(len(values), 1)
         filled = np.where(known, values, 0.0)
         count = np.maximum(known.sum(axis=0), 1)
         if chosen["normalise"] == "zscore":
@@ -545,11 +582,6 @@ def _index_names(index_set: str | Sequence[str]) -> tuple[str, ...]:
         what = f"{unknown[0]!r} is not an index" if unknown else "no index is named" if not names else "an index is named twice"
         raise InputError(f"LinguisticComplexity: {what}; index_set is a list of some of {', '.join(INDICES)}")
     return names
-
-
-def _of_words(text: str) -> _Analysed:
-    found = tuple(bare_words(text))
-    return _Analysed(found, lexical.LexicalCounts(len(found), len(set(found))), None)
 
 
 def _need(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -17,9 +16,10 @@ import pyterrier as pt
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_text, stage_name
+from pyterrier_debias.core.scripts import Segmenter, composed, folded, word_places
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import TestResult, p_from_null
-from pyterrier_debias.core.text import Tokeniser, get_tokeniser, keyed_hash
+from pyterrier_debias.core.text import Tokeniser, as_name, keyed_hash
 from pyterrier_debias.data.base import STORE_WHOLE, cut_texts
 from pyterrier_debias.position.data.rotation import (
     RotatePassages,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_RUN = re.compile(r"\w+")
 _NONE = -1
 
 
@@ -90,18 +89,24 @@ class AnswerPositions(Stage):
         rotation: RotatePassages | None = None,
         text_attr: str = "text",
         verbose: bool = False,
+        segmenter: Segmenter | None = None,
     ):
         """
         Args:
             tokeniser: In what words positions are counted; the same default as :class:`RotatePassages`.
-            match: What must agree where only the answer's string is known. ``'words'`` (default): the runs of letters and
-                digits, so that punctuation plays no part; ``'tokens'``: the tokens of ``tokeniser``, which with ``'whitespace'``
+            match: What must agree where only the answer's string is known. ``'words'`` (default): the runs of letters (with
+                their marks) and digits, so that punctuation plays no part except inside a number (``3.5``, ``1,000``, ``12:30``)
+                and in ``don't``, which are one word; ``'tokens'``: the tokens of ``tokeniser``, which with ``'whitespace'``
                 misses every answer before a comma, and with ``'blingfire'`` is what the paper's released code would do.
-            case: ``'lower'``: capitals play no part in matching; ``'keep'``: they must agree.
-            rotation: How passages are rotated for the rotated positions; None means ``RotatePassages(tokeniser=tokeniser)``.
+            case: ``'lower'``: capitals play no part in matching; ``'keep'``: they must agree. Under either, the form in which an
+                accent or apostrophe is stored plays no part.
+            rotation: How passages are rotated for the rotated positions; None means ``RotatePassages(tokeniser=tokeniser,
+                segmenter=segmenter)``.
                 Its words need not be those of ``tokeniser``: the place of the cut is handed over in characters.
             text_attr: The column that holds the passage.
             verbose: Whether to show progress.
+            segmenter: As in :class:`RotatePassages`: in what words positions are counted in scripts without blanks. Answers are
+                matched there by ideograph, kana or grapheme cluster.
         """
         self.tokeniser = tokeniser
         self.match = match
@@ -109,6 +114,7 @@ class AnswerPositions(Stage):
         self.rotation = rotation
         self.text_attr = text_attr
         self.verbose = verbose
+        self.segmenter = segmenter
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Find the answers of a frame; see the class.
@@ -116,7 +122,8 @@ class AnswerPositions(Stage):
         Raises:
             InputError: For an unknown option, a text or answer that is missing, or a marked answer outside its text.
         """
-        rotation = RotatePassages(tokeniser=self.tokeniser) if self.rotation is None else self.rotation
+        counting = RotatePassages(tokeniser=self.tokeniser, segmenter=self.segmenter)
+        rotation = counting if self.rotation is None else self.rotation
         needed = ["docno", self.text_attr, *(["qid"] if rotation.scope == "pair" else [])]
         with pt.validate.any(inp, context=self) as v:
             v.columns(includes=[*needed, "answer"], mode="answer")
@@ -124,7 +131,7 @@ class AnswerPositions(Stage):
         answers = self._one_answer_a_row(inp, v.mode)
         check_text(answers, self.text_attr, self)
         check_text(answers, "answer", self)
-        finder = _Finder(self, rotation)
+        finder = _Finder(self, counting, rotation)
         found: list[tuple[int, ...]] = []
         texts, docnos, strings = (answers[c].tolist() for c in (self.text_attr, "docno", "answer"))
         qids = answers["qid"].tolist() if rotation.scope == "pair" else [""] * len(answers)
@@ -139,7 +146,7 @@ class AnswerPositions(Stage):
                 )
             passage = finder.passage(text)
             places = [(start, end)] if start != _NONE else passage.find(answer)
-            offset = finder.words_moved(passage, str(docno), str(qid))
+            offset = finder.words_moved(passage, str(as_name(docno)), str(as_name(qid)))
             n = len(passage.spans)
             placed = [(row, *place, *words_of_span(passage.spans, *place), n, offset) for place in places]
             # A marked stretch without any word (spaces; a lone bracket, under some tokenisers) has no position.
@@ -262,26 +269,44 @@ class _Passage:
     def _matchable(self) -> tuple[list[str], list[tuple[int, int]]]:
         if not self.finder.by_words:
             return self.finder.key(self.finder.count(self.text)), self.spans
-        runs = list(_RUN.finditer(self.text))
-        return self.finder.key([run.group() for run in runs]), [run.span() for run in runs]
+        spans = _match_places(self.text)
+        return self.finder.key([self.text[start:end] for start, end in spans]), spans
 
     def find(self, answer: str) -> list[tuple[int, int]]:
         """All matches of an answer, in characters."""
-        sought = self.finder.key(_RUN.findall(answer) if self.finder.by_words else self.finder.count(answer))
+        by_words = self.finder.by_words
+        sought = self.finder.key(
+            [answer[start:end] for start, end in _match_places(answer)] if by_words else self.finder.count(answer)
+        )
         words, spans = self._matchable
         return [(spans[i][0], spans[i + len(sought) - 1][1]) for i in occurrences(words, sought)]
+
+
+def _match_places(text: str) -> list[tuple[int, int]]:
+    """Where the words stand that must agree: :func:`word_places`, with numbers and negations in one piece."""
+    places: list[tuple[int, int]] = []
+    for start, end in word_places(text):
+        before = places[-1][1] if places else _NONE
+        if start == before + 1 and before > 0:
+            sign, last, first = text[before], text[before - 1], text[start]
+            number = sign in ".,:" and last.isdecimal() and first.isdecimal()
+            if number or (sign in "'’" and last in "nN" and text[start:end] in ("t", "T")):
+                places[-1] = places[-1][0], end
+                continue
+        places.append((start, end))
+    return places
 
 
 class _Finder:
     """The options, made ready; passages are read once, however many answers they hold."""
 
-    def __init__(self, stage: AnswerPositions, rotation: RotatePassages):
+    def __init__(self, stage: AnswerPositions, counting: RotatePassages, rotation: RotatePassages):
         for option, known in (("match", ("words", "tokens")), ("case", ("lower", "keep"))):
             if getattr(stage, option) not in known:
                 raise InputError(
                     f"AnswerPositions: {option}={getattr(stage, option)!r} is not known; use one of {', '.join(map(repr, known))}"
                 )
-        self.count = get_tokeniser(stage.tokeniser)
+        self.count = counting.splitter()
         self.by_words = stage.match == "words"
         self.lower = stage.case == "lower"
         self.turn, self.split = rotation.rotator(), rotation.splitter()
@@ -290,7 +315,7 @@ class _Finder:
         self.words_moved = lru_cache(maxsize=4096)(self._words_moved)
 
     def key(self, words: list[str]) -> list[str]:
-        return [word.lower() for word in words] if self.lower else words
+        return [folded(word) if self.lower else composed(word).replace("\u2019", "'") for word in words]
 
     def _words_moved(self, passage: _Passage, docno: str, qid: str) -> int:
         """How many of the counted words stand before the place where rotation cuts the passage."""

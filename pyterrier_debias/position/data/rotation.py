@@ -6,9 +6,11 @@ offset is r - 1, the number of units moved from the front to the end, and positi
 
 from __future__ import annotations
 
+import logging
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -18,13 +20,22 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_text
+from pyterrier_debias.core.scripts import Segmenter, joint, places_of, units
 from pyterrier_debias.core.stage import RowWise
-from pyterrier_debias.core.text import Tokeniser, get_tokeniser, keyed_integer, whitespace
+from pyterrier_debias.core.text import Tokeniser, as_name, as_names, get_tokeniser, keyed_integer
 
 #: ``turn(text, docno, qid)`` gives the rotated text and the offset.
 Rotator = Callable[..., tuple[str, int]]
 
-_SENTENCE_END = re.compile(r"""(?:(?<=[.!?])|(?<=[.!?]["')\]”’]))\s+""")
+logger = logging.getLogger(__name__)
+
+_SENTENCE_END = re.compile(
+    r"""
+    (?: (?<=[.!?؟۔।॥։።។။]) | (?<=[.!?؟۔।॥։።។။]["')\]”’»]) ) \s+             # scripts with blanks
+    | (?: (?<=[。！？｡．]) | (?<=[。！？｡．][」』”’）]) ) \s* (?![。！？｡．」』”’）\s]) (?!$)     # and without
+    """,
+    re.VERBOSE,
+)
 
 
 def rotate(units: Sequence[str], offset: int) -> list[str]:
@@ -48,7 +59,8 @@ def rotate(units: Sequence[str], offset: int) -> list[str]:
 def sentences(text: str) -> list[str]:
     """Cut a text after ``.``, ``!`` or ``?`` (and a closing quote or bracket) where white space follows.
 
-    A rule and no model: abbreviations such as ``Dr. Brown`` are cut too, a text without such marks is one sentence.
+    So it is for the marks of other scripts (``।``, ``؟``); after the full-width ones (``。``) no white space is needed. A rule
+    and no model: abbreviations such as ``Dr. Brown`` are cut too, a text without such marks (Thai) is one sentence.
 
     Args:
         text: Any text.
@@ -59,6 +71,8 @@ def sentences(text: str) -> list[str]:
     Example:
         >>> sentences('It rains. "Why?" she asked.')
         ['It rains.', '"Why?"', 'she asked.']
+        >>> sentences("下雨了。「为什么？」她问。")
+        ['下雨了。', '「为什么？」', '她问。']
     """
     text = text.strip()
     return _SENTENCE_END.split(text) if text else []
@@ -128,7 +142,7 @@ def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
 
     Args:
         text: The text.
-        words: Its words in order, each a piece of the text as it is or lower-cased.
+        words: Its words in order, each a piece of the text as it is, lower-cased, or in another Unicode normal form.
 
     Returns:
         One (start, end) a word, in characters, end exclusive.
@@ -140,22 +154,41 @@ def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
         >>> word_spans("so, it is", ["so,", "it", "is"])
         [(0, 3), (4, 6), (7, 9)]
     """
-    lowered = text.lower()
-    spans, end = [], 0
-    for word in words:
-        start = text.find(word, end)
-        # Lower-casing changes the length of few texts (Turkish dotted I); offsets in those cannot be trusted.
-        if len(lowered) == len(text):
-            other = lowered.find(word, end)
-            start = other if start < 0 else start if other < 0 else min(start, other)
-        if start < 0:
-            raise InputError(
-                f"the tokeniser's word {word!r} does not stand in the text {text[end : end + 40]!r} where it should; character "
-                f"offsets need a tokeniser whose words are pieces of the text, in order"
-            )
-        end = start + len(word)
-        spans.append((start, end))
+    spans = places_of(text, words)
+    if spans is None:
+        raise InputError(
+            f"the tokeniser's words {list(words[:5])!r} are not the pieces of the text {text[:40]!r} in their order; character "
+            f"offsets need a tokeniser whose words are pieces of the text"
+        )
     return spans
+
+
+def rotated_text(text: str, spans: Sequence[tuple[int, int]], offset: int) -> str:
+    """A text whose first units are moved to the end, with all white space that it has.
+
+    What stood between the two parts comes to stand between the last unit and the first; where that is nothing (Chinese, Thai),
+    nothing or a blank, see :func:`~pyterrier_debias.core.scripts.joint`. What stands before the first unit and behind the last
+    stays where it is.
+
+    Args:
+        text: The text.
+        spans: Where its n units stand, at least one.
+        offset: How many to move; taken modulo n.
+
+    Returns:
+        The text rotated. Rotating it by ``-offset`` gives the text again where something stands between units.
+
+    Example:
+        >>> rotated_text("one two\\nthree", [(0, 3), (4, 7), (8, 13)], 2)
+        'three\\none two'
+    """
+    offset %= len(spans)
+    if not offset:
+        return text
+    first, last = spans[0][0], spans[-1][1]
+    before, cut = spans[offset - 1][1], spans[offset][0]
+    between = text[before:cut] or joint(text[:last], text[first:])
+    return "".join((text[:first], text[cut:last], between, text[first:before], text[last:]))
 
 
 def words_of_span(spans: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int]:
@@ -265,7 +298,7 @@ class RotatePassages(RowWise):
     whatever caches scores by docno must sit before this stage or know the variant.
 
     The draw depends on seed, docno (and qid) and ``draw`` only, not on the order of rows or the size of batches. An empty or
-    one-word passage is not changed.
+    one-word passage is not changed; a warning tells the share of such passages.
 
     When not to use it: on text whose order carries what is scored (dialogues, code, lists of steps) beyond a check; with
     ``unit='sentence'`` to make answer positions uniform (they do not become so, see ``AnswerPositions``, and passages without
@@ -298,13 +331,15 @@ class RotatePassages(RowWise):
         text_attr: str = "text",
         keep_original: bool = False,
         verbose: bool = False,
+        segmenter: Segmenter | None = None,
     ):
         """
         Args:
             unit: ``'word'``, the published method, or ``'sentence'``, the pilot that its authors rejected.
-            tokeniser: What a word is. ``'whitespace'`` (default) keeps the wording, and a passage that is not moved stays
-                exactly as it was; ``'blingfire'`` is what the released code used: it separates punctuation and joins all
-                tokens with spaces, also in a passage that is not moved; or a function from a text to its words. Plays
+            tokeniser: What a word is. ``'whitespace'`` (default) keeps the wording with its line breaks and tabs, and a passage
+                that is not moved stays exactly as it was; scripts without blanks between words (Chinese, Japanese, Thai) are cut
+                inside runs too, see ``segmenter``. ``'blingfire'`` is what the released code used: it separates punctuation and
+                joins all tokens with spaces, also in a passage that is not moved; or a function from a text to its words. Plays
                 no part with ``unit='sentence'``.
             scope: ``'passage'``: one draw per document, as the paper's text reads; ``'pair'``: one for each query and document,
                 as the released evaluation does.
@@ -315,6 +350,9 @@ class RotatePassages(RowWise):
             text_attr: The column to rotate.
             keep_original: Whether to add ``text_orig``.
             verbose: Whether to show progress.
+            segmenter: With ``'whitespace'``: cuts stretches of text without blanks into words that are pieces of it, such as
+                ``jieba.lcut`` or PyThaiNLP's ``word_tokenize``. None: each ideograph and kana, and of the other scripts each
+                grapheme cluster, is a word; that may part a word of several, never a letter from its marks.
         """
         self.unit = unit
         self.tokeniser = tokeniser
@@ -325,6 +363,7 @@ class RotatePassages(RowWise):
         self.text_attr = text_attr
         self.keep_original = keep_original
         self.verbose = verbose
+        self.segmenter = segmenter
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Rotate the passages of a frame; see the class.
@@ -336,10 +375,12 @@ class RotatePassages(RowWise):
         turn = self.rotator()
         check_text(inp, self.text_attr, self)
         originals = inp[self.text_attr].tolist()
-        docnos = inp["docno"].astype(str).tolist()
-        qids = inp["qid"].astype(str).tolist() if self.scope == "pair" else [""] * len(inp)
+        docnos = as_names(inp["docno"]).tolist()
+        qids = as_names(inp["qid"]).tolist() if self.scope == "pair" else [""] * len(inp)
         rows = pt.tqdm(zip(originals, docnos, qids), total=len(inp), desc="RotatePassages", disable=not self.verbose)
         turned = [turn(text, docno, qid) for text, docno, qid in rows]
+        still = [text for text, (_, offset) in zip(originals, turned) if offset == 0]
+        self._warn_of_fixed(sum(map(self.cannot_turn(), still)), len(inp))
         added: dict[str, Any] = {"text_orig": inp[self.text_attr]} if self.keep_original else {}
         added[self.text_attr] = [text for text, _ in turned]
         added["rotation"] = np.array([offset for _, offset in turned], dtype=np.int64)
@@ -361,13 +402,40 @@ class RotatePassages(RowWise):
 
     def _stream(self, documents: Any, turn: Rotator) -> Iterator[dict[str, Any]]:
         attr, pair, keep = self.text_attr, self.scope == "pair", self.keep_original
+        fixed = number = 0
+        cannot_turn = self.cannot_turn()
         for document in pt.tqdm(documents, desc="RotatePassages", disable=not self.verbose):
             text = document[attr]
             if not isinstance(text, str):
                 check_text(pd.DataFrame([document]), attr, self)
             out = dict(document, text_orig=text) if keep else dict(document)
-            out[attr], out["rotation"] = turn(text, str(document["docno"]), str(document["qid"]) if pair else "")
+            out[attr], offset = turn(text, _name(document["docno"]), _name(document["qid"]) if pair else "")
+            out["rotation"] = offset
+            number += 1
+            if offset == 0:
+                fixed += cannot_turn(text)
             yield out
+        self._warn_of_fixed(fixed, number)
+
+    def cannot_turn(self) -> Callable[[str], bool]:
+        """A function that tells whether no draw changes a text, since it has fewer than two units.
+
+        Raises:
+            InputError: For an unknown unit or tokeniser.
+
+        Example:
+            >>> [RotatePassages().cannot_turn()(text) for text in ("tea", "green tea", "绿茶")]
+            [True, False, False]
+        """
+        split = self.splitter()
+        return lambda text: len(split(text)) < 2
+
+    def _warn_of_fixed(self, fixed: int, number: int) -> None:
+        if fixed:
+            logger.warning(
+                "RotatePassages: %d of %d passages (%.1f %%) have fewer than two units of rotation (%s) and never change; "
+                "position cannot be told from content in them", fixed, number, 100 * fixed / number, self.unit,
+            )  # fmt: skip
 
     def rotator(self, draw: int | None = None) -> Rotator:
         """The function that rotates one text, for code that is not a pipeline, such as training that draws anew each epoch.
@@ -388,7 +456,8 @@ class RotatePassages(RowWise):
         """
         split = self.splitter()
         # The other tokenisers rewrite a text, and then must do so in every rotation of it alike, the identity included.
-        keeps = self.unit == "sentence" or split is whitespace
+        keeps = self.unit == "sentence" or self.tokeniser == "whitespace"
+        by_blanks = self.unit == "word" and self.tokeniser == "whitespace"
         pair = _one_of("scope", self.scope, ("passage", "pair")) == "pair"
         first = 0 if self.allow_identity else 1
         draw = self.draw if draw is None else draw
@@ -397,15 +466,21 @@ class RotatePassages(RowWise):
         seed = self.seed
 
         def turn(text: str, docno: str, qid: str = "") -> tuple[str, int]:
-            units = split(text)
-            n = len(units)
+            pieces = text.split() if by_blanks and text.isascii() else split(text)
+            n = len(pieces)
             if n < 2:
                 return text, 0
             ids = (docno, qid) if pair else (docno,)
             offset = first + keyed_integer(n - first, seed, "rotation", *ids, *further)
             if offset == 0 and keeps:
                 return text, 0
-            return " ".join(units[offset:] + units[:offset]), offset
+            if not keeps:
+                return " ".join(rotate(pieces, offset)), offset
+            head, tail = " ".join(pieces[:offset]), " ".join(pieces[offset:])
+            # Most passages have single blanks between words and no other white space: then words need not be looked for.
+            if text == f"{head} {tail}":
+                return f"{tail} {head}", offset
+            return rotated_text(text, word_spans(text, pieces), offset), offset
 
         return turn
 
@@ -417,10 +492,20 @@ class RotatePassages(RowWise):
         """
         if _one_of("unit", self.unit, ("word", "sentence")) == "sentence":
             return sentences
+        if self.tokeniser == "whitespace":
+            return units if self.segmenter is None else partial(units, segmenter=self.segmenter)
+        if self.segmenter is not None:
+            raise InputError(
+                "RotatePassages: segmenter plays a part with tokeniser='whitespace' only; leave one of the two out"
+            )
         return get_tokeniser(self.tokeniser)
 
     def _columns(self) -> list[str]:
         return ["docno", self.text_attr, *(["qid"] if self.scope == "pair" else [])]
+
+
+def _name(value: Any) -> str:
+    return value if isinstance(value, str) else str(as_name(value))
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> str:

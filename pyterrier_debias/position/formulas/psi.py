@@ -17,7 +17,7 @@ import numpy as np
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.statistics import CELLS, p_from_null
 from pyterrier_debias.core.text import Tokeniser
-from pyterrier_debias.position.data.rotation import rotate, word_spans, words_of_span
+from pyterrier_debias.position.data.rotation import rotated_text, word_spans, words_of_span
 
 #: Where an answer can be put.
 PLACEMENTS = ("start", "middle", "end")
@@ -257,12 +257,11 @@ def place(text: str, start: int, end: int, where: str, split: Tokeniser) -> str 
         >>> [place("it is Ada of course", 6, 9, where, str.split) for where in PLACEMENTS]
         ['Ada of course it is', 'it is Ada of course', 'of course it is Ada']
     """
-    units = split(text)
-    first, count = words_of_span(word_spans(text, units), start, end)
+    units = word_spans(text, split(text))
+    first, count = words_of_span(units, start, end)
     if not count:
         return None
-    offset = (first - _target(where, len(units), count)) % len(units)
-    return " ".join(rotate(units, offset)) if offset else text
+    return rotated_text(text, units, first - _target(where, len(units), count))
 
 
 def _target(where: str, n: int, count: int) -> int:

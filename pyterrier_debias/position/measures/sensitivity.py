@@ -46,6 +46,11 @@ _BY_CONSTRUCTION = (
     "no score changed when the corpus was rotated and indexed anew, as it must be where only words are counted; 0 by "
     "construction, not tested"
 )
+#: Message if no passage changed.
+_FIXED = (
+    "no passage changed when it was rotated ({} of {} have fewer than two {}s), so that nothing can be told of positions; "
+    "nothing was tested"
+)
 
 
 class PositionSensitivity(Stage):
@@ -72,6 +77,7 @@ class PositionSensitivity(Stage):
 
     Where no score of any variant differs from the original's although texts did change, nothing is tested: p is NaN, and
     ``untested`` and the first note say that the ranker either does not read the order of words or never saw the rotated passages.
+    So it is where no text changed, since all are too short; a note tells the share of passages that rotation cannot change.
     A pipeline into which changed passages cannot be put (texts loaded and scored inside one stage, a second text loader behind
     the first ranker, scores of an index after the text loader) is refused with the reason.
 
@@ -248,7 +254,8 @@ class PositionSensitivity(Stage):
     @property
     def _placing(self) -> RotatePassages:
         """The function that splits texts into the units of placement."""
-        return RotatePassages(unit=self.placement_unit, tokeniser=self._turning.tokeniser)
+        turning = self._turning
+        return RotatePassages(unit=self.placement_unit, tokeniser=turning.tokeniser, segmenter=turning.segmenter)
 
     # ------------------------------------------------------------------------------------------------ rankings
 
@@ -279,10 +286,19 @@ class PositionSensitivity(Stage):
         arms = arms[arms["arm"] != "control"].reset_index(drop=True)
         if not (arms["arm"] == "rotated").any():
             raise InputError(f"PositionSensitivity: ranker of {system.name!r} returned nothing for any rotated list")
-        untested = _UNSEEN if self._changes(candidates) and _never_moved(arms) else ""
+        fixed = self._fixed(candidates.drop_duplicates("docno")[text])
+        untested = "" if not _never_moved(arms) else _UNSEEN if self._changes(candidates) else self._nothing_changed(fixed)
         if untested:
             logger.warning("PositionSensitivity: system %r: %s", system.name, untested)
-        return _Lists(arms, answers, system.name, candidates, ranker, control, untested, tuple(told))
+        return _Lists(arms, answers, system.name, candidates, ranker, control, untested, tuple(told), fixed)
+
+    def _fixed(self, texts: Iterable[str]) -> tuple[int, int]:
+        """How many texts no rotation changes, of how many."""
+        fixed = [*map(self._turning.cannot_turn(), texts)]
+        return sum(fixed), len(fixed)
+
+    def _nothing_changed(self, fixed: tuple[int, int]) -> str:
+        return _FIXED.format(*fixed, self._turning.unit)
 
     def _changes(self, candidates: pd.DataFrame) -> bool:
         """Whether any draw changes any text."""
@@ -360,11 +376,12 @@ class PositionSensitivity(Stage):
             raise InputError(f"PositionSensitivity: system {system.name!r} cannot be probed: {reason}")
         indexer = cast(Callable[[Iterable[dict[str, Any]]], pt.Transformer], system.indexer)
         kept: dict[str, str] = {}
+        still: list[bool] = []
         answers = self.answers if self.answers is not None else provided(self.dataset, "get_answers")
         wanted = set() if answers is None else set(answers["docno"].astype(str))
         frames, failed = [], {}
         for draw in pt.tqdm([None, *range(self.draws)], desc="PositionSensitivity", unit="index", disable=not self.verbose):
-            with handed_over(self._corpus(draw, wanted, kept)) as documents:
+            with handed_over(self._corpus(draw, wanted, kept, still)) as documents:
                 retriever = indexer(documents)
             found, failing = answered(retriever, topics)
             failed.update(failing)
@@ -372,17 +389,22 @@ class PositionSensitivity(Stage):
             frames.append(run.assign(arm="original" if draw is None else "rotated", draw=draw or 0)[COLUMNS])
         texts = pd.DataFrame({"docno": list(kept), self._turning.text_attr: list(kept.values())}, dtype=str)
         arms = pd.concat(frames, ignore_index=True)
-        untested = _BY_CONSTRUCTION if _never_moved(arms) else ""
+        fixed = sum(still), len(still)
+        untested = "" if not _never_moved(arms) else self._nothing_changed(fixed) if all(still) else _BY_CONSTRUCTION
         told = tuple(unanswered_notes(system.name, len(topics), failed))
-        return _Lists(arms, self._positions(texts), system.name, untested=untested, told=told)
+        return _Lists(arms, self._positions(texts), system.name, untested=untested, told=told, fixed=fixed)
 
-    def _corpus(self, draw: int | None, wanted: set[str], kept: dict[str, str]) -> Iterator[dict[str, Any]]:
-        text = self._turning.text_attr
+    def _corpus(
+        self, draw: int | None, wanted: set[str], kept: dict[str, str], still: list[bool]
+    ) -> Iterator[dict[str, Any]]:
+        """The documents, rotated unless ``draw`` is None: then wanted texts are kept, and it is noted which never change."""
+        text, cannot_turn = self._turning.text_attr, self._turning.cannot_turn()
         turn = None if draw is None else self._turning.rotator(draw)
         for document in self.dataset.get_corpus_iter(verbose=False):
             if not isinstance(document.get(text), str):
                 raise InputError(f"PositionSensitivity: document {document.get('docno')!r} of the corpus has no column {text!r}")
             if turn is None:
+                still.append(cannot_turn(document[text]))
                 if str(document["docno"]) in wanted:
                     kept[str(document["docno"])] = document[text]
                 yield document
@@ -401,6 +423,12 @@ class PositionSensitivity(Stage):
         if lists.untested:
             notes.insert(0, f"{lists.untested[0].upper()}{lists.untested[1:]}.")
         notes += lists.told
+        fixed, texts = lists.fixed
+        if fixed:
+            notes.append(
+                f"{fixed} of {texts} passages ({fixed / texts:.1%}) have fewer than two {self._turning.unit}s, so that no "
+                f"rotation changes them: of position they tell nothing."
+            )
         absent = len(set(qids) - set(lists.arms.loc[lists.arms["arm"] == "original", "qid"]))
         if absent:
             notes.append(f"{absent} of {len(qids)} judged queries have no candidates; they count 0 in every arm.")
@@ -489,7 +517,10 @@ def reindexing_reason(system: System, dataset: Any) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class _Lists:
-    """Rankings of all arms, what they were made from, and what must be said; a retriever has no ranker and no candidates."""
+    """Rankings of all arms, what they were made from, what must be said, and how many texts of how many no rotation changes.
+
+    A retriever has no ranker and no candidates.
+    """
 
     arms: pd.DataFrame
     answers: pd.DataFrame | None
@@ -499,6 +530,7 @@ class _Lists:
     control: pd.DataFrame = field(default_factory=pd.DataFrame)
     untested: str = ""
     told: tuple[str, ...] = ()
+    fixed: tuple[int, int] = (0, 0)
 
 
 def _never_moved(arms: pd.DataFrame) -> bool:

@@ -53,8 +53,8 @@ class SensitivityResult:
         level: Coverage of the intervals.
         resamples: Bootstrap resamples and permutations.
         seed: Seed of both.
-        untested: Why nothing was tested, in one sentence, where no score of any variant differs from the original's: then every p
-            is NaN that compares variants. Empty otherwise.
+        untested: Why nothing was tested, in one sentence, where no score of any variant differs from the original's, or no text
+            does: then every p is NaN that compares variants. Empty otherwise.
     """
 
     table: pd.DataFrame

@@ -21,7 +21,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_text, with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval
-from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.core.text import keyed_hash, regex_word
 from pyterrier_debias.survivorship.data.ranks import check_threshold, survives
 
 if TYPE_CHECKING:
@@ -446,7 +446,8 @@ class Answerability(Stage):
             n_features=2**_BITS,
             analyzer="word" if words else "char_wb",
             ngram_range=(1, 2) if words else (2, 5),
-            token_pattern=r"\w+" if words else None,
+            tokenizer=regex_word if words else None,
+            token_pattern=None,
             alternate_sign=False,
             norm="l2",
         )

@@ -1,0 +1,280 @@
+"""Words in any script: what a word is, where words stand in a text, and where a text may be cut.
+
+A word is a run of letters, digits and the combining marks upon them (vowel signs, points, accents), with the joiners of Indic and
+Arabic script inside it. In scripts that are written without blanks (Chinese, Japanese, Thai, Lao, Khmer, Burmese) a run holds
+many words. Without a dictionary nobody can tell where they end: each ideograph and kana is then one word, and each grapheme
+cluster of the other scripts (Unicode Standard Annex 29), or a segmenter of the user's cuts them.
+
+Texts that look alike can be stored in several forms (``é`` as one character or as two): they are compared in normal form C, and
+written back as they were.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+
+import regex
+
+from pyterrier_debias.core.errors import InputError
+
+#: From a stretch of text without blanks to its words, in their order.
+Segmenter = Callable[[str], Iterable[str]]
+
+# Scripts without blanks between words: ideographs, kana, and those that Unicode calls "complex context" (South East Asian).
+_SCRIPTS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Line_Break=Complex_Context}"
+# Marks of length and repetition continue what stands before them. Ideographs that are numbers count as letters here.
+_BASE = rf"[[{_SCRIPTS}]&&[\p{{L}}\p{{N}}]--\p{{Lm}}]"
+_LETTER = r"[\p{L}\p{N}_]"
+_SPACED = rf"[{_LETTER}--{_BASE}]"
+_ALONE = rf"(?={_BASE})\X\p{{Lm}}*+"
+_OPENING = r"[\p{Ps}\p{Pi}]"
+
+
+def _compiled(pattern: str) -> regex.Pattern[str]:
+    return regex.compile(pattern, regex.V1)
+
+
+_WORD = _compiled(rf"{_ALONE}|{_SPACED}(?:[{_SPACED}\p{{M}}]|[\u200C\u200D]+(?={_SPACED}))*+")
+_PLAIN_WORD = re.compile(r"\w+")
+_UNSPACED = _compiled(_BASE)
+_OPENINGS = _compiled(rf"{_OPENING}*")
+_STRETCH = _compiled(rf"(?:{_ALONE})+")
+_CLUSTER = _compiled(r"\X")
+_RUN = re.compile(r"\S+")
+# A piece of a run without blanks: closing signs stay with what they close, opening ones with what they open.
+_PIECE = _compiled(
+    rf"{_OPENING}*+(?:{_ALONE}(?:(?![{_LETTER}{_OPENING}])\X)*+|(?:(?!{_OPENING}*+{_BASE})\X)+)|{_OPENING}+"
+)
+# Where no blank is due: after and before letters of these scripts, and their full-width punctuation.
+_TIGHT = _compiled(rf"[{_SCRIPTS}\u3000-\u303F\uFF00-\uFFEF]")
+
+
+@cache
+def _searched(characters: str) -> re.Pattern[str]:
+    """A class of characters for the standard library's expressions, which search much faster; of those beyond 16 bits, all."""
+    everything = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x10000)]))
+    runs = [run.group() for run in regex.finditer(rf"[{characters}]+", everything, regex.V1)]
+    return re.compile("[" + "".join(f"{re.escape(run[0])}-{re.escape(run[-1])}" for run in runs) + "\U00010000-\U0010FFFF]")
+
+
+def more_characters() -> str:
+    """The characters that make :func:`has_more` true."""
+    everything = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
+    return "".join(regex.findall(rf"[{_BASE}\p{{M}}\u200C\u200D]+", everything, regex.V1))
+
+
+def has_more(text: str) -> bool:
+    r"""Whether ``\w+`` may cut a word of the text in pieces, or leave several in one."""
+    return not text.isascii() and _searched(rf"{_BASE}\p{{M}}\u200C\u200D").search(text) is not None
+
+
+def word_pattern(text: str) -> re.Pattern[str] | regex.Pattern[str]:
+    """The expression that finds the words of a text: one of two, which agree where the faster one is enough."""
+    return _WORD if has_more(text) else _PLAIN_WORD
+
+
+@cache
+def _token_patterns(pattern: str) -> tuple[re.Pattern[str], regex.Pattern[str]]:
+    marked = rf"(?:{_LETTER}(?:\p{{M}}|[\u200C\u200D](?={_LETTER}))*+)"
+    sign = r"(?:(?![\s\x1C-\x1F])\X)"
+    wider = pattern.replace(r"\w", marked).replace(r"\S", sign).replace(r"[^\W\d_]", r"(?:\p{L}\p{M}*+)")
+    flags = regex.VERBOSE | regex.IGNORECASE
+    return re.compile(pattern, re.VERBOSE | re.IGNORECASE), regex.compile(wider, flags | regex.V1)
+
+
+def token_pattern(pattern: str, text: str) -> re.Pattern[str] | regex.Pattern[str]:
+    r"""An expression over ``\w``, ``\S`` and ``[^\W\d_]``, in which marks belong to letters if the text needs it.
+
+    Args:
+        pattern: The expression, verbose and in any case.
+        text: What it is to be searched in, without stretches of scripts without blanks.
+    """
+    return _token_patterns(pattern)[has_more(text)]
+
+
+def composed(text: str) -> str:
+    """A text in normal form C, in which texts that look alike are alike.
+
+    Example:
+        >>> composed("cafe\\u0301") == "caf\\u00e9"
+        True
+    """
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def folded(text: str) -> str:
+    """What is compared where neither case nor the form of an apostrophe or an accent counts.
+
+    Example:
+        >>> folded("Don\\u2019t") == folded("don't"), folded("STRASSE") == folded("Straße")
+        (True, True)
+    """
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold()).replace("\u2019", "'")
+
+
+def is_unspaced(text: str) -> bool:
+    """Whether a text holds letters of a script that is written without blanks between words.
+
+    Example:
+        >>> is_unspaced("green tea"), is_unspaced("お茶")
+        (False, True)
+    """
+    found = None if text.isascii() else _searched(_BASE).search(text)
+    return found is not None and (found.group() < "\U00010000" or _UNSPACED.search(text, found.start()) is not None)
+
+
+def word_places(text: str, segmenter: Segmenter | None = None) -> list[tuple[int, int]]:
+    """Where the words of a text stand.
+
+    Args:
+        text: Any text.
+        segmenter: Cuts stretches of scripts without blanks; None: by ideograph, kana or grapheme cluster.
+
+    Returns:
+        One (start, end) a word, in characters, end exclusive.
+
+    Raises:
+        InputError: For a segmenter whose words are not pieces of the text.
+
+    Example:
+        >>> text = "हिन्दी and 东京"
+        >>> [text[start:end] for start, end in word_places(text)]
+        ['हिन्दी', 'and', '东', '京']
+        >>> [text[start:end] for start, end in word_places(text, lambda stretch: [stretch])]
+        ['हिन्दी', 'and', '东京']
+    """
+    places = [found.span() for found in word_pattern(text).finditer(text)]
+    if segmenter is None or not is_unspaced(text):
+        return places
+    inside = _starts(text, segmenter)
+    joined: list[tuple[int, int]] = []
+    for start, end in places:
+        if joined and start not in inside and joined[-1][1] == start and _UNSPACED.match(text, start):
+            joined[-1] = joined[-1][0], end
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def unspaced_places(text: str, segmenter: Segmenter | None = None) -> list[tuple[int, int]]:
+    """Of :func:`word_places`, those that are written in scripts without blanks."""
+    if not is_unspaced(text):
+        return []
+    return [place for place in word_places(text, segmenter) if _UNSPACED.match(text, place[0])]
+
+
+def units(text: str, segmenter: Segmenter | None = None) -> list[str]:
+    """The pieces at whose edges a text may be cut: words with their punctuation, in text with blanks what stands between those.
+
+    Args:
+        text: Any text.
+        segmenter: See :func:`word_places`.
+
+    Returns:
+        The pieces, of which nothing but white space is left out.
+
+    Raises:
+        InputError: See :func:`word_places`.
+
+    Example:
+        >>> units("Don't  stop, please."), units("他说:「你好!」 OK")
+        (["Don't", 'stop,', 'please.'], ['他', '说:', '「你', '好!」', 'OK'])
+    """
+    if text.isascii() or not is_unspaced(text):
+        return text.split()
+    inside = None if segmenter is None else _starts(text, segmenter)
+    pieces: list[str] = []
+    for run in _RUN.finditer(text):
+        end = run.start()
+        for found in _PIECE.finditer(text, *run.span()):
+            piece = found.group()
+            letter = found.start() + len(_OPENINGS.match(piece).group())
+            # What the segmenter did not part goes to the piece before.
+            if inside is not None and end > run.start() and letter not in inside and _UNSPACED.match(text, letter):
+                pieces[-1] += piece
+            else:
+                pieces.append(piece)
+            end = found.end()
+    return pieces
+
+
+def _starts(text: str, segmenter: Segmenter) -> set[int]:
+    """Where the segmenter's words begin, and every stretch that it was given."""
+    found: set[int] = set()
+    for stretch in _STRETCH.finditer(text):
+        words = list(segmenter(stretch.group()))
+        places = places_of(stretch.group(), words)
+        if places is None:
+            raise InputError(
+                f"segmenter: its words {words[:5]!r} are not the pieces of {stretch.group()[:40]!r} in their order; give a "
+                f"function that cuts a text and changes nothing"
+            )
+        found.add(stretch.start())
+        found.update(stretch.start() + start for start, _ in places)
+    return found
+
+
+def places_of(text: str, pieces: Sequence[str]) -> list[tuple[int, int]] | None:
+    """Where pieces of a text stand in it, as they are, lower-cased, or in another normal form.
+
+    Args:
+        text: The text.
+        pieces: Its pieces in order.
+
+    Returns:
+        One (start, end) a piece, in characters, end exclusive; None where one is not a piece of the text.
+
+    Example:
+        >>> places_of("So, it is", ["so,", "it", "is"]), places_of("so", ["s", "x"])
+        ([(0, 3), (4, 6), (7, 9)], None)
+    """
+    places = _found(text, text.lower(), pieces)
+    if places is not None or text.isascii():
+        return places
+    # In normal form, with the character that each one came from; a cluster is never cut in two by normalisation.
+    clusters = [found.group() for found in _CLUSTER.finditer(text)]
+    forms = [composed(cluster.lower()) for cluster in clusters]
+    begins, ends, at = [], [], 0
+    for cluster, form in zip(clusters, forms):
+        begins += [at] * len(form)
+        at += len(cluster)
+        ends += [at] * len(form)
+    plain = "".join(forms)
+    places = _found(plain, plain, [composed(piece.lower()) for piece in pieces])
+    return None if places is None else [(begins[start], ends[end - 1]) if end > start else (0, 0) for start, end in places]
+
+
+def _found(text: str, lowered: str, pieces: Sequence[str]) -> list[tuple[int, int]] | None:
+    places, end = [], 0
+    for piece in pieces:
+        start = text.find(piece, end)
+        # Lower-casing changes the length of few texts (Turkish dotted I); offsets in those cannot be trusted.
+        if len(lowered) == len(text):
+            other = lowered.find(piece, end)
+            start = other if start < 0 else start if other < 0 else min(start, other)
+        if start < 0:
+            return None
+        end = start + len(piece)
+        places.append((start, end))
+    return places
+
+
+def joint(last: str, first: str) -> str:
+    """What stands between two pieces that come to stand side by side: nothing in scripts without blanks, otherwise a blank.
+
+    Args:
+        last: The piece before; not empty.
+        first: The piece behind; not empty.
+
+    Example:
+        >>> joint("tea", "time"), joint("茶", "time"), joint("です。", "お")
+        (' ', '', '')
+    """
+    pair = last[-1] + first[0]
+    return "" if _TIGHT.search(pair) and not _CLUSTER.fullmatch(pair) else " "
+
