@@ -214,7 +214,8 @@ class SurvivorshipCurve(Stage):
     the share answered, whatever the ranker: :meth:`SurvivorshipResult.identity`. What speaks of rankers and queries is the trend
     among the answered ones.
 
-    Queries that are not among the candidates count as unanswered, and are counted in the notes.
+    Queries that are not among the candidates count as unanswered, and those that have an answer but no results of a system count
+    0; both are counted in the notes. Results that share no query with the topics are refused.
 
     Example:
         >>> import pandas as pd
@@ -398,6 +399,9 @@ class SurvivorshipCurve(Stage):
             pt.validate.columns(results, includes=["qid", "docno", "score"], context=self)
             check_scores(results, f"results of {name!r}")
             check_pairs(results, f"results of {name!r}")
+            for note in _lacking(results, name, topics, qrels):
+                notes.append(note)
+                logger.warning("SurvivorshipCurve: %s", note)
             found = per_query(results, qrels, self.measures, topics["qid"].tolist())
             for measure in found.columns:
                 frames.append(
@@ -410,6 +414,27 @@ class SurvivorshipCurve(Stage):
 
     def _table(self, values: pd.DataFrame) -> pd.DataFrame:
         return _frame(table_rows(values, self.ranks, self.level), TABLE_COLUMNS)
+
+
+def _lacking(results: pd.DataFrame, name: Any, topics: pd.DataFrame, qrels: pd.DataFrame) -> Iterator[str]:
+    """What results lack, in words: topics, or any judged document. What shares no query with the topics is refused."""
+    ours, theirs = set(topics["qid"]), set(results["qid"])
+    if not ours & theirs:
+        found = f"(e.g. {min(theirs)!r}) have no qid of the topics (e.g. {min(ours)!r})" if theirs else "are empty"
+        raise InputError(
+            f"SurvivorshipCurve: the results of {name!r} {found}, so that all its means would be 0; check that they are of the "
+            f"same collection and split, or leave the system out"
+        )
+    # Of a query without a relevant document there is nothing to be found: its 0 is not for lack of results.
+    asked = ours & set(qrels.loc[qrels["label"] > 0, "qid"])
+    absent = len(asked - theirs)
+    if absent:
+        yield f"{absent} of {len(asked)} queries that have a relevant document have no results of {name!r} and count 0."
+    if len(qrels) and not results["docno"].isin(set(qrels["docno"])).any():
+        yield (
+            f"No document of {name!r} (e.g. {results['docno'].iloc[0]!r}) is judged (e.g. {qrels['docno'].iloc[0]!r}), so that "
+            f"its means are 0; check that its docnos are those of the judgements."
+        )
 
 
 def curve_of_values(
