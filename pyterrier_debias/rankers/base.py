@@ -26,7 +26,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.cache_key import marks, structure_of, weights_fingerprint
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
 from pyterrier_debias.training.fitting import Fittable
@@ -433,10 +433,8 @@ class Ranker(Fittable, Stage):
             InputError: Naming the option and what it may be.
         """
         name = type(self).__name__
-        if self.dtype not in DTYPES:
-            raise InputError(f"{name}: dtype={self.dtype!r} is not known; use one of {', '.join(DTYPES)}")
-        if self.long not in LONG:
-            raise InputError(f"{name}: long={self.long!r} is not known; use one of {', '.join(LONG)}")
+        check_choice(name, "dtype", self.dtype, DTYPES)
+        check_choice(name, "long", self.long, LONG)
         if not isinstance(self.model, (str, os.PathLike, Ranker, InMemory)):
             raise InputError(
                 f"{name}: model is of type {type(self.model).__name__}; give a hub name, a folder, a {name} or "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_overlap
 from pyterrier_debias.core.systems import System
 from pyterrier_debias.data.lines import stem
@@ -166,8 +166,7 @@ def ranker_options(device: str | None, dtype: str, verbose: bool) -> dict[str, A
     Raises:
         InputError: For a device that this machine lacks, or an unknown number format.
     """
-    if dtype not in DTYPES:
-        raise InputError(f"dtype {dtype!r} is not known; use one of {', '.join(DTYPES)}")
+    check_choice("audit", "dtype", dtype, DTYPES)
     if device is not None:
         if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", device):
             raise InputError(f"device {device!r} is not known; use cpu, cuda, cuda:1 or mps")

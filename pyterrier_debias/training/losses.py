@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     import torch
@@ -214,8 +214,7 @@ def lambda_loss(
     import torch
     from torch.nn.functional import logsigmoid
 
-    if scheme not in LAMBDA_SCHEMES:
-        raise InputError(f"lambda loss: scheme={scheme!r} is not known; use one of {', '.join(LAMBDA_SCHEMES)}")
+    check_choice("lambda_loss", "scheme", scheme, LAMBDA_SCHEMES)
     scores, mask, weights = prepared(scores, mask, weights)
     grades = _grades(scores, labels).clamp(min=0).masked_fill(~mask, 0)
     positions = torch.arange(scores.shape[1], device=scores.device)
@@ -267,9 +266,8 @@ def get_loss(loss: str | Loss, options: dict[str, Any] | None = None) -> Loss:
         >>> get_loss("hinge", {"margin": 2.0}).keywords
         {'margin': 2.0}
     """
-    if isinstance(loss, str):
-        if loss not in LOSSES:
-            raise InputError(f"loss {loss!r} is not known; use one of {', '.join(LOSSES)}, or a function")
+    if not callable(loss):
+        check_choice("training", "loss", loss, LOSSES, "a function")
         loss = LOSSES[loss]
     return partial(loss, **options) if options else loss
 

@@ -7,7 +7,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.evaluation import parse_measures
 from pyterrier_debias.core.stage import brief, described
 from pyterrier_debias.training.losses import GRADED, get_loss
@@ -118,9 +118,7 @@ class Training:
             ("schedule", SCHEDULES),
             ("log_to", LOGS),
         ):
-            value = getattr(self, name)
-            if value not in known:
-                raise InputError(f"Training: {name}={value!r} is not known; use one of {', '.join(map(repr, known))}")
+            check_choice("Training", name, getattr(self, name), known)
         for name, least in _WHOLE.items():
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):

@@ -187,7 +187,7 @@ def test_every_loss_has_one_signature():
 
 
 def test_what_cannot_be_used_is_named():
-    with pytest.raises(InputError, match="loss 'hing' is not known; use one of hinge"):
+    with pytest.raises(InputError, match="loss='hing' is not known; use one of 'hinge'"):
         get_loss("hing")
     with pytest.raises(InputError, match="scheme='ndcg9'"):
         losses.lambda_loss(scores(), scheme="ndcg9")

@@ -13,7 +13,7 @@ from pyterrier_debias.training.losses import ranknet
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": "hingee"}, "loss 'hingee' is not known"),
+        ({"loss": "hingee"}, "loss='hingee' is not known"),
         ({"epochs": 0}, "epochs=0 must be above 0"),
         ({"max_steps": 0}, "max_steps=0 must be a whole number of at least 1"),
         ({"batch_size": 1.5}, "batch_size=1.5 must be a whole number"),

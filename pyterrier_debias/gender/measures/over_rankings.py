@@ -19,7 +19,7 @@ import pandas as pd
 from ir_measures import Metric
 from ir_measures.measures import Measure, ParamInfo
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import ranked, with_string_ids
 from pyterrier_debias.core.text import Tokeniser, content_mark
 from pyterrier_debias.gender.data.documents import Texts, counted, query_slices, wanted_qids
@@ -105,9 +105,7 @@ class _OfTexts(Measure, metaclass=_Cut):
             raise InputError(f"{self.NAME} has no option {', '.join(sorted(unknown))}; it has {known}")
         params["query_filter"] = wanted_qids(params.get("query_filter"), self)
         super().__init__(**{name: value for name, value in params.items() if value is not None})
-        if self.option("undefined") not in UNDEFINED:
-            known = ", ".join(map(repr, UNDEFINED))
-            raise InputError(f"{self.NAME}: undefined={self.option('undefined')!r} must be one of {known}")
+        check_choice(self.NAME, "undefined", self.option("undefined"), UNDEFINED)
         get_gender_tokeniser(self.option("tokeniser"))
         if "cutoff" in self.params:
             arab.rank_weights(self.params["cutoff"])

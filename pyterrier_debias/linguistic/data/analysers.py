@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 
 logger = logging.getLogger(__name__)
 
@@ -269,9 +269,8 @@ def get_tagger(tagger: str | Tagger) -> Tagger:
                 "tagger='auto'"
             )
         return SpacyTagger(name)
-    if tagger in ("nltk", "textblob"):
-        return PerceptronTagger() if tagger == "nltk" else LexiconTagger()
-    raise InputError(f"tagger {tagger!r} is not known; use 'auto', 'spacy', 'nltk', 'textblob' or a function")
+    check_choice("get_tagger", "tagger", tagger, ("auto", "spacy", "nltk", "textblob"), "a function")
+    return PerceptronTagger() if tagger == "nltk" else LexiconTagger()
 
 
 def noun_phrases(tagged: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
@@ -378,10 +377,9 @@ def get_lemmatiser(lemmatiser: str | Lemmatiser) -> Lemmatiser:
             _notice("lemminflect is not installed: types are counted by the words as they stand, not by lemmas")
             return word_form
         return lemminflect_lemma
-    if lemmatiser == "lemminflect":
-        _lemminflect()
-        return lemminflect_lemma
-    raise InputError(f"lemmatiser {lemmatiser!r} is not known; use 'auto', 'lemminflect', 'form' or a function")
+    check_choice("get_lemmatiser", "lemmatiser", lemmatiser, ("auto", "lemminflect", "form"), "a function")
+    _lemminflect()
+    return lemminflect_lemma
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text, reworded
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
@@ -43,6 +43,7 @@ def repeat_noun_phrases(
         >>> repeat_noun_phrases("cheap flights to paris", tagged, position="append", max_phrases=1)
         'cheap flights to paris cheap flights'
     """
+    check_choice("repeat_noun_phrases", "position", position, POSITIONS)
     found = noun_phrases(tagged)[:max_phrases]
     if not found:
         return " ".join([text] * (times + 1)) if text.strip() else text
@@ -162,9 +163,7 @@ class RepeatNounPhrases(RowWise):
         Raises:
             InputError: Naming the option and what it may be.
         """
-        if self.position not in POSITIONS:
-            known = ", ".join(map(repr, POSITIONS))
-            raise InputError(f"RepeatNounPhrases: position={self.position!r} is not known; use one of {known}")
+        check_choice("RepeatNounPhrases", "position", self.position, POSITIONS)
         for option in ("times", "max_phrases"):
             value = getattr(self, option)
             if value is None and option == "max_phrases":

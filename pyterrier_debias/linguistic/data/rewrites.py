@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text, reworded
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
@@ -138,9 +138,8 @@ def check_rewrite(rewrite: Any, stage: str) -> None:
     Raises:
         InputError: For anything else.
     """
-    if not callable(rewrite) and rewrite not in REWRITES:
-        known = ", ".join(REWRITES)
-        raise InputError(f"{stage}: rewrite {rewrite!r} is not known; use one of {known}, or a function from a query to a query")
+    if not callable(rewrite):
+        check_choice(stage, "rewrite", rewrite, REWRITES, "a function from a query to a query")
 
 
 def rewrite_name(rewrite: str | Callable[[str], str]) -> str:

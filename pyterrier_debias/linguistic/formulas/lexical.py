@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.data.lines import read_lines
 
 #: Lu's 25 lexical indices in his order.
@@ -37,6 +37,8 @@ NEED_LIST = ("LS1", "LS2", "VS1", "VS2", "CVS1")
 #: Indices over segments of a configurable length.
 SEGMENTED = ("NDW-50", "NDW-ER50", "NDW-ES50", "MSTTR-50")
 NO_SEGMENT = dict.fromkeys(SEGMENTED, np.nan)
+#: Readings of NV and of Uber.
+NV, UBER = ("nlex", "nnoun"), ("log10N2", "lnT2")
 #: Sampled indices: how many samples Lu draws; the sizes, samples and runs of vocd; the sample of HD-D.
 _SAMPLES, _VOCD_SIZES, _VOCD_SAMPLES, _VOCD_RUNS, _HDD_SAMPLE = 10, range(35, 51), 100, 3, 42
 
@@ -231,10 +233,8 @@ def lexical_indices(
     Raises:
         InputError: For a reading that is not known.
     """
-    if nv not in ("nlex", "nnoun"):
-        raise InputError(f"nv={nv!r} is not known; use 'nlex' or 'nnoun'")
-    if uber not in ("log10N2", "lnT2"):
-        raise InputError(f"uber={uber!r} is not known; use 'log10N2' or 'lnT2'")
+    check_choice("lexical_indices", "nv", nv, NV)
+    check_choice("lexical_indices", "uber", uber, UBER)
     c = {name: np.asarray(values, dtype=np.float64) for name, values in counts.items()}
     n, t, nlex, nverb = c["N"], c["T"], c["Nlex"], c["Nverb"]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.stage import Stage, same_value
 from pyterrier_debias.core.terrier import warn_of_expressions
@@ -304,9 +304,8 @@ class LinguisticComplexity(Stage):
         """The options that choose between readings, checked, with those of the preset in place; ``names`` are the indices."""
         defaults = {**(LinguisticComplexity.__init__.__kwdefaults__ or {}), "index_set": "words"}
         chosen = {name: getattr(self, name) for name in PAPER}
+        check_choice("LinguisticComplexity", "preset", self.preset, ("paper", None))
         if self.preset is not None:
-            if self.preset != "paper":
-                raise InputError(f"LinguisticComplexity: preset={self.preset!r} is not known; use 'paper' or None")
             for name, value in PAPER.items():
                 if not same_value(chosen[name], defaults[name]) and not same_value(chosen[name], value):
                     raise InputError(
@@ -315,10 +314,9 @@ class LinguisticComplexity(Stage):
                     )
             chosen = dict(PAPER)
         for name, known in (("undefined", ("nan", "zero")), ("normalise", ("zscore", "minmax"))):
-            if chosen[name] not in known:
-                raise InputError(
-                    f"LinguisticComplexity: {name}={chosen[name]!r} is not known; use {' or '.join(map(repr, known))}"
-                )
+            check_choice("LinguisticComplexity", name, chosen[name], known)
+        check_choice("LinguisticComplexity", "nv", chosen["nv"], lexical.NV)
+        check_choice("LinguisticComplexity", "uber", chosen["uber"], lexical.UBER)
         segment = chosen["segment"]
         if segment != "p20" and (isinstance(segment, (str, bool)) or segment != int(segment) or segment < 1):
             raise InputError(f"LinguisticComplexity: segment={segment!r} must be a number of words, at least 1, or 'p20'")
@@ -535,9 +533,7 @@ def _options(chosen: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 def _index_names(index_set: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(index_set, str):
-        if index_set not in INDEX_SETS:
-            known = ", ".join(map(repr, INDEX_SETS))
-            raise InputError(f"LinguisticComplexity: index_set={index_set!r} is not known; use {known} or a list of indices")
+        check_choice("LinguisticComplexity", "index_set", index_set, INDEX_SETS, "a list of indices")
         return INDEX_SETS[index_set]
     names = tuple(index_set)
     unknown = [name for name in names if name not in INDICES]

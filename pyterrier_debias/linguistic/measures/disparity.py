@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.evaluation import parse_measures
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.stage import Stage
@@ -356,8 +356,7 @@ class Disparity(Stage):
 
     def _check_options(self) -> None:
         inner_edges(np.arange(2.0), self.bins)
-        if self.cv_average not in AVERAGES:
-            raise InputError(f"Disparity: cv_average={self.cv_average!r} is not known; use one of {', '.join(AVERAGES)}")
+        check_choice("Disparity", "cv_average", self.cv_average, AVERAGES)
         for option, columns in (("controls", self.controls), ("indices", self.indices), ("measures", self.measures)):
             if isinstance(columns, str):
                 raise InputError(f"Disparity: {option}={columns!r} must be a list, such as [{columns!r}]")

@@ -10,7 +10,7 @@ import pandas as pd
 from ir_measures import Metric
 from ir_measures.measures import Measure, ParamInfo
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.evaluation import parse_measures, per_query
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.text import content_mark
@@ -19,6 +19,8 @@ from pyterrier_debias.linguistic.formulas.spread import bin_numbers, influence, 
 
 #: Statistics that need the complexity of queries.
 _BY_COMPLEXITY = ("slope", "worst", "gap")
+#: All statistics.
+STATISTICS = ("sd", "cv", *_BY_COMPLEXITY)
 
 
 class OverQueries(Measure):
@@ -78,8 +80,7 @@ class OverQueries(Measure):
         Raises:
             InputError: For an unknown measure or statistic, or where complexity is needed and not given.
         """
-        if statistic not in ("sd", "cv", *_BY_COMPLEXITY):
-            raise InputError(f"OverQueries: statistic {statistic!r} is not known; use sd, cv, {', '.join(_BY_COMPLEXITY)}")
+        check_choice("OverQueries", "statistic", statistic, STATISTICS)
         if statistic in _BY_COMPLEXITY and (complexity is None or not {"qid", "complexity"} <= set(complexity.columns)):
             raise InputError(f"OverQueries: {statistic!r} needs complexity, a frame with the columns qid and complexity")
         super().__init__(of=parse_measures([of])[0], statistic=statistic, complexity=complexity, name=name)
@@ -142,6 +143,7 @@ def influence_values(values: np.ndarray, statistic: str, complexity: np.ndarray 
         >>> [round(float(influence_values(values, s, complexity).mean()), 3) for s in ("slope", "worst", "gap")]
         [-0.318, 0.3, 0.6]
     """
+    check_choice("influence_values", "statistic", statistic, STATISTICS)
     if statistic in ("sd", "cv"):
         return influence(values, statistic)
     x = cast(np.ndarray, complexity)  # which the others need

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.linguistic.formulas.product_of_experts import product_of_experts
 from pyterrier_debias.linguistic.training.biased import LEARNERS, BiasedLearner, check_number
 from pyterrier_debias.rankers.base import Ranker, weights_fingerprint
@@ -116,9 +116,7 @@ class TrainedAgainstBiased(TrainedRanker):
         name = type(self).__name__
         self.combination()
         self.checked_base()
-        if self.negatives not in NEGATIVES:
-            known = ", ".join(map(repr, NEGATIVES))
-            raise InputError(f"{name}: negatives={self.negatives!r} is not known; use one of {known}")
+        check_choice(name, "negatives", self.negatives, NEGATIVES)
         learner = self._learner()
         other = learner if isinstance(learner, Ranker) else getattr(learner, "model", None)
         if isinstance(learner, BiasedLearner):
@@ -135,11 +133,9 @@ class TrainedAgainstBiased(TrainedRanker):
         """How the biased learner comes about, or the learner itself."""
         if isinstance(self.biased, (BiasedLearner, Ranker)):
             return self.biased
-        if not isinstance(self.biased, str) or self.biased not in LEARNERS:
-            raise InputError(
-                f"{type(self).__name__}: biased={self.biased!r} is not known; use one of {', '.join(map(repr, LEARNERS))}, a "
-                f"learner such as WeakerModel(layers=1), or a fitted ranker"
-            )
+        check_choice(
+            type(self).__name__, "biased", self.biased, LEARNERS, "a learner such as WeakerModel(layers=1), or a fitted ranker"
+        )
         return LEARNERS[self.biased]
 
     def own_training(self) -> Training:

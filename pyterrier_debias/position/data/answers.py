@@ -15,7 +15,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.dataset import provided
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text, stage_name
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import TestResult, p_from_null
@@ -277,10 +277,7 @@ class _Finder:
 
     def __init__(self, stage: AnswerPositions, rotation: RotatePassages):
         for option, known in (("match", ("words", "tokens")), ("case", ("lower", "keep"))):
-            if getattr(stage, option) not in known:
-                raise InputError(
-                    f"AnswerPositions: {option}={getattr(stage, option)!r} is not known; use one of {', '.join(map(repr, known))}"
-                )
+            check_choice("AnswerPositions", option, getattr(stage, option), known)
         self.count = get_tokeniser(stage.tokeniser)
         self.by_words = stage.match == "words"
         self.lower = stage.case == "lower"
@@ -440,10 +437,8 @@ class Positions:
         Raises:
             InputError: If no answer has a place, or an option is not known.
         """
-        if method not in ("rotation", "chi2", "placed") or (method == "placed" and rotated):
-            after = " after rotation" if rotated else ""
-            known = "'rotation', 'chi2'" + ("" if rotated else ", 'placed'")
-            raise InputError(f"uniformity_test: there is no method={method!r}{after}; use one of {known}")
+        known = ("rotation", "chi2") if rotated else ("rotation", "chi2", "placed")
+        check_choice("uniformity_test after rotation" if rotated else "uniformity_test", "method", method, known)
         position, n, passage, length = self._arrays(rotated, cluster, bins)
         if not len(position):
             raise InputError(f"uniformity_test: no answer of {self.name} has a position in its passage; there is nothing to test")

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.text import Tokeniser, get_tokeniser, keyed_integer, whitespace
@@ -424,6 +424,5 @@ class RotatePassages(RowWise):
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise InputError(f"RotatePassages: {option}={value!r} is not known; use one of {', '.join(map(repr, known))}")
+    check_choice("RotatePassages", option, value, known)
     return value

@@ -11,7 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.dataset import provided
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.stage import RowWise, same_value
 from pyterrier_debias.survivorship.data.ranks import (
@@ -167,10 +167,7 @@ class SurvivorshipSubset(RowWise):
         return made
 
     def _check(self) -> None:
-        if self.answered_by not in ANSWERED_BY:
-            raise InputError(
-                f"SurvivorshipSubset: answered_by={self.answered_by!r} is not known; use one of {', '.join(ANSWERED_BY)}"
-            )
+        check_choice("SurvivorshipSubset", "answered_by", self.answered_by, ANSWERED_BY)
         if not isinstance(self.min_rel, (int, float, np.number)) or isinstance(self.min_rel, bool):
             raise InputError(f"SurvivorshipSubset: min_rel={self.min_rel!r} must be a number, the lowest grade that is relevant")
         if self.candidates is None:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.evaluation import parse_measures, per_query
 from pyterrier_debias.core.frames import check_pairs, check_scores, highest_grades, with_string_ids
 from pyterrier_debias.core.stage import Stage
@@ -115,8 +115,7 @@ class SurvivorshipResult:
         Raises:
             InputError: For an unknown measure, treatment or type, or a system that is named as a column.
         """
-        if unanswered not in UNANSWERED:
-            raise InputError(f"appendix: unanswered={unanswered!r} is not known; use one of {', '.join(UNANSWERED)}")
+        check_choice("appendix", "unanswered", unanswered, UNANSWERED)
         rows = self._rows(measure, kind)
         taken = next((name for name in ("k", "n") if name in set(rows["name"])), None)
         if taken is not None:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text, with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval
@@ -437,8 +437,7 @@ class Answerability(Stage):
     def _matrix(self, texts: Sequence[str]) -> Any:
         if callable(self.features):
             return np.asarray(self.features(list(texts)))
-        if self.features not in _FEATURES:
-            raise InputError(f"Answerability: features={self.features!r} is not known; use {', '.join(_FEATURES)} or a function")
+        check_choice("Answerability", "features", self.features, _FEATURES, "a function")
         from sklearn.feature_extraction.text import HashingVectorizer
 
         words = self.features == "words"
