@@ -469,7 +469,7 @@ def test_questions_that_cannot_be_answered():
         nothing.uniformity_test()
     some = planted(10)
     for options in ({"method": "ks"}, {"method": "placed", "rotated": True}):
-        with pytest.raises(InputError, match="method=.* is not known"):
+        with pytest.raises(InputError, match=r"method=.* is not known"):
             some.uniformity_test(**options)
     with pytest.raises(InputError, match="bins=1"):
         some.uniformity_test(bins=1)

@@ -12,7 +12,7 @@ from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text, reworded
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
-from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, get_tagger, noun_phrases
+from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, check_tags, get_tagger, noun_phrases
 
 #: Positions of the copies of a phrase.
 POSITIONS = ("inplace", "append")
@@ -153,7 +153,8 @@ class RepeatNounPhrases(RowWise):
         """
         distinct = list(dict.fromkeys(queries))
         options: dict[str, Any] = {"times": self.times, "max_phrases": self.max_phrases, "position": self.position}
-        tagged = get_tagger(self.tagger)(distinct) if distinct else []
+        tagged = list(get_tagger(self.tagger)(distinct)) if distinct else []
+        check_tags(tagged)
         new = {text: repeat_noun_phrases(text, tags, **options) for text, tags in zip(distinct, tagged)}
         return [new[query] for query in queries]
 

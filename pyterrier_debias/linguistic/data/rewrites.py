@@ -18,7 +18,7 @@ from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text, reworded
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
-from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, get_tagger, is_sign, noun_phrases, words_of
+from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, check_tags, get_tagger, is_sign, noun_phrases, words_of
 from pyterrier_debias.linguistic.data.noun_phrases import repeat_noun_phrases
 
 #: From a query and its tagged words to the same need in other words.
@@ -174,7 +174,8 @@ def rewritten(queries: Sequence[str], rewrite: str | Callable[[str], str], *, ta
         new = {query: rewrite(query) for query in distinct}
     else:
         needs_tags = rewrite in ("noun_phrases", "relative_clause") and distinct
-        tagged = get_tagger(tagger)(distinct) if needs_tags else [[]] * len(distinct)
+        tagged = list(get_tagger(tagger)(distinct)) if needs_tags else [[]] * len(distinct)
+        check_tags(tagged)
         new = {query: REWRITES[rewrite](query, tags) for query, tags in zip(distinct, tagged)}
     bad = next((query for query, text in new.items() if not isinstance(text, str)), None)
     if bad is not None:

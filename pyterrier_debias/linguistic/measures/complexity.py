@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import numbers
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.stage import Stage, same_value
 from pyterrier_debias.core.terrier import warn_of_expressions
@@ -21,6 +23,7 @@ from pyterrier_debias.linguistic.data.analysers import (
     Lemmatiser,
     Tagger,
     bare_words,
+    check_tags,
     get_lemmatiser,
     get_tagger,
     is_sign,
@@ -47,7 +50,10 @@ INDEX_SETS = {
     "lu": (*trees.LU, *lexical.LU),
 }  # fmt: skip
 #: What ``preset='paper'`` fixes: Table 4 as the tools behind it compute it.
-PAPER = {"index_set": "table4", "undefined": "zero", "segment": "p20", "nv": "nlex", "uber": "log10N2", "normalise": "zscore"}
+PAPER = {
+    "index_set": "table4", "undefined": "zero", "segment": "p20", "nv": "nlex", "uber": "log10N2", "normalise": "zscore",
+    "hyphenated": False,
+}  # fmt: skip
 
 #: Texts that go to a tagger or parser at a time, and how many words of analysed texts are kept.
 _CHUNK, _KEPT_WORDS = 1_000, 3_000_000
@@ -160,6 +166,7 @@ class LinguisticComplexity(Stage):
         segment: int | str = 50,
         nv: str = "nlex",
         uber: str = "log10N2",
+        hyphenated: bool = True,
         tagger: str | Tagger = "auto",
         lemmatiser: str | Lemmatiser = "auto",
         parser: Parser | None = None,
@@ -176,7 +183,8 @@ class LinguisticComplexity(Stage):
             out: The column that gets their complexity.
             keep_indices: Whether each index becomes a column too.
             preset: ``'paper'`` fixes ``index_set='table4'``, ``undefined='zero'``, ``segment='p20'``, ``nv='nlex'``,
-                ``uber='log10N2'`` and ``normalise='zscore'``, as the tools behind the paper compute them; None: as given.
+                ``uber='log10N2'``, ``hyphenated=False`` and ``normalise='zscore'``, as the tools behind the paper compute them;
+                None: as given.
             undefined: What an index is for a text that does not define it: ``'nan'``, or ``'zero'``: 0, as guarded versions of
                 Lu's tools have it; the indices over segments then fall back to NDW and TTR for texts shorter than a segment, as
                 in his script. Without a parser the syntactic indices are NaN all the same.
@@ -186,8 +194,10 @@ class LinguisticComplexity(Stage):
                 the numbers of words in the texts that are normalised over, at least 1.
             nv: NV = Tnoun/Nlex (``'nlex'``) or Tnoun/Nnoun (``'nnoun'``).
             uber: ``'log10N2'`` or ``'lnT2'``; see :func:`pyterrier_debias.linguistic.formulas.lexical.lexical_indices`.
+            hyphenated: Whether words with a hyphen are among the words of trees (MLS, MLT, MLC); Lu's analyser does not count
+                them. The lexical indices count them always.
             tagger: ``'auto'``, ``'spacy'``, ``'nltk'``, ``'textblob'``, or a function from texts to lists of (word, Penn Treebank
-                tag); see :mod:`pyterrier_debias.linguistic.data.analysers`.
+                tag, or universal one); see :mod:`pyterrier_debias.linguistic.data.analysers`.
             lemmatiser: ``'auto'``, ``'lemminflect'``, ``'form'``, or a function from word and tag to the lemma. Types are lemmas.
                 With ``'auto'`` they are lower-cased words where no index needs tags, and where lemminflect is missing.
             parser: A function from texts to the trees of each, in brackets or as ``nltk.Tree``; None: no trees.
@@ -209,6 +219,7 @@ class LinguisticComplexity(Stage):
         self.segment = segment
         self.nv = nv
         self.uber = uber
+        self.hyphenated = hyphenated
         self.tagger = tagger
         self.lemmatiser = lemmatiser
         self.parser = parser
@@ -235,7 +246,7 @@ class LinguisticComplexity(Stage):
             added = [*chosen_columns(names, chosen["segment"]), self.out] if self.keep_indices else [self.out]
             return inp.assign(**{name: pd.Series(dtype=np.float64) for name in added})
         texts, row_of = self._texts(inp)
-        analysed = self._analysed(texts, names)
+        analysed = self._analysed(texts, names, chosen["hyphenated"])
         segment = self._segment(analysed, chosen) if fitted is None else fitted.segment
         values = self._values(analysed, names, segment, chosen)
         if fitted is None:
@@ -264,7 +275,7 @@ class LinguisticComplexity(Stage):
         if len(inp) == 0:
             raise InputError("LinguisticComplexity: fit() got no rows; give it the texts to normalise over")
         texts, _ = self._texts(inp)
-        analysed = self._analysed(texts, names)
+        analysed = self._analysed(texts, names, chosen["hyphenated"])
         segment = self._segment(analysed, chosen)
         self.normalisation = self._learnt(self._values(analysed, names, segment, chosen), names, segment, chosen)
         self._report = self._reported(self.normalisation)
@@ -318,10 +329,12 @@ class LinguisticComplexity(Stage):
         check_choice("LinguisticComplexity", "nv", chosen["nv"], lexical.NV)
         check_choice("LinguisticComplexity", "uber", chosen["uber"], lexical.UBER)
         segment = chosen["segment"]
-        if segment != "p20" and (isinstance(segment, (str, bool)) or segment != int(segment) or segment < 1):
+        number = isinstance(segment, numbers.Real) and not isinstance(segment, bool) and math.isfinite(segment)
+        if segment != "p20" and not (number and segment == int(segment) and segment >= 1):
             raise InputError(f"LinguisticComplexity: segment={segment!r} must be a number of words, at least 1, or 'p20'")
-        if not 0 <= self.min_defined <= 1:
-            raise InputError(f"LinguisticComplexity: min_defined={self.min_defined} must be a share between 0 and 1")
+        check_number("LinguisticComplexity", "min_defined", self.min_defined, least=0, most=1)
+        if not isinstance(chosen["hyphenated"], bool):
+            raise InputError(f"LinguisticComplexity: hyphenated={chosen['hyphenated']!r} must be True or False")
         chosen["names"] = _index_names(chosen.pop("index_set"))
         return chosen
 
@@ -339,19 +352,19 @@ class LinguisticComplexity(Stage):
         tags = bool(names - {*lexical.WORDS_ONLY, *trees.LU}) or self.lemmatiser not in ("auto", "form")
         return {"tags": tags, "list": bool(names & {*lexical.NEED_LIST}), "trees": bool(names & {*trees.LU})}
 
-    def _analysed(self, texts: list[str], names: tuple[str, ...]) -> list[_Analysed]:
+    def _analysed(self, texts: list[str], names: tuple[str, ...], hyphenated: bool) -> list[_Analysed]:
         needs = self._needs(names)
         use_trees = needs["trees"] and self.parser is not None
         if not needs["tags"] and not use_trees:
             return [_of_words(text) for text in texts]
-        key = (needs["tags"], needs["list"], use_trees, self.tagger, self.lemmatiser, self.parser, self.common_words)
+        key = (needs["tags"], needs["list"], use_trees, hyphenated, self.tagger, self.lemmatiser, self.parser, self.common_words)
         if self._kept is None or not same_value(self._kept[0], key):
             self._kept = (key, {})
         kept = self._kept[1]
         found = {text: kept[text] for text in texts if text in kept}
         missing = [text for text in texts if text not in found]
         if missing:
-            analyse = self._analyser(needs, use_trees)
+            analyse = self._analyser(needs, use_trees, hyphenated)
             chunks = range(0, len(missing), _CHUNK)
             for begin in pt.tqdm(chunks, desc="LinguisticComplexity", unit="thousand", disable=not self.verbose):
                 chunk = missing[begin : begin + _CHUNK]
@@ -361,7 +374,7 @@ class LinguisticComplexity(Stage):
             kept.update((text, found[text]) for text in missing)
         return [found[text] for text in texts]
 
-    def _analyser(self, needs: dict[str, bool], use_trees: bool) -> Callable[[list[str]], list[_Analysed]]:
+    def _analyser(self, needs: dict[str, bool], use_trees: bool, hyphenated: bool) -> Callable[[list[str]], list[_Analysed]]:
         """A function that tags and parses some texts; tools are looked up here, once."""
         tag = get_tagger(self.tagger) if needs["tags"] else None
         lemma = get_lemmatiser(self.lemmatiser) if needs["tags"] else word_form
@@ -374,14 +387,16 @@ class LinguisticComplexity(Stage):
                 token_counts = [_of_words(text)[:2] for text in texts]
             else:
                 token_counts = []
-                for tagged in self._one_each(tag(texts), texts, "tagger"):
+                every = self._one_each(tag(texts), texts, "tagger")
+                check_tags(every)
+                for tagged in every:
                     kept = [(word, t) for word, t in tagged if t not in ("SYM", "SENT") and not is_sign(word)]
                     lemmas = tuple(lemma(word, t) for word, t in kept)
                     token_counts.append((lemmas, lexical.lexical_counts(lemmas, [t for _, t in kept], frequency)))
             found: list[trees.TreeCounts | None] = [None] * len(texts)
             if parser is not None:
                 parsed = self._one_each(parser(texts), texts, "parser")
-                found = [trees.tree_counts(trees.read_trees(one)) for one in parsed]
+                found = [trees.tree_counts(trees.read_trees(one), hyphenated=hyphenated) for one in parsed]
             return [_Analysed(*two, three) for two, three in zip(token_counts, found)]
 
         return analyse
