@@ -12,6 +12,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.linguistic.formulas import slope
 from pyterrier_debias.linguistic.formulas.slope import design, partial_slope, within_slope
+from pyterrier_debias.linguistic.formulas.spread import permutation_tests
 
 
 def a_world(n=80, seed=0, slope=-0.2):
@@ -230,3 +231,18 @@ def test_within_needs_nothing_to_explain():
     for bad in ((y[:, :1], x[:, :1]), (y, x[:, :2]), (y, np.full_like(x, np.nan))):
         with pytest.raises(InputError):
             within_slope(*bad)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", range(3))
+def test_what_is_not_finite_is_refused(bad, place):
+    """An infinite complexity gave NaN with a p of 1."""
+    given = [np.arange(12.0), np.arange(12.0) ** 2, np.arange(12.0) ** 3]
+    given[place][4] = bad
+    with pytest.raises(InputError, match="must be finite numbers"):
+        partial_slope(*given, draws=9)
+    if place < 2:
+        with pytest.raises(InputError, match="must be finite numbers"):
+            within_slope(given[0].reshape(4, 3), given[1].reshape(4, 3), draws=9)
+        with pytest.raises(InputError, match="must be finite numbers"):
+            permutation_tests(given[0], given[1], np.arange(12) % 3, draws=9)

@@ -282,6 +282,9 @@ def permutation_tests(
     Returns:
         The statistics and p values.
 
+    Raises:
+        InputError: For a value that is NaN or infinite.
+
     Example:
         >>> x = np.arange(30.0)
         >>> found = permutation_tests(-x, x, bin_numbers(x, inner_edges(x, "tertile")))
@@ -291,6 +294,8 @@ def permutation_tests(
     from scipy import stats
 
     y, x = np.asarray(values, dtype=float), np.asarray(complexity, dtype=float)
+    if not (np.isfinite(y).all() and np.isfinite(x).all()):
+        raise InputError("effectiveness and complexity must be finite numbers, not NaN; leave out queries that are not defined")
     n = len(y)
     codes = np.zeros(n, dtype=int) if strata is None else np.unique(np.asarray(strata, dtype=str), return_inverse=True)[1]
     places = [np.flatnonzero(codes == code) for code in range(codes.max(initial=-1) + 1)]
