@@ -57,6 +57,7 @@ from pyterrier_debias.linguistic.formulas import lexical, spread
 from pyterrier_debias.linguistic.measures import over_queries
 from pyterrier_debias.pooling.data import relabel
 from pyterrier_debias.pooling.formulas import cet_weights
+from pyterrier_debias.pooling.formulas.losses import debiased_contrastive, dynamic_pairwise
 from pyterrier_debias.position.formulas import mats, psi
 from pyterrier_debias.position.measures.mats_probe import plot_ats
 from pyterrier_debias.rankers import dual_encoder, engine, tk_model
@@ -251,6 +252,13 @@ CASES = {
     "survivorship.training.answerability.Answerability(features)": lambda word: Answerability(features=word).fit(
         answerable(60, 0)[0]
     ),
+    **{
+        f"{loss.__module__.removeprefix('pyterrier_debias.')}.{loss.__name__}(reduction)": lambda word, loss=loss: loss(
+            tensor(1.0, 0.0), reduction=word
+        )
+        for loss in (*losses.LOSSES.values(), debiased_contrastive, dynamic_pairwise)
+    },
+    "training.losses.mean_over(reduction)": lambda word: losses.mean_over(tensor(1.0), tensor(True), tensor(1.0), word),
     "training.losses.lambda_loss(scheme)": lambda word: losses.lambda_loss(tensor(1.0, 0.0), scheme=word),
     **{
         f"training.options.Training({option})": lambda word, option=option: Training(**{option: word})
@@ -355,5 +363,5 @@ def test_what_is_no_number_in_range_is_refused_in_words(value):
 def test_limits_are_of_the_range():
     errors.check_number("a", "b", np.float32(0.5), above=0, most=0.5)
     errors.check_number("a", "b", 0, least=0)
-    with pytest.raises(InputError, match=r"a: b=0\.6 must be a number of at least 0 and of at most 0\.5; or leave it out"):
+    with pytest.raises(InputError, match=r"a: b=0\.6 must be a number of at least 0 and at most 0\.5; or leave it out"):
         errors.check_number("a", "b", 0.6, least=0, most=0.5, hint="or leave it out")

@@ -91,7 +91,7 @@ def check_number(
         Traceback (most recent call last):
         pyterrier_debias.core.errors.InputError: CETReranker: tau='1' must be a number above 0
     """
-    limits = ((above, "above"), (least, "of at least"), (most, "of at most"))
+    lower = f" above {above:g}" if above is not None else f" of at least {least:g}" if least is not None else ""
     number = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
     if (
         not number
@@ -99,8 +99,8 @@ def check_number(
         or (least is not None and not value >= least)
         or (most is not None and not value <= most)
     ):
-        asked = " and ".join(f"{words} {limit:g}" for limit, words in limits if limit is not None)
-        kind = f"a number {asked}" if asked else "a finite number"
+        upper = "" if most is None else f"{' and' if lower else ' of'} at most {most:g}"
+        kind = f"a number{lower}{upper}" if lower or upper else "a finite number"
         raise InputError(f"{where}: {option}={shortened(repr(value), 80)} must be {kind}" + (f"; {hint}" if hint else ""))
 
 

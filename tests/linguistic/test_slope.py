@@ -224,6 +224,24 @@ def test_within_needs_p_is_that_of_all_permutations():
     assert within_slope(y, x, draws=9_999).p == pytest.approx(np.mean(exact), abs=0.02)
 
 
+def test_within_needs_share_is_r_squared_of_what_is_left():
+    y, x = wordings(7)
+    left, x_left = (table - table.mean(axis=1, keepdims=True) for table in (y, x))
+    found = within_slope(y, x, draws=99)
+    assert found.share == pytest.approx(np.corrcoef(left.ravel(), x_left.ravel())[0, 1] ** 2)
+    assert found.sd == pytest.approx(x[:, 0].std()) and found.n == len(y)
+
+
+def test_within_needs_three_needs_are_enough():
+    y, x = wordings(7)
+    assert np.isfinite(within_slope(y[:3], x[:3], draws=9).slope) and np.isnan(within_slope(y[:2], x[:2], draws=9).slope)
+    assert np.isnan(within_slope(y, np.zeros_like(x), draws=9).slope)
+    # Rounding of a large level is no difference between wordings, and a small true difference is one.
+    level = np.full_like(x, 1e8)
+    assert np.isnan(within_slope(y, level + 1e-8 * np.sign(x), draws=9).slope)
+    assert within_slope(y, 1e-8 * x, draws=9).slope == pytest.approx(1e8 * within_slope(y, x, draws=9).slope)
+
+
 def test_within_needs_nothing_to_explain():
     y, x = wordings(5)
     assert within_slope(np.repeat(y[:, :1], 4, axis=1), x, draws=9).p == 1

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.linguistic.formulas.product_of_experts import product_of_experts
-from pyterrier_debias.linguistic.training.biased import LEARNERS, BiasedLearner, check_number
+from pyterrier_debias.linguistic.training.biased import LEARNERS, BiasedLearner
 from pyterrier_debias.rankers.base import Ranker, weights_fingerprint
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
 from pyterrier_debias.training.options import Training
@@ -246,6 +246,6 @@ class EqualizeReranker(TrainedAgainstBiased):
 
     def combination(self) -> tuple[Callable[..., Any], dict[str, Any]]:
         """The product of experts; see :meth:`TrainedAgainstBiased.combination`."""
-        check_number("EqualizeReranker", "alpha", self.alpha, low=0, high=1)
-        check_number("EqualizeReranker", "biased_temperature", self.biased_temperature, low=0, above=True)
+        check_number("EqualizeReranker", "alpha", self.alpha, least=0, most=1)
+        check_number("EqualizeReranker", "biased_temperature", self.biased_temperature, above=0)
         return product_of_experts, {"alpha": self.alpha, "biased_temperature": self.biased_temperature}
