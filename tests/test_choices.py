@@ -187,6 +187,7 @@ CASES = {
     "position.data.rotation.RotatePassages(unit)": lambda word: RotatePassages(unit=word)(CANDIDATES),
     "position.data.answers.AnswerPositions(match)": lambda word: AnswerPositions(match=word)(given.answers()),
     "position.data.answers.AnswerPositions(case)": lambda word: AnswerPositions(case=word)(given.answers()),
+    "position.data.answers.AnswerPositions(repeats)": lambda word: AnswerPositions(repeats=word)(given.answers()),
     "position.data.answers.AnswerPositions(tokeniser)": lambda word: AnswerPositions(tokeniser=word)(given.answers()),
     "position.data.answers.Positions.uniformity_test(method)": lambda word: AnswerPositions()
     .measure(given.answers())

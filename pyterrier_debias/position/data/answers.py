@@ -51,7 +51,8 @@ class AnswerPositions(Stage):
     the string is known) and ``qid``. Rows that are equal in all of these count once: annotators who agree gave one answer.
 
     An answer with ``start`` is where it was marked. Otherwise the answer's words are matched against the passage's, and every
-    match is a row; without a match, the answer is *omitted*: one row with ``matched=False``. Omissions are reported, because
+    match is a row, or the first one (``repeats``);
+    without a match, the answer is *omitted*: one row with ``matched=False``. Omissions are reported, because
     they are many where annotators wrote in their own words, and need not sit where the others do.
 
     Output: a new frame with the input's columns except the text, and
@@ -87,6 +88,7 @@ class AnswerPositions(Stage):
         tokeniser: str | Tokeniser = "whitespace",
         match: str = "words",
         case: str = "lower",
+        repeats: str = "all",
         rotation: RotatePassages | None = None,
         text_attr: str = "text",
         verbose: bool = False,
@@ -98,6 +100,8 @@ class AnswerPositions(Stage):
                 digits, so that punctuation plays no part; ``'tokens'``: the tokens of ``tokeniser``, which with ``'whitespace'``
                 misses every answer before a comma, and with ``'blingfire'`` is what the paper's released code would do.
             case: ``'lower'``: capitals play no part in matching; ``'keep'``: they must agree.
+            repeats: Which matches of an answer in a passage count where only its string is known: ``'all'`` (the paper's), or the
+                ``'first'``. Repeats come later, so that all of them together begin later than the answers themselves.
             rotation: How passages are rotated for the rotated positions; None means ``RotatePassages(tokeniser=tokeniser)``.
                 Its words need not be those of ``tokeniser``: the place of the cut is handed over in characters.
             text_attr: The column that holds the passage.
@@ -106,6 +110,7 @@ class AnswerPositions(Stage):
         self.tokeniser = tokeniser
         self.match = match
         self.case = case
+        self.repeats = repeats
         self.rotation = rotation
         self.text_attr = text_attr
         self.verbose = verbose
@@ -138,7 +143,7 @@ class AnswerPositions(Stage):
                     f"of {len(text)}; count characters, end exclusive, and write -1 where the place is not known"
                 )
             passage = finder.passage(text)
-            places = [(start, end)] if start != _NONE else passage.find(answer)
+            places = [(start, end)] if start != _NONE else passage.find(answer)[: finder.most]
             offset = finder.words_moved(passage, str(docno), str(qid))
             n = len(passage.spans)
             placed = [(row, *place, *words_of_span(passage.spans, *place), n, offset) for place in places]
@@ -276,10 +281,11 @@ class _Finder:
     """The options, made ready; passages are read once, however many answers they hold."""
 
     def __init__(self, stage: AnswerPositions, rotation: RotatePassages):
-        for option, known in (("match", ("words", "tokens")), ("case", ("lower", "keep"))):
+        for option, known in (("match", ("words", "tokens")), ("case", ("lower", "keep")), ("repeats", ("all", "first"))):
             check_choice("AnswerPositions", option, getattr(stage, option), known)
         self.count = get_tokeniser(stage.tokeniser)
         self.by_words = stage.match == "words"
+        self.most = 1 if stage.repeats == "first" else None
         self.lower = stage.case == "lower"
         self.turn, self.split = rotation.rotator(), rotation.splitter()
         # Rows mostly come passage by passage; a bound keeps memory flat on large collections.
@@ -326,6 +332,9 @@ class Positions:
         Returns:
             A dictionary: ``answers`` (distinct strings of a query, of a passage where there is no qid), ``omitted`` (the share
             of them without a match in any passage), ``omitted_pairs`` (the share of answer and passage pairs without a match),
+            ``unanswered_passages`` (the share of passages, of a query, in which none of its answers is matched),
+            ``unused_aliases`` (of the pairs in the other passages, the share without a match: other words for an answer that the
+            passage gives),
             ``matches``, ``passages`` (with a match), ``mean_relative`` (original), ``mean_placed`` (of the same answers put
             anywhere in their passages, whole: the mean of (n - L) / 2n), ``mean_rotated``, ``mean_uniform`` (what rotation gives
             on average: the mean of (n - 1) / 2n), ``cut`` (share of matches that rotation cuts).
@@ -333,12 +342,17 @@ class Positions:
         frame, matches = self.frame, self.matches
         owner = "qid" if "qid" in frame else "docno"
         answers = frame.groupby([owner, "answer"])["matched"].any()
-        pairs = frame.groupby([*dict.fromkeys([owner, "docno"]), "answer"])["matched"].any()
+        passage = list(dict.fromkeys([owner, "docno"]))
+        pairs = frame.groupby([*passage, "answer"])["matched"].any()
+        answered = pairs.groupby(level=passage).any()
+        of_passage = pairs.groupby(level=passage).transform("any").astype(bool)
         n, length = matches["n_words"], matches["length"]
         return {
             "answers": len(answers),
             "omitted": _mean(~answers),
             "omitted_pairs": _mean(~pairs),
+            "unanswered_passages": _mean(~answered),
+            "unused_aliases": _mean(~pairs[of_passage]),
             "matches": len(matches),
             "passages": matches["docno"].nunique(),
             "mean_relative": _mean(matches["relative"]),
