@@ -70,6 +70,7 @@ def check_number(
     above: float | None = None,
     least: float | None = None,
     most: float | None = None,
+    whole: bool = False,
     hint: str = "",
 ) -> None:
     """Refuse a value that is not a finite number within its range.
@@ -81,6 +82,7 @@ def check_number(
         above: What it must be above.
         least: What it must not be below.
         most: What it must not exceed.
+        whole: Whether it must be a whole number, of a type that counts (5.0 does not).
         hint: What else a reader should know.
 
     Raises:
@@ -92,7 +94,8 @@ def check_number(
         pyterrier_debias.core.errors.InputError: CETReranker: tau='1' must be a number above 0
     """
     lower = f" above {above:g}" if above is not None else f" of at least {least:g}" if least is not None else ""
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    kinds = numbers.Integral if whole else numbers.Real
+    number = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
     if (
         not number
         or (above is not None and not value > above)
@@ -100,7 +103,8 @@ def check_number(
         or (most is not None and not value <= most)
     ):
         upper = "" if most is None else f"{' and' if lower else ' of'} at most {most:g}"
-        kind = f"a number{lower}{upper}" if lower or upper else "a finite number"
+        noun = "whole number" if whole else "number"
+        kind = f"a {noun}{lower}{upper}" if lower or upper or whole else "a finite number"
         raise InputError(f"{where}: {option}={shortened(repr(value), 80)} must be {kind}" + (f"; {hint}" if hint else ""))
 
 

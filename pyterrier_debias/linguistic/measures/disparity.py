@@ -369,10 +369,8 @@ class Disparity(Stage):
                 raise InputError(f"Disparity: {option}={columns!r} must be a list, such as [{columns!r}]")
         if self.ddof not in (0, 1):
             raise InputError(f"Disparity: ddof={self.ddof!r} must be 0 or 1")
-        check_number("Disparity", "draws", self.draws, least=1)
-        check_number("Disparity", "level", self.level, above=0, most=1)
-        if self.level == 1:
-            raise InputError("Disparity: level=1 must be below 1; no interval is sure")
+        check_number("Disparity", "draws", self.draws, least=1, whole=True)
+        check_number("Disparity", "level", self.level, above=0, most=0.9999)
 
     # ------------------------------------------------------------------------------------------------ input
 

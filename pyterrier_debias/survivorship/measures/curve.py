@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures, per_query
 from pyterrier_debias.core.frames import check_pairs, check_scores, highest_grades, with_string_ids
 from pyterrier_debias.core.stage import Stage
@@ -355,8 +355,8 @@ class SurvivorshipCurve(Stage):
         whole = isinstance(self.ranks, (int, np.integer)) and not isinstance(self.ranks, bool)
         if not whole or self.ranks < 1:
             raise InputError(f"SurvivorshipCurve: ranks={self.ranks!r} must be a whole number from 1")
-        if self.draws < 1 or not 0 < self.level < 1:
-            raise InputError(f"SurvivorshipCurve: draws={self.draws} must be at least 1, and level={self.level} between 0 and 1")
+        check_number("SurvivorshipCurve", "draws", self.draws, least=1, whole=True)
+        check_number("SurvivorshipCurve", "level", self.level, above=0, most=0.9999)
         names = list(self._named())
         if self.baseline is not None and self.baseline not in names:
             raise InputError(f"SurvivorshipCurve: baseline {self.baseline!r} is not a system; there are {', '.join(names)}")
