@@ -223,6 +223,29 @@ def test_equivalence_is_two_one_sided_t_tests():
     assert ours.equivalence_test(BEFORE, BEFORE + 0.2, 0.1).p > 0.99
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_statistic_of_equivalence_is_that_of_the_less_convincing_side(sign):
+    """scipy's t against the limit that the mean is nearer to: positive towards the lower one, negative towards the upper."""
+    d = sign * np.array([0.02, 0.05, 0.01, 0.07, 0.03, 0.06])
+    found = ours.equivalence_test(np.zeros(6), d, 0.1)
+    side = stats.ttest_1samp(d, sign * 0.1, alternative="less" if sign > 0 else "greater")
+    assert (found.statistic, found.p) == pytest.approx((side.statistic, side.pvalue))
+    assert np.sign(found.statistic) == -sign and found.n == 6
+
+
+@pytest.mark.parametrize("difference", [0.05, -0.05, 0.2, -0.2, 0.1, -0.1])
+def test_equivalence_of_constant_differences(difference):
+    """No spread: inside the margin it is certain, on its border and outside it certainly is not."""
+    inside = difference in (0.05, -0.05)
+    found = ours.equivalence_test(np.zeros(4), np.full(4, difference), 0.1)
+    assert (found.statistic, found.p) == ((np.inf, 0.0) if inside else (-np.inf, 1.0))
+
+
+def test_equivalence_of_one_unit_is_not_known():
+    found = ours.equivalence_test([0.5], [0.5], 0.1)
+    assert math.isnan(found.p) and math.isnan(found.statistic) and found.n == 1
+
+
 def test_corrections_by_hand():
     p = [0.01, 0.04, np.nan, 0.03]
     np.testing.assert_allclose(ours.correct(p, "bonferroni"), [0.03, 0.12, np.nan, 0.09])
@@ -304,7 +327,7 @@ def test_bootstrap_of_what_hardly_varies():
 
 
 def test_p_from_null_refuses_unknown_sides():
-    with pytest.raises(InputError, match="alternative 'lesss' is not known"):
+    with pytest.raises(InputError, match="alternative='lesss' is not known"):
         ours.p_from_null(1.0, np.arange(3.0), alternative="lesss")
 
 
@@ -337,7 +360,7 @@ def test_binomial_interval_of_none_is_the_rule_of_three():
         (lambda: ours.paired_t([1, 2], [1]), "one length"),
         (lambda: ours.paired_t([1, np.nan], [1, 2]), "NaN"),
         (lambda: ours.bootstrap_interval([1, np.nan]), "NaN"),
-        (lambda: ours.bootstrap_interval([1, 2], method="x"), "'bca' or 'percentile'"),
+        (lambda: ours.bootstrap_interval([1, 2], method="x"), "'bca', 'percentile'"),
         (lambda: ours.correct([0.5], "x"), "'holm'"),
         (lambda: ours.correct([1.5]), r"\[0, 1\]"),
         (lambda: ours.equivalence_test([1, 2], [1, 3], 0), "positive"),

@@ -27,7 +27,7 @@ def test_blingfire_splits_as_the_released_code_does():
 def test_get_tokeniser_by_name_or_callable():
     assert text.get_tokeniser("whitespace") is text.whitespace
     assert text.get_tokeniser(str.split) is str.split
-    with pytest.raises(InputError, match="'bpe' is not known; use one of whitespace"):
+    with pytest.raises(InputError, match="'bpe' is not known; use one of 'whitespace'"):
         text.get_tokeniser("bpe")
 
 

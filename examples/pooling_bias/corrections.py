@@ -42,7 +42,7 @@ ARMS = [name for name in CORRECTIONS if name != "CET, lexical"]
 
 NOTES = [
     "full, pooled: nDCG@10 against all judgements and against those that the pool left. low, high: 95 %, bootstrap over seeds "
-    "and queries. gap_closed: share of the oracle's gain over plain training; its limits are missing where that gain may be 0.",
+    "and queries. gap_closed: share of the oracle's gain over plain training; it is missing where that gain may be 0.",
     "auc: the chance that a true negative counts more than a hidden positive, .5 by guessing; false_share: hidden positives "
     "among the negatives that were shown; false_weight: their share of the weight.",
     "BM25's negatives are the candidates that BM25 ranks among its first 100. denoised: the teacher is a plain ranker trained on "

@@ -310,7 +310,7 @@ def estimate(setup: Setup, arms: list[str], seeds: int) -> float:
 
 
 NOTES = [
-    "gap_closed: share of the oracle's gain over plain training that a correction reaches; its limits are missing where the "
+    "gap_closed: share of the oracle's gain over plain training that a correction reaches; it is missing where the "
     "oracle's own gain may be 0. low, high: 95 %, bootstrap over collections (seeds) and their queries.",
     "auc: the chance that a true negative counts more than a hidden positive, .5 by guessing; false_share: hidden positives "
     "among the negatives that were shown; false_weight: their share of the weight.",

@@ -30,7 +30,8 @@ THRESHOLDS = (0.05, 0.1, 0.5, 0.9)
 
 NOTES = [
     "full, pooled: nDCG@10 against all judgements and against those that the pool left. low, high: 95 %, bootstrap over seeds "
-    "and queries; difference: from plain training; gap_closed: share of the oracle's gain over it.",
+    "and queries; difference: from plain training; gap_closed: share of the oracle's gain over it, "
+    "missing where that gain may be 0.",
     "false_share: hidden positives among the negatives that were shown; false_weight: their share of the weight; auc: the chance "
     "that a true negative counts more than a hidden positive.",
 ]

@@ -145,6 +145,9 @@ def gap_closed(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
 
             smaller = two_level_interval(values, lambda m: gap(m, "original") - gap(m, "rotated"), draws=draws)
             share = two_level_interval(values, lambda m: share_closed(gap(m, "original"), gap(m, "rotated")), draws=draws)
+            before = two_level_interval(values, lambda m: gap(m, "original"), draws=draws)
+            # A share of what may be nothing can be anything, such as -5.85.
+            clear = before.low > 0 or before.high < 0
             means = values.mean(axis=(0, 1))
             out.append(
                 {
@@ -157,9 +160,10 @@ def gap_closed(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
                     "smaller_by": smaller.estimate,
                     "smaller_low": smaller.low,
                     "smaller_high": smaller.high,
-                    "share_closed": share.estimate,
-                    "share_low": share.low,
-                    "share_high": share.high,
+                    "share_closed": share.estimate if clear else float("nan"),
+                    "share_low": share.low if clear else float("nan"),
+                    "share_high": share.high if clear else float("nan"),
+                    "share_reason": "" if clear else f"the gap may be 0 [{before.low:.3f}, {before.high:.3f}]",
                 }
             )
     return pd.DataFrame(out)
@@ -171,7 +175,7 @@ NOTES = [
     "paper_delta_percent, and delta in the first table: relative to the rotated value, as in the paper, with a star where "
     "p_corrected is below .05; delta_percent: relative to the original value.",
     "p: Wilcoxon's signed-rank test over queries, each query's mean over seeds; p_corrected: Holm, over all rows of the table.",
-    "share_closed: 1 - gap of rotated training / gap of original training; its interval means little where that gap is near 0.",
+    "share_closed: 1 - gap of rotated training / gap of original training; blank where that gap's interval holds 0.",
     "early: all answers end in the first third of the passage; late: all begin in the last third.",
 ]
 

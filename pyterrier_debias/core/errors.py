@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import re
 import traceback
+from collections.abc import Iterable
+from typing import Any
 
 #: How many characters of another library's message are shown.
 _LONGEST = 300
@@ -28,6 +32,80 @@ class InputError(ValueError):
 class NotProvidedError(InputError):
     """Raised by a collection that does not provide something (a split, candidates, answers), so that callers can do without
     it."""
+
+
+def check_choice(where: str, option: str, value: Any, choices: Iterable[Any], also: str = "") -> None:
+    """Refuse a value that is not one of those that an option can have.
+
+    All choices of the package are checked here, so that a misspelt one is never taken for another.
+
+    Args:
+        where: The function or stage that is named in the message.
+        option: The option's name.
+        value: What was given.
+        choices: What can be given: words, and None where nothing need be said.
+        also: What else can be given, in words; it was looked for before.
+
+    Raises:
+        InputError: If the value is not one of the choices.
+
+    Example:
+        >>> check_choice("correct", "method", "holm", ("holm", "bonferroni"))
+        >>> check_choice("correct", "method", "hol", ("holm", "bonferroni"))
+        Traceback (most recent call last):
+        pyterrier_debias.core.errors.InputError: correct: method='hol' is not known; use one of 'holm', 'bonferroni'
+    """
+    known = tuple(choices)
+    # A frame or an array is not to be compared with words.
+    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in known):
+        several = ", ".join(map(repr, known)) + (f", or {also}" if also else "")
+        raise InputError(f"{where}: {option}={shortened(repr(value), 80)} is not known; use one of {several}")
+
+
+def check_number(
+    where: str,
+    option: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    whole: bool = False,
+    hint: str = "",
+) -> None:
+    """Refuse a value that is not a finite number within its range.
+
+    Args:
+        where: The function or stage that is named in the message.
+        option: The option's name.
+        value: What was given; numpy's numbers are numbers, True and text are not.
+        above: What it must be above.
+        least: What it must not be below.
+        most: What it must not exceed.
+        whole: Whether it must be a whole number, of a type that counts (5.0 does not).
+        hint: What else a reader should know.
+
+    Raises:
+        InputError: If it is not such a number.
+
+    Example:
+        >>> check_number("CETReranker", "tau", "1", above=0)
+        Traceback (most recent call last):
+        pyterrier_debias.core.errors.InputError: CETReranker: tau='1' must be a number above 0
+    """
+    lower = f" above {above:g}" if above is not None else f" of at least {least:g}" if least is not None else ""
+    kinds = numbers.Integral if whole else numbers.Real
+    number = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
+    if (
+        not number
+        or (above is not None and not value > above)
+        or (least is not None and not value >= least)
+        or (most is not None and not value <= most)
+    ):
+        upper = "" if most is None else f"{' and' if lower else ' of'} at most {most:g}"
+        noun = "whole number" if whole else "number"
+        kind = f"a {noun}{lower}{upper}" if lower or upper or whole else "a finite number"
+        raise InputError(f"{where}: {option}={shortened(repr(value), 80)} must be {kind}" + (f"; {hint}" if hint else ""))
 
 
 def one_line(error: BaseException, *, longest: int = _LONGEST) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -121,6 +122,30 @@ def _by_query(frame: pd.DataFrame, column: str, keep: set[str]) -> dict[str, dic
         if qid in keep:
             table.setdefault(qid, {})[docno] = value
     return table
+
+
+def refuse_batches(measure: Any) -> None:
+    """Refuse to evaluate a measure in batches of queries, whose value of one query depends on all the others.
+
+    ``pt.Experiment(..., batch_size=4)`` evaluates four queries at a time and averages what comes of it, which would be another
+    number, and hands a measure nothing that tells: so this looks who is calling.
+
+    Args:
+        measure: The measure, named in the message.
+
+    Raises:
+        InputError: If PyTerrier is evaluating in batches.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        experiment = str(frame.f_globals.get("__name__")).startswith("pyterrier._evaluation")
+        size = frame.f_locals.get("batch_size") if experiment else None
+        if size is not None:
+            raise InputError(
+                f"{measure!r}: a statistic over all queries cannot be made of batches of {size}; leave batch_size out of the "
+                f"experiment, or this measure"
+            )
+        frame = frame.f_back
 
 
 def judged_qids(topics: pd.DataFrame, qrels: pd.DataFrame) -> list[str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyterrier_debias.core.errors import check_choice
 from pyterrier_debias.core.files import write_whole
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ def rendered(figure: Figure | SubFigure, kind: str = "png", *, dpi: int = 150) -
     Returns:
         The file's content.
     """
+    check_choice("rendered", "kind", kind, figure.get_figure(root=True).canvas.get_supported_filetypes())
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     content = io.BytesIO()
     with style():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 
 #: Numbers that resampling holds in memory at once: 32 MB in double precision.
 CELLS = 4_000_000
@@ -379,8 +379,7 @@ def bootstrap_interval(
     Raises:
         InputError: For an unknown method, NaN values, a level outside (0, 1), or no draws.
     """
-    if method not in ("bca", "percentile"):
-        raise InputError(f"bootstrap method {method!r} is not known; use 'bca' or 'percentile'")
+    check_choice("bootstrap_interval", "method", method, ("bca", "percentile"))
     if not 0 < level < 1 or draws < 1:
         raise InputError(f"a bootstrap needs a level between 0 and 1 and at least one draw, not level={level} and draws={draws}")
     values = np.asarray(values, dtype=float)
@@ -529,8 +528,7 @@ def correct(p: np.ndarray, method: str = "holm") -> np.ndarray:
     Raises:
         InputError: For an unknown method or values outside [0, 1].
     """
-    if method not in ("holm", "bonferroni", "fdr_bh"):
-        raise InputError(f"correction {method!r} is not known; use 'holm', 'bonferroni' or 'fdr_bh'")
+    check_choice("correct", "method", method, ("holm", "bonferroni", "fdr_bh"))
     p = np.asarray(p, dtype=float)
     tested = ~np.isnan(p)
     corrected = np.full(p.shape, np.nan)
@@ -575,8 +573,7 @@ def p_from_null(observed: float, null: np.ndarray, *, alternative: str = "greate
     Raises:
         InputError: For an unknown alternative.
     """
-    if alternative not in ("greater", "less", "two-sided"):
-        raise InputError(f"alternative {alternative!r} is not known; use 'greater', 'less' or 'two-sided'")
+    check_choice("p_from_null", "alternative", alternative, ("greater", "less", "two-sided"))
     null = np.asarray(null, dtype=float)
     if np.isnan(observed):
         return float("nan")

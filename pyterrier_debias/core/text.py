@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.scripts import composed, word_pattern
 
 Tokeniser = Callable[[str], list[str]]
@@ -62,8 +62,7 @@ def get_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
     """
     if callable(tokeniser):
         return tokeniser
-    if tokeniser not in TOKENISERS:
-        raise InputError(f"tokeniser {tokeniser!r} is not known; use one of {', '.join(TOKENISERS)} or a function")
+    check_choice("get_tokeniser", "tokeniser", tokeniser, TOKENISERS, "a function")
     return TOKENISERS[tokeniser]
 
 

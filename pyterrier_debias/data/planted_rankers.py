@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text, ranked
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import regex_word
@@ -191,10 +191,8 @@ class PlantedRanker(Stage):
 
     def _check(self) -> None:
         """Refuse options out of range."""
-        if self.bias not in BIASES:
-            raise InputError(f"PlantedRanker: bias={self.bias!r} is not known; use one of {', '.join(BIASES)}")
-        if self.favours not in ("female", "male"):
-            raise InputError(f"PlantedRanker: favours={self.favours!r} must be 'female' or 'male'")
+        check_choice("PlantedRanker", "bias", self.bias, BIASES)
+        check_choice("PlantedRanker", "favours", self.favours, ("female", "male"))
         if not _is_number(self.strength) or not 0 <= self.strength <= 1:
             raise InputError(f"PlantedRanker: strength={self.strength!r} must be a number from 0 to 1")
         if not _is_number(self.noise) or not 0 <= self.noise < math.inf:

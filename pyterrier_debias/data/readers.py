@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.data.lines import fault, read_json_lines, read_lines
 
@@ -175,8 +175,7 @@ def read_run(path: str | Path, *, ties: str = "docno") -> pd.DataFrame:
         >>> read_run(path).values.tolist()
         [['q1', 'd2', 8.5, 0], ['q1', 'd1', 7.5, 1]]
     """
-    if ties not in ("docno", "rank"):
-        raise InputError(f"read_run: ties={ties!r} is not known; use 'docno' or 'rank'")
+    check_choice("read_run", "ties", ties, ("docno", "rank"))
     layout = "write 'qid Q0 docno rank score tag'"
     numbers, qids, docnos, scores, places = [], [], [], [], []
     for number, line in read_lines(path):

@@ -26,10 +26,11 @@ import pyterrier as pt
 
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.cache_key import marks, structure_of, weights_fingerprint
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
 from pyterrier_debias.training.fitting import Fittable
+from pyterrier_debias.training.report import ABOUT
 
 if TYPE_CHECKING:
     import torch
@@ -170,7 +171,8 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
     looks_local = isinstance(model, Path) or where.is_absolute() or str(model).startswith((".", "~"))
     if looks_local and not where.is_dir():
         raise InputError(f"{name}: there is no model folder {str(model)!r}; check the path, or give a hub name")
-    if where.is_dir() and not (where / "config.json").is_file() and not (where / "modules.json").is_file():
+    # What a ranker of the user's own wrote is as it likes; ABOUT is what save() puts beside it.
+    if where.is_dir() and not any((where / file).is_file() for file in ("config.json", "modules.json", ABOUT)):
         raise InputError(f"{name}: folder {str(model)!r} holds no config.json, so it is not a Hugging Face model folder")
     try:
         with quiet():
@@ -193,8 +195,8 @@ def window_of(tokenizer: Any, config: Any, max_length: int | None, stage: Any) -
     """How many tokens a model reads at most.
 
     Args:
-        tokenizer: Tells its ``model_max_length``.
-        config: Tells its ``max_position_embeddings``, where positions are learned.
+        tokenizer: Tells its ``model_max_length``, where it has one.
+        config: Tells its ``max_position_embeddings``, where positions are learned; None where there is none.
         max_length: What the user asks for; None for all that the model can read (512 where it names no limit).
         stage: The calling stage, named in the message.
 
@@ -208,7 +210,7 @@ def window_of(tokenizer: Any, config: Any, max_length: int | None, stage: Any) -
     if positions > 0 and getattr(config, "model_type", "") in _OFFSET_POSITIONS:
         positions -= (config.pad_token_id or 0) + 1
     if max_length is None:
-        limits = [limit for limit in (positions, tokenizer.model_max_length) if 0 < limit < 1_000_000]
+        limits = [limit for limit in (positions, getattr(tokenizer, "model_max_length", 0)) if 0 < limit < 1_000_000]
         return min(limits) if limits else 512
     if 0 < positions < max_length:
         raise InputError(
@@ -433,10 +435,8 @@ class Ranker(Fittable, Stage):
             InputError: Naming the option and what it may be.
         """
         name = type(self).__name__
-        if self.dtype not in DTYPES:
-            raise InputError(f"{name}: dtype={self.dtype!r} is not known; use one of {', '.join(DTYPES)}")
-        if self.long not in LONG:
-            raise InputError(f"{name}: long={self.long!r} is not known; use one of {', '.join(LONG)}")
+        check_choice(name, "dtype", self.dtype, DTYPES)
+        check_choice(name, "long", self.long, LONG)
         if not isinstance(self.model, (str, os.PathLike, Ranker, InMemory)):
             raise InputError(
                 f"{name}: model is of type {type(self.model).__name__}; give a hub name, a folder, a {name} or "
@@ -501,7 +501,7 @@ class Ranker(Fittable, Stage):
     @property
     def window(self) -> int:
         """The longest input in tokens, see :func:`window_of`."""
-        return window_of(self.tokenizer, self.module.config, self.max_length, self)
+        return window_of(self.tokenizer, getattr(self.module, "config", None), self.max_length, self)
 
     def warm_up(self) -> Self:
         """Load the model and score one pair, so that the first real call is not slow.

@@ -12,7 +12,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.data.base import corpus_batches
 from pyterrier_debias.rankers import engine
@@ -124,10 +124,8 @@ class BiEncoder(TwoTowers):
     def check_options(self) -> None:
         """Refuse unknown options; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
         super().check_options()
-        if self.similarity not in SIMILARITIES:
-            raise InputError(f"BiEncoder: similarity={self.similarity!r} is not known; use one of {', '.join(SIMILARITIES)}")
-        if self.pooling is not None and self.pooling not in POOLING:
-            raise InputError(f"BiEncoder: pooling={self.pooling!r} is not known; use one of {', '.join(POOLING)}")
+        check_choice("BiEncoder", "similarity", self.similarity, SIMILARITIES)
+        check_choice("BiEncoder", "pooling", self.pooling, (*POOLING, None))
 
     def read(self, model: str) -> tuple[Any, Any]:
         """Load a sentence-transformers model, or a plain encoder with ``pooling`` behind it."""

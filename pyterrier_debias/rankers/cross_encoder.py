@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import check_empty
 from pyterrier_debias.rankers.base import InMemory, Ranker, quiet, shared_options
 from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, token_ids
@@ -119,8 +119,7 @@ class CrossEncoder(Ranker):
     def check_options(self) -> None:
         """Refuse unknown options; see :meth:`Ranker.check_options`."""
         super().check_options()
-        if self.head not in HEADS:
-            raise InputError(f"CrossEncoder: head={self.head!r} is not known; use one of {', '.join(HEADS)}")
+        check_choice("CrossEncoder", "head", self.head, HEADS)
 
     def read(self, model: str) -> tuple[torch.nn.Module, Any]:
         """Load a classifier, or an encoder under a fresh head; see :meth:`Ranker.read`."""

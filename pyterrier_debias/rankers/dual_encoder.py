@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import check_empty
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import Ranker, quiet, window_of
@@ -40,6 +40,7 @@ def prompt_of(module: Any, task: str) -> str:
     Returns:
         The prompt; empty for none.
     """
+    check_choice("prompt_of", "task", task, _PROMPTS)
     name = next((name for name in _PROMPTS[task] if name in module.prompts), module.default_prompt_name)
     return module.prompts.get(name) or ""
 
@@ -75,6 +76,7 @@ def reads_plain_text(module: Any, task: str) -> bool:
     Returns:
         True for ordinary text encoders.
     """
+    check_choice("reads_plain_text", "task", task, _PROMPTS)
     if not counts_tokens(module) or (task == "query" and module[0].query_expansion is not None):
         return False
     return not prompt_of(module, task) or all(getattr(part, "include_prompt", True) for part in module)

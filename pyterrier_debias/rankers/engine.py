@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 import pyterrier as pt
 
+from pyterrier_debias.core.errors import check_choice
+
 logger = logging.getLogger(__name__)
 
 #: A fast tokenizer is reconfigured by its calls, which is not safe from two threads.
@@ -29,6 +31,9 @@ TOKENIZER_LOCK = threading.Lock()
 
 #: How many texts are handed to the tokenizer at a time.
 _TOKENISE_CHUNK = 2048
+
+#: Which text of a pair is cut.
+TRUNCATIONS = ("longest_first", "only_second")
 
 
 def token_ids(tokenizer: Any, texts: Sequence[str], *, verbose: bool = False) -> list[np.ndarray]:
@@ -136,6 +141,7 @@ def cut_lengths(
     Returns:
         The two lengths, shape [n] each.
     """
+    check_choice("cut_lengths", "truncation", truncation, TRUNCATIONS)
     if truncation == "only_second":
         kept = np.minimum(first, room)
         return kept, np.minimum(second, room - kept)
@@ -178,6 +184,8 @@ class Sequences:
         truncation: str = "longest_first",
         side: str = "right",
     ):
+        check_choice("Sequences", "side", side, ("right", "left"))
+        check_choice("Sequences", "truncation", truncation, TRUNCATIONS)
         self.template, self.first, self.second, self.side = template, first, second, side
         self._first_length = np.fromiter(map(len, first), dtype=np.int64, count=len(first))
         self._second_length = np.zeros_like(self._first_length)

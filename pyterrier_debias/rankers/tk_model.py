@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 from transformers import initialization as init
 from transformers.modeling_outputs import ModelOutput
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 
 # It keeps transformers' own way of tying weights, so it is imported before any model is loaded.
 from pyterrier_debias.rankers import tying  # noqa: F401
@@ -110,8 +110,7 @@ class TKConfig(PreTrainedConfig):
         **kwargs: Any,
     ):
         for option, value, known in (("convention", convention, CONVENTIONS), ("positional", positional, POSITIONAL)):
-            if value not in known:
-                raise InputError(f"TK: {option}={value!r} is not known; use one of {', '.join(known)}")
+            check_choice("TK", option, value, known)
         if mask_unknown and unk_token_id is None:
             raise InputError("TK: mask_unknown=True needs unk_token_id")
         self.vocab_size = vocab_size

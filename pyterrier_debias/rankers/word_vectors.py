@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import stage_name
 from pyterrier_debias.core.scripts import composed, word_places
 from pyterrier_debias.rankers import engine
@@ -169,8 +169,7 @@ class HuggingFaceWords:
         """
         name = stage_name(self.stage)
         for option, known in (("piece", PIECES), ("dtype", DTYPES)):
-            if getattr(self, option) not in known:
-                raise InputError(f"{name}: {option}={getattr(self, option)!r} is not known; use one of {', '.join(known)}")
+            check_choice(name, option, getattr(self, option), known)
         for option in ("max_length", "batch_tokens"):
             value = getattr(self, option)
             if value is not None and value < 1:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.bias import ATTRIBUTION_COLUMNS, FIGURE_KEY, pushed, shares
+from pyterrier_debias.core.bias import ATTRIBUTION_COLUMNS, FIGURE_KEY, KINDS, pushed, shares
+from pyterrier_debias.core.errors import check_choice
 
 #: What :func:`worst_items` returns.
 ITEM_COLUMNS = [name for name in ATTRIBUTION_COLUMNS if name != "kind"]
@@ -77,5 +78,6 @@ def worst_items(attributions: pd.DataFrame, kind: str, n: int = 10) -> pd.DataFr
         The first ``n`` rows of each figure: ``system``, ``bias``, ``measure``, ``contrast``, ``item``, ``note``, ``qid``,
         ``queries``, ``contribution``, ``share``, ``exact``.
     """
+    check_choice("worst_items", "kind", kind, KINDS.values())
     own = attributions[attributions["kind"] == kind]
     return own.groupby(FIGURE_KEY, sort=False).head(n)[ITEM_COLUMNS].reset_index(drop=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.report.request import Request
 from pyterrier_debias.report.result import RESULT_FILE, AuditResult
 
@@ -44,6 +44,10 @@ class Budget:
     at_most: float | None = None
     at_least: float | None = None
     bound: str = "interval"
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown bound."""
+        check_choice("Budget", "bound", self.bound, _BOUNDS)
 
     @property
     def name(self) -> str:
@@ -134,8 +138,7 @@ def _budget(table: Mapping[str, Any], where: str) -> Budget:
         raise InputError(f"{where} names no bias; add bias = 'position' or another")
     if "at_most" not in table and "at_least" not in table:
         raise InputError(f"{where} has no limit; add at_most or at_least")
-    if table.get("bound", "interval") not in _BOUNDS:
-        raise InputError(f"{where}: bound {table['bound']!r} is not known; use {' or '.join(_BOUNDS)}")
+    check_choice(where, "bound", table.get("bound", "interval"), _BOUNDS)
     if "at_most" in table and "at_least" in table and table["at_most"] < table["at_least"]:
         raise InputError(f"{where}: at_most is below at_least, so that no figure can keep it")
     return Budget(**table)

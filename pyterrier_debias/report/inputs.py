@@ -12,7 +12,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.bias import Bias
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import check_overlap, check_pairs, check_text, with_grades, with_query, with_string_ids
 from pyterrier_debias.core.naming import distinct_names
@@ -50,8 +50,7 @@ def check_settings(
     Raises:
         InputError: For an unknown correction, what is no whole number, or one that is too small.
     """
-    if correction not in CORRECTION_NAMES:
-        raise InputError(f"correction {correction!r} is not known; use one of {', '.join(CORRECTION_NAMES)}")
+    check_choice("audit", "correction", correction, CORRECTION_NAMES)
     return (
         _whole("depth", depth),
         None if draws is None else _whole("draws", draws),

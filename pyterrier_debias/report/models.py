@@ -11,7 +11,7 @@ from typing import Any
 
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 
 #: The model that audits use where none is named.
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
@@ -73,8 +73,8 @@ def find_model(name: str, kind: str | None = None) -> Model:
     prefix, colon, rest = name.partition(":")
     if colon and prefix in KINDS:
         kind, name = prefix, rest
-    if kind is not None and kind not in KINDS:
-        raise InputError(f"model kind {kind!r} is not known; use one of {', '.join(KINDS)}")
+    if kind is not None:
+        check_choice("model", "kind", kind, KINDS)
     if not name.strip():
         raise InputError("a model's name is empty; give a folder or a name on the Hugging Face hub")
     source = name

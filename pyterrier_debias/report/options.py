@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import check_folder, whole_folder
 from pyterrier_debias.core.frames import check_overlap
 from pyterrier_debias.core.systems import System
@@ -83,8 +83,7 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
 
 def _check_device(r: Request) -> None:
     """Refuse a device that this machine lacks, and an unknown number format."""
-    if r.dtype not in DTYPES:
-        raise InputError(f"dtype {r.dtype!r} is not known; use one of {', '.join(DTYPES)}")
+    check_choice("audit", "dtype", r.dtype, DTYPES)
     if r.device is None or r.device == "cpu":
         return
     if not re.fullmatch(r"mps|cuda(:\d+)?", r.device):

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pyterrier_debias.core.bias import Figure
+from pyterrier_debias.core.errors import check_choice
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
@@ -73,6 +74,7 @@ def picture(figure: Figure, kind: str) -> bytes:
     from pyterrier_debias.core.plots import new_axes, rendered, style
 
     if isinstance(figure, DrawnFigure):
+        check_choice("picture", "kind", kind, figure.pictures)
         return figure.pictures[kind]
 
     with style():

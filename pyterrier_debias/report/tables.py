@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from pyterrier_debias.core.bias import ATTRIBUTION_COLUMNS, KINDS, Figure
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.report.attributions import worst_items, worst_queries
 
 SKIPPED_COLUMNS = ["bias", "system", "reason"]
@@ -60,8 +60,7 @@ class AuditTables:
         """
         if not isinstance(n, numbers.Integral) or n < 1:
             raise InputError(f"worst: n is {n}; it must be a whole number, 1 or more")
-        if kind != "queries" and kind not in KINDS:
-            raise InputError(f"worst: kind {kind!r} is not known; use one of queries, {', '.join(KINDS)}")
+        check_choice("worst", "kind", kind, ("queries", *KINDS))
         findings, attributions = self.findings, self.attributions
         for name, wanted in (("bias", bias), ("system", system)):
             if wanted is not None:

@@ -9,8 +9,10 @@ share these keywords:
 - ``weights``: how much an example counts, never a path for gradients: shape [B] for whole queries, or [B, n] for documents. A
   pair takes the weight of its less relevant document, a softmax takes negatives' weights as multiplicities.
 
-A mean is taken over what the loss counts (pairs, queries or documents) and is not divided by the weights' sum. s+ is the
-positive's score and s- a negative's.
+A mean is taken over what the loss counts (pairs, queries or documents). ``reduction`` says by what the sum of the weighted losses
+is divided: ``'count'``, the default, by how many there are, so that small weights make small steps; ``'weights'`` by the sum of
+their weights, so that weights say only how much examples count against each other; it is 0 where the sum is 0. The sum is that of
+a batch, on each device. s+ is the positive's score and s- a negative's.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     #: ``loss(scores, labels=..., mask=..., weights=...)`` gives a scalar.
     Loss = Callable[..., torch.Tensor]
 
+#: By what a sum of weighted losses is divided.
+REDUCTIONS = ("count", "weights")
 #: How :func:`lambda_loss` weighs pairs.
 LAMBDA_SCHEMES = ("lambdarank", "ndcg2", "ndcg2++")
 
@@ -39,6 +43,7 @@ def pairwise_hinge(
     mask: torch.Tensor | None = None,
     weights: torch.Tensor | None = None,
     margin: float = 1.0,
+    reduction: str = "count",
 ) -> torch.Tensor:
     r"""The mean over pairs of :math:`\max(0, m - s^+ + s^-)`.
 
@@ -48,6 +53,7 @@ def pairwise_hinge(
         mask: Shape [B, n], False where there is no document.
         weights: Shape [B] or [B, n].
         margin: m.
+        reduction: ``'count'`` or ``'weights'``, see the module.
 
     Returns:
         A scalar.
@@ -60,7 +66,7 @@ def pairwise_hinge(
         0.25
     """
     differences, valid, weights = differences_of(scores, mask, weights)
-    return mean_over((margin - differences).clamp(min=0), valid, weights)
+    return mean_over((margin - differences).clamp(min=0), valid, weights, reduction)
 
 
 def ranknet(
@@ -70,6 +76,7 @@ def ranknet(
     mask: torch.Tensor | None = None,
     weights: torch.Tensor | None = None,
     sigma: float = 1.0,
+    reduction: str = "count",
 ) -> torch.Tensor:
     r"""RankNet: the mean over pairs of :math:`-\log \mathrm{sigmoid}(\sigma (s^+ - s^-))`.
 
@@ -81,6 +88,7 @@ def ranknet(
         mask: Shape [B, n], False where there is no document.
         weights: Shape [B] or [B, n].
         sigma: Steepness.
+        reduction: ``'count'`` or ``'weights'``, see the module.
 
     Returns:
         A scalar.
@@ -88,7 +96,7 @@ def ranknet(
     from torch.nn.functional import softplus
 
     differences, valid, weights = differences_of(scores, mask, weights)
-    return mean_over(softplus(-sigma * differences), valid, weights)
+    return mean_over(softplus(-sigma * differences), valid, weights, reduction)
 
 
 def pairwise_cross_entropy(
@@ -97,6 +105,7 @@ def pairwise_cross_entropy(
     labels: torch.Tensor | None = None,
     mask: torch.Tensor | None = None,
     weights: torch.Tensor | None = None,
+    reduction: str = "count",
 ) -> torch.Tensor:
     """Softmax cross-entropy within each pair, which is :func:`ranknet` at steepness 1.
 
@@ -105,11 +114,12 @@ def pairwise_cross_entropy(
         labels: Not read.
         mask: Shape [B, n], False where there is no document.
         weights: Shape [B] or [B, n].
+        reduction: ``'count'`` or ``'weights'``, see the module.
 
     Returns:
         A scalar.
     """
-    return ranknet(scores, mask=mask, weights=weights)
+    return ranknet(scores, mask=mask, weights=weights, reduction=reduction)
 
 
 def info_nce(
@@ -119,6 +129,7 @@ def info_nce(
     mask: torch.Tensor | None = None,
     weights: torch.Tensor | None = None,
     temperature: float = 1.0,
+    reduction: str = "count",
 ) -> torch.Tensor:
     r"""InfoNCE: the mean over queries of :math:`-\log \frac{e^{s^+/\tau}}{e^{s^+/\tau} + \sum e^{s^-/\tau}}`.
 
@@ -134,6 +145,7 @@ def info_nce(
         mask: Shape [B, n], False where there is no document.
         weights: Shape [B] or [B, n]; not negative.
         temperature: tau.
+        reduction: ``'count'`` or ``'weights'``, see the module.
 
     Returns:
         A scalar.
@@ -148,7 +160,7 @@ def info_nce(
         logits = logits + multiplicity.where(mask, 1.0).log()
     # Not -inf: a row without documents would be NaN, and so would its gradient.
     logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
-    return mean_over(-logits.log_softmax(dim=1)[:, :1], mask[:, :1], weights[:, :1])
+    return mean_over(-logits.log_softmax(dim=1)[:, :1], mask[:, :1], weights[:, :1], reduction)
 
 
 def pointwise_bce(
@@ -157,6 +169,7 @@ def pointwise_bce(
     labels: torch.Tensor | None = None,
     mask: torch.Tensor | None = None,
     weights: torch.Tensor | None = None,
+    reduction: str = "count",
 ) -> torch.Tensor:
     """Binary cross-entropy of each document's score as a logit; relevant means a grade above 0.
 
@@ -165,6 +178,7 @@ def pointwise_bce(
         labels: Grades, shape [B, n]; None: the first document is relevant.
         mask: Shape [B, n], False where there is no document.
         weights: Shape [B] or [B, n].
+        reduction: ``'count'`` or ``'weights'``, see the module.
 
     Returns:
         A scalar, the mean over documents.
@@ -175,7 +189,7 @@ def pointwise_bce(
 
     scores, mask, weights = prepared(scores, mask, weights)
     target = (_grades(scores, labels) > 0).to(scores.dtype)
-    return mean_over(binary_cross_entropy_with_logits(scores, target, reduction="none"), mask, weights)
+    return mean_over(binary_cross_entropy_with_logits(scores, target, reduction="none"), mask, weights, reduction)
 
 
 def lambda_loss(
@@ -187,6 +201,7 @@ def lambda_loss(
     scheme: str = "ndcg2++",
     sigma: float = 1.0,
     mu: float = 10.0,
+    reduction: str = "count",
 ) -> torch.Tensor:
     r"""LambdaLoss: log-losses of pairs, weighed by what swapping them does to nDCG.
 
@@ -207,6 +222,7 @@ def lambda_loss(
         scheme: ``'lambdarank'``, ``'ndcg2'`` or ``'ndcg2++'``.
         sigma: Steepness.
         mu: Weight of the second term of ``'ndcg2++'``.
+        reduction: ``'count'`` or ``'weights'``, see the module.
 
     Returns:
         A scalar.
@@ -214,8 +230,7 @@ def lambda_loss(
     import torch
     from torch.nn.functional import logsigmoid
 
-    if scheme not in LAMBDA_SCHEMES:
-        raise InputError(f"lambda loss: scheme={scheme!r} is not known; use one of {', '.join(LAMBDA_SCHEMES)}")
+    check_choice("lambda_loss", "scheme", scheme, LAMBDA_SCHEMES)
     scores, mask, weights = prepared(scores, mask, weights)
     grades = _grades(scores, labels).clamp(min=0).masked_fill(~mask, 0)
     positions = torch.arange(scores.shape[1], device=scores.device)
@@ -234,7 +249,7 @@ def lambda_loss(
         lambdas = steps if scheme == "ndcg2" else mu * steps + lambdas
     losses = -gap * lambdas * logsigmoid(sigma * (scores[:, :, None] - scores[:, None, :])) / math.log(2)
     valid = (grades[:, :, None] > grades[:, None, :]) & mask[:, :, None] & mask[:, None, :]
-    return mean_over(losses, valid, weights[:, None, :])
+    return mean_over(losses, valid, weights[:, None, :], reduction)
 
 
 LOSSES: dict[str, Loss] = {
@@ -267,9 +282,8 @@ def get_loss(loss: str | Loss, options: dict[str, Any] | None = None) -> Loss:
         >>> get_loss("hinge", {"margin": 2.0}).keywords
         {'margin': 2.0}
     """
-    if isinstance(loss, str):
-        if loss not in LOSSES:
-            raise InputError(f"loss {loss!r} is not known; use one of {', '.join(LOSSES)}, or a function")
+    if not callable(loss):
+        check_choice("training", "loss", loss, LOSSES, "a function")
         loss = LOSSES[loss]
     return partial(loss, **options) if options else loss
 
@@ -337,15 +351,31 @@ def _grades(scores: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
     return first
 
 
-def mean_over(losses: torch.Tensor, valid: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+def mean_over(losses: torch.Tensor, valid: torch.Tensor, weights: torch.Tensor, reduction: str = "count") -> torch.Tensor:
     """The weighted losses' mean over what is valid; 0 where nothing is, still tied to the scores.
 
     Args:
         losses: Any shape.
         valid: Which of them count; the same shape.
         weights: Factors, of a shape that fits.
+        reduction: ``'count'`` divides the sum by how many count, whatever the weights; ``'weights'`` by the sum of their weights.
 
     Returns:
-        A scalar, the sum divided by how many count, whatever the weights.
+        A scalar.
+
+    Raises:
+        InputError: For an unknown reduction.
+
+    Example:
+        >>> import torch
+        >>> losses, weights = torch.tensor([1.0, 4.0]), torch.tensor([0.5, 0.25])
+        >>> [float(mean_over(losses, losses > 0, weights, reduction)) for reduction in REDUCTIONS]
+        [0.75, 2.0]
     """
-    return (losses * weights).masked_fill(~valid, 0).sum() / valid.sum().clamp(min=1)
+    check_choice("losses", "reduction", reduction, REDUCTIONS)
+    total = (losses * weights).masked_fill(~valid, 0).sum()
+    if reduction == "count":
+        return total / valid.sum().clamp(min=1)
+    weight = weights.expand_as(losses).masked_fill(~valid, 0).sum()
+    # Where nothing has a weight the sum is 0, too.
+    return total / weight.where(weight > 0, 1.0)

@@ -7,7 +7,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures
 from pyterrier_debias.core.stage import brief, described
 from pyterrier_debias.training.losses import GRADED, get_loss
@@ -118,23 +118,19 @@ class Training:
             ("schedule", SCHEDULES),
             ("log_to", LOGS),
         ):
-            value = getattr(self, name)
-            if value not in known:
-                raise InputError(f"Training: {name}={value!r} is not known; use one of {', '.join(map(repr, known))}")
+            check_choice("Training", name, getattr(self, name), known)
         for name, least in _WHOLE.items():
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 raise InputError(f"Training: {name}={value!r} must be a whole number of at least {least}")
         for name in ("epochs", "clip"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InputError(f"Training: {name}={value!r} must be above 0")
+            if value is not None:
+                check_number("Training", name, value, above=0)
         for rate in self.learning_rate.values() if isinstance(self.learning_rate, Mapping) else [self.learning_rate]:
-            if not 0 < rate < 1:
-                raise InputError(f"Training: learning_rate={rate!r} must lie between 0 and 1, e.g. 2e-5")
+            check_number("Training", "learning_rate", rate, above=0, most=0.9999, hint="such as 2e-5")
         for name in ("warmup", "weight_decay"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"Training: {name}={getattr(self, name)!r} must be at least 0")
+            check_number("Training", name, getattr(self, name), least=0)
         for depth in self.depths() or ():
             if not isinstance(depth, int) or depth < 1:
                 raise InputError(f"Training: rerank_depth={self.rerank_depth!r} must hold whole numbers of at least 1")

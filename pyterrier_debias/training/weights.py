@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.groups import Group, Groups
@@ -53,8 +53,7 @@ class ColumnWeights:
 
     def __post_init__(self) -> None:
         """Refuse an unknown kind."""
-        if self.per not in ("query", "document"):
-            raise InputError(f"ColumnWeights: per={self.per!r} is not known; use 'query' or 'document'")
+        check_choice("ColumnWeights", "per", self.per, ("query", "document"))
 
     def weigh(self, groups: Groups, group: Group, rows: np.ndarray) -> float | np.ndarray:
         """Look the weights up; see :class:`ExampleWeights`."""

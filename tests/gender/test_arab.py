@@ -120,9 +120,9 @@ def test_no_order_of_the_background_beats_the_ideal(neutral, chance, t):
 
 def test_what_is_refused():
     counts = word_counts(["he"])
-    with pytest.raises(InputError, match="method 'df' is not known"):
+    with pytest.raises(InputError, match="method='df' is not known"):
         arab.magnitudes(counts, "df")
-    with pytest.raises(InputError, match="tf_form 'log' is not known"):
+    with pytest.raises(InputError, match="tf_form='log' is not known"):
         arab.magnitudes(counts, tf_form="log")
     with pytest.raises(InputError, match="compares groups"):
         arab.neutrality(np.array([[1]]), ("only",))

@@ -124,7 +124,10 @@ def test_queries_of_neither_group_leave_the_gaps_test_as_it_is():
     lexicon = {"power": ["power"], "rest": ["x"]}
     gap = QueryGroupGap(lexicon=lexicon, category="power", groups=groups, signed=True, texts=said)
     judged = runs[0][["qid", "docno"]].assign(label=1)
-    found = pt.Experiment([pt.Transformer.from_df(run) for run in runs], groups.assign(query=""), judged, [gap], baseline=0)
+    systems, topics = [pt.Transformer.from_df(run) for run in runs], groups.assign(query="")
+    with pytest.raises(InputError, match="cannot be made of batches of 9"):
+        pt.Experiment(systems, topics, judged, [gap], batch_size=9)
+    found = pt.Experiment(systems, topics, judged, [gap], baseline=0)
     share = {docno: text.split().count("power") / len(text.split()) for docno, text in said.items()}
     shares = [run["docno"].map(share).to_numpy() for run in runs]
     change = shares[1] - shares[0]
@@ -414,11 +417,11 @@ REFUSED = [
     (lambda: ARaB(query_filter="12"), r"query_filter='12' is one text; give a list"),
     (lambda: ARaB(query_filter=12), "query_filter=12"),
     (lambda: ARaB(query_filter=TOPICS), "topics\\['qid'\\]"),
-    (lambda: ARaB(method="df"), "method 'df'"),
-    (lambda: ARaB(tf_form="x"), "tf_form 'x'"),
-    (lambda: ARaB(tokeniser="x"), "tokeniser 'x'"),
+    (lambda: ARaB(method="df"), "method='df'"),
+    (lambda: ARaB(tf_form="x"), "tf_form='x'"),
+    (lambda: ARaB(tokeniser="x"), "tokeniser='x'"),
     (lambda: ARaB(undefined="x"), "undefined='x'"),
-    (lambda: ARaB(unknown="x"), "unknown 'x'"),
+    (lambda: ARaB(unknown="x"), "unknown='x'"),
     (lambda: ARaB(wordlist={"a": ["x"], "b": ["y"], "c": ["z"]}), "name the contrast"),
     (lambda: ARaB(metod="tf"), "has no option metod"),
     (lambda: ARaB() @ 0, "whole number of 1 or more"),

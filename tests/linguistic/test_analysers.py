@@ -95,6 +95,11 @@ def test_base_noun_phrases(tags, spans):
     assert noun_phrases([("w", tag) for tag in tags.split()]) == spans
 
 
+def test_base_noun_phrases_of_universal_tags():
+    tagged = [("cheap", "ADJ"), ("flights", "NOUN"), ("to", "ADP"), ("Paris", "PROPN"), ("leave", "VERB")]
+    assert noun_phrases(tagged) == [(0, 2), (3, 4)]
+
+
 @given(st.lists(st.sampled_from(["JJ", "NN", "NNS", "DT", "VB"])))
 def test_base_noun_phrases_are_what_the_pattern_finds(tags):
     letters = "".join({"J": "J", "N": "N"}.get(tag[0], "x") for tag in tags)

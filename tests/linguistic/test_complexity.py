@@ -253,6 +253,42 @@ def test_tags_and_trees_by_hand():
     assert report.loc["LD", "by"] == "tagger Tagger, words as they stand"
 
 
+UNIVERSAL = {"NN": "NOUN", "NNP": "PROPN", "JJ": "ADJ", "RB": "ADV", "VB": "VERB", "VBZ": "AUX", "MD": "AUX", "IN": "ADP"}
+
+
+def test_universal_tags_are_those_of_the_penn_treebank():
+    """``ADJ`` is a lexical word as ``JJ`` is: two of two words, not one."""
+    text = [("Paris", "NNP"), ("is", "VBZ"), ("really", "RB"), ("cheap", "JJ"), ("can", "MD"), ("stay", "VB"), ("in", "IN")]
+    topics = queries(" ".join(word for word, _ in text), "cheap tea")
+    pairs = dict([*text, ("tea", "NN")])
+
+    def tagged(universal):
+        def tag(texts):
+            return [[(w, UNIVERSAL[pairs[w]] if universal else pairs[w]) for w in text.split()] for text in texts]
+
+        names = ["LD", "LV", "VV1", "NV", "AdjV", "AdvV", "ModV", "TTR"]
+        return LinguisticComplexity(names, tagger=tag, keep_indices=True)(topics)
+
+    assert tagged(True).equals(tagged(False)) and tagged(True)["LD"].iloc[1] == 1
+
+
+def test_tags_of_neither_set_are_refused():
+    stage = LinguisticComplexity(["LD"], tagger=lambda texts: [[(word, "ADJA") for word in text.split()] for text in texts])
+    with pytest.raises(InputError, match="the tagger gives 'green' the tag 'ADJA', which is neither of the Penn Treebank"):
+        stage(TOPICS)
+
+
+def test_words_with_a_hyphen_are_an_option_of_trees():
+    def parser(texts):
+        return [" ".join(["(ROOT (NP", *(f"(NN {word})" for word in text.split()), "))"]) for text in texts]
+
+    kinds = {"index_set": ["MLS", "TTR"]}, {"index_set": ["MLS", "TTR"], "hyphenated": False}, {"preset": "paper"}
+    tools = {"parser": parser, "tagger": "textblob", "keep_indices": True}
+    counted, left_out, paper = (LinguisticComplexity(**kind, **tools)(queries("x-ray tea")) for kind in kinds)
+    assert counted[["MLS", "TTR"]].values.tolist() == [[2, 1]]
+    assert left_out[["MLS", "TTR"]].values.tolist() == paper[["MLS", "TTR"]].values.tolist() == [[1, 1]]
+
+
 def test_lemmas_make_types():
     def tag(texts):
         return [[(word, "NNS" if word.endswith("s") else "NN") for word in text.split()] for text in texts]
@@ -358,6 +394,11 @@ def test_the_preset_fixes_every_choice():
         ({"undefined": 0}, "undefined=0 is not known"),
         ({"normalise": "rank"}, "normalise='rank' is not known"),
         ({"segment": 0}, "segment=0 must be"),
+        ({"segment": None}, "segment=None must be"),
+        ({"segment": np.nan}, "segment=nan must be"),
+        ({"segment": [5]}, "segment=.5. must be"),
+        ({"min_defined": "1"}, "min_defined='1' must be"),
+        ({"hyphenated": "no"}, "hyphenated='no' must be True or False"),
         ({"segment": "p50"}, "segment='p50' must be"),
         ({"min_defined": 2}, "min_defined=2 must be"),
         ({"nv": "n"}, "nv='n' is not known"),

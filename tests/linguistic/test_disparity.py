@@ -191,6 +191,60 @@ def test_what_is_missing_is_left_out_and_said():
     assert (found.tests[found.tests["test"] == "slope"]["n"] == 32).all()
 
 
+def test_systems_over_different_queries_are_told(caplog):
+    values = LONG[~((LONG["name"] == "b") & LONG["qid"].isin(["q01", "q02"]))]
+    note = (
+        "nDCG@10: systems are over different queries ('a' has 36, 'b' has 34; 34 are common to all), so that their figures "
+        "cannot be compared; give all of them the same queries."
+    )
+    assert Disparity(**PROBE).evaluate(values, TOPICS).notes[0] == note
+    caplog.clear()
+    Disparity()(values.merge(TOPICS[["qid", "complexity"]]))
+    assert note in caplog.text
+    assert Disparity(**PROBE).evaluate(LONG, TOPICS).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("controls", "topics", "reason"),
+    [
+        (["double"], TOPICS.assign(double=2 * TOPICS["complexity"] + 1), "the controls double determine complexity (they"),
+        (["c1", "c2"], TOPICS.assign(c1=TOPICS["MLS"], c2=TOPICS["complexity"] - TOPICS["MLS"]), "the controls c1, c2 determine"),
+        (["type"], TOPICS.head(4), "4 queries are too few for the controls type"),
+        ([], TOPICS.head(3), "3 queries are too few"),
+        ([], TOPICS.assign(complexity=1.0), "all its queries have one complexity"),
+    ],
+)
+def test_why_a_slope_is_not_defined_is_told(controls, topics, reason):
+    found = Disparity(controls=controls, **PROBE).evaluate(LONG[LONG["qid"].isin(topics["qid"])], topics)
+    assert np.isnan(found.test("slope")["value"]) and np.isnan(found.test("slope")["p"])
+    assert any(note.startswith(f"nDCG@10 of 'a': the slope is not defined, since {reason}") for note in found.notes)
+
+
+def test_queries_of_one_complexity_are_not_called_hard():
+    found = Disparity(**PROBE).evaluate(LONG, TOPICS.assign(complexity=2.0))
+    assert set(found.table["group"]) == {"all", "undivided"} and set(found.per_query["group"]) == {"undivided"}
+    assert "All queries have one complexity, so that they are one group, 'undivided'." in found.notes
+    assert "gap" not in set(found.tests["test"]) and np.isnan(found.test("rank correlation")["p"])
+
+
+@pytest.mark.parametrize("what", ["complexity", "MLS", "RR@10", "nDCG@10"])
+@pytest.mark.parametrize(("bad", "message"), [("high", "'high'; it must be a number"), (np.inf, "infinite; give a number")])
+def test_what_is_no_finite_number_is_refused(what, bad, message):
+    """Infinity gave a slope of NaN with p = 1; text raised pandas' own error."""
+    topics, values = TOPICS.astype({"complexity": "object", "MLS": "object"}), LONG.astype({"value": "object"})
+    if what in topics:
+        topics.loc[topics["qid"] == "q03", what] = bad
+    else:
+        values.loc[(values["qid"] == "q03") & (values["measure"] == what), "value"] = bad
+    with pytest.raises(InputError, match=rf"of query 'q03' is {message}"):
+        Disparity(indices=["MLS"], **PROBE).evaluate(values, topics)
+
+
+def test_numbers_as_text_are_numbers():
+    found = Disparity(**PROBE).evaluate(LONG.astype({"value": str}), TOPICS.astype({"complexity": str}))
+    assert found.table.equals(Disparity(**PROBE).evaluate(LONG, TOPICS).table)
+
+
 def test_controls_by_name():
     found = Disparity(controls=["length"], **PROBE).evaluate(LONG, TOPICS)
     assert found.per_query["length"].max() == 7
@@ -225,6 +279,9 @@ def test_empty_in_empty_out():
         ({"controls": "type"}, "must be a list"),
         ({"ddof": 2}, "ddof"),
         ({"draws": 0}, "draws"),
+        ({"draws": "99"}, "draws='99' must be a whole number of at least 1"),
+        ({"level": "high"}, "level='high' must be a number"),
+        ({"level": 1}, "level=1 must be a number above 0 and at most 0.9999"),
         ({"controls": ["mood"]}, "control 'mood'"),
         ({"controls": ["relevant"]}, "qrels"),
         ({"indices": ["XYZ"]}, "index 'XYZ'"),

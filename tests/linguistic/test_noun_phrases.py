@@ -111,7 +111,7 @@ def test_each_distinct_query_is_tagged_once():
         ({"times": None}, "times=None must be"),
         ({"max_phrases": 1.5}, "max_phrases=1.5 must be"),
         ({"position": "front"}, "position='front' is not known; use one of 'inplace', 'append'"),
-        ({"tagger": "stanford"}, "tagger 'stanford' is not known"),
+        ({"tagger": "stanford"}, "tagger='stanford' is not known"),
     ],
 )
 def test_options_that_cannot_be_used_are_named(options, message):

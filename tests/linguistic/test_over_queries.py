@@ -56,6 +56,14 @@ def test_columns_of_an_experiment(name):
     assert row["nDCG@5"] == pytest.approx(y.mean())
 
 
+@pytest.mark.parametrize("options", [{}, {"plan": "tree"}, {"perquery": True}, {"baseline": 0}])
+@pytest.mark.parametrize("size", [4, 100])
+def test_batches_are_refused(options, size):
+    """Four queries at a time, the mean of the batches' statistics was another number: of cv, .286 instead of .378."""
+    with pytest.raises(InputError, match=f"a statistic over all queries cannot be made of batches of {size}; leave batch_size"):
+        experiment(batch_size=size, **options)
+
+
 def test_the_baselines_test_is_the_delta_method():
     one, two, x = values_of("one"), values_of("two"), COMPLEXITY["complexity"].to_numpy()
     found = experiment(baseline="one").set_index("name").loc["two"]

@@ -1,5 +1,7 @@
 """The product of experts against its closed form, autograd, and the reading of the printed equation."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -101,6 +103,49 @@ def test_two_classes_add_their_logits():
     expected = -(p[0, 0].log() + (1 - p[0, 1]).log()) / 2
     found = product_of_experts(scores, biased, alpha=0.5, loss=pointwise_bce)
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_what_is_not_there_keeps_its_score_whatever_the_biased_model_says():
+    scores, mask = torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[True, True, False]])
+    for said in (7.0, float("nan"), float("inf")):
+        biased = torch.tensor([[2.0, 4.0, said]])
+        assert joint_scores(scores, biased, mask=mask, alpha=0.5).tolist() == [[2.0, 4.0, 3.0]]
+    assert joint_scores(scores, torch.tensor([[2.0, 4.0, 6.0]]), alpha=0.5).tolist() == [[2.0, 4.0, 6.0]]
+
+
+def test_defaults_are_the_papers():
+    """alpha = .1 and a temperature of 1, of the sums and of the loss."""
+    scores, biased, _ = (x.detach() if x.is_floating_point() else x for x in draw(6))
+    assert torch.equal(joint_scores(scores, biased), scores + 0.1 * biased)
+    assert product_of_experts(scores, biased).item() == info_nce(scores + 0.1 * biased).item()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"biased_temperature": 0}, "joint_scores: biased_temperature=0 must be a number above 0"),
+        ({"biased_temperature": -1.0}, "biased_temperature=-1.0 must be"),
+        ({"biased_temperature": "1"}, "biased_temperature='1' must be"),
+        ({"alpha": -0.1}, "joint_scores: alpha=-0.1 must be a number of at least 0"),
+        ({"alpha": float("nan")}, "alpha=nan must be"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(options, message):
+    """A temperature of 0 was a ZeroDivisionError, a negative one turned the biased model round."""
+    for call in (joint_scores, product_of_experts):
+        with pytest.raises(InputError, match=message):
+            call(torch.zeros(1, 2), torch.zeros(1, 2), **options)
+    with pytest.raises(InputError, match="gamma='2' must be"):
+        focal_by_confidence(torch.zeros(1, 2), torch.zeros(1, 2), gamma="2")
+
+
+def test_divided_by_the_sum_of_weights_a_large_gamma_is_no_smaller_step():
+    scores, biased, mask = draw(5, scale=1.0)
+    loss = partial(info_nce, reduction="weights")
+    found = focal_by_confidence(scores, biased, mask=mask, gamma=6.0, loss=loss)
+    z = closed_form(torch.zeros_like(scores), biased, mask, 1.0, 1.0)[:, 0]
+    p = closed_form(scores, biased, mask, 0.0, 1.0)[:, 0]
+    assert found.item() == pytest.approx(np.average(-np.log(p), weights=(1 - z) ** 6), abs=1e-6)
 
 
 def test_both_models_must_score_the_same_candidates():

@@ -13,6 +13,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.linguistic.formulas import slope
 from pyterrier_debias.linguistic.formulas.slope import design, partial_slope, within_slope
+from pyterrier_debias.linguistic.formulas.spread import permutation_tests
 
 
 def a_world(n=80, seed=0, slope=-0.2):
@@ -259,6 +260,24 @@ def test_within_needs_p_is_that_of_all_permutations():
     assert within_slope(y, x, draws=9_999).p == pytest.approx(np.mean(exact), abs=0.02)
 
 
+def test_within_needs_share_is_r_squared_of_what_is_left():
+    y, x = wordings(7)
+    left, x_left = (table - table.mean(axis=1, keepdims=True) for table in (y, x))
+    found = within_slope(y, x, draws=99)
+    assert found.share == pytest.approx(np.corrcoef(left.ravel(), x_left.ravel())[0, 1] ** 2)
+    assert found.sd == pytest.approx(x[:, 0].std()) and found.n == len(y)
+
+
+def test_within_needs_three_needs_are_enough():
+    y, x = wordings(7)
+    assert np.isfinite(within_slope(y[:3], x[:3], draws=9).slope) and np.isnan(within_slope(y[:2], x[:2], draws=9).slope)
+    assert np.isnan(within_slope(y, np.zeros_like(x), draws=9).slope)
+    # Rounding of a large level is no difference between wordings, and a small true difference is one.
+    level = np.full_like(x, 1e8)
+    assert np.isnan(within_slope(y, level + 1e-8 * np.sign(x), draws=9).slope)
+    assert within_slope(y, 1e-8 * x, draws=9).slope == pytest.approx(1e8 * within_slope(y, x, draws=9).slope)
+
+
 def test_within_needs_nothing_to_explain():
     y, x = wordings(5)
     assert within_slope(np.repeat(y[:, :1], 4, axis=1), x, draws=9).p == 1
@@ -266,3 +285,18 @@ def test_within_needs_nothing_to_explain():
     for bad in ((y[:, :1], x[:, :1]), (y, x[:, :2]), (y, np.full_like(x, np.nan))):
         with pytest.raises(InputError):
             within_slope(*bad)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", range(3))
+def test_what_is_not_finite_is_refused(bad, place):
+    """An infinite complexity gave NaN with a p of 1."""
+    given = [np.arange(12.0), np.arange(12.0) ** 2, np.arange(12.0) ** 3]
+    given[place][4] = bad
+    with pytest.raises(InputError, match="must be finite numbers"):
+        partial_slope(*given, draws=9)
+    if place < 2:
+        with pytest.raises(InputError, match="must be finite numbers"):
+            within_slope(given[0].reshape(4, 3), given[1].reshape(4, 3), draws=9)
+        with pytest.raises(InputError, match="must be finite numbers"):
+            permutation_tests(given[0], given[1], np.arange(12) % 3, draws=9)

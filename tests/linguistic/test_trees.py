@@ -1,6 +1,7 @@
 """Structures in trees, counted by hand and by an independent search, and Lu's ratios of them."""
 
 import functools
+import re
 import warnings
 
 import numpy as np
@@ -112,6 +113,14 @@ BY_HAND = {
     "no root": ("(S (NP (NN tea)) (VP (VBZ calms)))", (2, 1, 1, 1, 1, 0, 0, 0, 0)),
     "nothing": ("", (0, 0, 0, 0, 0, 0, 0, 0, 0)),
 }
+
+
+def test_words_with_a_hyphen_are_left_out_as_by_lus_analyser():
+    """His word count is this pattern over the bracketed tree: no sign that is a hyphen or bracket is inside a word."""
+    bracketed = "(ROOT (S (NP (DT the) (JJ well-known) (NN tea)) (VP (VBZ calms) (NP (CD 3) (NNS x-rays))) (. .)))"
+    counted = len(re.findall(r"\([A-Z]+\$? [^()-]+\)", bracketed))
+    assert tree_counts(read_trees(bracketed), hyphenated=False).W == counted == 4
+    assert tree_counts(read_trees(bracketed)) == tree_counts(read_trees(bracketed), hyphenated=False)._replace(W=6)
 
 
 @pytest.mark.parametrize("name", BY_HAND)

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.linguistic.formulas.lexical import (
+    LEAST_D,
     LU,
+    MOST_D,
     FrequencyList,
     LexicalCounts,
     fit_d,
@@ -85,6 +87,15 @@ def test_other_readings_by_hand():
     for wrong in ({"nv": "all"}, {"uber": "log2"}):
         with pytest.raises(InputError, match="is not known"):
             indices(counts, **wrong)
+
+
+def test_the_limit_of_d_has_a_name():
+    """Of 3,000 words one is repeated: samples of 50 words hardly ever hold both, and D is as high as it can be."""
+    words = [*map(str, range(3000)), "0"]
+    assert vocd(words, np.random.default_rng(0)) == pytest.approx(MOST_D, rel=1e-3)
+    n = np.arange(35, 51)
+    assert fit_d(n, np.ones(16)) == pytest.approx(MOST_D, rel=1e-3)
+    assert fit_d(n, np.full(16, 1e-3)) == pytest.approx(LEAST_D, rel=1e-3)
 
 
 def test_without_a_list_sophistication_is_undefined_and_nothing_else():

@@ -161,8 +161,8 @@ def test_columns_that_are_missing_or_no_numbers_are_named():
     [
         ({"columns": "pool_score"}, "must be a list of names"),
         ({"columns": (), "lexical": False}, "nothing to see"),
-        ({"learning_rate": 0}, "learning_rate=0 must lie between 0 and 1"),
-        ({"tokeniser": "letters"}, "tokeniser 'letters' is not known"),
+        ({"learning_rate": 0}, "learning_rate=0 must be a number above 0 and at most 1"),
+        ({"tokeniser": "letters"}, "tokeniser='letters' is not known"),
     ],
 )
 def test_options_that_cannot_be_used_are_named(options, message):

@@ -200,8 +200,9 @@ def test_rank_correlation_is_scipys(pairs):
     [
         ({"tau": 0.0}, "tau=0.0 must be a number above 0"),
         ({"tau": math.inf}, "tau=inf must be"),
+        ({"tau": "1"}, "tau='1' must be a number above 0"),
         ({"weighting": "printed"}, "weighting='printed' is not known; use one of 'paper', 'released'"),
-        ({"max_weight": 0.0}, "max_weight=0.0 must be above 0"),
+        ({"max_weight": 0.0}, "max_weight=0.0 must be a number above 0"),
         ({"weighting": "released"}, "plain training; use max_weight=None"),
         ({"normalise_weights": "sum"}, "use one of None, 'mean_one'"),
         ({"weight_pass": "both"}, "weight_pass='both'"),

@@ -20,7 +20,7 @@ from pyterrier_debias.pooling.data.evidence import PoolEvidence
 from pyterrier_debias.pooling.data.relabel import RelabelReranker
 from pyterrier_debias.pooling.data.scores import AddScores
 from pyterrier_debias.pooling.measures.hidden import HiddenJudgements, seeded, told
-from pyterrier_debias.pooling.measures.hidden_result import auc, auc_draws, auc_within, combined
+from pyterrier_debias.pooling.measures.hidden_result import HiddenResult, auc, auc_draws, auc_within, combined
 from pyterrier_debias.pooling.training.negatives import RankWindow
 from pyterrier_debias.training.samplers import UniformNegatives
 from tests.pooling.tastes import CORRECTIONS, Taste, small_collection
@@ -247,7 +247,28 @@ def test_no_share_of_a_gap_that_may_be_none(world):
     made, train, test = world
     same = {"plain": Taste(1.0), "other": Taste(1.1), "oracle": Taste(1.0001)}
     table = made.compare(same, train, test, seeds=(0, 1), draws=200).table
-    assert table["gap_low"].isna().all() and table["gap_high"].isna().all()
+    assert table[["gap_closed", "gap_low", "gap_high"]].isna().all(axis=None)
+    assert table["gap_reason"].str.contains(r"^the oracle's own difference, .* may be 0$").all()
+
+
+@pytest.mark.parametrize("oracle", ["oracle", None])
+def test_a_share_of_a_gap_is_blank_with_its_reason(oracle):
+    """Two queries gain .2 by the oracle, or one gains .3 and one loses .26: of .02 a correction's loss of .117 would be -5.85."""
+    tables = []
+    for gains in ((0.2, 0.2), (0.3, -0.26)):
+        values = {"plain": (0.4, 0.4), "worse": (0.283, 0.283), "oracle": (0.4 + gains[0], 0.4 + gains[1])}
+        rows = [(name, 0, f"q{i}", "full", "nDCG@10", value) for name, own in values.items() for i, value in enumerate(own)]
+        per_query = pd.DataFrame(rows, columns=["correction", "seed", "qid", "judgements", "measure", "value"])
+        result = HiddenResult(per_query, pd.DataFrame(), pd.DataFrame(), list(values), "plain", oracle, {}, ())
+        tables.append(result.table.set_index("correction"))
+    clear, vague = tables
+    if oracle is None:
+        assert clear["gap_closed"].isna().all() and set(clear["gap_reason"]) == {"there is no oracle"}
+        return
+    assert clear.loc["worse", "gap_closed"] == pytest.approx(-0.585) and (clear["gap_reason"] == "").all()
+    assert clear.loc[["plain", "oracle"], "gap_closed"].tolist() == [0, 1]
+    assert vague[["gap_closed", "gap_low", "gap_high"]].isna().all(axis=None)
+    assert set(vague["gap_reason"]) == {"the oracle's own difference, +0.020 [-0.260, +0.300], may be 0"}
 
 
 def test_what_tells_hidden_positives_by_hand(world, result):

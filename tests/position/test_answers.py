@@ -127,6 +127,28 @@ def test_every_match_counts_and_punctuation_does_not():
     assert places(rows("a a a", "a a")) == [0, 1]
 
 
+def test_the_first_match_alone_is_an_option():
+    text = "Paris it is: Paris, and not Lyon; Paris!"
+    known = rows(text, "paris", "lyon", "rome")
+    assert AnswerPositions()(known)["position"].tolist() == [0, 3, 7, 6, -1]
+    first = AnswerPositions(repeats="first")
+    assert first(known)["position"].tolist() == [0, 6, -1]
+    marked = known.iloc[:2].assign(start=[13, 28], end=[18, 32])
+    assert first(marked).equals(AnswerPositions()(marked))  # where an answer was marked, that is where it is
+
+
+def test_unused_aliases_are_told_from_unanswered_passages():
+    """q1 has three names for one thing: d1 gives one of them, d2 two, d3 none; q2's only answer is in none of its passages."""
+    names = ["NYC", "New York", "Big Apple"]
+    known = pd.DataFrame({
+        "qid": ["q1", "q1", "q1", "q2"], "docno": ["d1", "d2", "d3", "d1"], "answers": [names, names, names, ["Rome"]],
+        "text": ["in NYC", "NYC or New York or NYC", "in Boston", "in NYC"],
+    })  # fmt: skip
+    found = AnswerPositions().measure(known).summary()
+    assert (found["omitted"], found["omitted_pairs"]) == (2 / 4, 7 / 10)  # Big Apple and Rome
+    assert (found["unanswered_passages"], found["unused_aliases"]) == (2 / 4, 3 / 6)
+
+
 def test_blingfire_tokens():
     pytest.importorskip("blingfire")
     stage = AnswerPositions(tokeniser="blingfire", match="tokens")
@@ -469,7 +491,7 @@ def test_questions_that_cannot_be_answered():
         nothing.uniformity_test()
     some = planted(10)
     for options in ({"method": "ks"}, {"method": "placed", "rotated": True}):
-        with pytest.raises(InputError, match="there is no method"):
+        with pytest.raises(InputError, match=r"method=.* is not known"):
             some.uniformity_test(**options)
     with pytest.raises(InputError, match="bins=1"):
         some.uniformity_test(bins=1)

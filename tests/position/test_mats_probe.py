@@ -113,14 +113,14 @@ def test_rotation_before_the_probe(docs):
 
 
 BAD = [
-    ({"pair_scope": "some"}, "pair_scope='some' is not known; use one of cross_passage, all"),
+    ({"pair_scope": "some"}, "pair_scope='some' is not known; use one of 'cross_passage', 'all'"),
     ({"normaliser": "none"}, "normaliser='none'"),
     ({"term_average": "mean"}, "term_average='mean'"),
     ({"std": "words"}, "std='words'"),
     ({"max_delta": 0}, "max_delta=0 must be at least 1"),
     ({"min_pairs": 0}, "min_pairs=0 must be at least 1"),
     ({"sample": 1}, "sample=1"),
-    ({"tokeniser": "none"}, "tokeniser 'none' is not known"),
+    ({"tokeniser": "none"}, "tokeniser='none' is not known"),
 ]
 
 

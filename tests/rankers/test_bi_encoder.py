@@ -382,8 +382,8 @@ def test_flex_index_takes_the_vectors(plain, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"similarity": "euclidean"}, "similarity='euclidean' is not known; use one of dot, cosine"),
-        ({"pooling": "max"}, "pooling='max' is not known; use one of cls, mean"),
+        ({"similarity": "euclidean"}, "similarity='euclidean' is not known; use one of 'dot', 'cosine'"),
+        ({"pooling": "max"}, "pooling='max' is not known; use one of 'cls', 'mean'"),
         ({"dtype": "int8"}, "dtype='int8' is not known"),
     ],
 )

@@ -427,7 +427,7 @@ def test_what_a_folder_lacks_is_drawn_anew(tmp_path):
 
 
 def test_sizes_and_names_that_cannot_be():
-    with pytest.raises(InputError, match="convention='v3' is not known; use one of paper"):
+    with pytest.raises(InputError, match="convention='v3' is not known; use one of 'paper'"):
         TKConfig(convention="v3")
     with pytest.raises(InputError, match="positional='learned' is not known"):
         TKConfig(positional="learned")

@@ -167,7 +167,7 @@ def test_models_that_are_not_there(folder, tmp_path):
     assert "damaged" in refused("--dataset", folder, "--model", tmp_path / "empty")
     (tmp_path / "empty" / "config.json").write_text('{"architectures": ["BertModel"], "model_type": "bert"}')
     assert "cannot tell its kind" in refused("--dataset", folder, "--model", tmp_path / "empty")
-    assert "kind 'tree' is not known" in refused("--dataset", folder, "--model", tmp_path / "empty", "--model-kind", "tree")
+    assert "kind='tree' is not known" in refused("--dataset", folder, "--model", tmp_path / "empty", "--model-kind", "tree")
     assert "named twice" in refused("--dataset", folder, *["--model", f"cross:{tmp_path / 'empty'}"] * 2)
 
 

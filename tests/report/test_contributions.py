@@ -246,5 +246,5 @@ def test_a_bias_of_other_words_has_them_too():
 
 
 def test_kinds_that_there_are_not(result):
-    with pytest.raises(InputError, match="kind 'people' is not known; use one of queries, documents, words, positions"):
+    with pytest.raises(InputError, match="kind='people' is not known; use one of 'queries', 'documents', 'words', 'positions'"):
         result.worst(kind="people")

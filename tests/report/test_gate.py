@@ -194,7 +194,7 @@ def test_the_file_may_name_what_to_audit(tmp_path, monkeypatch):
         ("[[budget]]\nbias = 'order'\nat_most = true\n", "at_most is True; it must be a number"),
         ("[[budget]]\nbias = 'order'\nat_most = nan\n", "must be a number"),
         ("[[budget]]\nbias = 3\nat_most = 1\n", "bias is 3; it must be text"),
-        ("[[budget]]\nbias = 'order'\nat_most = 1\nbound = 'mean'\n", "bound 'mean' is not known"),
+        ("[[budget]]\nbias = 'order'\nat_most = 1\nbound = 'mean'\n", "bound='mean' is not known"),
         ("[[budget]]\nbias = 'order'\nat_most = 0\nat_least = 1\n", "no figure can keep it"),
         ("[audit]\ncolour = 'red'\n[[budget]]\nbias = 'order'\nat_most = 1\n", "there is no option 'colour'; there are dataset"),
         ("[audit]\ndepth = 'deep'\n[[budget]]\nbias = 'order'\nat_most = 1\n", "depth is 'deep'; it must be a whole number"),

@@ -206,7 +206,7 @@ def test_systems_come_in_every_shape(dataset):
     [
         ({"biases": "astrology"}, "bias 'astrology' is not known"),
         ({"biases": []}, "no bias is named"),
-        ({"correction": "hope"}, "correction 'hope' is not known"),
+        ({"correction": "hope"}, "correction='hope' is not known"),
         ({"depth": 0}, "depth is 0"),
         ({"draws": 0}, "draws is 0"),
         ({"topics": 0}, "topics is 0"),

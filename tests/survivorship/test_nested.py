@@ -8,7 +8,14 @@ from scipy import stats
 
 from pyterrier_debias import InputError
 from pyterrier_debias.core.statistics import binomial_interval
-from pyterrier_debias.survivorship.formulas.nested import nested_means, strata_means, strata_of_nested, trend, zero_filled
+from pyterrier_debias.survivorship.formulas.nested import (
+    nested_means,
+    rank_influence,
+    strata_means,
+    strata_of_nested,
+    trend,
+    zero_filled,
+)
 from tests.survivorship import published
 
 NEVER = float("inf")
@@ -159,3 +166,29 @@ def test_the_interval_of_the_trend_covers():
         covered += found.low <= truth <= found.high
     interval = binomial_interval(covered, 300)
     assert interval.low <= 0.95 <= interval.high
+
+
+def test_influence_with_many_queries_is_the_derivative_of_the_correlation():
+    """Beyond ``most`` queries: how the correlation of the midranks moves as one query weighs a little more, by differences."""
+    generator = np.random.default_rng(0)
+    ranks = generator.integers(1, 6, 40).astype(float)
+    values = generator.normal(size=40) - 0.3 * ranks
+    x, y = stats.rankdata(ranks), stats.rankdata(values)
+
+    def correlation(weights):
+        table = np.cov(x, y, aweights=weights, ddof=0)
+        return table[0, 1] / np.sqrt(table[0, 0] * table[1, 1])
+
+    plain, step = np.full(40, 1 / 40), 1e-5
+    heavier = [(1 - step) * plain + step * one for one in np.eye(40)]
+    slopes = [(correlation(weights) - correlation(plain)) / step for weights in heavier]
+    found = rank_influence(values, ranks, most=10)
+    np.testing.assert_allclose(found, correlation(plain) + np.array(slopes), atol=1e-3)
+    assert found.mean() == pytest.approx(stats.spearmanr(ranks, values).statistic)
+    # The jackknife, which is exact, is near.
+    assert found.std() == pytest.approx(rank_influence(values, ranks).std(), rel=0.1)
+
+
+@pytest.mark.parametrize(("values", "ranks"), [([1, 2, 3], [1, 2, 3]), ([1] * 4, [1, 2, 3, 4]), ([1, 2, 3, 4], [2] * 4)])
+def test_influence_where_the_correlation_is_not_defined(values, ranks):
+    assert np.isnan(rank_influence(np.array(values, float), np.array(ranks, float))).all()

@@ -138,6 +138,29 @@ def test_answered_by_its_answer_too():
         answered_qids(answers.rename(columns={"answer": "text"}))
 
 
+@pytest.mark.parametrize("name", ["answer", "answers"])
+@pytest.mark.parametrize(
+    ("value", "answered"),
+    [
+        ("100 degrees", True),
+        ("No Answer Present.", False),
+        (" No Answer Present. ", False),
+        ("  ", False),
+        (None, False),
+        (float("nan"), False),
+        ([], False),
+        (["", "No Answer Present."], False),
+        (["No Answer Present.", "two"], True),
+        (("two",), True),
+        (np.array(["two"], dtype=object), True),
+        (np.array([], dtype=object), False),
+    ],
+)
+def test_who_was_answered(name, value, answered):
+    written = pd.DataFrame({"qid": [7, 8], name: pd.Series([value, "always"], dtype=object)})
+    assert answered_qids(written) == ({"7", "8"} if answered else {"8"})
+
+
 def test_what_a_dataset_knows():
     planted = PlantedCollection(1, topics=8, passages=100)
     assert shown_to_labellers(planted)[0] is planted.get_candidates() and shown_to_labellers(planted)[1] == ""

@@ -271,6 +271,36 @@ def test_queries_that_nobody_was_shown(caplog):
     assert any("proxy: a run" in note for note in proxied.notes) and "proxy: a run" in proxied.convention
 
 
+@pytest.mark.parametrize(
+    ("results", "message"),
+    [
+        (RESULTS.iloc[:0], "the results of 'mine' are empty, so that all its means would be 0"),
+        (RESULTS.assign(qid="x" + RESULTS["qid"]), r"of 'mine' \(e.g. 'xq1'\) have no qid of the topics \(e.g. 'q1'\)"),
+    ],
+)
+def test_results_without_a_common_query_are_refused(results, message):
+    curve = SurvivorshipCurve({"mine": results}, SHOWN, LABELS)
+    for ask in (curve, curve.evaluate):
+        with pytest.raises(InputError, match=message):
+            ask(ASKED)
+
+
+def test_means_of_zero_for_lack_of_results_are_told(caplog):
+    """Half of the answered queries missing halves the mean; no common document makes it 0. Neither is silent."""
+    whole = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, draws=9).evaluate(ASKED)
+    half = SurvivorshipCurve({"mine": RESULTS[RESULTS["qid"] == "q1"]}, SHOWN, LABELS, draws=9).evaluate(ASKED)
+    curve = SurvivorshipCurve({"mine": RESULTS.assign(docno="other-" + RESULTS["docno"])}, SHOWN, LABELS, draws=9)
+    other = curve.evaluate(ASKED)
+    tables = [found.table.query("type == 'all types' and subset == 'answered'") for found in (whole, half, other)]
+    means = [table["mean"].iloc[0] for table in tables]
+    assert means == [0.75, 0.25, 0.0]
+    assert half.notes[-1] == "1 of 2 queries that have a relevant document have no results of 'mine' and count 0."
+    assert "No document of 'mine' (e.g. 'other-b') is judged (e.g. 'c'), so that its means are 0" in other.notes[-1]
+    caplog.clear()
+    curve(ASKED)
+    assert "No document of 'mine'" in caplog.text  # a table has no notes
+
+
 def test_nothing_is_answered(caplog):
     nothing = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS.assign(label=0), ranks=2, draws=9).evaluate(ASKED)
     rows = nothing.table.query("type == 'all types'").set_index("subset")

@@ -56,6 +56,32 @@ def test_equals_plain_loops_with_ragged_rows_and_weights(name):
     assert float(found) == pytest.approx(by_loops(name, values, mask, weights), abs=1e-12)
 
 
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "lambda"])
+def test_divided_by_the_sum_of_weights_it_is_a_weighted_mean(name):
+    """Numpy's weighted average of each term's loss; of InfoNCE negatives' weights are multiplicities and do not divide."""
+    values, rng = scores(), np.random.default_rng(1)
+    mask = torch.from_numpy(rng.random(values.shape) < 0.7)
+    mask[:, 0] = True
+    weights = torch.from_numpy(rng.random(values.shape) * 2)
+    counted = {"bce": mask, "infonce": mask & (torch.arange(5) == 0)}.get(name, mask & (torch.arange(5) > 0))
+    expected = by_loops(name, values, mask, weights) * int(counted.sum()) / float(weights[counted].sum())
+    found = LOSSES[name](values, mask=mask, weights=weights, reduction="weights")
+    assert float(found) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_common_factor_of_weights_then_changes_nothing(name):
+    values, weights = scores(), torch.tensor([0.2, 0.4, 0.0, 0.1], dtype=torch.float64)
+    first, second = (LOSSES[name](values, weights=factor * weights, reduction="weights") for factor in (1, 1000))
+    assert float(first) == pytest.approx(float(second), rel=1e-12)
+    plain = LOSSES[name](values, reduction="weights")
+    assert float(plain) == pytest.approx(float(LOSSES[name](values)), rel=1e-12)
+    nothing = LOSSES[name](values.clone().requires_grad_(), weights=torch.zeros(4), reduction="weights")
+    assert nothing.item() == 0 and nothing.requires_grad
+    with pytest.raises(InputError, match="losses: reduction='sum' is not known; use one of 'count', 'weights'"):
+        LOSSES[name](values, reduction="sum")
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_closed_forms_where_all_scores_are_equal(name):
     known = {
@@ -187,7 +213,7 @@ def test_every_loss_has_one_signature():
 
 
 def test_what_cannot_be_used_is_named():
-    with pytest.raises(InputError, match="loss 'hing' is not known; use one of hinge"):
+    with pytest.raises(InputError, match="loss='hing' is not known; use one of 'hinge'"):
         get_loss("hing")
     with pytest.raises(InputError, match="scheme='ndcg9'"):
         losses.lambda_loss(scores(), scheme="ndcg9")

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.stage import Stage
@@ -94,10 +94,7 @@ class BalancedPairs(Stage):
         """
         pt.validate.columns(inp, includes=["qid", "docno", self.group], context=self)
         for name, known in (("method", METHODS), ("direction", DIRECTIONS)):
-            if getattr(self, name) not in known:
-                raise InputError(
-                    f"BalancedPairs: {name}={getattr(self, name)!r} is not known; use one of {', '.join(map(repr, known))}"
-                )
+            check_choice("BalancedPairs", name, getattr(self, name), known)
         if len(set(self.groups)) != 2:
             raise InputError(f"BalancedPairs: groups={self.groups!r} must name two different groups")
         # An empty frame, by which stages are inspected, need not have columns of which only the beginning is known.

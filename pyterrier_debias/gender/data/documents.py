@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError, one_line
+from pyterrier_debias.core.errors import InputError, check_choice, one_line
 from pyterrier_debias.core.frames import check_text, stage_name
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.gender.data.words import WordList
@@ -33,8 +33,7 @@ class Texts:
     """
 
     def __init__(self, source: Any = None, field: str = "text", unknown: str = "raise"):
-        if unknown not in UNKNOWN:
-            raise InputError(f"unknown {unknown!r} is not known; use one of {', '.join(map(repr, UNKNOWN))}")
+        check_choice("texts", "unknown", unknown, UNKNOWN)
         if isinstance(source, pd.DataFrame):
             missing = [c for c in ("docno", field) if c not in source.columns]
             if missing:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import whole_folder, write_whole
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.stage import RowWise, same_value
@@ -439,10 +439,8 @@ class QueryGender(RowWise):
             InputError: For a text that is missing, a labeller that is not known, or what it must not answer.
         """
         pt.validate.columns(inp, includes=[self.text_attr], context=self)
-        if not callable(self.labeller) and not isinstance(self.labeller, GenderClassifier) and self.labeller != "words":
-            raise InputError(
-                f"QueryGender: labeller={self.labeller!r} is not known; use 'words', a GenderClassifier or a function"
-            )
+        if not callable(self.labeller) and not isinstance(self.labeller, GenderClassifier):
+            check_choice("QueryGender", "labeller", self.labeller, ("words",), "a GenderClassifier or a function")
         if self.labeller == "words":
             get_gender_tokeniser(self.tokeniser)
             WordList.of(self.wordlist)

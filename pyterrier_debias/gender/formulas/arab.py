@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas.counting import WordCounts
 
@@ -26,10 +26,8 @@ def check_magnitude(method: str, tf_form: str) -> None:
     Raises:
         InputError: For one that is not known.
     """
-    if method not in METHODS:
-        raise InputError(f"method {method!r} is not known; use one of {', '.join(map(repr, METHODS))}")
-    if tf_form not in TF_FORMS:
-        raise InputError(f"tf_form {tf_form!r} is not known; use one of {', '.join(map(repr, TF_FORMS))}")
+    check_choice("ARaB", "method", method, METHODS)
+    check_choice("ARaB", "tf_form", tf_form, TF_FORMS)
 
 
 def magnitudes(counts: WordCounts, method: str = "tf", tf_form: str = "log1p_total") -> np.ndarray:

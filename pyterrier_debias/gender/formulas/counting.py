@@ -20,7 +20,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.scripts import composed, more_characters
 from pyterrier_debias.core.text import TOKENISERS, Tokeniser
 from pyterrier_debias.gender.data.words import WordList, WordListLike
@@ -63,8 +63,8 @@ def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
     Raises:
         InputError: For an unknown name.
     """
-    if not callable(tokeniser) and tokeniser not in GENDER_TOKENISERS:
-        raise InputError(f"tokeniser {tokeniser!r} is not known; use one of {', '.join(GENDER_TOKENISERS)} or a function")
+    if not callable(tokeniser):
+        check_choice("gender words", "tokeniser", tokeniser, GENDER_TOKENISERS, "a function")
     split = tokeniser if callable(tokeniser) else GENDER_TOKENISERS[tokeniser]
     # Some letters become several when lower-cased, some of them no letters: the text first, as regex_word of the core does it.
     return lambda text: [composed(word.lower()) for word in split(composed(text.lower()))]

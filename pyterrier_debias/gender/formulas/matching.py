@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.gender.formulas.counting import threads
 
 #: Which way nearest neighbours are looked for where a document may be matched more than once.
@@ -109,8 +109,7 @@ def match(
     """
     first, second = _checked(first, second)
     for name, value, known in (("method", method, METHODS), ("direction", direction, DIRECTIONS)):
-        if value not in known:
-            raise InputError(f"matching: {name}={value!r} is not known; use one of {', '.join(map(repr, known))}")
+        check_choice("match", name, value, known)
     least = -np.inf if min_similarity is None else float(min_similarity)
     if np.isnan(least):
         raise InputError("matching: min_similarity is NaN; use a cosine such as 0.9, or None")

@@ -19,7 +19,8 @@ import pandas as pd
 from ir_measures import Metric
 from ir_measures.measures import Measure, ParamInfo
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.evaluation import refuse_batches
 from pyterrier_debias.core.frames import ranked, with_string_ids
 from pyterrier_debias.core.text import Tokeniser, content_mark
 from pyterrier_debias.gender.data.documents import Texts, counted, query_slices, wanted_qids
@@ -105,9 +106,7 @@ class _OfTexts(Measure, metaclass=_Cut):
             raise InputError(f"{self.NAME} has no option {', '.join(sorted(unknown))}; it has {known}")
         params["query_filter"] = wanted_qids(params.get("query_filter"), self)
         super().__init__(**{name: value for name, value in params.items() if value is not None})
-        if self.option("undefined") not in UNDEFINED:
-            known = ", ".join(map(repr, UNDEFINED))
-            raise InputError(f"{self.NAME}: undefined={self.option('undefined')!r} must be one of {known}")
+        check_choice(self.NAME, "undefined", self.option("undefined"), UNDEFINED)
         get_gender_tokeniser(self.option("tokeniser"))
         if "cutoff" in self.params:
             arab.rank_weights(self.params["cutoff"])
@@ -692,10 +691,11 @@ class QueryGroupGap(_OfTexts):
     groups; a single query's value has no meaning of its own.
 
     Raises:
-        InputError: For an unknown option or category; while evaluating, where one of the groups has no query with results.
+        InputError: For an unknown option or category; while evaluating, where one of the groups has no query with results, and in
+            ``pt.Experiment(..., batch_size=n)``, which would make a gap of each batch.
 
-    When not to use it: with ``batch_size``, which would make a gap of each batch; or to blame a ranker. Queries of two groups ask
-    for different things, and the paper's own table is of *judged* passages.
+    When not to use it: to blame a ranker. Queries of two groups ask for different things, and the paper's own table is of
+    *judged* passages.
 
     Example:
         >>> import pandas as pd
@@ -790,6 +790,7 @@ class QueryGroupGap(_OfTexts):
 
     def values(self, run: pd.DataFrame) -> dict[str, float]:
         """The influence value of each query of a run, sorted by query and rank."""
+        refuse_batches(self)
         run = self._head(run)
         shares = _shares(run, self, (self.option("category"),))[:, 0]
         own = {qid: float(shares[rows].mean()) for qid, rows in query_slices(run["qid"]).items()}

@@ -9,7 +9,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.gender.data.words import WordListLike
@@ -32,6 +32,7 @@ def normalised(values: np.ndarray, how: str | None) -> np.ndarray:
         >>> normalised(np.array([1.0, 3.0, 2.0]), "minmax").tolist()
         [0.0, 1.0, 0.5]
     """
+    check_choice("normalised", "how", how, NORMALISATIONS)
     values = np.asarray(values, dtype=np.float64)
     if how is None or not len(values):
         return values
@@ -113,9 +114,7 @@ class NeutralReranker(Stage):
         pt.validate.result_frame(inp, extra_columns=["score", column], context=self)
         if not isinstance(self.strength, (int, float)) or not 0 <= self.strength <= 1:
             raise InputError(f"NeutralReranker: strength={self.strength!r} must lie between 0 and 1")
-        if self.normalise not in NORMALISATIONS:
-            known = ", ".join(map(repr, NORMALISATIONS))
-            raise InputError(f"NeutralReranker: normalise={self.normalise!r} is not known; use one of {known}")
+        check_choice("NeutralReranker", "normalise", self.normalise, NORMALISATIONS)
         check_reader(self)
         frames.check_scores(inp, self)
         if self.bias is None:

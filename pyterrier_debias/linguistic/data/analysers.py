@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.scripts import Segmenter, composed, token_pattern, unspaced_places
+from pyterrier_debias.linguistic.formulas.lexical import PENN, penn_tag
 
 logger = logging.getLogger(__name__)
 
@@ -273,7 +274,8 @@ def get_tagger(tagger: str | Tagger) -> Tagger:
 
     Args:
         tagger: ``'auto'`` (:func:`default_tagger`), ``'spacy'`` (the installed English pipeline), ``'nltk'``, ``'textblob'``,
-            or a function from texts to one list of ``(token, tag)`` pairs for each.
+            or a function from texts to one list of ``(token, tag)`` pairs for each, with tags of the Penn Treebank or universal
+            ones.
 
     Returns:
         The function.
@@ -293,16 +295,33 @@ def get_tagger(tagger: str | Tagger) -> Tagger:
                 "tagger='auto'"
             )
         return SpacyTagger(name)
-    if tagger in ("nltk", "textblob"):
-        return PerceptronTagger() if tagger == "nltk" else LexiconTagger()
-    raise InputError(f"tagger {tagger!r} is not known; use 'auto', 'spacy', 'nltk', 'textblob' or a function")
+    check_choice("get_tagger", "tagger", tagger, ("auto", "spacy", "nltk", "textblob"), "a function")
+    return PerceptronTagger() if tagger == "nltk" else LexiconTagger()
+
+
+def check_tags(tagged: Sequence[Tagged]) -> None:
+    """Refuse the tags of a set that is neither the Penn Treebank's nor the universal one: no word would be of any kind.
+
+    Args:
+        tagged: The ``(token, tag)`` pairs of some texts.
+
+    Raises:
+        InputError: If there are words, and none of their tags is known.
+    """
+    tags = [(word, tag) for text in tagged for word, tag in text if not is_sign(word)]
+    if tags and not any(penn_tag(word, tag) in PENN for word, tag in tags):
+        word, tag = tags[0]
+        raise InputError(
+            f"the tagger gives {word!r} the tag {tag!r}, which is neither of the Penn Treebank (NN, JJ, VBZ) nor universal "
+            f"(NOUN, ADJ, VERB); map its tags to one of these sets"
+        )
 
 
 def noun_phrases(tagged: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
     """Base noun phrases: the longest runs of adjectives (JJ*) followed by at least one noun (NN*).
 
     Args:
-        tagged: The ``(token, Penn Treebank tag)`` pairs of one text.
+        tagged: The ``(token, tag)`` pairs of one text; tags are the Penn Treebank's, or universal ones (ADJ, NOUN and PROPN).
 
     Returns:
         ``(start, end)`` of each phrase in tokens, the end excluded; they are in order and do not overlap.
@@ -312,7 +331,8 @@ def noun_phrases(tagged: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
         [(0, 2), (3, 4)]
     """
     spans, start, nouns = [], 0, False
-    for position, (_, tag) in enumerate([*tagged, ("", "")]):
+    for position, (word, tag) in enumerate([*tagged, ("", "")]):
+        tag = penn_tag(word, tag)
         if tag.startswith("NN"):
             nouns = True
             continue
@@ -359,6 +379,7 @@ def lemminflect_lemma(word: str, tag: str) -> str:
 
 @functools.lru_cache(maxsize=200_000)
 def _lemma(word: str, tag: str) -> str:
+    tag = penn_tag(word, tag)
     stands_for = _CLITICS.get((word, tag[:1]))
     if stands_for is not None:
         return stands_for
@@ -402,10 +423,9 @@ def get_lemmatiser(lemmatiser: str | Lemmatiser) -> Lemmatiser:
             _notice("lemminflect is not installed: types are counted by the words as they stand, not by lemmas")
             return word_form
         return lemminflect_lemma
-    if lemmatiser == "lemminflect":
-        _lemminflect()
-        return lemminflect_lemma
-    raise InputError(f"lemmatiser {lemmatiser!r} is not known; use 'auto', 'lemminflect', 'form' or a function")
+    check_choice("get_lemmatiser", "lemmatiser", lemmatiser, ("auto", "lemminflect", "form"), "a function")
+    _lemminflect()
+    return lemminflect_lemma
 
 
 @functools.cache

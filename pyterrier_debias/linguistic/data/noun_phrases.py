@@ -10,12 +10,12 @@ from typing import Any, ClassVar, cast
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text, reworded, stage_name
 from pyterrier_debias.core.scripts import joint, places_of
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
-from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, get_tagger, noun_phrases
+from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, check_tags, get_tagger, noun_phrases
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ def repeat_noun_phrases(
         >>> repeat_noun_phrases("cheap flights to paris", tagged, position="append", max_phrases=1)
         'cheap flights to paris cheap flights'
     """
+    check_choice("repeat_noun_phrases", "position", position, POSITIONS)
     found = noun_phrases(tagged)[:max_phrases]
     if not found:
         return _joined([text] * (times + 1)) if text.strip() else text
@@ -166,7 +167,8 @@ class RepeatNounPhrases(RowWise):
         """
         distinct = list(dict.fromkeys(queries))
         options: dict[str, Any] = {"times": self.times, "max_phrases": self.max_phrases, "position": self.position}
-        tagged = get_tagger(self.tagger)(distinct) if distinct else []
+        tagged = list(get_tagger(self.tagger)(distinct)) if distinct else []
+        check_tags(tagged)
         warn_without_phrases(tagged, self)
         new = {text: repeat_noun_phrases(text, tags, **options) for text, tags in zip(distinct, tagged)}
         return [new[query] for query in queries]
@@ -177,9 +179,7 @@ class RepeatNounPhrases(RowWise):
         Raises:
             InputError: Naming the option and what it may be.
         """
-        if self.position not in POSITIONS:
-            known = ", ".join(map(repr, POSITIONS))
-            raise InputError(f"RepeatNounPhrases: position={self.position!r} is not known; use one of {known}")
+        check_choice("RepeatNounPhrases", "position", self.position, POSITIONS)
         for option in ("times", "max_phrases"):
             value = getattr(self, option)
             if value is None and option == "max_phrases":

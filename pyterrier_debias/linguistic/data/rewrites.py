@@ -14,12 +14,21 @@ from typing import Any, ClassVar, cast
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text, reworded
 from pyterrier_debias.core.scripts import joint, places_of
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
-from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, get_tagger, is_sign, lowered, noun_phrases, words_of
+from pyterrier_debias.linguistic.data.analysers import (
+    Tagged,
+    Tagger,
+    check_tags,
+    get_tagger,
+    is_sign,
+    lowered,
+    noun_phrases,
+    words_of,
+)
 from pyterrier_debias.linguistic.data.noun_phrases import repeat_noun_phrases, warn_without_phrases
 
 #: From a query and its tagged words to the same need in other words.
@@ -142,9 +151,8 @@ def check_rewrite(rewrite: Any, stage: str) -> None:
     Raises:
         InputError: For anything else.
     """
-    if not callable(rewrite) and rewrite not in REWRITES:
-        known = ", ".join(REWRITES)
-        raise InputError(f"{stage}: rewrite {rewrite!r} is not known; use one of {known}, or a function from a query to a query")
+    if not callable(rewrite):
+        check_choice(stage, "rewrite", rewrite, REWRITES, "a function from a query to a query")
 
 
 def rewrite_name(rewrite: str | Callable[[str], str]) -> str:
@@ -179,7 +187,8 @@ def rewritten(queries: Sequence[str], rewrite: str | Callable[[str], str], *, ta
         new = {query: rewrite(query) for query in distinct}
     else:
         needs_tags = rewrite in ("noun_phrases", "relative_clause") and distinct
-        tagged = get_tagger(tagger)(distinct) if needs_tags else [[]] * len(distinct)
+        tagged = list(get_tagger(tagger)(distinct)) if needs_tags else [[]] * len(distinct)
+        check_tags(tagged)
         warn_without_phrases(tagged, f"rewrite {rewrite!r}")
         new = {query: REWRITES[rewrite](query, tags) for query, tags in zip(distinct, tagged)}
     bad = next((query for query, text in new.items() if not isinstance(text, str)), None)

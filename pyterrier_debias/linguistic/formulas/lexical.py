@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.data.lines import read_lines
 
 #: Lu's 25 lexical indices in his order.
@@ -37,8 +37,46 @@ NEED_LIST = ("LS1", "LS2", "VS1", "VS2", "CVS1")
 #: Indices over segments of a configurable length.
 SEGMENTED = ("NDW-50", "NDW-ER50", "NDW-ES50", "MSTTR-50")
 NO_SEGMENT = dict.fromkeys(SEGMENTED, np.nan)
+#: Readings of NV and of Uber.
+NV, UBER = ("nlex", "nnoun"), ("log10N2", "lnT2")
 #: Sampled indices: how many samples Lu draws; the sizes, samples and runs of vocd; the sample of HD-D.
 _SAMPLES, _VOCD_SIZES, _VOCD_SAMPLES, _VOCD_RUNS, _HDD_SAMPLE = 10, range(35, 51), 100, 3, 42
+
+
+#: The Penn Treebank's tags of words, and which of them stands for each universal part of speech (de Marneffe, Manning, Nivre and
+#: Zeman, "Universal Dependencies", Computational Linguistics 47, 2021; CONJ and PRT are of its forerunner).
+PENN = frozenset(
+    "CC CD DT EX FW IN JJ JJR JJS LS MD NN NNS NNP NNPS PDT POS PRP PRP$ RB RBR RBS RP SYM TO UH VB VBD VBG VBN VBP VBZ WDT WP "
+    "WP$ WRB".split()
+)
+_UNIVERSAL = {
+    "NOUN": "NN", "PROPN": "NNP", "ADJ": "JJ", "ADV": "RB", "VERB": "VB", "NUM": "CD", "DET": "DT", "ADP": "IN", "PRON": "PRP",
+    "CCONJ": "CC", "CONJ": "CC", "SCONJ": "IN", "PART": "RP", "PRT": "RP", "INTJ": "UH", "PUNCT": ":", "X": "FW",
+}  # fmt: skip
+_MODALS = frozenset("can ca could may might must shall sha should will wo would 'll 'd ought".split())
+
+
+def penn_tag(word: str, tag: str) -> str:
+    """The Penn Treebank's tag of a word whose tag may be a universal one.
+
+    Args:
+        word: The word, or its lemma; an auxiliary is a modal (MD) or a verb (VB) by it.
+        tag: A tag of either set.
+
+    Returns:
+        A tag of the Penn Treebank, without what a universal tag does not say (number, tense); any other tag as it is.
+
+    Example:
+        >>> [penn_tag(*pair) for pair in (("cheap", "ADJ"), ("can", "AUX"), ("is", "AUX"), ("cheap", "JJ"))]
+        ['JJ', 'MD', 'VB', 'JJ']
+    """
+    if tag == "AUX":
+        return "MD" if word.lower().replace("\u2019", "'") in _MODALS else "VB"
+    return _UNIVERSAL.get(tag, tag)
+
+
+#: The limits of D: a text whose samples hardly repeat a word has no finite D that fits better than the highest.
+LEAST_D, MOST_D = 0.01, 1e5
 
 
 class LexicalCounts(NamedTuple):
@@ -159,7 +197,7 @@ def lexical_counts(words: Sequence[str], tags: Sequence[str], frequency: Frequen
 
     Args:
         words: Lower-cased lemmas (or words), without signs.
-        tags: Their Penn Treebank tags.
+        tags: Their Penn Treebank tags, or universal ones.
         frequency: Frequent words and adjectives.
 
     Returns:
@@ -177,6 +215,7 @@ def lexical_counts(words: Sequence[str], tags: Sequence[str], frequency: Frequen
     ts: float
     tsverb: float
     nouns, verbs, adjectives, adverbs = set(), set(), set(), set()
+    tags = [penn_tag(word, tag) for word, tag in zip(words, tags)]
     for word, tag in zip(words, tags):
         kind = tag[:1]
         if kind == "N":
@@ -231,10 +270,8 @@ def lexical_indices(
     Raises:
         InputError: For a reading that is not known.
     """
-    if nv not in ("nlex", "nnoun"):
-        raise InputError(f"nv={nv!r} is not known; use 'nlex' or 'nnoun'")
-    if uber not in ("log10N2", "lnT2"):
-        raise InputError(f"uber={uber!r} is not known; use 'log10N2' or 'lnT2'")
+    check_choice("lexical_indices", "nv", nv, NV)
+    check_choice("lexical_indices", "uber", uber, UBER)
     c = {name: np.asarray(values, dtype=np.float64) for name, values in counts.items()}
     n, t, nlex, nverb = c["N"], c["T"], c["Nlex"], c["Nverb"]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -313,7 +350,8 @@ def vocd(words: Sequence[str], rng: np.random.Generator) -> float:
         rng: Draws the samples.
 
     Returns:
-        D; NaN for fewer than 50 words, or where no word is repeated (D would be infinite).
+        D; NaN for fewer than 50 words, or where no word is repeated (D would be infinite). A text that repeats hardly any has
+        :data:`MOST_D`, 100,000, which says that D is beyond what samples of 50 words can tell (200 is high for a text).
     """
     if len(words) < _VOCD_SIZES[-1] or len(set(words)) == len(words):
         return np.nan
@@ -338,7 +376,7 @@ def fit_d(sizes: np.ndarray, ttr: np.ndarray) -> float:
         ttr: The TTR at each.
 
     Returns:
-        D, between 0.01 and 100,000.
+        D, between :data:`LEAST_D` and :data:`MOST_D`; at one of these limits no D between them fits better.
 
     Example:
         >>> n = np.arange(35, 51)
@@ -351,7 +389,7 @@ def fit_d(sizes: np.ndarray, ttr: np.ndarray) -> float:
         d = np.exp(log_d)
         return float(np.sum((d / sizes * (np.sqrt(1 + 2 * sizes / d) - 1) - ttr) ** 2))
 
-    found = minimize_scalar(loss, bounds=(np.log(0.01), np.log(1e5)), method="bounded", options={"xatol": 1e-9})
+    found = minimize_scalar(loss, bounds=(np.log(LEAST_D), np.log(MOST_D)), method="bounded", options={"xatol": 1e-9})
     return float(np.exp(found.x))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.training.losses import info_nce
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def joint_scores(
         Shape [B, n], float32 or better, with the gradient of ``scores``.
 
     Raises:
-        InputError: For two shapes.
+        InputError: For two shapes, a negative alpha or a temperature that is not above 0.
 
     Example:
         >>> import torch
@@ -53,6 +53,8 @@ def joint_scores(
     """
     import torch
 
+    check_number("joint_scores", "alpha", alpha, least=0)
+    check_number("joint_scores", "biased_temperature", biased_temperature, above=0)
     if scores.shape != biased.shape:
         raise InputError(
             f"product of experts: robust and biased scores have shapes {tuple(scores.shape)} and {tuple(biased.shape)}; both "
@@ -99,6 +101,9 @@ def product_of_experts(
     Returns:
         A scalar.
 
+    Raises:
+        InputError: As :func:`joint_scores`.
+
     When not to use it: with scores of the biased model on a scale of their own (dot products in the hundreds), which at any
     alpha leave nothing to learn; set ``biased_temperature`` to their spread.
 
@@ -142,7 +147,11 @@ def focal_by_confidence(
         loss: What is weighed, one term a query.
 
     Returns:
-        A scalar, the mean over queries; not divided by the weights' sum, so that a large gamma is a smaller step.
+        A scalar, the mean over queries. A large gamma makes it small, and steps with it, unless ``loss`` divides by the sum of
+        the weights (``partial(info_nce, reduction='weights')``).
+
+    Raises:
+        InputError: For a gamma below 0, and as :func:`joint_scores`.
 
     Example:
         >>> import torch
@@ -152,6 +161,7 @@ def focal_by_confidence(
     """
     import torch
 
+    check_number("focal_by_confidence", "gamma", gamma, least=0)
     log_z = joint_scores(torch.zeros_like(scores), biased, alpha=1.0, biased_temperature=biased_temperature, mask=mask)
     if mask is not None:
         log_z = log_z.masked_fill(~mask.bool(), torch.finfo(log_z.dtype).min)

@@ -128,8 +128,10 @@ def partial_slope(
     z = _nuisance(n, controls, strata)
     if x.shape != (n,) or y.shape != (n,) or len(z) != n:
         raise InputError(f"effectiveness, complexity and controls must be of one length; got {y.shape}, {x.shape}, {len(z)}")
-    if np.isnan(y).any() or np.isnan(x).any() or np.isnan(z).any():
-        raise InputError("effectiveness, complexity and controls must not hold NaN; leave out the queries that are not defined")
+    if not (np.isfinite(y).all() and np.isfinite(x).all() and np.isfinite(z).all()):
+        raise InputError(
+            "effectiveness, complexity and controls must be finite numbers, not NaN; leave out the queries that are not defined"
+        )
     q = _basis(z)
     x_left, left = x - q @ (q.T @ x), y - q @ (q.T @ y)
     sxx, total = x_left @ x_left, ((y - y.mean()) ** 2).sum() if n else 0.0
@@ -227,8 +229,8 @@ def within_slope(
     y, x = np.asarray(values, dtype=float), np.asarray(complexity, dtype=float)
     if y.ndim != 2 or y.shape != x.shape or y.shape[1] < 2:
         raise InputError(f"effectiveness and complexity must be tables of needs by two wordings or more, not {y.shape} {x.shape}")
-    if np.isnan(y).any() or np.isnan(x).any():
-        raise InputError("effectiveness and complexity must not hold NaN; leave out the needs that are not defined")
+    if not (np.isfinite(y).all() and np.isfinite(x).all()):
+        raise InputError("effectiveness and complexity must be finite numbers, not NaN; leave out the needs that are not defined")
     n = len(y)
     sd = float(x[:, 0].std()) if n else float("nan")
     x_left, left = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.statistics import Interval
 from pyterrier_debias.linguistic.formulas.slope import at_once
 
@@ -48,8 +48,7 @@ def spread(values: np.ndarray, statistic: str, ddof: int = 0) -> float:
         >>> [round(spread(np.array([0.2, 0.4, 0.9]), s), 3) for s in STATISTICS]
         [0.5, 0.294, 0.589]
     """
-    if statistic not in STATISTICS:
-        raise InputError(f"statistic {statistic!r} is not known; use one of {', '.join(STATISTICS)}")
+    check_choice("spread", "statistic", statistic, STATISTICS)
     values = np.asarray(values, dtype=float)
     mean = float(values.mean()) if len(values) else float("nan")
     if statistic == "mean":
@@ -120,8 +119,7 @@ def over_collections(
         >>> [round(over_collections(two, average=way)["cv"].estimate, 3) for way in AVERAGES]
         [0.75, 0.745, 0.667]
     """
-    if average not in AVERAGES:
-        raise InputError(f"cv_average={average!r} is not known; use one of {', '.join(AVERAGES)}")
+    check_choice("over_collections", "average", average, AVERAGES)
     collections = [np.asarray(values, dtype=float) for values in collections]
     if not collections:
         raise InputError("there is no collection to take the spread of")
@@ -284,6 +282,9 @@ def permutation_tests(
     Returns:
         The statistics and p values.
 
+    Raises:
+        InputError: For a value that is NaN or infinite.
+
     Example:
         >>> x = np.arange(30.0)
         >>> found = permutation_tests(-x, x, bin_numbers(x, inner_edges(x, "tertile")))
@@ -293,6 +294,8 @@ def permutation_tests(
     from scipy import stats
 
     y, x = np.asarray(values, dtype=float), np.asarray(complexity, dtype=float)
+    if not (np.isfinite(y).all() and np.isfinite(x).all()):
+        raise InputError("effectiveness and complexity must be finite numbers, not NaN; leave out queries that are not defined")
     n = len(y)
     codes = np.zeros(n, dtype=int) if strata is None else np.unique(np.asarray(strata, dtype=str), return_inverse=True)[1]
     places = [np.flatnonzero(codes == code) for code in range(codes.max(initial=-1) + 1)]

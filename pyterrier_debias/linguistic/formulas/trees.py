@@ -5,7 +5,8 @@ Corpus Linguistics 15, 2010), which his analyser finds by patterns over trees in
 are Collins' (1999). A node counts once for each pattern that it matches.
 
 =====  ==========================================================================================================================
-W      words: leaves whose tag is made of letters (and ``$``) and that hold a letter or digit
+W      words: leaves whose tag is made of letters (and ``$``) and that hold a letter or digit; Lu's analyser leaves out
+       words with a hyphen, which is an option here
 S      sentences: trees
 VP     verb phrases under S, SINV or SQ; and a finite verb or modal under an SQ that has no VP
 C      clauses: S, SINV, SQ with a finite head, or with a VP that has one (or that joins VPs of which one has); imperatives at
@@ -221,11 +222,13 @@ def _from_nltk(tree: Any) -> Node:
     return node
 
 
-def tree_counts(roots: Sequence[Node]) -> TreeCounts:
+def tree_counts(roots: Sequence[Node], *, hyphenated: bool = True) -> TreeCounts:
     """Count the structures in the trees of one text.
 
     Args:
         roots: Its sentences, as :func:`read_trees` gives them.
+        hyphenated: Whether words with a hyphen (``well-known``) count. False leaves them out, as the word count of Lu's analyser
+            does: MLS, MLT and MLC are lower then.
 
     Returns:
         The counts, summed over sentences.
@@ -238,7 +241,7 @@ def tree_counts(roots: Sequence[Node]) -> TreeCounts:
     for root in roots:
         for node in root.below():
             if node.word is not None:
-                w += _is_word(node)
+                w += _is_word(node) and (hyphenated or "-" not in node.word)
                 vp += _is_question_verb(node)
                 continue
             label, parent = node.label, cast(Node, node.parent)

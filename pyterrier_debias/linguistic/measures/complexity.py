@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import numbers
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.scripts import Segmenter, is_unspaced
 from pyterrier_debias.core.stage import Stage, same_value
@@ -22,6 +24,7 @@ from pyterrier_debias.linguistic.data.analysers import (
     Lemmatiser,
     Tagger,
     bare_words,
+    check_tags,
     get_lemmatiser,
     get_tagger,
     is_sign,
@@ -49,7 +52,10 @@ INDEX_SETS = {
     "lu": (*trees.LU, *lexical.LU),
 }  # fmt: skip
 #: What ``preset='paper'`` fixes: Table 4 as the tools behind it compute it.
-PAPER = {"index_set": "table4", "undefined": "zero", "segment": "p20", "nv": "nlex", "uber": "log10N2", "normalise": "zscore"}
+PAPER = {
+    "index_set": "table4", "undefined": "zero", "segment": "p20", "nv": "nlex", "uber": "log10N2", "normalise": "zscore",
+    "hyphenated": False,
+}  # fmt: skip
 
 #: Texts that go to a tagger or parser at a time, and how many words of analysed texts are kept.
 _CHUNK, _KEPT_WORDS = 1_000, 3_000_000
@@ -165,6 +171,7 @@ class LinguisticComplexity(Stage):
         segment: int | str = 50,
         nv: str = "nlex",
         uber: str = "log10N2",
+        hyphenated: bool = True,
         tagger: str | Tagger = "auto",
         lemmatiser: str | Lemmatiser = "auto",
         parser: Parser | None = None,
@@ -182,7 +189,8 @@ class LinguisticComplexity(Stage):
             out: The column that gets their complexity.
             keep_indices: Whether each index becomes a column too.
             preset: ``'paper'`` fixes ``index_set='table4'``, ``undefined='zero'``, ``segment='p20'``, ``nv='nlex'``,
-                ``uber='log10N2'`` and ``normalise='zscore'``, as the tools behind the paper compute them; None: as given.
+                ``uber='log10N2'``, ``hyphenated=False`` and ``normalise='zscore'``, as the tools behind the paper compute them;
+                None: as given.
             undefined: What an index is for a text that does not define it: ``'nan'``, or ``'zero'``: 0, as guarded versions of
                 Lu's tools have it; the indices over segments then fall back to NDW and TTR for texts shorter than a segment, as
                 in his script. Without a parser the syntactic indices are NaN all the same.
@@ -192,8 +200,11 @@ class LinguisticComplexity(Stage):
                 the numbers of words in the texts that are normalised over, at least 1.
             nv: NV = Tnoun/Nlex (``'nlex'``) or Tnoun/Nnoun (``'nnoun'``).
             uber: ``'log10N2'`` or ``'lnT2'``; see :func:`pyterrier_debias.linguistic.formulas.lexical.lexical_indices`.
+            hyphenated: Whether words with a hyphen are among the words of trees (MLS, MLT, MLC); Lu's analyser does not count
+                them. The lexical indices count them always.
             tagger: ``'auto'``, ``'spacy'``, ``'nltk'``, ``'textblob'``, or a function from texts to lists of (word, Penn Treebank
-                tag); see :mod:`pyterrier_debias.linguistic.data.analysers`. It plays no part where no index needs tags.
+                tag, or universal one); see :mod:`pyterrier_debias.linguistic.data.analysers`. It plays no part where no index
+                needs tags.
             lemmatiser: ``'auto'``, ``'lemminflect'``, ``'form'``, or a function from word and tag to the lemma. Types are lemmas.
                 With ``'auto'`` they are lower-cased words where no index needs tags, and where lemminflect is missing.
             parser: A function from texts to the trees of each, in brackets or as ``nltk.Tree``; None: no trees.
@@ -218,6 +229,7 @@ class LinguisticComplexity(Stage):
         self.segment = segment
         self.nv = nv
         self.uber = uber
+        self.hyphenated = hyphenated
         self.tagger = tagger
         self.lemmatiser = lemmatiser
         self.parser = parser
@@ -245,7 +257,7 @@ class LinguisticComplexity(Stage):
             added = [*chosen_columns(names, chosen["segment"]), self.out] if self.keep_indices else [self.out]
             return inp.assign(**{name: pd.Series(dtype=np.float64) for name in added})
         texts, row_of = self._texts(inp)
-        analysed, worded = self._worded(self._analysed(texts, names), texts)
+        analysed, worded = self._worded(self._analysed(texts, names, chosen["hyphenated"]), texts)
         segment = self._segment(analysed, chosen) if fitted is None else fitted.segment
         values = np.full((len(texts), len(names)), np.nan)
         values[worded] = self._values(analysed, names, segment, chosen)
@@ -275,7 +287,7 @@ class LinguisticComplexity(Stage):
         if len(inp) == 0:
             raise InputError("LinguisticComplexity: fit() got no rows; give it the texts to normalise over")
         texts, _ = self._texts(inp)
-        analysed, _ = self._worded(self._analysed(texts, names), texts)
+        analysed, _ = self._worded(self._analysed(texts, names, chosen["hyphenated"]), texts)
         if not analysed:
             raise InputError("LinguisticComplexity: fit() got no text with a word; give it the texts to normalise over")
         segment = self._segment(analysed, chosen)
@@ -317,9 +329,8 @@ class LinguisticComplexity(Stage):
         """The options that choose between readings, checked, with those of the preset in place; ``names`` are the indices."""
         defaults = {**(LinguisticComplexity.__init__.__kwdefaults__ or {}), "index_set": "words"}
         chosen = {name: getattr(self, name) for name in PAPER}
+        check_choice("LinguisticComplexity", "preset", self.preset, ("paper", None))
         if self.preset is not None:
-            if self.preset != "paper":
-                raise InputError(f"LinguisticComplexity: preset={self.preset!r} is not known; use 'paper' or None")
             for name, value in PAPER.items():
                 if not same_value(chosen[name], defaults[name]) and not same_value(chosen[name], value):
                     raise InputError(
@@ -328,15 +339,16 @@ class LinguisticComplexity(Stage):
                     )
             chosen = dict(PAPER)
         for name, known in (("undefined", ("nan", "zero")), ("normalise", ("zscore", "minmax"))):
-            if chosen[name] not in known:
-                raise InputError(
-                    f"LinguisticComplexity: {name}={chosen[name]!r} is not known; use {' or '.join(map(repr, known))}"
-                )
+            check_choice("LinguisticComplexity", name, chosen[name], known)
+        check_choice("LinguisticComplexity", "nv", chosen["nv"], lexical.NV)
+        check_choice("LinguisticComplexity", "uber", chosen["uber"], lexical.UBER)
         segment = chosen["segment"]
-        if segment != "p20" and (isinstance(segment, (str, bool)) or segment != int(segment) or segment < 1):
+        number = isinstance(segment, numbers.Real) and not isinstance(segment, bool) and math.isfinite(segment)
+        if segment != "p20" and not (number and segment == int(segment) and segment >= 1):
             raise InputError(f"LinguisticComplexity: segment={segment!r} must be a number of words, at least 1, or 'p20'")
-        if not 0 <= self.min_defined <= 1:
-            raise InputError(f"LinguisticComplexity: min_defined={self.min_defined} must be a share between 0 and 1")
+        check_number("LinguisticComplexity", "min_defined", self.min_defined, least=0, most=1)
+        if not isinstance(chosen["hyphenated"], bool):
+            raise InputError(f"LinguisticComplexity: hyphenated={chosen['hyphenated']!r} must be True or False")
         chosen["names"] = _index_names(chosen.pop("index_set"))
         return chosen
 
@@ -376,13 +388,14 @@ class LinguisticComplexity(Stage):
         tags = bool(names - {*lexical.WORDS_ONLY, *trees.LU}) or self.lemmatiser not in ("auto", "form")
         return {"tags": tags, "list": bool(names & {*lexical.NEED_LIST}), "trees": bool(names & {*trees.LU})}
 
-    def _analysed(self, texts: list[str], names: tuple[str, ...]) -> list[_Analysed]:
+    def _analysed(self, texts: list[str], names: tuple[str, ...], hyphenated: bool) -> list[_Analysed]:
         needs = self._needs(names)
         use_trees = needs["trees"] and self.parser is not None
         if not needs["tags"] and not use_trees:
             return self._of_words(texts)
         key = (
-            needs["tags"], needs["list"], use_trees, self.tagger, self.lemmatiser, self.parser, self.common_words, self.segmenter
+            needs["tags"], needs["list"], use_trees, hyphenated, self.tagger, self.lemmatiser, self.parser, self.common_words,
+            self.segmenter,
         )  # fmt: skip
         if self._kept is None or not same_value(self._kept[0], key):
             self._kept = (key, {})
@@ -390,7 +403,7 @@ class LinguisticComplexity(Stage):
         found = {text: kept[text] for text in texts if text in kept}
         missing = [text for text in texts if text not in found]
         if missing:
-            analyse = self._analyser(needs, use_trees)
+            analyse = self._analyser(needs, use_trees, hyphenated)
             chunks = range(0, len(missing), _CHUNK)
             for begin in pt.tqdm(chunks, desc="LinguisticComplexity", unit="thousand", disable=not self.verbose):
                 chunk = missing[begin : begin + _CHUNK]
@@ -400,7 +413,7 @@ class LinguisticComplexity(Stage):
             kept.update((text, found[text]) for text in missing)
         return [found[text] for text in texts]
 
-    def _analyser(self, needs: dict[str, bool], use_trees: bool) -> Callable[[list[str]], list[_Analysed]]:
+    def _analyser(self, needs: dict[str, bool], use_trees: bool, hyphenated: bool) -> Callable[[list[str]], list[_Analysed]]:
         """A function that tags and parses some texts; tools are looked up here, once."""
         tag = get_tagger(self.tagger) if needs["tags"] else None
         lemma = get_lemmatiser(self.lemmatiser) if needs["tags"] else word_form
@@ -413,14 +426,16 @@ class LinguisticComplexity(Stage):
                 token_counts = [one[:2] for one in self._of_words(texts)]
             else:
                 token_counts = []
-                for tagged in self._one_each(tag(texts), texts, "tagger"):
+                every = self._one_each(tag(texts), texts, "tagger")
+                check_tags(every)
+                for tagged in every:
                     kept = [(word, t) for word, t in tagged if t not in ("SYM", "SENT") and not is_sign(word)]
                     lemmas = tuple(lemma(word, t) for word, t in kept)
                     token_counts.append((lemmas, lexical.lexical_counts(lemmas, [t for _, t in kept], frequency)))
             found: list[trees.TreeCounts | None] = [None] * len(texts)
             if parser is not None:
                 parsed = self._one_each(parser(texts), texts, "parser")
-                found = [trees.tree_counts(trees.read_trees(one)) for one in parsed]
+                found = [trees.tree_counts(trees.read_trees(one), hyphenated=hyphenated) for one in parsed]
             return [_Analysed(*two, three) for two, three in zip(token_counts, found)]
 
         return analyse
@@ -572,9 +587,7 @@ def _options(chosen: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 def _index_names(index_set: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(index_set, str):
-        if index_set not in INDEX_SETS:
-            known = ", ".join(map(repr, INDEX_SETS))
-            raise InputError(f"LinguisticComplexity: index_set={index_set!r} is not known; use {known} or a list of indices")
+        check_choice("LinguisticComplexity", "index_set", index_set, INDEX_SETS, "a list of indices")
         return INDEX_SETS[index_set]
     names = tuple(index_set)
     unknown = [name for name in names if name not in INDICES]

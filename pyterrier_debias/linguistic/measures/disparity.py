@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures, value_range
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.stage import Stage
@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 LENGTH, RELEVANT = "length", "relevant"
 #: The group of all queries, and the collection that stands for all of them.
 EVERYONE, TOGETHER = "all", "all datasets"
+#: The group of queries that all have one complexity, so that there are no bins.
+UNDIVIDED = "undivided"
 
 _SPREAD = [f"{statistic}{end}" for statistic in ("mean", "sd", "cv") for end in ("", "_low", "_high")]
 TABLE_COLUMNS = ["name", "measure", "dataset", "group", "n", "complexity", *_SPREAD]
@@ -282,7 +284,8 @@ class Disparity(Stage):
         """The disparity table; see the class.
 
         Raises:
-            InputError: For an unknown option, a query that has two complexities, a measure that is not there.
+            InputError: For an unknown option, a query that has two complexities, a measure that is not there, a value or
+                complexity that is infinite or no number.
         """
         form = self._mode(inp)
         self._check_options()
@@ -302,7 +305,8 @@ class Disparity(Stage):
             qrels: ``qid``, ``docno``, ``label``; needed for the control ``'relevant'`` only.
 
         Returns:
-            The result. Queries whose value, complexity or control is missing are left out, and counted in the notes.
+            The result. Queries whose value, complexity or control is missing are left out, and counted in the notes; these also
+            say where systems are over different queries, and why a slope is not defined.
 
         Raises:
             InputError: As :meth:`transform`; and where complexity, a control or an index is nowhere.
@@ -319,6 +323,9 @@ class Disparity(Stage):
         for (name, measure), own in pt.tqdm(groups, desc="Disparity", unit="system", disable=not self.verbose):
             strata = own["dataset"] if own["dataset"].nunique() > 1 else None
             found = self._slope(own, own["complexity"], strata)
+            if np.isnan(found.slope):
+                notes.append(f"{measure} of {name!r}: the slope is not defined, since {self._no_slope(own, strata)}.")
+                logger.warning("Disparity: %s", notes[-1])
             about = {"name": name, "measure": measure, "n": len(own)}
             tests.extend(about | row for row in self._tests(own, found, strata))
             single.extend(about | row for row in self._indices(own, strata))
@@ -356,15 +363,14 @@ class Disparity(Stage):
 
     def _check_options(self) -> None:
         inner_edges(np.arange(2.0), self.bins)
-        if self.cv_average not in AVERAGES:
-            raise InputError(f"Disparity: cv_average={self.cv_average!r} is not known; use one of {', '.join(AVERAGES)}")
+        check_choice("Disparity", "cv_average", self.cv_average, AVERAGES)
         for option, columns in (("controls", self.controls), ("indices", self.indices), ("measures", self.measures)):
             if isinstance(columns, str):
                 raise InputError(f"Disparity: {option}={columns!r} must be a list, such as [{columns!r}]")
         if self.ddof not in (0, 1):
             raise InputError(f"Disparity: ddof={self.ddof!r} must be 0 or 1")
-        if self.draws < 1 or not 0 < self.level < 1:
-            raise InputError(f"Disparity: draws={self.draws} must be at least 1, and level={self.level} between 0 and 1")
+        check_number("Disparity", "draws", self.draws, least=1, whole=True)
+        check_number("Disparity", "level", self.level, above=0, most=0.9999)
 
     # ------------------------------------------------------------------------------------------------ input
 
@@ -396,7 +402,14 @@ class Disparity(Stage):
                 logger.info("Disparity: %s", notes[-1])
             keep &= ~lacking
         merged = merged[keep]
-        grouped = [self._grouped(own) for _, own in merged.groupby("dataset", sort=False)]
+        notes.extend(_unlike_queries(merged))
+        grouped = []
+        for dataset, own in merged.groupby("dataset", sort=False):
+            grouped.append(self._grouped(own))
+            if own["complexity"].nunique() == 1:
+                where = f" of {dataset!r}" if dataset else ""
+                notes.append(f"All queries{where} have one complexity, so that they are one group, {UNDIVIDED!r}.")
+                logger.warning("Disparity: %s", notes[-1])
         merged = pd.concat(grouped) if grouped else merged.assign(group=pd.Series(dtype="str"))
         # Systems, measures and datasets keep the frame's order, or that of the options; queries have their own, because
         # permutations depend on it.
@@ -424,7 +437,7 @@ class Disparity(Stage):
                 there = ", ".join(dict.fromkeys(values["measure"]))
                 raise InputError(f"Disparity: there are no values of {absent[0]!r}, only of {there}")
             values = values[values["measure"].isin(wanted)]
-        return values.assign(value=pd.to_numeric(values["value"]).astype("float64"))
+        return values.assign(value=_numbers(values["value"], values["qid"], "value"))
 
     def _known(self, frame: pd.DataFrame, topics: pd.DataFrame | None, qrels: pd.DataFrame | None) -> pd.DataFrame:
         """What is known of each query: ``dataset``, ``qid``, ``complexity``, controls, indices."""
@@ -452,7 +465,12 @@ class Disparity(Stage):
                         f"Disparity: {kind} {column!r} is a column neither of the values nor of the topics; give "
                         f"evaluate(values, topics) topics that have it"
                     )
-        known = known.assign(complexity=pd.to_numeric(known[self._column]).astype("float64"))
+        known = known.assign(complexity=_numbers(known[self._column], known["qid"], "complexity"))
+        for column in self.indices:
+            known = known.assign(**{column: _numbers(known[column], known["qid"], f"index {column!r}")})
+        for column in self.controls:
+            if pd.api.types.is_numeric_dtype(known[column].dtype):
+                known = known.assign(**{column: _numbers(known[column], known["qid"], f"control {column!r}")})
         return known[list(dict.fromkeys(["dataset", "qid", "complexity", *self.controls, *self.indices]))]
 
     @property
@@ -480,6 +498,8 @@ class Disparity(Stage):
         """Bins of the queries of one dataset."""
         queries = values.drop_duplicates("qid")["complexity"].to_numpy()
         edges = inner_edges(queries, self.bins)
+        if np.ptp(queries) == 0:  # the last bin, by the rule for ties: its name would say that they are hard
+            return values.assign(group=UNDIVIDED)
         names = np.array(bin_names(edges), dtype=object)
         return values.assign(group=names[bin_numbers(values["complexity"].to_numpy(), edges)])
 
@@ -514,6 +534,22 @@ class Disparity(Stage):
             own["value"].to_numpy(), complexity.to_numpy(dtype=float), design(own, self.controls),
             strata=None if strata is None else strata.to_numpy(), level=self.level, draws=self.draws, seed=self.seed,
         )  # fmt: skip
+
+    def _no_slope(self, own: pd.DataFrame, strata: pd.Series | None) -> str:
+        """Why a slope is NaN, in words."""
+        if own["complexity"].nunique() == 1:
+            return "all its queries have one complexity"
+        alone = partial_slope(
+            own["value"].to_numpy(), own["complexity"].to_numpy(), None, strata=None if strata is None else strata.to_numpy(),
+            draws=1,
+        )  # fmt: skip
+        if np.isnan(alone.slope):
+            return f"{len(own)} queries are too few" if strata is None else "complexity does not vary within datasets"
+        controls = ", ".join(self.controls)
+        spare = len(own) - np.linalg.matrix_rank(np.column_stack([np.ones(len(own)), design(own, self.controls)])) - 1
+        if spare < 2:
+            return f"{len(own)} queries are too few for the controls {controls}"
+        return f"the controls {controls} determine complexity (they are collinear with it); leave one of them out"
 
     def _tests(self, own: pd.DataFrame, found: Slope, strata: pd.Series | None) -> Iterator[dict[str, Any]]:
         given = f"given {', '.join(self.controls)}" if self.controls else "no controls"
@@ -612,6 +648,35 @@ def log_relevant(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.Series:
     counts = qrels[qrels["label"] > 0].groupby(keys).size().rename("count").reset_index()
     found = topics[keys].merge(counts, on=keys, how="left")["count"].fillna(0).to_numpy(dtype=float)
     return pd.Series(np.log(np.maximum(found, 1.0)), index=topics.index)
+
+
+def _numbers(values: pd.Series, qids: pd.Series, what: str) -> pd.Series:
+    """A column as numbers, NaN where nothing is given."""
+    found = pd.to_numeric(values, errors="coerce").astype("float64")
+    text = found.isna() & values.notna()
+    if text.any():
+        row = text.to_numpy().argmax()
+        raise InputError(f"Disparity: the {what} of query {qids.iloc[row]!r} is {values.iloc[row]!r}; it must be a number")
+    infinite = np.isinf(found.to_numpy())
+    if infinite.any():
+        qid = qids.iloc[infinite.argmax()]
+        raise InputError(f"Disparity: the {what} of query {qid!r} is infinite; give a number, or NaN to leave the query out")
+    return found
+
+
+def _unlike_queries(values: pd.DataFrame) -> Iterator[str]:
+    """What is to be said where systems were measured over different queries."""
+    for measure, own in values.groupby("measure", sort=False):
+        asked = {name: set(zip(part["dataset"], part["qid"])) for name, part in own.groupby("name", sort=False)}
+        common = set.intersection(*asked.values())
+        if any(len(queries) > len(common) for queries in asked.values()):
+            sizes = ", ".join(f"{name!r} has {len(queries)}" for name, queries in asked.items())
+            note = (
+                f"{measure}: systems are over different queries ({sizes}; {len(common)} are common to all), so that their "
+                f"figures cannot be compared; give all of them the same queries."
+            )
+            logger.warning("Disparity: %s", note)
+            yield note
 
 
 def _is_measure(frame: pd.DataFrame, column: Any) -> bool:

@@ -10,8 +10,8 @@ import pandas as pd
 from ir_measures import Metric
 from ir_measures.measures import Measure, ParamInfo
 
-from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.evaluation import parse_measures, per_query
+from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.evaluation import parse_measures, per_query, refuse_batches
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.text import content_mark
 from pyterrier_debias.linguistic.formulas.slope import partial_slope
@@ -19,6 +19,8 @@ from pyterrier_debias.linguistic.formulas.spread import bin_numbers, influence, 
 
 #: Statistics that need the complexity of queries.
 _BY_COMPLEXITY = ("slope", "worst", "gap")
+#: All statistics.
+STATISTICS = ("sd", "cv", *_BY_COMPLEXITY)
 
 
 class OverQueries(Measure):
@@ -39,7 +41,8 @@ class OverQueries(Measure):
     gives another one.
 
     Raises:
-        InputError: While evaluating, where a judged query has no complexity.
+        InputError: While evaluating, where a judged query has no complexity; in ``pt.Experiment(..., batch_size=n)``, which hands
+            over a few queries at a time.
 
     Example:
         >>> import pandas as pd
@@ -50,7 +53,7 @@ class OverQueries(Measure):
         >>> pt.Evaluate(run, qrels, [RR @ 10, OverQueries(RR @ 10, "sd"), OverQueries(RR @ 10, "cv")])
         {'RR@10': 0.75, 'sd(RR@10)': 0.25, 'cv(RR@10)': 0.3333333333333333}
 
-    When not to use it: with ``batch_size`` (each batch would have a statistic of its own), in a search for the best parameters (a
+    When not to use it: in a search for the best parameters (a
     small spread is easily had by being equally bad everywhere), or where several datasets or controls matter: that is
     :class:`~pyterrier_debias.linguistic.measures.disparity.Disparity`.
     """
@@ -78,8 +81,7 @@ class OverQueries(Measure):
         Raises:
             InputError: For an unknown measure or statistic, or where complexity is needed and not given.
         """
-        if statistic not in ("sd", "cv", *_BY_COMPLEXITY):
-            raise InputError(f"OverQueries: statistic {statistic!r} is not known; use sd, cv, {', '.join(_BY_COMPLEXITY)}")
+        check_choice("OverQueries", "statistic", statistic, STATISTICS)
         if statistic in _BY_COMPLEXITY and (complexity is None or not {"qid", "complexity"} <= set(complexity.columns)):
             raise InputError(f"OverQueries: {statistic!r} needs complexity, a frame with the columns qid and complexity")
         super().__init__(of=parse_measures([of])[0], statistic=statistic, complexity=complexity, name=name)
@@ -100,6 +102,7 @@ class OverQueries(Measure):
         Yields:
             The influence value of each judged query; without results its measure counts 0.
         """
+        refuse_batches(self)
         qrels = with_string_ids(qrels.rename(columns={"query_id": "qid", "doc_id": "docno", "relevance": "label"}))
         run = with_string_ids(run.rename(columns={"query_id": "qid", "doc_id": "docno"}))
         qids = sorted(qrels["qid"].unique())
@@ -142,6 +145,7 @@ def influence_values(values: np.ndarray, statistic: str, complexity: np.ndarray 
         >>> [round(float(influence_values(values, s, complexity).mean()), 3) for s in ("slope", "worst", "gap")]
         [-0.318, 0.3, 0.6]
     """
+    check_choice("influence_values", "statistic", statistic, STATISTICS)
     if statistic in ("sd", "cv"):
         return influence(values, statistic)
     x = cast(np.ndarray, complexity)  # which the others need

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError, one_line
+from pyterrier_debias.core.errors import InputError, check_number, one_line
 from pyterrier_debias.core.evaluation import judged_input, parse_measures, per_query, value_range
 from pyterrier_debias.core.frames import (
     check_pairs,
@@ -263,8 +263,10 @@ class WordingSensitivity(Stage):
         if len(set(self._arms)) < len(self._arms):
             arms = ", ".join(self._arms)
             raise InputError(f"WordingSensitivity: two wordings have one name ({arms}); name functions differently")
-        if self.depth is not None and self.depth < 1:
-            raise InputError(f"WordingSensitivity: depth={self.depth} must be at least 1")
+        if self.depth is not None:
+            check_number("WordingSensitivity", "depth", self.depth, least=1, whole=True)
+        check_number("WordingSensitivity", "draws", self.draws, least=1, whole=True)
+        check_number("WordingSensitivity", "level", self.level, above=0, most=0.9999)
         parse_measures(self.measures)
 
     def _wordings(self, inp: pd.DataFrame) -> pd.DataFrame:

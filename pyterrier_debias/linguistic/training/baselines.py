@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.linguistic.formulas.product_of_experts import focal_by_confidence
-from pyterrier_debias.linguistic.training.biased import check_number
 from pyterrier_debias.linguistic.training.equalize import TrainedAgainstBiased
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
@@ -255,7 +254,7 @@ class GroupDROReranker(TrainedRanker):
             InputError: Naming the option and the remedy.
         """
         self.checked_base()
-        check_number("GroupDROReranker", "step", self.step, low=0)
+        check_number("GroupDROReranker", "step", self.step, least=0)
         if self.bins is not None and (not isinstance(self.bins, int) or isinstance(self.bins, bool) or self.bins < 2):
             raise InputError(f"GroupDROReranker: bins={self.bins!r} must be a whole number of at least 2, or None")
 
@@ -317,6 +316,6 @@ class FocalReranker(TrainedAgainstBiased):
 
     def combination(self) -> tuple[Callable[..., Any], dict[str, Any]]:
         """The focal loss; see :meth:`TrainedAgainstBiased.combination`."""
-        check_number("FocalReranker", "gamma", self.gamma, low=0)
-        check_number("FocalReranker", "biased_temperature", self.biased_temperature, low=0, above=True)
+        check_number("FocalReranker", "gamma", self.gamma, least=0)
+        check_number("FocalReranker", "biased_temperature", self.biased_temperature, above=0)
         return focal_by_confidence, {"gamma": self.gamma, "biased_temperature": self.biased_temperature}

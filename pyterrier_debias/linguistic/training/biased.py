@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.linguistic.data.noun_phrases import RepeatNounPhrases
 from pyterrier_debias.rankers.base import InMemory, Ranker
@@ -294,26 +294,5 @@ def _stacks(module: torch.nn.Module) -> list[torch.nn.ModuleList]:
     return found
 
 
-def check_number(name: str, option: str, value: Any, *, low: float, high: float = math.inf, above: bool = False) -> None:
-    """Refuse an option that is not a number in its range.
-
-    Args:
-        name: The stage, for the message.
-        option: The option.
-        value: What was given.
-        low: The least that it may be.
-        high: The most that it may be.
-        above: Whether it must be above ``low``.
-
-    Raises:
-        InputError: Naming the option and its range.
-    """
-    ok = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not ok or value > high or value < low or (above and value == low):
-        least = f"above {low:g}" if above else f"of at least {low:g}"
-        most = "" if high == math.inf else f" and at most {high:g}"
-        raise InputError(f"{name}: {option}={value!r} must be a number {least}{most}")
-
-
 def _check_share(stage: str, learner: LessData | FewerSteps) -> None:
-    check_number(f"{stage}, {type(learner).__name__}", "share", learner.share, low=0, high=1, above=True)
+    check_number(f"{stage}, {type(learner).__name__}", "share", learner.share, above=0, most=1)

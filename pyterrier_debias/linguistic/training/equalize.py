@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.linguistic.formulas.product_of_experts import product_of_experts
-from pyterrier_debias.linguistic.training.biased import LEARNERS, BiasedLearner, check_number
+from pyterrier_debias.linguistic.training.biased import LEARNERS, BiasedLearner
 from pyterrier_debias.rankers.base import Ranker, weights_fingerprint
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
 from pyterrier_debias.training.options import Training
@@ -135,9 +135,7 @@ class TrainedAgainstBiased(TrainedRanker):
         name = type(self).__name__
         self.combination()
         self.checked_base()
-        if self.negatives not in NEGATIVES:
-            known = ", ".join(map(repr, NEGATIVES))
-            raise InputError(f"{name}: negatives={self.negatives!r} is not known; use one of {known}")
+        check_choice(name, "negatives", self.negatives, NEGATIVES)
         learner = self._learner()
         other = learner if isinstance(learner, Ranker) else getattr(learner, "model", None)
         if isinstance(learner, BiasedLearner):
@@ -154,11 +152,9 @@ class TrainedAgainstBiased(TrainedRanker):
         """How the biased learner comes about, or the learner itself."""
         if isinstance(self.biased, (BiasedLearner, Ranker)):
             return self.biased
-        if not isinstance(self.biased, str) or self.biased not in LEARNERS:
-            raise InputError(
-                f"{type(self).__name__}: biased={self.biased!r} is not known; use one of {', '.join(map(repr, LEARNERS))}, a "
-                f"learner such as WeakerModel(layers=1), or a fitted ranker"
-            )
+        check_choice(
+            type(self).__name__, "biased", self.biased, LEARNERS, "a learner such as WeakerModel(layers=1), or a fitted ranker"
+        )
         return LEARNERS[self.biased]
 
     def own_training(self) -> Training:
@@ -264,6 +260,6 @@ class EqualizeReranker(TrainedAgainstBiased):
 
     def combination(self) -> tuple[Callable[..., Any], dict[str, Any]]:
         """The product of experts; see :meth:`TrainedAgainstBiased.combination`."""
-        check_number("EqualizeReranker", "alpha", self.alpha, low=0, high=1)
-        check_number("EqualizeReranker", "biased_temperature", self.biased_temperature, low=0, above=True)
+        check_number("EqualizeReranker", "alpha", self.alpha, least=0, most=1)
+        check_number("EqualizeReranker", "biased_temperature", self.biased_temperature, above=0)
         return product_of_experts, {"alpha": self.alpha, "biased_temperature": self.biased_temperature}

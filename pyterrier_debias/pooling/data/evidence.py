@@ -19,7 +19,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.statistics import Interval, t_interval
 from pyterrier_debias.core.text import Tokeniser, get_tokeniser
 
@@ -161,8 +161,7 @@ class PoolEvidence:
             raise InputError(f"PoolEvidence: columns={self.columns!r} must be a list of names, e.g. ['pool_score']")
         if not self.lexical and self.scorer is None and self.columns is not None and not self.columns:
             raise InputError("PoolEvidence: without columns, scorer and lexical features there is nothing to see")
-        if not 0 < self.learning_rate < 1:
-            raise InputError(f"PoolEvidence: learning_rate={self.learning_rate!r} must lie between 0 and 1")
+        check_number("PoolEvidence", "learning_rate", self.learning_rate, above=0, most=1)
         get_tokeniser(self.tokeniser)
 
     def __hash__(self) -> int:

@@ -13,7 +13,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.pooling.data.scores import scores_by
 from pyterrier_debias.pooling.formulas.negative_weights import COLUMNS, pool_chances
@@ -130,12 +130,10 @@ def check_options(name: str, action: str, threshold: float, depth: int | None) -
     Raises:
         InputError: Naming the option and what it may be.
     """
-    if action not in ACTIONS:
-        raise InputError(f"{name}: action={action!r} is not known; use one of {', '.join(map(repr, ACTIONS))}")
-    if np.isnan(threshold):
-        raise InputError(f"{name}: threshold={threshold!r} is not a number")
-    if depth is not None and depth < 1:
-        raise InputError(f"{name}: depth={depth!r} must be at least 1, or None for all candidates")
+    check_choice(name, "action", action, ACTIONS)
+    check_number(name, "threshold", threshold)
+    if depth is not None:
+        check_number(name, "depth", depth, least=1, whole=True, hint="None means all candidates")
 
 
 def _judged(judge: Judge | pt.Transformer, frame: pd.DataFrame) -> np.ndarray:

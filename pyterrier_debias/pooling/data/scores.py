@@ -9,7 +9,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.naming import system_name
 from pyterrier_debias.core.stage import RowWise
 
@@ -76,8 +76,7 @@ class AddScores(RowWise):
     def _check_options(self) -> None:
         if not isinstance(self.scorer, pt.Transformer):
             raise InputError(f"AddScores: scorer is a {type(self.scorer).__name__}; give a ranker or a pipeline")
-        if self.activation not in (None, "sigmoid"):
-            raise InputError(f"AddScores: activation={self.activation!r} is not known; use None or 'sigmoid'")
+        check_choice("AddScores", "activation", self.activation, (None, "sigmoid"))
         if self.column in _TAKEN:
             raise InputError(f"AddScores: column={self.column!r} is the frame's own; name another one")
 

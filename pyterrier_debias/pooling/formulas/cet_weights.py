@@ -13,7 +13,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.training.losses import info_nce
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ def log_weights(positive: torch.Tensor, negative: torch.Tensor, *, tau: float, w
     Returns:
         float32 (float64 for float64 scores), without a gradient.
 
+    Raises:
+        InputError: For an unknown weighting or a ``tau`` that is not above 0.
+
     Example:
         >>> import torch
         >>> log_weights(torch.tensor([2.0]), torch.tensor([1.0]), tau=0.5).tolist()
@@ -51,6 +54,7 @@ def log_weights(positive: torch.Tensor, negative: torch.Tensor, *, tau: float, w
     """
     import torch
 
+    _check_weighting("log_weights", tau=tau, weighting=weighting)
     positive, negative = _exact(positive.detach()), _exact(negative.detach())
     positive, negative = torch.broadcast_tensors(positive, negative)
     return (negative - positive) / tau if weighting == "paper" else torch.nn.functional.softplus(negative / tau)
@@ -82,6 +86,9 @@ def pair_weights(
     Returns:
         Weights of at least 0, without a gradient; 0 where there is no pair.
 
+    Raises:
+        InputError: For an unknown weighting or normalisation, or a ``tau`` or ``max_weight`` that is not above 0.
+
     Example:
         >>> import torch
         >>> pair_weights(torch.tensor([2.0]), torch.tensor([1.0, 4.0]), max_weight=None)
@@ -91,6 +98,7 @@ def pair_weights(
     """
     import torch
 
+    _check_weighting("pair_weights", tau=tau, weighting=weighting, max_weight=max_weight, normalise=normalise)
     logs = log_weights(positive, negative, tau=tau, weighting=weighting)
     valid = torch.ones_like(logs, dtype=torch.bool) if valid is None else valid
     if max_weight is not None:
@@ -99,6 +107,16 @@ def pair_weights(
         weights = (logs - logs[valid].max()).exp().where(valid, 0.0)
         return weights / weights.sum() * valid.sum()
     return logs.clamp(max=LARGEST).exp().masked_fill(~valid, 0)
+
+
+def _check_weighting(
+    where: str, *, tau: float, weighting: str, max_weight: float | None = None, normalise: str | None = None
+) -> None:
+    check_choice(where, "weighting", weighting, WEIGHTINGS)
+    check_choice(where, "normalise", normalise, NORMALISATIONS)
+    check_number(where, "tau", tau, above=0, hint="large values bring all weights together")
+    if max_weight is not None:
+        check_number(where, "max_weight", max_weight, above=0, hint="None is no bound")
 
 
 def pair_losses(scores: torch.Tensor) -> torch.Tensor:
@@ -133,7 +151,11 @@ def weighted_mean(losses: torch.Tensor, weights: torch.Tensor, valid: torch.Tens
 
     Returns:
         A scalar; 0 without a pair, still tied to the losses.
+
+    Raises:
+        InputError: For an unknown reduction.
     """
+    check_choice("weighted_mean", "reduction", reduction, REDUCTIONS)
     count = valid.sum() if reduction == "pairs" else valid.any(dim=1).sum()
     return (losses * weights).masked_fill(~valid, 0).sum() / count.clamp(min=1)
 
@@ -215,13 +237,8 @@ class Coupling:
             ("reduction", REDUCTIONS),
             ("loss", LOSSES),
         ):
-            if getattr(self, name) not in known:
-                several = ", ".join(map(repr, known))
-                raise InputError(f"CETReranker: {name}={getattr(self, name)!r} is not known; use one of {several}")
-        if not (self.tau > 0 and math.isfinite(self.tau)):
-            raise InputError(f"CETReranker: tau={self.tau!r} must be a number above 0; large values bring all weights together")
-        if self.max_weight is not None and not self.max_weight > 0:
-            raise InputError(f"CETReranker: max_weight={self.max_weight!r} must be above 0, or None for no bound")
+            check_choice("CETReranker", name, getattr(self, name), known)
+        _check_weighting("CETReranker", tau=self.tau, weighting=self.weighting, max_weight=self.max_weight)
         if self.weighting == "released" and self.max_weight is not None and self.max_weight <= 1:
             raise InputError(
                 f"CETReranker: weighting='released' never weighs below 1, so that max_weight={self.max_weight!r} makes all "

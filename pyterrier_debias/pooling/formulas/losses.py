@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.training.losses import differences_of, mean_over, prepared
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def debiased_contrastive(
     tau_plus: float = 0.1,
     temperature: float = 1.0,
     min_score: float | None = None,
+    reduction: str = "count",
 ) -> torch.Tensor:
     r"""InfoNCE with the share of the negatives' mass taken off that unlabelled positives are expected to have.
 
@@ -50,6 +51,7 @@ def debiased_contrastive(
         tau_plus: The share of unlabelled positives among the negatives, at least 0 and below 1.
         temperature: t, above 0.
         min_score: The lowest score that the ranker can give, e.g. -1 for cosines, as in the paper.
+        reduction: ``'count'`` or ``'weights'``, see :mod:`pyterrier_debias.training.losses`.
 
     Returns:
         A scalar.
@@ -70,10 +72,10 @@ def debiased_contrastive(
     import torch
     from torch.nn.functional import softplus
 
-    if not 0 <= tau_plus < 1:
-        raise InputError(f"debiased_contrastive: tau_plus={tau_plus!r} must be at least 0 and below 1")
-    if not temperature > 0:
-        raise InputError(f"debiased_contrastive: temperature={temperature!r} must be above 0")
+    check_number("debiased_contrastive", "tau_plus", tau_plus, least=0, most=1)
+    if tau_plus == 1:
+        raise InputError("debiased_contrastive: tau_plus=1 must be below 1; negatives that are all relevant teach nothing")
+    check_number("debiased_contrastive", "temperature", temperature, above=0)
     scores, mask, weights = prepared(scores, mask, weights)
     there = mask[:, 1:]
     counts = weights[:, 1:].where(there, 0) if weights.shape[1] > 1 else there.to(scores.dtype)
@@ -96,7 +98,7 @@ def debiased_contrastive(
     if min_score is not None:
         bound = softplus((min_score - scores[:, :1]) / temperature + number.where(some, 1.0).log())
         losses = torch.maximum(losses, bound).where(some, 0.0)
-    return mean_over(losses, mask[:, :1], weights[:, :1])
+    return mean_over(losses, mask[:, :1], weights[:, :1], reduction)
 
 
 def dynamic_pairwise(
@@ -107,6 +109,7 @@ def dynamic_pairwise(
     weights: torch.Tensor | None = None,
     centre: float = 0.5,
     width: float = 0.25,
+    reduction: str = "count",
 ) -> torch.Tensor:
     r"""Cross-entropy within pairs, each weighed by a Gaussian of what is predicted for it at present.
 
@@ -129,6 +132,7 @@ def dynamic_pairwise(
         weights: Shape [B] or [B, n]; multiplied with the Gaussian ones.
         centre: c, the probability that counts most.
         width: b, above 0; a very large one gives plain pairwise cross-entropy.
+        reduction: ``'count'`` or ``'weights'``, see :mod:`pyterrier_debias.training.losses`.
 
     Returns:
         A scalar.
@@ -146,9 +150,8 @@ def dynamic_pairwise(
     import torch
     from torch.nn.functional import softplus
 
-    if not width > 0:
-        raise InputError(f"dynamic_pairwise: width={width!r} must be above 0")
+    check_number("dynamic_pairwise", "width", width, above=0)
     differences, valid, weights = differences_of(scores, mask, weights)
     predicted = torch.sigmoid(-differences.detach())
     gaussian = torch.exp(-((predicted - centre) ** 2) / (2 * width**2))
-    return mean_over(softplus(-differences), valid, weights * gaussian)
+    return mean_over(softplus(-differences), valid, weights * gaussian, reduction)

@@ -158,8 +158,9 @@ class HiddenResult:
         baseline, ``difference_low``, ``difference_high``, ``p`` (randomisation test over queries, each query's mean over seeds:
         it speaks of queries, for these seeds), ``p_corrected`` (Holm, over the corrections of a kind of judgements and measure;
         the oracle and the training on all judgements are none); ``gap_closed``: the share of the oracle's difference that the
-        correction reaches, with ``gap_low`` and ``gap_high``, which are NaN if the interval of the oracle's own difference
-        holds 0 (there is no gap to speak of; the notes say so); ``seeds`` and ``queries``.
+        correction reaches, with ``gap_low`` and ``gap_high``; all three are NaN, and ``gap_reason`` says why, if the interval of
+        the oracle's own difference holds 0 (a share of what may be nothing can be anything) or there is no oracle; ``seeds`` and
+        ``queries``.
         """
         parts = self.per_query.groupby(["judgements", "measure"], sort=False)
         return pd.DataFrame([row for (judgements, measure), part in parts for row in self._compared(judgements, measure, part)])
@@ -175,12 +176,13 @@ class HiddenResult:
         crossed = all(one.columns.equals(wide[0].columns) for one in wide)
         units = np.mean(values, axis=0) if crossed else np.concatenate(values, axis=1)
         base = names.index(self.baseline)
-        gap, gaps, clear = None, None, False
+        gap, gaps, reason = None, None, "there is no oracle"
         if self.oracle is not None:
             at = names.index(self.oracle)
             gap, gaps = found[at] - found[base], means[at] - means[base]
             low, high = _limits(gaps, self.level)
-            clear = not low <= 0 <= high
+            clear = low > 0 or high < 0
+            reason = "" if clear else f"the oracle's own difference, {gap:+.3f} [{low:+.3f}, {high:+.3f}], may be 0"
         rows = []
         for number, name in enumerate(names):
             row = {"judgements": judgements, "measure": measure, "correction": name, "mean": float(found[number])}
@@ -189,9 +191,9 @@ class HiddenResult:
             row["difference_low"], row["difference_high"] = _limits(means[number] - means[base], self.level)
             test = randomisation_test(units[base], units[number], seed=self.seed)
             row |= {"p": float("nan") if number == base else test.p, "p_corrected": float("nan")}
-            row |= {"gap_closed": row["difference"] / gap if gap else float("nan"), "gap_low": float("nan")}
-            row["gap_high"] = float("nan")
-            if clear:
+            row |= dict.fromkeys(("gap_closed", "gap_low", "gap_high"), float("nan")) | {"gap_reason": reason}
+            if gap is not None and not reason:
+                row["gap_closed"] = row["difference"] / gap
                 with np.errstate(divide="ignore", invalid="ignore"):
                     row["gap_low"], row["gap_high"] = _limits((means[number] - means[base]) / gaps, self.level)
             rows.append({**row, "seeds": len(values), "queries": units.shape[1]})
@@ -311,8 +313,9 @@ class HiddenResult:
             measure: Its name; None for the first.
 
         Returns:
-            ``correction``; ``full`` with ``low`` and ``high``, ``difference``, ``p`` and ``gap_closed`` with its limits on full
-            judgements; ``pooled``: the mean on pooled ones; ``false_share``, ``false_weight``, ``auc`` with its limits.
+            ``correction``; ``full`` with ``low`` and ``high``, ``difference``, ``p`` and ``gap_closed`` with its limits, or the
+            ``gap_reason`` why there is none, on full judgements;
+            ``pooled``: the mean on pooled ones; ``false_share``, ``false_weight``, ``auc`` with its limits.
 
         Raises:
             InputError: For a measure that was not computed.

@@ -13,7 +13,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.pooling.data.evidence import EvidenceModel, PoolEvidence, check_direction, check_known
 from pyterrier_debias.pooling.formulas.cet_weights import Coupling
@@ -293,11 +293,8 @@ class CETReranker(TrainedRanker):
                     f"CETReranker: the selection model reads {', '.join(selection.text_columns())}, the ranker "
                     f"{', '.join(self.text_columns())}; both must read the same columns"
                 )
-        elif not isinstance(selection, PoolEvidence) and selection not in SELECTIONS:
-            raise InputError(
-                f"CETReranker: selection={selection!r} is not known; use one of {', '.join(map(repr, SELECTIONS))}, a ranker or "
-                f"a PoolEvidence"
-            )
+        elif not isinstance(selection, PoolEvidence):
+            check_choice("CETReranker", "selection", selection, SELECTIONS, "a ranker or a PoolEvidence")
 
     def _coupling(self) -> Coupling:
         """The options that are about formulas, checked."""

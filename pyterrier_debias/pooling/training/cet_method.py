@@ -298,6 +298,8 @@ def tokenise_alike(left: Any, right: Any) -> bool:
     ours, theirs = ({n: v for n, v in ranker.options().items() if n not in _NOT_TOKENS} for ranker in (left, right))
     if ours != theirs or _beyond(left) != _beyond(right):
         return False
+    if left.tokenizer is None or right.tokenizer is None:  # the module itself may cut texts
+        return False
     if left.tokenizer is right.tokenizer:
         return True
     one, other = (getattr(ranker.tokenizer, "backend_tokenizer", None) for ranker in (left, right))

@@ -23,7 +23,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.text import keyed_generator, keyed_hash
 from pyterrier_debias.training.groups import grades
 from pyterrier_debias.training.samplers import ChanceSampler, UniformNegatives
@@ -111,6 +111,9 @@ class RankWindow(CarefulSampler):
 
     def __post_init__(self) -> None:
         """Refuse an empty window."""
+        for option in ("first", "last"):
+            if option == "first" or self.last is not None:
+                check_number("RankWindow", option, getattr(self, option), whole=True)
         if self.first < 0 or (self.last is not None and self.last < self.first):
             raise InputError(f"RankWindow: first={self.first} and last={self.last} leave no rank; ranks begin at 0")
 
@@ -165,10 +168,8 @@ class DenoisedNegatives(CarefulSampler):
 
     def __post_init__(self) -> None:
         """Refuse options out of range."""
-        if not 0 < self.below <= 1:
-            raise InputError(f"DenoisedNegatives: below={self.below!r} must be a probability above 0")
-        if self.depth < 0:
-            raise InputError(f"DenoisedNegatives: depth={self.depth!r} must be at least 0")
+        check_number("DenoisedNegatives", "below", self.below, above=0, most=1, hint="it is a probability")
+        check_number("DenoisedNegatives", "depth", self.depth, least=0, whole=True)
 
     def wanted(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
         """What is drawn first: hard negatives, or those beyond the depth where there is none."""
@@ -245,10 +246,10 @@ class PositiveAwareNegatives(CarefulSampler):
         """Refuse options out of range."""
         if self.max_score is None and self.percentage is None and self.margin is None:
             raise InputError("PositiveAwareNegatives: give max_score, percentage or margin, e.g. percentage=0.95")
-        if self.percentage is not None and not 0 < self.percentage <= 1:
-            raise InputError(f"PositiveAwareNegatives: percentage={self.percentage!r} must be above 0 and at most 1, e.g. 0.95")
-        if self.margin is not None and not self.margin >= 0:
-            raise InputError(f"PositiveAwareNegatives: margin={self.margin!r} must be at least 0")
+        if self.percentage is not None:
+            check_number("PositiveAwareNegatives", "percentage", self.percentage, above=0, most=1, hint="such as 0.95")
+        if self.margin is not None:
+            check_number("PositiveAwareNegatives", "margin", self.margin, least=0)
 
     def wanted(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
         """Which candidates pass all rules."""
@@ -322,6 +323,7 @@ def rank_chances(counts: np.ndarray, queries: int, *, k: float = 2.0, window: in
         0
     """
     counts = np.asarray(counts, dtype=np.float64)
+    check_number("RANCE", "queries", queries, above=0, hint="there must be judged ones")
     if k <= 1 or window < 1 or window % 2 == 0 or degree < 0:
         raise InputError(f"RANCE: k={k!r} must be above 1, window={window!r} odd, and degree={degree!r} at least 0")
     if len(counts) < window + degree:

@@ -14,7 +14,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.dataset import provided
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text, stage_name
 from pyterrier_debias.core.scripts import Segmenter, composed, folded, word_places
 from pyterrier_debias.core.stage import Stage
@@ -50,7 +50,8 @@ class AnswerPositions(Stage):
     the string is known) and ``qid``. Rows that are equal in all of these count once: annotators who agree gave one answer.
 
     An answer with ``start`` is where it was marked. Otherwise the answer's words are matched against the passage's, and every
-    match is a row; without a match, the answer is *omitted*: one row with ``matched=False``. Omissions are reported, because
+    match is a row, or the first one (``repeats``);
+    without a match, the answer is *omitted*: one row with ``matched=False``. Omissions are reported, because
     they are many where annotators wrote in their own words, and need not sit where the others do.
 
     Output: a new frame with the input's columns except the text, and
@@ -86,6 +87,7 @@ class AnswerPositions(Stage):
         tokeniser: str | Tokeniser = "whitespace",
         match: str = "words",
         case: str = "lower",
+        repeats: str = "all",
         rotation: RotatePassages | None = None,
         text_attr: str = "text",
         verbose: bool = False,
@@ -100,6 +102,8 @@ class AnswerPositions(Stage):
                 misses every answer before a comma, and with ``'blingfire'`` is what the paper's released code would do.
             case: ``'lower'``: capitals play no part in matching; ``'keep'``: they must agree. Under either, the form in which an
                 accent or apostrophe is stored plays no part.
+            repeats: Which matches of an answer in a passage count where only its string is known: ``'all'`` (the paper's), or the
+                ``'first'``. Repeats come later, so that all of them together begin later than the answers themselves.
             rotation: How passages are rotated for the rotated positions; None means ``RotatePassages(tokeniser=tokeniser,
                 segmenter=segmenter)``.
                 Its words need not be those of ``tokeniser``: the place of the cut is handed over in characters.
@@ -111,6 +115,7 @@ class AnswerPositions(Stage):
         self.tokeniser = tokeniser
         self.match = match
         self.case = case
+        self.repeats = repeats
         self.rotation = rotation
         self.text_attr = text_attr
         self.verbose = verbose
@@ -145,7 +150,7 @@ class AnswerPositions(Stage):
                     f"of {len(text)}; count characters, end exclusive, and write -1 where the place is not known"
                 )
             passage = finder.passage(text)
-            places = [(start, end)] if start != _NONE else passage.find(answer)
+            places = [(start, end)] if start != _NONE else passage.find(answer)[: finder.most]
             offset = finder.words_moved(passage, str(as_name(docno)), str(as_name(qid)))
             n = len(passage.spans)
             placed = [(row, *place, *words_of_span(passage.spans, *place), n, offset) for place in places]
@@ -301,13 +306,11 @@ class _Finder:
     """The options, made ready; passages are read once, however many answers they hold."""
 
     def __init__(self, stage: AnswerPositions, counting: RotatePassages, rotation: RotatePassages):
-        for option, known in (("match", ("words", "tokens")), ("case", ("lower", "keep"))):
-            if getattr(stage, option) not in known:
-                raise InputError(
-                    f"AnswerPositions: {option}={getattr(stage, option)!r} is not known; use one of {', '.join(map(repr, known))}"
-                )
+        for option, known in (("match", ("words", "tokens")), ("case", ("lower", "keep")), ("repeats", ("all", "first"))):
+            check_choice("AnswerPositions", option, getattr(stage, option), known)
         self.count = counting.splitter()
         self.by_words = stage.match == "words"
+        self.most = 1 if stage.repeats == "first" else None
         self.lower = stage.case == "lower"
         self.turn, self.split = rotation.rotator(), rotation.splitter()
         # Rows mostly come passage by passage; a bound keeps memory flat on large collections.
@@ -354,6 +357,9 @@ class Positions:
         Returns:
             A dictionary: ``answers`` (distinct strings of a query, of a passage where there is no qid), ``omitted`` (the share
             of them without a match in any passage), ``omitted_pairs`` (the share of answer and passage pairs without a match),
+            ``unanswered_passages`` (the share of passages, of a query, in which none of its answers is matched),
+            ``unused_aliases`` (of the pairs in the other passages, the share without a match: other words for an answer that the
+            passage gives),
             ``matches``, ``passages`` (with a match), ``mean_relative`` (original), ``mean_placed`` (of the same answers put
             anywhere in their passages, whole: the mean of (n - L) / 2n), ``mean_rotated``, ``mean_uniform`` (what rotation gives
             on average: the mean of (n - 1) / 2n), ``cut`` (share of matches that rotation cuts).
@@ -361,12 +367,17 @@ class Positions:
         frame, matches = self.frame, self.matches
         owner = "qid" if "qid" in frame else "docno"
         answers = frame.groupby([owner, "answer"])["matched"].any()
-        pairs = frame.groupby([*dict.fromkeys([owner, "docno"]), "answer"])["matched"].any()
+        passage = list(dict.fromkeys([owner, "docno"]))
+        pairs = frame.groupby([*passage, "answer"])["matched"].any()
+        answered = pairs.groupby(level=passage).any()
+        of_passage = pairs.groupby(level=passage).transform("any").astype(bool)
         n, length = matches["n_words"], matches["length"]
         return {
             "answers": len(answers),
             "omitted": _mean(~answers),
             "omitted_pairs": _mean(~pairs),
+            "unanswered_passages": _mean(~answered),
+            "unused_aliases": _mean(~pairs[of_passage]),
             "matches": len(matches),
             "passages": matches["docno"].nunique(),
             "mean_relative": _mean(matches["relative"]),
@@ -465,10 +476,8 @@ class Positions:
         Raises:
             InputError: If no answer has a place, or an option is not known.
         """
-        if method not in ("rotation", "chi2", "placed") or (method == "placed" and rotated):
-            after = " after rotation" if rotated else ""
-            known = "'rotation', 'chi2'" + ("" if rotated else ", 'placed'")
-            raise InputError(f"uniformity_test: there is no method={method!r}{after}; use one of {known}")
+        known = ("rotation", "chi2") if rotated else ("rotation", "chi2", "placed")
+        check_choice("uniformity_test after rotation" if rotated else "uniformity_test", "method", method, known)
         position, n, passage, length = self._arrays(rotated, cluster, bins)
         if not len(position):
             raise InputError(f"uniformity_test: no answer of {self.name} has a position in its passage; there is nothing to test")

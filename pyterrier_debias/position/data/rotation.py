@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.scripts import Segmenter, joint, places_of, units
 from pyterrier_debias.core.stage import RowWise
@@ -509,6 +509,5 @@ def _name(value: Any) -> str:
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise InputError(f"RotatePassages: {option}={value!r} is not known; use one of {', '.join(map(repr, known))}")
+    check_choice("RotatePassages", option, value, known)
     return value

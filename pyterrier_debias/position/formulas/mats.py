@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError, one_line
+from pyterrier_debias.core.errors import InputError, check_choice, one_line
 from pyterrier_debias.core.files import whole_folder
 from pyterrier_debias.core.text import keyed_hash
 
@@ -73,8 +73,7 @@ def check_conventions(values: Mapping[str, Any]) -> None:
         InputError: Naming the convention and what it may be.
     """
     for name, known in CONVENTIONS.items():
-        if values[name] not in known:
-            raise InputError(f"MATSProbe: {name}={values[name]!r} is not known; use one of {', '.join(known)}")
+        check_choice("MATSProbe", name, values[name], known)
     for name in ("max_delta", "min_pairs"):
         if values[name] is not None and values[name] < 1:
             raise InputError(f"MATSProbe: {name}={values[name]} must be at least 1")
@@ -215,6 +214,7 @@ def mats_value(ats: np.ndarray, normaliser: str = "paper") -> tuple[float, str]:
         >>> mats_value(np.array([np.nan, 0.8]))[1]
         'ATS(0) is not defined: no word stands at the same position of two passages'
     """
+    check_choice("mats_value", "normaliser", normaliser, CONVENTIONS["normaliser"])
     falls = ats[0] - ats[1:][~np.isnan(ats[1:])] if len(ats) else np.empty(0)
     if not len(ats) or np.isnan(ats).all():
         return np.nan, "no word occurs in enough pairs"
@@ -323,7 +323,8 @@ class MATSResult:
         Returns:
             Shape [max D + 1], max D being the largest distance with a pair, or less where ``max_delta`` says so.
         """
-        sums, average = self.sums[pair_scope or self.pair_scope], term_average or self.term_average
+        scope, average = self._chosen(pair_scope, term_average)
+        sums = self.sums[scope]
         size = self._size(sums)
         terms, paired = sums.terms[:size], sums.paired_terms[:size]
         divisor = np.full(size, self.vocabulary) if average == "all" else terms
@@ -331,6 +332,14 @@ class MATSResult:
         if average == "paired":
             return ats[0] - np.divide(sums.falls[:size], paired, out=np.full(size, np.nan), where=paired > 0)
         return ats
+
+    def _chosen(self, pair_scope: str | None, term_average: str | None) -> tuple[str, str]:
+        """What was asked for, else the result's own."""
+        scope = self.pair_scope if pair_scope is None else pair_scope
+        average = self.term_average if term_average is None else term_average
+        check_choice("MATSResult", "pair_scope", scope, PAIR_SCOPES)
+        check_choice("MATSResult", "term_average", average, TERM_AVERAGES)
+        return scope, average
 
     def curve(self, pair_scope: str | None = None, term_average: str | None = None) -> pd.DataFrame:
         """One row for each distance that has a pair.
@@ -345,8 +354,9 @@ class MATSResult:
             word is drawn and then one of its pairs; ``std_terms``, of the words' mean cosines (all with ddof 0; the last two over
             what is present whatever ``term_average`` says); ``pairs``; ``terms``; ``pair_scope`` and ``term_average``.
         """
-        pair_scope, term_average = pair_scope or self.pair_scope, term_average or self.term_average
-        sums, ats = self.sums[pair_scope], self.ats(pair_scope, term_average)
+        pair_scope, term_average = self._chosen(pair_scope, term_average)
+        ats = self.ats(pair_scope, term_average)
+        sums = self.sums[pair_scope]
         size, paired = len(ats), term_average == "paired"
         present = ~np.isnan(ats)
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.statistics import CELLS, p_from_null
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.position.data.rotation import rotated_text, word_spans, words_of_span
@@ -257,6 +257,7 @@ def place(text: str, start: int, end: int, where: str, split: Tokeniser) -> str 
         >>> [place("it is Ada of course", 6, 9, where, str.split) for where in PLACEMENTS]
         ['Ada of course it is', 'it is Ada of course', 'of course it is Ada']
     """
+    check_choice("place", "where", where, PLACEMENTS)
     units = word_spans(text, split(text))
     first, count = words_of_span(units, start, end)
     if not count:

@@ -13,7 +13,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import plots
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import Tokeniser, get_tokeniser
@@ -329,8 +329,7 @@ def plot_ats(
     """
     if not results:
         raise InputError("plot_ats: there is nothing to draw; give at least one result, as {name: probe.result(docs)}")
-    if std not in ("pairs", "terms", "none"):
-        raise InputError(f"plot_ats: std={std!r} is not known; use one of pairs, terms, none")
+    check_choice("plot_ats", "std", std, ("pairs", "terms", "none"))
     axes = plots.new_axes() if axes is None else axes
     with plots.style():
         for number, (name, result) in enumerate(results.items()):

@@ -14,7 +14,7 @@ import pyterrier as pt
 from pyterrier_debias.core.counterfactuals import COLUMNS, TOLERANCE, Arm, never_moved, score_arms, score_changes
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.decomposition import out_of_reach
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.evaluation import judged_input, parse_measures
 from pyterrier_debias.core.frames import check_pairs, check_text, first_candidates, ranked, with_string_ids
 from pyterrier_debias.core.indexing import handed_over
@@ -228,13 +228,8 @@ class PositionSensitivity(Stage):
         if isinstance(self.placements, str) or unknown:
             known = ", ".join(map(repr, psi.PLACEMENTS))
             raise InputError(f"PositionSensitivity: placements={self.placements!r} must be a list of some of {known}")
-        if self.placement_unit not in ("word", "sentence"):
-            raise InputError(
-                f"PositionSensitivity: placement_unit={self.placement_unit!r} is not known; use 'word' or 'sentence'"
-            )
-        if self.bucket_unit not in BUCKET_UNITS:
-            known = ", ".join(map(repr, BUCKET_UNITS))
-            raise InputError(f"PositionSensitivity: bucket_unit={self.bucket_unit!r} is not known; use one of {known}")
+        check_choice("PositionSensitivity", "placement_unit", self.placement_unit, ("word", "sentence"))
+        check_choice("PositionSensitivity", "bucket_unit", self.bucket_unit, BUCKET_UNITS)
         for option, value in (("draws", self.draws), ("depth", self.depth), ("queries_per_call", self.queries_per_call)):
             if value is not None and value < 1:
                 raise InputError(f"PositionSensitivity: {option}={value} must be at least 1")

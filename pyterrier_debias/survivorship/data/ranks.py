@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.dataset import provided
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_scores, stage_name, with_grades, with_string_ids
 
 logger = logging.getLogger(__name__)
@@ -181,8 +181,7 @@ def mapped(frame: pd.DataFrame, docno: str, stage: Any = "ids") -> pd.DataFrame:
     Raises:
         InputError: For another scheme.
     """
-    if docno not in DOCNOS:
-        raise InputError(f"{stage_name(stage)}: docno={docno!r} is not known; use one of {', '.join(DOCNOS)}")
+    check_choice(stage_name(stage), "docno", docno, DOCNOS)
     return frame if docno == "qna" else frame.assign(docno=passage_ids(frame["docno"].tolist()))
 
 

@@ -6,12 +6,11 @@ import logging
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.dataset import provided
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.stage import RowWise, same_value
 from pyterrier_debias.survivorship.data.ranks import (
@@ -167,12 +166,8 @@ class SurvivorshipSubset(RowWise):
         return made
 
     def _check(self) -> None:
-        if self.answered_by not in ANSWERED_BY:
-            raise InputError(
-                f"SurvivorshipSubset: answered_by={self.answered_by!r} is not known; use one of {', '.join(ANSWERED_BY)}"
-            )
-        if not isinstance(self.min_rel, (int, float, np.number)) or isinstance(self.min_rel, bool):
-            raise InputError(f"SurvivorshipSubset: min_rel={self.min_rel!r} must be a number, the lowest grade that is relevant")
+        check_choice("SurvivorshipSubset", "answered_by", self.answered_by, ANSWERED_BY)
+        check_number("SurvivorshipSubset", "min_rel", self.min_rel, hint="it is the lowest grade that is relevant")
         if self.candidates is None:
             raise InputError(
                 "SurvivorshipSubset: candidates is None; give a frame qid, docno, score of what labellers were shown (where the "

@@ -341,6 +341,6 @@ def _checked(values: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray, np.ndar
     v, r = np.asarray(values, dtype=float), np.asarray(ranks, dtype=float)
     if v.shape != r.shape or v.ndim != 1:
         raise InputError(f"values and first relevant ranks must be two lists of one length; got shapes {v.shape} and {r.shape}")
-    if np.isnan(v).any() or np.isnan(r).any():
-        raise InputError("values and first relevant ranks must not hold NaN; a query never answered has an infinite rank")
+    if not np.isfinite(v).all() or np.isnan(r).any():
+        raise InputError("values must be finite numbers, and ranks not NaN; a query never answered has an infinite rank")
     return v, r

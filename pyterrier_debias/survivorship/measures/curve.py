@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures, per_query
 from pyterrier_debias.core.frames import check_pairs, check_scores, highest_grades, with_string_ids
 from pyterrier_debias.core.stage import Stage
@@ -117,8 +117,7 @@ class SurvivorshipResult:
         Raises:
             InputError: For an unknown measure, treatment or type, or a system that is named as a column.
         """
-        if unanswered not in UNANSWERED:
-            raise InputError(f"appendix: unanswered={unanswered!r} is not known; use one of {', '.join(UNANSWERED)}")
+        check_choice("appendix", "unanswered", unanswered, UNANSWERED)
         rows = self._rows(measure, kind)
         taken = next((name for name in ("k", "n") if name in set(rows["name"])), None)
         if taken is not None:
@@ -216,7 +215,8 @@ class SurvivorshipCurve(Stage):
     the share answered, whatever the ranker: :meth:`SurvivorshipResult.identity`. What speaks of rankers and queries is the trend
     among the answered ones.
 
-    Queries that are not among the candidates count as unanswered, and are counted in the notes.
+    Queries that are not among the candidates count as unanswered, and those that have an answer but no results of a system count
+    0; both are counted in the notes. Results that share no query with the topics are refused.
 
     Example:
         >>> import pandas as pd
@@ -357,8 +357,8 @@ class SurvivorshipCurve(Stage):
         whole = isinstance(self.ranks, (int, np.integer)) and not isinstance(self.ranks, bool)
         if not whole or self.ranks < 1:
             raise InputError(f"SurvivorshipCurve: ranks={self.ranks!r} must be a whole number from 1")
-        if self.draws < 1 or not 0 < self.level < 1:
-            raise InputError(f"SurvivorshipCurve: draws={self.draws} must be at least 1, and level={self.level} between 0 and 1")
+        check_number("SurvivorshipCurve", "draws", self.draws, least=1, whole=True)
+        check_number("SurvivorshipCurve", "level", self.level, above=0, most=0.9999)
         names = list(self._named())
         if self.baseline is not None and self.baseline not in names:
             raise InputError(f"SurvivorshipCurve: baseline {self.baseline!r} is not a system; there are {', '.join(names)}")
@@ -401,6 +401,9 @@ class SurvivorshipCurve(Stage):
             pt.validate.columns(results, includes=["qid", "docno", "score"], context=self)
             check_scores(results, f"results of {name!r}")
             check_pairs(results, f"results of {name!r}")
+            for note in _lacking(results, name, topics, qrels):
+                notes.append(note)
+                logger.warning("SurvivorshipCurve: %s", note)
             found = per_query(results, qrels, self.measures, topics["qid"].tolist())
             for measure in found.columns:
                 frames.append(
@@ -413,6 +416,27 @@ class SurvivorshipCurve(Stage):
 
     def _table(self, values: pd.DataFrame) -> pd.DataFrame:
         return _frame(table_rows(values, self.ranks, self.level), TABLE_COLUMNS)
+
+
+def _lacking(results: pd.DataFrame, name: Any, topics: pd.DataFrame, qrels: pd.DataFrame) -> Iterator[str]:
+    """What results lack, in words: topics, or any judged document. What shares no query with the topics is refused."""
+    ours, theirs = set(topics["qid"]), set(results["qid"])
+    if not ours & theirs:
+        found = f"(e.g. {min(theirs)!r}) have no qid of the topics (e.g. {min(ours)!r})" if theirs else "are empty"
+        raise InputError(
+            f"SurvivorshipCurve: the results of {name!r} {found}, so that all its means would be 0; check that they are of the "
+            f"same collection and split, or leave the system out"
+        )
+    # Of a query without a relevant document there is nothing to be found: its 0 is not for lack of results.
+    asked = ours & set(qrels.loc[qrels["label"] > 0, "qid"])
+    absent = len(asked - theirs)
+    if absent:
+        yield f"{absent} of {len(asked)} queries that have a relevant document have no results of {name!r} and count 0."
+    if len(qrels) and not results["docno"].isin(set(qrels["docno"])).any():
+        yield (
+            f"No document of {name!r} (e.g. {results['docno'].iloc[0]!r}) is judged (e.g. {qrels['docno'].iloc[0]!r}), so that "
+            f"its means are 0; check that its docnos are those of the judgements."
+        )
 
 
 def curve_of_values(

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.frames import check_text, with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval
@@ -385,8 +385,10 @@ class Answerability(Stage):
         pt.validate.columns(inp, includes=["qid", "query"], context=self)
         check_text(inp, "query", self)
         check_threshold(self.rank, self)
-        if self.folds < 2 or not self.strength > 0:
-            raise InputError(f"Answerability: folds={self.folds} must be at least 2, and strength={self.strength} positive")
+        check_number("Answerability", "folds", self.folds, least=2, whole=True)
+        check_number("Answerability", "strength", self.strength, above=0)
+        check_number("Answerability", "draws", self.draws, least=1, whole=True)
+        check_number("Answerability", "level", self.level, above=0, most=0.9999)
         topics = with_string_ids(inp).sort_values("qid", kind="stable").reset_index(drop=True)
         y = self._answered(topics)
         first = ~topics["qid"].duplicated().to_numpy()
@@ -437,8 +439,7 @@ class Answerability(Stage):
     def _matrix(self, texts: Sequence[str]) -> Any:
         if callable(self.features):
             return np.asarray(self.features(list(texts)))
-        if self.features not in _FEATURES:
-            raise InputError(f"Answerability: features={self.features!r} is not known; use {', '.join(_FEATURES)} or a function")
+        check_choice("Answerability", "features", self.features, _FEATURES, "a function")
         from sklearn.feature_extraction.text import HashingVectorizer
 
         words = self.features == "words"
