@@ -448,8 +448,8 @@ class MATSResult:
             ``mats``, the value under that normaliser, and under two: ``mats_paper`` and ``mats_mean`` (``'count'``); ``std``, the
             spread that the convention names, and all four: ``std_deltas`` (of ATS(0) - ATS(i) over i), ``std_pairs``,
             ``std_terms`` and ``std_plain`` (means over i >= 1 of the curve's); ``ats_0``; ``max_delta``, the largest distance
-            that counted; ``deltas``, how many did; ``pairs``; ``terms``, the distinct words; ``passages``; ``duplicates``, how many
-            more were left out, since their text was seen; ``spread_from`` (``'all pairs'``, or how they were sampled);
+            that counted; ``deltas``, how many did; ``pairs``; ``terms``, the distinct words; ``passages``; ``duplicates``, how
+            many more were left out, since their text was seen; ``spread_from`` (``'all pairs'``, or how they were sampled);
             ``reason``, why ``mats`` is NaN, otherwise empty.
         """
         ways = [(scope, average) for scope in PAIR_SCOPES for average in TERM_AVERAGES]

@@ -134,8 +134,8 @@ class MATSProbe(Stage):
                 the largest of these distances; ``'max'`` by max D; ``'count'`` by the number of these distances, a plain mean;
                 ``'count_less_one'`` by one less; ``'sum'`` not at all.
             term_average: ``'present'``: the mean over the words that have a pair at that distance; ``'all'``: over all words, a
-                word without a pair counting 0, also one that occurs once; ``'any'``: over the words that have a pair at any distance
-                that counts, one without a pair here counting 0; ``'paired'``, which is ours and not the paper's: ATS(0) less the
+                word without a pair counting 0, also one that occurs once; ``'any'``: over the words that have a pair at any
+                distance that counts, one without a pair here counting 0; ``'paired'``, which is ours and not the paper's: ATS(0) less the
                 mean fall of the words that have pairs both there and at 0. Other words meet at long distances than at short ones,
                 and some words' vectors vary more with their context than others'; only ``'paired'`` does not take that for
                 position.
