@@ -38,7 +38,8 @@ _NOT_IN_NAMES, _LONG = ("cutoff", "name"), ("query_filter", "background", "group
 _LATE = {"cutoff", "name", "undefined"}
 
 
-def _params(**own: str) -> dict[str, ParamInfo]:
+def parameters(**own: str) -> dict[str, ParamInfo]:
+    """A measure's own options and those that all have, for ir_measures."""
     shared = {
         "tokeniser": "how texts are split into words",
         "unknown": "what is done with documents without text",
@@ -115,7 +116,7 @@ class _OfTexts(Measure, metaclass=_Cut):
     """The base of the gender measures: options, texts, names, queries without a value."""
 
     NAME: str
-    QREL_INPUTS = ("query_id",)
+    QREL_INPUTS: tuple[str, ...] = ("query_id",)
     DEFAULTS: Mapping[str, Any] = {"tokeniser": "regex_word", "unknown": "raise", "undefined": "nan"}
 
     def __init__(self, *, texts: Any = None, text_field: str = "text", **params: Any):
@@ -202,7 +203,7 @@ class _OfTexts(Measure, metaclass=_Cut):
         if not asked:
             logger.warning("%r: none of the %d judged queries counts; check the qids that it was given", self, len(qids))
         run = run[run["qid"].isin(asked)]
-        values = self.values(ranked(run, repr(self))) if len(run) else {}
+        values = self.judged_values(ranked(run, repr(self)), qrels) if len(run) else {}
         known = {qid: value for qid, value in values.items() if not np.isnan(value)}
         undefined = self.option("undefined")
         fill = 0.0 if undefined == "zero" else float("nan")
@@ -242,6 +243,10 @@ class _OfTexts(Measure, metaclass=_Cut):
     def values(self, run: pd.DataFrame) -> dict[str, float]:
         """The value of each query of a run, sorted by query and rank."""
 
+    def judged_values(self, run: pd.DataFrame, qrels: pd.DataFrame) -> dict[str, float]:
+        """The same, for measures that read more of the judgements than which queries count."""
+        return self.values(run)
+
     def _head(self, run: pd.DataFrame) -> pd.DataFrame:
         cutoff = self.option("cutoff")
         return run if cutoff is None else run[run["rank"] < cutoff].reset_index(drop=True)
@@ -253,7 +258,7 @@ def _brief(value: Any) -> str:
     return getattr(value, "__name__", repr(value)) if callable(value) else repr(value)
 
 
-class _OfWords(_OfTexts):
+class OfWords(_OfTexts):
     """A measure of the words of a list."""
 
     def __init__(self, *, wordlist: WordListLike | None = None, **params: Any):
@@ -268,10 +273,10 @@ class _OfWords(_OfTexts):
         return self.option("wordlist") or WordList.of("debias")
 
 
-class _Lean(_OfWords):
+class _Lean(OfWords):
     """ARaB and RaB."""
 
-    SUPPORTED_PARAMS = _params(
+    SUPPORTED_PARAMS = parameters(
         method="tf, bool or tc",
         tf_form="log1p_total, sum_log or sum_log1p",
         signed="whether the mean keeps its sign",
@@ -433,7 +438,7 @@ class RaB(_Lean):
         return arab.rab(lean, cutoff)
 
 
-class FaiRR(_OfWords):
+class FaiRR(OfWords):
     """Fairness of a ranking: the discounted sum of its documents' neutrality (Rekabsaz, Kopeinik and Schedl, SIGIR 2021).
 
     A document is neutral where the groups are spoken of in the wished portions, or hardly at all; see
@@ -462,7 +467,7 @@ class FaiRR(_OfWords):
     NAME = __name__
     PRETTY_NAME = "Fairness of a ranking"
     SHORT_DESC = "Discounted sum of the documents' neutrality."
-    SUPPORTED_PARAMS = _params(
+    SUPPORTED_PARAMS = parameters(
         threshold="how many words still count as none", portions="the wished portion of each group", wordlist="words of groups"
     )
     DEFAULTS = {**_OfTexts.DEFAULTS, "threshold": 1}  # noqa: RUF012
@@ -654,7 +659,7 @@ class LexiconGap(_OfTexts):
     NAME = __name__
     PRETTY_NAME = "Psychometric gap"
     SHORT_DESC = "Difference of two categories' shares of words, absolute for each query."
-    SUPPORTED_PARAMS = _params(
+    SUPPORTED_PARAMS = parameters(
         lexicon="categories of words", contrast="the two categories", signed="whether a query's value keeps its sign"
     )
     DEFAULTS = {**_OfTexts.DEFAULTS, "signed": False}  # noqa: RUF012
@@ -784,7 +789,7 @@ class QueryGroupGap(_OfTexts):
     NAME = __name__
     PRETTY_NAME = "Psychometric gap between groups of queries"
     SHORT_DESC = "Difference between the mean shares of a category for two groups of queries."
-    SUPPORTED_PARAMS = _params(
+    SUPPORTED_PARAMS = parameters(
         lexicon="categories of words", category="which category", groups="frame qid, gender", between="the two groups",
         signed="whether the gap keeps its sign",
     )  # fmt: skip

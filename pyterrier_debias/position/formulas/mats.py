@@ -29,6 +29,7 @@ import pandas as pd
 from pyterrier_debias.core.errors import InputError, one_line
 from pyterrier_debias.core.files import whole_folder
 from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.core.vectors import real_array
 
 #: Words of one passage, and one vector each: shape [n, d].
 Passage = tuple[Sequence[str], np.ndarray]
@@ -607,11 +608,9 @@ class MATSAccumulator:
         matrix = np.asarray(vectors)
         if not len(words) and not matrix.size:
             return np.empty((0, 0), dtype=np.float32)  # what encoders give for an empty text, in whatever shape
+        matrix = real_array(matrix, f"MATS: the matrix of passage {docno!r}", None)
         if matrix.dtype.kind not in "fiu":
-            raise InputError(
-                f"MATS: the vectors of passage {docno!r} are of type {matrix.dtype}, which have no cosine here; give real "
-                f"numbers, e.g. the real and the imaginary parts of complex ones side by side"
-            )
+            raise InputError(f"MATS: the vectors of passage {docno!r} are of type {matrix.dtype}; an encoder gives numbers")
         if matrix.ndim != 2 or len(matrix) != len(words):
             raise InputError(
                 f"MATS: passage {docno!r} has {len(words)} words and vectors of shape {matrix.shape}; an encoder gives one "

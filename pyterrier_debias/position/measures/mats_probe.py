@@ -135,10 +135,10 @@ class MATSProbe(Stage):
                 ``'count_less_one'`` by one less; ``'sum'`` not at all.
             term_average: ``'present'``: the mean over the words that have a pair at that distance; ``'all'``: over all words, a
                 word without a pair counting 0, also one that occurs once; ``'any'``: over the words that have a pair at any
-                distance that counts, one without a pair here counting 0; ``'paired'``, which is ours and not the paper's: ATS(0) less the
-                mean fall of the words that have pairs both there and at 0. Other words meet at long distances than at short ones,
-                and some words' vectors vary more with their context than others'; only ``'paired'`` does not take that for
-                position.
+                distance that counts, one without a pair here counting 0; ``'paired'``, which is ours and not the paper's: ATS(0)
+                less the mean fall of the words that have pairs both there and at 0. Other words meet at long distances than at
+                short ones, and some words' vectors vary more with their context than others'; only ``'paired'`` does not take
+                that for position.
             std: Which spread stands in the column ``std``: ``'deltas'``, ``'pairs'``, ``'terms'`` or ``'plain'``.
             ddof: What is taken off the number of values in standard deviations: 0 or 1; ``'pairs'``, a spread of two levels, has
                 none.
