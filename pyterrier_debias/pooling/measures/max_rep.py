@@ -11,10 +11,10 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import with_grades, with_string_ids
-from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.stage import RowWise
 
 
-class MaxRep(Stage):
+class MaxRep(RowWise):
     """Labels each document by its place among the nearest neighbours of the query's relevant documents.
 
     With a relevant document's k neighbours in the order of their nearness, the one at place i (from 0) has the label (k - i) / k,
