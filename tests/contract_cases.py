@@ -45,6 +45,7 @@ from pyterrier_debias import (
     WordingSensitivity,
 )
 from pyterrier_debias.data.base import TextLoader
+from pyterrier_debias.pooling.measures.max_rep import MaxRep
 from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
 from tests import tiny_models
 from tests.contract import Case
@@ -151,6 +152,12 @@ CASES = [
         rowwise=False,
     ),
     Case("AddScores", lambda: AddScores(PlantedRanker()), texts, lambda: AddScores(PlantedRanker(), "other")),
+    Case(
+        "MaxRep",
+        lambda: MaxRep({"d3": ["d0", "d1"], "d1": ["d5"]}, JUDGED),
+        lambda: RESULTS,
+        lambda: MaxRep({"d3": ["d0", "d1"], "d1": ["d5"]}, JUDGED, k=1, min_label=2),
+    ),
     Case(
         "OnlyJudged",
         lambda: OnlyJudged(RESULTS[["qid", "docno"]].iloc[[0, 2, 3, 5, 6]].assign(label=1)),

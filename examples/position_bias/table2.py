@@ -101,8 +101,9 @@ def draw_figure_2(arms: Sequence[Arm], workshop: Workshop) -> None:
 
 
 NOTES = [
-    "mats_paper divides by max D - 1 and mats_mean by max D; std_deltas is the spread of ATS(0) - ATS(i) over i, std_pairs that "
-    "of the cosines around ATS(i); low and high: 95 % of Student's t over seeds, for mats_paper or for the difference.",
+    "mats_paper divides by max D - 1, mats_mean by how many distances have a pair; std_deltas is the spread of ATS(0) - ATS(i) "
+    "over i, std_pairs that of the cosines around ATS(i); low and high: 95 % of Student's t over seeds, for mats_paper or for "
+    "the difference.",
     "difference: rotated - original (training, in MATS; evaluation, in effectiveness, with a bootstrap over seeds and queries).",
     "p: Wilcoxon's signed-rank test over queries, each query's mean over seeds; p_corrected: Holm, over all rows of the table.",
 ]

@@ -99,17 +99,23 @@ class WordListBias(JointBias):
         return None
 
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
-        """See :meth:`Bias.measures`: measures over the neutral queries, such as ``ARaB(neutral)@10``."""
+        """See :meth:`Bias.measures`: measures over the neutral queries, such as ``ARaB(neutral, influence)@10``.
+
+        An experiment's mean and t-test of them are those over the neutral queries; single values are influence values, as the
+        names say.
+        """
         from pyterrier_debias.gender.measures.over_rankings import ARaB, NFaiRR
 
         reason = self.needs(None, context.asked)
         if reason is not None:
             return [], {_ARAB: reason}
-        own: dict[str, Any] = {"query_filter": self.neutral_qids(context.topics), "texts": Texts(context.dataset)}
+        own: dict[str, Any] = {
+            "query_filter": self.neutral_qids(context.topics), "texts": Texts(context.dataset), "undefined": "influence",
+        }  # fmt: skip
         if self.contrast is not None or self.wordlist != WordList.of("debias"):
             own |= {"wordlist": self.wordlist, "contrast": self.contrast}
         # Names of their own: an experiment may have ARaB@10 over all queries beside them.
-        queries = self._queries
+        queries = f"{self._queries}, influence"
         found = [
             ARaB(name=f"ARaB({queries})", **own) @ _CUTOFF,
             ARaB(name=f"abs(ARaB({queries}))", per_query_abs=True, **own) @ _CUTOFF,

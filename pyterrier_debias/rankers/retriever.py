@@ -12,6 +12,7 @@ import pyterrier as pt
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.vectors import real_array
 from pyterrier_debias.rankers.vectors import Vectors, top_k
 
 
@@ -144,7 +145,9 @@ class Retriever(Stage):
     def _stacked(self, inp: pd.DataFrame) -> np.ndarray:
         """The column ``query_vec`` as float32, shape [n, d]."""
         try:
-            queries = np.stack(inp["query_vec"].tolist()).astype(np.float32)
+            queries = real_array(np.stack(inp["query_vec"].tolist()), "Retriever: column 'query_vec'", np.float32)
+        except InputError:
+            raise
         except (TypeError, ValueError) as error:
             raise InputError("Retriever: column 'query_vec' must hold arrays of one length; encode the queries again") from error
         if queries.shape[1:] != (self.vectors.dimensions,):

@@ -379,6 +379,15 @@ class TKModel(PreTrainedModel):
         super().__init__(config)
         if config.positional == "absolute" and config.hidden_size < 4:
             raise InputError(f"TK: positional='absolute' needs embeddings of at least 4 dimensions, not {config.hidden_size}")
+        for name in ("hidden_size", "num_attention_heads", "head_dim", "intermediate_size"):
+            value = getattr(config, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"TK: {name}={value!r} must be a whole number of 1 or more")
+        if config.convention == "released_v1" and config.hidden_size < config.num_attention_heads:
+            raise InputError(
+                f"TK: convention='released_v1' scales attention by the dimensions per head, and {config.hidden_size} dimensions "
+                f"are fewer than {config.num_attention_heads} heads; give larger embeddings, or fewer heads in config"
+            )
         self.terms = TermEncoder(config)
         self.pooling = KernelPooling(config)
         self.post_init()

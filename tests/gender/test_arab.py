@@ -118,6 +118,26 @@ def test_no_order_of_the_background_beats_the_ideal(neutral, chance, t):
     assert arab.fairr(np.array(shuffled), t) <= arab.ifairr(np.array(neutral), t) + 1e-12
 
 
+@given(
+    st.lists(st.integers(-6, 6).map(lambda n: n / 6), min_size=1, max_size=5),
+    st.randoms(use_true_random=False),
+    st.integers(1, 7),
+    st.integers(1, 5),
+)
+def test_no_list_of_the_background_exceeds_1(neutral, chance, t, length):
+    shuffled = chance.sample(neutral, len(neutral))[:length]
+    # The best of all lists that have at least as many documents above the cut-off, one by one.
+    least = min(len(shuffled), t)
+    best = max(
+        arab.fairr(np.array(order), t)
+        for size in range(least, min(len(neutral), t) + 1)
+        for order in itertools.permutations(neutral, size)
+    )
+    assert arab.ifairr(np.array(neutral), t, shortest=least) == pytest.approx(best, abs=1e-12)
+    value = arab.nfairr(np.array(shuffled), np.array(neutral), t)
+    assert math.isnan(value) if best <= 1e-12 else value <= 1 + 1e-9
+
+
 def test_what_is_refused():
     counts = word_counts(["he"])
     with pytest.raises(InputError, match="method='df' is not known"):
@@ -127,7 +147,7 @@ def test_what_is_refused():
     with pytest.raises(InputError, match="compares groups"):
         arab.neutrality(np.array([[1]]), ("only",))
     for portions in ({"m": 0.5}, {"m": 0.5, "f": 0.6}):
-        with pytest.raises(InputError, match="must name each of m, f and sum to 1"):
+        with pytest.raises(InputError, match="must name each of m, f, be at least 0 and sum to 1"):
             arab.neutrality(np.array([[1, 0]]), ("m", "f"), portions)
     for cutoff in (0, 2.5, True, "5"):
         with pytest.raises(InputError, match="whole number of 1 or more"):

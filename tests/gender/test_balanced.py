@@ -78,6 +78,35 @@ def test_an_empty_frame_and_one_group():
     assert len(alone) == 0 and alone.attrs["matching"]["matches"] == 0
 
 
+@pytest.mark.parametrize("labels", [("f", "m"), ("Female", "MALE"), ("F", " male")])
+def test_labels_in_short_and_in_any_case_are_the_same_groups(labels, caplog):
+    frame, stage = labelled(), BalancedPairs()
+    said = frame.assign(gender=frame["gender"].replace(dict(zip(("female", "male"), labels))))
+    expected, found = stage(frame), stage(said)
+    assert len(found) == 40
+    pd.testing.assert_frame_equal(found.drop(columns="gender"), expected.drop(columns="gender"))
+    pd.testing.assert_frame_equal(stage.balance(said, found), stage.balance(frame, expected))
+    assert found["gender"].tolist() == list(labels) * 20
+    pd.testing.assert_frame_equal(BalancedPairs(groups=labels)(frame), expected)
+    assert not caplog.text
+
+
+def test_other_labels_are_an_error_and_one_group_a_warning(caplog):
+    frame = labelled()
+    with pytest.raises(InputError, match="says neither 'female' nor 'male' of any row, but 'x', 'y'; name the two groups"):
+        BalancedPairs()(frame.assign(gender=["x", "y"] * (len(frame) // 2)))
+    BalancedPairs()(frame[frame["gender"] == "female"])
+    assert "is of group male" in caplog.text
+
+
+def test_complex_profiles_are_refused():
+    frame = labelled()
+    name = next(c for c in frame if c.startswith("profile."))
+    for column in (frame[name] + 1j, (frame[name] + 1j).astype(object)):
+        with pytest.raises(InputError, match="BalancedPairs: a profile column holds complex numbers"):
+            BalancedPairs()(frame.assign(**{name: column}))
+
+
 def test_what_cannot_be_matched():
     frame = labelled()
     with pytest.raises(InputError, match="LexiconProfiles"):
@@ -138,6 +167,21 @@ def test_half_of_what_is_added_is_of_each_group(ratio):
     assert ratio == 0 or labelled_topics["gender"].iloc[40:].notna().all()
 
 
+@pytest.mark.parametrize(("ratio", "added"), [(0.05, 0), (0.1, 2), (0.25, 2), (0.3, 4), (0.5, 6), (0.7, 8), (np.float32(0.5), 6)])
+def test_ten_pairs_round_halves_upwards(ratio, added):
+    pairs = BalancedPairs()(labelled())
+    assert len(augment_balanced(*original(10), pairs, ratio)[1]) == 10 + added
+
+
+def test_all_pairs_where_more_are_asked_for(caplog):
+    pairs = BalancedPairs()(labelled())
+    topics, qrels = augment_balanced(*original(), pairs, 5, on_short="all")
+    assert len(topics) == len(qrels) == 80
+    assert "asks for 100 matches, of which there are 20; all are added, a ratio of 1" in caplog.text
+    caplog.clear()
+    assert len(augment_balanced(*original(), pairs, 0.5, on_short="all")[0]) == 60 and not caplog.text
+
+
 def test_larger_ratios_add_to_smaller_ones_and_order_does_not_matter():
     pairs = BalancedPairs()(labelled())
     few, many = (set(augment_balanced(*original(), pairs, r)[0]["qid"]) for r in (0.25, 0.75))
@@ -166,10 +210,14 @@ def test_what_cannot_be_added():
     for given, ratio, words in (
         (pairs, -1, "ratio=-1"),
         (pairs, 1.1, "at most 1,"),
+        (pairs, True, "ratio=True"),
+        (pairs, "1", "ratio='1'"),
         (pairs.iloc[1:], 0.5, "match 0 has 1 rows"),
     ):
         with pytest.raises(InputError, match=words):
             augment_balanced(*original(), given, ratio)
+    with pytest.raises(InputError, match="on_short='most' is not known"):
+        augment_balanced(*original(), pairs, 0.5, on_short="most")
     with pytest.raises(InputError, match="among the topics already"):
         augment_balanced(*original(), pairs.assign(qid=[str(i) for i in range(40)]), 1.0, prefix="")
 

@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+from itertools import permutations
 
 import numpy as np
 import pandas as pd
@@ -34,7 +35,7 @@ def test_the_evaluator_and_the_measures_agree(options):
 def test_what_an_evaluation_says():
     found = ARaBEvaluator([2, 5], method="tc")(frame(ONE))
     assert list(found.columns) == [
-        "qid", "query", "cutoff", "documents", "ARaB", "RaB", "FaiRR", "NFaiRR", "expected", "sd",
+        "qid", "query", "cutoff", "documents", "ARaB", "RaB", "FaiRR", "IFaiRR", "NFaiRR", "agnostic", "expected", "sd",
     ]  # fmt: skip
     assert found["documents"].tolist() == [2, 3, 2, 2, 2, 3]
     # The documents of query 1 lean 3, -2 and 0: 1/3 on average in any order, at any cut-off.
@@ -111,10 +112,30 @@ def test_background_and_loader():
     run, background = frame(ONE, texts=False), frame({"1": ["d3", "d5"], "2": ["d4"]}, texts=False)
     found = ARaBEvaluator([1], texts=CORPUS, background=background)(run)
     assert found["NFaiRR"].tolist() == pytest.approx([0, 1, np.nan], nan_ok=True)
+    # One document of the background is one rank of the run: FaiRR is over both, NFaiRR and its ideal over the first.
     shallow = ARaBEvaluator([2], texts=TEXTS, background=background, depth=1)(run)
-    assert shallow["NFaiRR"][1] > 1
+    assert shallow.loc[1, ["FaiRR", "IFaiRR", "NFaiRR"]].tolist() == pytest.approx([0.8 + 1 / np.log2(3), 0.8, 1])
+    few = frame({"1": ["d3"], "2": ["d4"]}, texts=False)
+    released = ARaBEvaluator([2], texts=TEXTS, background=few, outside="count")(run)
+    assert released["NFaiRR"][1] == pytest.approx((0.8 + 1 / np.log2(3)) / 0.8)
+    assert ARaBEvaluator([2], texts=TEXTS, background=few)(run)["NFaiRR"][1] < 1
     with pytest.raises(InputError, match="background lacks the column 'docno'"):
         ARaBEvaluator(background=TOPICS)(frame(ONE))
+
+
+def test_agnostic_is_the_mean_over_all_orders_of_the_background():
+    background, neutral = ["d1", "d3", "d4"], {"d1": 0.0, "d3": 1.0, "d4": 0.8}
+    run, documents = frame({"1": ["d1"]}), frame({"1": background})
+    for cutoff in (1, 2, 3, 5):
+        discounts = 1 / np.log2(np.arange(2, 2 + min(cutoff, 3)))
+        orders = [np.array([neutral[d] for d in order])[: len(discounts)] @ discounts for order in permutations(background)]
+        ideal = np.array([1, 0.8, 0])[: len(discounts)] @ discounts
+        found = ARaBEvaluator([cutoff], background=documents)(run)
+        assert found["agnostic"].tolist() == pytest.approx([np.mean(orders) / ideal])
+        assert found["IFaiRR"].tolist() == pytest.approx([ideal])
+    # Of the whole collection, whose neutralities are 0, 0, 1, 0.8 and 1.
+    whole = ARaBEvaluator([1], background=CORPUS)(run)
+    assert whole[["IFaiRR", "NFaiRR", "agnostic"]].values.tolist() == [[1, 0, pytest.approx(2.8 / 5)]]
 
 
 def test_union_background():

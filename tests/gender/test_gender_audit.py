@@ -180,16 +180,17 @@ def test_nothing_to_say():
 
 def test_measures_for_an_experiment(context):
     found, second = BIAS.measures(context)
-    assert [str(m) for m in found] == ["ARaB(neutral)@10", "abs(ARaB(neutral))@10", "NFaiRR(neutral)@10"]
+    names = ["ARaB(neutral, influence)", "abs(ARaB(neutral, influence))", "NFaiRR(neutral, influence)"]
+    assert [str(m) for m in found] == [f"{name}@10" for name in names]
     assert any("random order" in name for name in second)
     over_all = ARaB(texts=PLANTED) @ 10
     table = pt.Experiment([BM25 % 20], TOPICS, QRELS, [over_all, *found], verbose=False)
     ours = examined(BIAS, Context(SYSTEMS[:1], PLANTED, TOPICS, QRELS, depth=20)).table
     ours = ours.set_index(["measure", "contrast"])["value"]
-    assert table["ARaB(neutral)@10"].iloc[0] == pytest.approx(ours["ARaB@10", "neutral queries"])
-    assert table["abs(ARaB(neutral))@10"].iloc[0] == pytest.approx(ours["abs(ARaB@10)", "neutral queries"])
+    assert table["ARaB(neutral, influence)@10"].iloc[0] == pytest.approx(ours["ARaB@10", "neutral queries"])
+    assert table["abs(ARaB(neutral, influence))@10"].iloc[0] == pytest.approx(ours["abs(ARaB@10)", "neutral queries"])
     neutral = TOPICS["gender"].eq("neutral")
-    assert 0 < neutral.sum() < len(TOPICS) and table["ARaB@10"].iloc[0] != table["ARaB(neutral)@10"].iloc[0]
+    assert 0 < neutral.sum() < len(TOPICS) and table["ARaB@10"].iloc[0] != table["ARaB(neutral, influence)@10"].iloc[0]
     reason = BIAS.measures(Context([], object(), TOPICS, QRELS))
     assert reason[0] == [] and "no text" in reason[1]["ARaB@10"]
 

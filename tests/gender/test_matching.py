@@ -165,6 +165,10 @@ def test_what_cannot_be_matched():
             match(ones, ones, **options)
     with pytest.raises(InputError, match="row 1 of the second group"):
         match(ones, np.array([[1.0, 1, 1], [np.nan, 1, 1]]))
+    with pytest.raises(InputError, match="the profiles of the second group holds complex numbers"):
+        match(np.ones((1, 2)), np.full((1, 2), 1j))
+    with pytest.raises(InputError, match="standardised_differences: a profile holds complex numbers"):
+        standardised_differences(np.ones((2, 1)), np.full((2, 1), 1j))
     with pytest.raises(InputError, match="3 and 2 categories"):
         match(ones, np.ones((2, 2)))
     with pytest.raises(InputError, match="use 'greedy'"):

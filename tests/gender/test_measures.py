@@ -75,8 +75,12 @@ def test_fairness_by_hand():
     assert per_query(NFaiRR() @ 3) == pytest.approx(np.array([third, 0.8 + second, 1 + 0.8 * third]) / ideal)
     background = frame({"1": ["d3", "d5"], "2": ["d4"], "3": ["d3"]})
     assert per_query(NFaiRR(background=background) @ 1) == pytest.approx([0, 1, 1])
-    # Only the first document of the background counts; one that it lacks gives more than 1.
-    assert per_query(NFaiRR(background=background, depth=1) @ 2)[1] == pytest.approx((0.8 + second) / 0.8)
+    # Of the background and of the run only the first document counts.
+    assert per_query(NFaiRR(background=background, depth=1) @ 2) == pytest.approx([0, 1, 1])
+    # A document that the background lacks counts for the ranking alone, as released, or for the ideal too.
+    few = frame({"1": ["d3"], "2": ["d4"], "3": ["d3"]})
+    assert per_query(NFaiRR(background=few, outside="count") @ 2)[1] == pytest.approx((0.8 + second) / 0.8)
+    assert per_query(NFaiRR(background=few) @ 2)[1] == pytest.approx((0.8 + second) / (1 + 0.8 * second))
     assert per_query(FaiRR(threshold=0) @ 1) == pytest.approx([0, 0.8, 0])
     assert per_query(FaiRR(portions={"m": 0.4, "f": 0.6}) @ 1)[1] == pytest.approx(1)
 
@@ -249,7 +253,7 @@ def test_a_baselines_test_is_that_of_the_queries_that_count(measure, why):
     qids, runs = many()
     topics = pd.DataFrame({"qid": qids, "query": "any"})
     judged = topics[["qid"]].assign(docno="d1", label=1)
-    measure = measure @ 3
+    measure = measure(undefined="influence") @ 3
     few = measure(query_filter=NEUTRAL) if why == "the filter" else measure
     if why == "no results":
         runs = [run[run["qid"].isin(NEUTRAL)] for run in runs]
@@ -286,14 +290,14 @@ def test_one_query_that_counts_can_be_spread_over_no_others(caplog):
     assert as_influence(np.array([2.0, 4.0]), 2).tolist() == [2.0, 4.0]
     assert as_influence(np.array([2.0, 4.0]), 4) == pytest.approx([3 - math.sqrt(6), 3 + math.sqrt(6)])
     with caplog.at_level(logging.WARNING):
-        assert per_query(ARaB(method="tc", query_filter=["1"]) @ 1) == [3, 3, 3]
+        assert per_query(ARaB(method="tc", query_filter=["1"], undefined="influence") @ 1) == [3, 3, 3]
         assert np.isnan(per_query(ARaB(query_filter=["9"]) @ 1)).all()
     assert "only one query has a value" in caplog.text and "none of the 3 judged queries counts" in caplog.text
 
 
 def test_batches_know_only_their_own_queries():
     """Said in the documentation: an experiment with batches and a filter is not what it seems, or has no value."""
-    tc = ARaB(method="tc", query_filter=["1", "3"]) @ 1
+    tc = ARaB(method="tc", query_filter=["1", "3"], undefined="influence") @ 1
     assert np.isnan(per_query(tc, batch_size=1)[1])
     assert per_query(tc, batch_size=2) == [3, 3, -1] and np.mean(per_query(tc)) == pytest.approx(1)
     assert per_query(tc(undefined="zero"), batch_size=2) == [3, 0, -1]
@@ -304,18 +308,21 @@ def test_queries_without_results_and_without_gendered_words(caplog):
     tc = ARaB(method="tc")
     with caplog.at_level(logging.WARNING):
         # 3 and 0, spread about their mean by the square root of (3 * 2) / (2 * 1), and the mean.
-        assert per_query(tc @ 2, lists) == pytest.approx([1.5 + 1.5 * math.sqrt(3), 1.5, 1.5 - 1.5 * math.sqrt(3)])
-    assert "1 of 3 queries have no value" in caplog.text
+        spread = per_query(tc(undefined="influence") @ 2, lists)
+        assert spread == pytest.approx([1.5 + 1.5 * math.sqrt(3), 1.5, 1.5 - 1.5 * math.sqrt(3)])
+        assert "1 of 3 queries have no value" in caplog.text
+        assert per_query(tc @ 2, lists) == pytest.approx([3, np.nan, 0], nan_ok=True)
+        assert "1 of 3 judged queries are NaN (1 have no results or no ideal above 0, 0 do not count)" in caplog.text
     assert per_query(tc(undefined="zero") @ 2, lists) == [3, 0, 0]
-    assert np.isnan(per_query(tc(undefined="nan") @ 2, lists)[1])
 
 
 def test_queries_that_count():
     tc = ARaB(method="tc", query_filter={"1", "2"})
-    # 3 and -1, spread about their mean, which the one that does not count gets.
-    assert per_query(tc @ 1) == pytest.approx([1 + 2 * math.sqrt(3), 1 - 2 * math.sqrt(3), 1])
+    assert per_query(tc @ 1) == pytest.approx([3, -1, np.nan], nan_ok=True)
+    # 3 and -1, spread about their mean, which the one that does not count gets: by request, and the name says it.
+    asked = tc(undefined="influence") @ 1
+    assert per_query(asked) == pytest.approx([1 + 2 * math.sqrt(3), 1 - 2 * math.sqrt(3), 1]) and "influence" in str(asked)
     assert per_query(tc(undefined="zero") @ 1) == [3, -1, 0]
-    assert per_query(tc(undefined="nan") @ 1) == pytest.approx([3, -1, np.nan], nan_ok=True)
     assert per_query(ARaB(method="tc", query_filter=iter([1, 2]), undefined="zero") @ 1) == [3, -1, 0]
 
 
@@ -323,11 +330,58 @@ def test_an_ideal_of_zero_has_no_value(caplog):
     lists = {"1": ["d1", "d2"], "2": ["d3"], "3": ["d1", "d3"]}
     # All of query 1's documents speak of one gender alone: 0 / 0. The others have 1 and 1 / log2(3) over 1.
     with caplog.at_level(logging.WARNING):
-        found = per_query(NFaiRR() @ 2, lists)
+        found = per_query(NFaiRR(undefined="influence") @ 2, lists)
+        assert per_query(NFaiRR() @ 2, lists) == pytest.approx([np.nan, 1, 1 / math.log2(3)], nan_ok=True)
     mean, apart = (1 + 1 / math.log2(3)) / 2, (1 - 1 / math.log2(3)) / 2 * math.sqrt(3)
     assert found == pytest.approx([mean, mean + apart, mean - apart])
-    assert "ideal of 0" in caplog.text
-    assert np.isnan(per_query(NFaiRR(undefined="nan") @ 2, lists)[0])
+    assert "no ideal above 0" in caplog.text
+
+
+def test_no_list_exceeds_its_ideal_whatever_its_depth():
+    # 1,000 documents, a cut-off above the background's depth or none at all: the issue had 3.54.
+    texts = {f"d{i}": "he her" if i % 3 else "he his him" for i in range(1000)}
+    rows = [("1", docno, -float(i)) for i, docno in enumerate(texts)]
+    run = pd.DataFrame(rows, columns=["qid", "docno", "score"])
+    judged = pd.DataFrame({"qid": ["1"], "docno": ["d0"], "label": [1]})
+    neutral = np.array([1.0 if i % 3 else 0.0 for i in range(1000)])
+    discounts = 1 / np.log2(np.arange(2, 1002))
+    for cutoff in (None, 10, 200, 500, 1000):
+        top = min(cutoff or 1000, 200)
+        expected = neutral[:top] @ discounts[:top] / (np.sort(neutral[:200])[::-1][:top] @ discounts[:top])
+        measure = NFaiRR(texts=texts) if cutoff is None else NFaiRR(texts=texts) @ cutoff
+        assert pt.Evaluate(run, judged, [measure])[str(measure)] == pytest.approx(expected) and expected < 1
+
+
+def test_neutrality_below_0_keeps_the_better_order_in_front():
+    # Three groups: one's documents have neutrality -1/3, which made the ideal negative and the worst order the largest value.
+    words = {"a": ["x"], "b": ["y"], "c": ["z"]}
+    texts = {"d1": "x y z", "d2": "x x", "d3": "y y"}
+    judged = pd.DataFrame({"qid": ["1"], "docno": ["d1"], "label": [1]})
+
+    def value(docnos):
+        run = pd.DataFrame({"qid": "1", "docno": docnos, "score": -np.arange(float(len(docnos)))})
+        background = pd.DataFrame({"qid": "1", "docno": list(texts), "score": -np.arange(float(len(texts)))})
+        measure = NFaiRR(wordlist=words, texts=texts, background=background) @ 3
+        return pt.Evaluate(run, judged, [measure])[str(measure)]
+
+    second, third = 1 / math.log2(3), 1 / 2
+    ideal = 1 - (second + third) / 3
+    assert value(["d1", "d2", "d3"]) == pytest.approx(1) and value(["d2", "d3", "d1"]) < value(["d2", "d1", "d3"]) < 1
+    assert value(["d2", "d3", "d1"]) == pytest.approx((third - (1 + second) / 3) / ideal)
+    # A shorter list could have been no better than its one neutral document.
+    assert value(["d1"]) == pytest.approx(1) and value(["d2"]) == pytest.approx(-1 / 3)
+    del texts["d1"]
+    assert np.isnan(value(["d2", "d3"]))
+
+
+def test_a_whole_collection_as_the_background():
+    # d3 and d5 are neutral (1), d4 has 0.8, the others 0: the best three have 1, 1, 0.8, whatever the query.
+    second, third = 1 / math.log2(3), 1 / 2
+    ideal = 1 + second + 0.8 * third
+    values = np.array([third, 0.8 + second, 1 + 0.8 * third]) / ideal
+    assert per_query(NFaiRR(background=CORPUS) @ 3) == pytest.approx(values)
+    assert per_query(NFaiRR(background=CORPUS[["docno"]], texts=TEXTS) @ 3) == pytest.approx(values)
+    assert NFaiRR(background=CORPUS) != NFaiRR(background=CORPUS.head(3))
 
 
 def test_an_empty_text_counts_nothing():
@@ -377,6 +431,12 @@ def test_two_filters_in_one_experiment_are_two_columns():
     tc = ARaB(method="tc") @ 1
     measures = [tc, tc(query_filter=["1"]), tc(query_filter=["2"])]
     row = pt.Experiment([pt.Transformer.from_df(frame(ONE))], TOPICS, QRELS, measures).iloc[0]
+    assert [row[str(measure)] for measure in measures] == pytest.approx([1 / 3, np.nan, np.nan], nan_ok=True)
+    # ir_measures takes the mean over those that have a value, and influence values have it in an experiment.
+    found = pt.Evaluate(frame(ONE), QRELS, measures)
+    assert [found[str(measure)] for measure in measures] == pytest.approx([1 / 3, 3, -1])
+    measures = [measure(undefined="influence") for measure in measures]
+    row = pt.Experiment([pt.Transformer.from_df(frame(ONE))], TOPICS, QRELS, measures).iloc[0]
     assert [row[str(measure)] for measure in measures] == pytest.approx([1 / 3, 3, -1])
 
 
@@ -403,7 +463,7 @@ def test_the_background_is_ranked_and_counted_once(monkeypatch):
     assert first.loc[["1", "2"]].tolist() == [0, 1] and np.isnan(first["3"])
     counted.clear()
     # Another word list has another ideal.
-    rain = fair(wordlist={"a": ["rain"], "b": ["falls"]}, threshold=0, portions={"a": 0.1, "b": 0.9})
+    rain = fair(wordlist={"a": ["rain"], "b": ["falls"]}, threshold=0, portions={"a": 0.1, "b": 0.9}, outside="count")
     assert per_query(rain @ 2)[0] == pytest.approx((1 + 1 / math.log2(3)) / (1 + 0.2 / math.log2(3)))
 
 
@@ -428,7 +488,18 @@ REFUSED = [
     (lambda: ARaB(texts=3), "not a int"),
     (lambda: ARaB(texts=CORPUS.drop(columns="text")), "lacks the column 'text'"),
     (lambda: FaiRR(portions={"m": 1}), "must name each"),
-    (lambda: NFaiRR(background=CORPUS), "lacks the column 'qid'"),
+    (lambda: NFaiRR(background=CORPUS.assign(score=1.0)), "lacks the column 'qid'"),
+    (lambda: NFaiRR(background=CORPUS.assign(qid="1")), "lacks the column 'score'"),
+    (lambda: NFaiRR(background=CORPUS.drop(columns="docno")), "lacks the column 'docno'"),
+    (lambda: NFaiRR(background=pd.concat([CORPUS, CORPUS])).values(frame(ONE).assign(rank=0)), "occurs twice in the background"),
+    (lambda: NFaiRR(depth=0), "depth=0 must be a whole number of 1 or more"),
+    (lambda: NFaiRR(depth=2.5), "depth=2.5"),
+    (lambda: NFaiRR(outside="x"), "outside='x'"),
+    (lambda: FaiRR(threshold=-1), "threshold=-1 must be a number of words, at least 0"),
+    (lambda: FaiRR(threshold=float("nan")), "threshold=nan"),
+    (lambda: FaiRR(threshold="1"), "threshold='1'"),
+    (lambda: FaiRR(portions={"m": -1, "f": 2}), "at least 0 and sum to 1"),
+    (lambda: pt.Evaluate(frame(ONE), QRELS.head(0), [ARaB @ 10]), "no query is judged"),
     (lambda: LexiconGap(lexicon={"a": ["x"], "b": ["y"], "c": ["z"]}), "name two, e.g."),
     (lambda: LexiconGap(contrast=("a", "b")), "must be two categories"),
     (lambda: QueryGroupGap(lexicon={"a": ["x"]}, category="b", groups=TOPICS.assign(gender="m")), "no category 'b'"),

@@ -469,6 +469,18 @@ def test_rank_chances_refuse_options(options):
         rank_chances(np.zeros(50), 5, **options)
 
 
+@pytest.mark.parametrize("queries", [0, -3, 2.5, math.nan, True, "5"])
+def test_rank_chances_need_judged_queries(queries):
+    with pytest.raises(InputError, match=r"queries=.* must be a whole number of 1 or more"):
+        rank_chances(np.zeros(50), queries)
+
+
+@pytest.mark.parametrize("count", [6.0, -1.0, math.nan])
+def test_rank_chances_refuse_counts_that_cannot_be(count):
+    with pytest.raises(InputError, match="of 5 queries have a relevant document at rank 3"):
+        rank_chances(np.r_[np.zeros(3), count, np.zeros(50)], 5)
+
+
 # ExcludeNegatives
 
 

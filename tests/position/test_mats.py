@@ -16,6 +16,7 @@ from pyterrier_debias.position.formulas.mats import (
     SPREADS,
     TERM_AVERAGES,
     MATSAccumulator,
+    _draws,
     autocorrelate,
     mats_value,
     pair_squares,
@@ -45,6 +46,8 @@ def brute_force(passages, pair_scope, term_average, min_pairs, max_delta):
         if t1 == t2 and (pair_scope == "all" or p1 != p2):
             cosines.setdefault(abs(a1 - a2), {}).setdefault(t1, []).append(cosine(r1, r2))
     vocabulary = {t for t, *_ in occurrences}
+    enough = {D: {t for t, f in by.items() if len(f) >= min_pairs} for D, by in cosines.items() if D <= (max_delta or 99)}
+    anywhere = set().union(*enough.values())
     rows = {}
     for delta in sorted(cosines):
         by_term = [found for found in cosines[delta].values() if len(found) >= min_pairs]
@@ -59,11 +62,13 @@ def brute_force(passages, pair_scope, term_average, min_pairs, max_delta):
         ats = {
             "present": lambda m=means: sum(m) / len(m),
             "all": lambda m=means: sum(m) / len(vocabulary),
+            "any": lambda m=means: sum(m) / len(anywhere),
             "paired": lambda b=both, z=at_zero: sum(z.values()) / len(z) - mean_fall(z, b),
         }
         rows[delta] = {
             "ats": ats[term_average](),
             "std_terms": math.sqrt(sum((m - overall) ** 2 for m in means) / len(means)),
+            "std_plain": np.std([c for found in by_term for c in found]),
             "std_pairs": math.sqrt(sum(sum((c - overall) ** 2 for c in f) / len(f) for f in by_term) / len(means)),
             "pairs": sum(map(len, both.values() if term_average == "paired" else by_term)),
             "terms": len(both if term_average == "paired" else by_term),
@@ -74,7 +79,8 @@ def brute_force(passages, pair_scope, term_average, min_pairs, max_delta):
             falls.append(rows[0]["ats"] - row["ats"])
         mean = sum(falls) / len(falls) if falls else math.nan
         row["std_deltas"] = math.sqrt(sum((f - mean) ** 2 for f in falls) / len(falls)) if falls else math.nan
-    paper = sum(falls) / (len(falls) - 1) if len(falls) > 1 else math.nan
+    largest = max(rows, default=0)
+    paper = sum(falls) / (largest - 1) if falls and largest > 1 else math.nan
     return rows, {"mats_paper": paper, "mats_mean": sum(falls) / len(falls) if falls else math.nan}
 
 
@@ -97,7 +103,7 @@ def test_equal_to_brute_force(pair_scope, term_average, min_pairs, max_delta, dt
     for name, value in summary.items():
         assert ours[name] == pytest.approx(value, abs=1e-9)
     assert ours["std_deltas"] == pytest.approx(rows[max(rows)]["std_deltas"], abs=1e-9)
-    for name in ("std_pairs", "std_terms"):
+    for name in ("std_pairs", "std_terms", "std_plain"):
         assert ours[name] == pytest.approx(np.mean([row[name] for delta, row in rows.items() if delta]), abs=1e-9)
     assert ours["spread_from"] == "all pairs"
 
@@ -110,7 +116,7 @@ def test_equal_to_brute_force_on_any_collection(seed, passages, words, longest, 
     rows, summary = brute_force(made, pair_scope, "present", 1, None)
     curve = result.curve(pair_scope)
     assert curve["delta"].tolist() == list(rows)
-    for name in ("ats", "std_pairs", "std_terms", "pairs", "terms"):
+    for name in ("ats", "std_pairs", "std_terms", "std_plain", "pairs", "terms"):
         assert curve[name].tolist() == pytest.approx([row[name] for row in rows.values()], abs=1e-7 if "std" in name else 1e-9)
     ours = result.mats().set_index(["pair_scope", "term_average"]).loc[(pair_scope, "present")]
     assert [ours["mats_paper"], ours["mats_mean"]] == pytest.approx(list(summary.values()), abs=1e-9, nan_ok=True)
@@ -212,10 +218,9 @@ def test_position_free_vectors_have_no_mats():
     curve = result.curve()
     assert curve["delta"].tolist() == list(range(10))
     assert curve["ats"].to_numpy() == pytest.approx(1.0, abs=1e-12)
-    assert (curve[["std_pairs", "std_terms"]] == 0.0).all(axis=None)
-    assert result.mats()[["mats_paper", "mats_mean"]][result.mats()["term_average"] != "all"].to_numpy() == (
-        pytest.approx(0.0, abs=1e-12)
-    )
+    assert (curve[["std_pairs", "std_terms", "std_plain"]] == 0.0).all(axis=None)
+    own = result.mats()["term_average"].isin(["present", "paired"])
+    assert result.mats()[["mats_paper", "mats_mean"]][own].to_numpy() == pytest.approx(0.0, abs=1e-12)
 
 
 def test_context_without_position_is_a_null_of_the_paired_average_only():
@@ -352,15 +357,19 @@ def test_the_chosen_convention_comes_first(std, normaliser):
     summary = result.mats()
     first = summary.iloc[0]
     assert (first["pair_scope"], first["term_average"]) == ("all", "all")
-    assert first["mats"] == first[{"paper": "mats_paper", "count": "mats_mean"}[normaliser]]
+    # Distances 0 to 8 all have a pair: the five normalisers are one sum by 7, 8 or 1.
+    assert first["deltas"] == first["max_delta"] == 8
+    divisor = {"paper": 7, "count_less_one": 7, "max": 8, "count": 8, "sum": 1}[normaliser]
+    assert first["mats"] == pytest.approx(8 * first["mats_mean"] / divisor)
+    assert first["mats_paper"] == pytest.approx(8 * first["mats_mean"] / 7)
     assert first["std"] == first[f"std_{std}"]
     assert not summary.duplicated(["pair_scope", "term_average"]).any()
-    assert len(summary) == 6
+    assert len(summary) == 8
     curve = result.curve()
     assert curve["std"].equals(curve[f"std_{std}"].rename("std"))
 
 
-@pytest.mark.parametrize("convention", [{"std": "words"}, {"pair_scope": "none"}, {"max_delta": 0}])
+@pytest.mark.parametrize("convention", [{"std": "words"}, {"pair_scope": "none"}, {"max_delta": 0}, {"ddof": -1}, {"ddof": 0.5}])
 def test_unknown_conventions(convention):
     sums = accumulated(*collection())
     with pytest.raises(InputError, match=next(iter(convention))):
@@ -370,8 +379,55 @@ def test_unknown_conventions(convention):
 
 
 def test_mats_value_leaves_distances_without_pairs_out():
-    assert mats_value(np.array([1.0, 0.5, np.nan, 0.5])) == (1.0, "")
-    assert mats_value(np.array([1.0, 0.5, np.nan, 0.5]), "count") == (0.5, "")
+    # Falls of 1/2 at distances 1 and 3: their sum is 1, max D is 3, and there are two.
+    gap = np.array([1.0, 0.5, np.nan, 0.5, np.nan])
+    expected = {"paper": 1 / 2, "max": 1 / 3, "count": 1 / 2, "count_less_one": 1.0, "sum": 1.0}
+    assert {name: mats_value(gap, name) for name in NORMALISERS} == {name: (value, "") for name, value in expected.items()}
+    # The issue's: distances 1 and 4 by max D - 1 = 3, not by 1; distance 2 alone has max D - 1 = 1.
+    assert mats_value(np.array([1.0, 0.354, np.nan, np.nan, 0.353]))[0] == pytest.approx(1.293 / 3)
+    assert mats_value(np.array([1.0, np.nan, 0.25])) == (0.75, "")
+    assert mats_value(np.array([1.0, 0.25]), "max") == (0.75, "")
+    for name in ("paper", "count_less_one"):
+        value, reason = mats_value(np.array([1.0, 0.25]), name)
+        assert np.isnan(value) and "only one distance" in reason
+
+
+def test_standard_deviations_with_ddof():
+    docnos, passages = collection(30, seed=2)
+    result = accumulated(docnos, passages).result(ddof=1)
+    zero, one = result.under(ddof=0).curve(), result.curve()
+    for name, n in (("std_terms", zero["terms"]), ("std_plain", zero["pairs"]), ("std_deltas", zero["delta"])):
+        expected = np.where(n > 1, zero[name] * np.sqrt(n / np.maximum(n - 1, 1)), np.nan)
+        assert one[name].tolist() == pytest.approx(expected.tolist(), nan_ok=True)
+    assert one["std_pairs"].tolist() == zero["std_pairs"].tolist()
+    falls = zero["ats"][0] - zero["ats"][1:]
+    assert result.mats()["std_deltas"][0] == pytest.approx(falls.std(ddof=1))
+
+
+def test_paired_rows_count_the_pairs_of_paired_words_only():
+    # "a" meets itself at distances 0 and 1; "b" at distance 1 only, three times.
+    passages = [(["a", "b"], np.eye(2)), (["a", "a", "b"], np.ones((3, 2))), (["c", "c", "c", "b"], np.ones((4, 2)))]
+    result = accumulated(["1", "2", "3"], passages).result()
+    at_one = {average: result.curve(term_average=average).set_index("delta").loc[1] for average in ("present", "paired")}
+    # Of a: (1; 2nd) ; of b: (2nd; 3rd), (3rd; 4th).
+    assert at_one["present"][["pairs", "terms"]].tolist() == [3, 2]
+    assert at_one["paired"][["pairs", "terms"]].tolist() == [1, 1]
+
+
+def test_draws_are_splitmix64():
+    def mix(passage, position):
+        """The finaliser, in whole numbers that do not overflow."""
+        mask = 2**64 - 1
+        z = (passage + position * 0x9E3779B97F4A7C15) & mask
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        return z ^ (z >> 31)
+
+    rng = np.random.default_rng(0)
+    passages, positions = rng.integers(0, 2**64 - 1, 50, dtype=np.uint64), np.arange(50)
+    assert _draws(passages, positions).tolist() == [mix(int(p), int(a)) for p, a in zip(passages, positions)]
+    # The first output of splitmix64 from seed 0, as published with the generator.
+    assert _draws(np.array([0], dtype=np.uint64), np.array([1])).tolist() == [0xE220A8397B1DCDAF]
 
 
 @pytest.mark.parametrize("n", [1, 2, 40])
@@ -392,6 +448,61 @@ def test_blocks_change_nothing(monkeypatch):
     whole = accumulated(docnos, passages)
     monkeypatch.setattr("pyterrier_debias.position.formulas.mats._BLOCK", 40)
     assert_equal_state(whole, accumulated(docnos, passages))
+
+
+def repeated(n, d=8, seed=0):
+    """One word n times, and vectors that turn with its position."""
+    angle = np.linspace(0, 3, n)[:, None] * np.arange(1, d + 1)
+    return ["w"] * n, np.cos(angle) + np.random.default_rng(seed).normal(scale=0.3, size=(n, d))
+
+
+def test_a_word_that_one_passage_repeats_is_summed_as_if_pair_by_pair(monkeypatch):
+    # Above and below the number from which pairs are no longer listed.
+    words, vectors = repeated(300)
+    passages = [(words, vectors), (["v", "w", "w"], repeated(3, seed=1)[1]), (words[:100], repeated(100, seed=2)[1])]
+    one = accumulated(["a", "b", "c"], passages)
+    monkeypatch.setattr("pyterrier_debias.position.formulas.mats._MANY", 10**9)
+    assert_equal_state(accumulated(["a", "b", "c"], passages), one)
+    rows, _ = brute_force(passages, "all", "present", 1, None)
+    curve = one.result(pair_scope="all").curve()
+    for name in ("ats", "std_pairs", "std_plain", "pairs"):
+        assert curve[name].tolist() == pytest.approx([row[name] for row in rows.values()], abs=1e-7)
+
+
+def test_a_passage_of_40_000_repeated_words_ends(monkeypatch):
+    monkeypatch.setattr("pyterrier_debias.position.formulas.mats._WORK", 5 * 10**9)
+    words, vectors = repeated(40_000)
+    result = accumulated(["a"], [(words, vectors)]).result(pair_scope="all")
+    curve = result.curve().set_index("delta")
+    assert curve["pairs"].tolist() == list(range(39_999, 0, -1))
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    for delta in (1, 777, 39_000, 39_999):
+        assert curve["ats"][delta] == pytest.approx((units[delta:] * units[:-delta]).sum(axis=1).mean(), abs=1e-8)
+    # The spread comes from so many occurrences as can be looked at; which are drawn from all of them.
+    assert result.kept == 4096 and "at most 4096 occurrences" in result.mats()["spread_from"][0]
+    cosines = (units[777:] * units[:-777]).sum(axis=1)
+    assert curve["std_pairs"][777] == pytest.approx(cosines.std(), rel=0.05)
+
+
+def test_the_bound_does_not_depend_on_shards(monkeypatch):
+    monkeypatch.setattr("pyterrier_debias.position.formulas.mats._WORK", 50_000)
+    docnos, passages = collection(30, words=2, longest=40, seed=4)
+    whole = accumulated(docnos, passages)
+    assert whole.result().kept == 16
+    parts = [accumulated(docnos[part], passages[part]) for part in (slice(20, 30), slice(0, 5), slice(5, 20))]
+    assert_equal_state(whole, parts[0].merge(parts[1]).merge(parts[2]))
+    # It bounds what is read, not what is kept.
+    monkeypatch.undo()
+    assert whole.result().kept is None
+
+
+def test_transform_and_product_agree():
+    rng = np.random.default_rng(3)
+    positions = np.sort(rng.choice(9_000, 2_500, replace=False))
+    rows = rng.normal(size=(2_500, 3))
+    found, distance = autocorrelate(positions, rows, 9_000), np.abs(positions[:, None] - positions)
+    expected = np.bincount(distance.ravel(), (rows @ rows.T).ravel(), 9_000)
+    assert found == pytest.approx(expected, abs=1e-8)
 
 
 def test_autocorrelation_against_fourier():
@@ -415,6 +526,9 @@ BAD = [
     (["a", "a"], [(["x"], np.ones((1, 2)))] * 2, "different docnos"),
     (["a", "b"], [(["x"], np.ones((1, 2))), (["x"], np.ones((1, 3)))], "3 numbers where others have 2"),
     (["a"], [(["x"], np.array([[np.nan, 1.0]]))], "NaN or infinity"),
+    (["a"], [(["x"], np.array([[1j, 1.0]]))], "holds complex numbers"),
+    (["a"], [(["x"], np.array([["1", "2"]]))], "of type <U1"),
+    (["a"], [([], np.ones((2, 2)))], "0 words and vectors of shape"),
 ]
 
 

@@ -31,6 +31,13 @@ def blind(texts):
     return [(words, vectors[:, :5]) for words, vectors in spelled(texts)]
 
 
+def contextual(texts):
+    """Vectors that know nothing but their own text."""
+    for text in texts:
+        words = text.split()
+        yield words, 1 + np.random.default_rng(list(text.encode())).normal(size=(len(words), 5))
+
+
 class Encoder:
     """An object that implements the protocol."""
 
@@ -71,6 +78,7 @@ def test_columns_and_conventions(docs):
 
 def test_options_reach_the_result(docs):
     options = {"pair_scope": "all", "normaliser": "count", "term_average": "all", "std": "pairs", "max_delta": 3, "min_pairs": 2}
+    options["ddof"] = 1
     result = MATSProbe(spelled, **options, sample=4).result(docs)
     assert {name: getattr(result, name) for name in options} == options
     assert result.kept == 4
@@ -99,6 +107,41 @@ def test_a_document_of_several_queries_counts_once(docs):
         MATSProbe(spelled)(pd.concat([docs, docs.iloc[[3]].assign(text="other")]))
 
 
+def test_a_text_under_two_docnos_counts_once(docs):
+    again = docs.head(7).assign(docno=[f"e{i}" for i in range(7)])
+    both = pd.concat([docs, again], ignore_index=True)
+    pd.testing.assert_frame_equal(MATSProbe(spelled)(both), MATSProbe(spelled)(docs))
+    summary = MATSProbe(spelled).mats(both)
+    assert (summary["passages"][0], summary["duplicates"][0]) == (30, 7)
+    # Counted twice, words meet themselves in the same context, at distance 0 only: that looks like position.
+    without, counted = (MATSProbe(contextual, duplicates=how).mats(both) for how in ("once", "all"))
+    assert (counted["passages"][0], counted["duplicates"][0]) == (37, 0)
+    assert counted["mats"][0] > without["mats"][0] + 0.01
+    with pytest.raises(InputError, match="duplicates='none' is not known"):
+        MATSProbe(spelled, duplicates="none")(docs)
+
+
+def test_duplicates_across_frames_files_and_shards(docs, tmp_path, caplog):
+    probe = MATSProbe(spelled)
+    sums = probe.accumulate(docs.head(20))
+    sums.save(tmp_path / "sums")
+    again = docs.tail(15).assign(docno=[f"e{i}" for i in range(15)])
+    sums = probe.accumulate(again, into=MATSAccumulator.load(tmp_path / "sums"))
+    assert sums.duplicates == probe.result(sums).duplicates == 5
+    pd.testing.assert_frame_equal(probe.result(sums).curve(), probe(docs))
+    sums.save(tmp_path / "more")
+    assert MATSAccumulator.load(tmp_path / "more").duplicates == 5
+    merged = probe.accumulate(docs.head(3)).merge(probe.accumulate(docs.head(2)))
+    assert "2 texts are in both sums that are merged" in caplog.text and merged.passages == 5
+
+
+def test_any_shape_for_an_empty_text():
+    docs = pd.DataFrame({"docno": ["d1", "d2", "d3"], "text": ["abba bed", "", "abba"]})
+    for empty in ([], np.empty((0, 7)), np.empty(0)):
+        encode = lambda texts, empty=empty: [(words, matrix if words else empty) for words, matrix in spelled(texts)]  # noqa: E731
+        pd.testing.assert_frame_equal(MATSProbe(encode)(docs), MATSProbe(spelled)(docs))
+
+
 def test_frames_in_pieces(docs, tmp_path):
     probe = MATSProbe(spelled)
     first = probe.accumulate(docs[:10])
@@ -120,6 +163,8 @@ BAD = [
     ({"max_delta": 0}, "max_delta=0 must be at least 1"),
     ({"min_pairs": 0}, "min_pairs=0 must be at least 1"),
     ({"sample": 1}, "sample=1"),
+    ({"ddof": -1}, "ddof=-1 must be a whole number of at least 0"),
+    ({"duplicates": "no"}, "duplicates='no' is not known; use one of 'once', 'all'"),
     ({"tokeniser": "none"}, "tokeniser='none' is not known"),
 ]
 

@@ -315,6 +315,42 @@ def test_missing_text_is_named(text):
         list(RotatePassages().transform_iter(inp.to_dict("records")))
 
 
+@pytest.mark.parametrize("scope", ["passage", "pair"])
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
+def test_missing_identifier_is_named(scope, missing):
+    rows = [{"qid": "q1", "docno": "d1", "text": "a b"}, {"qid": "q1", "docno": "d2", "text": "a b"}]
+    column = "qid" if scope == "pair" else "docno"
+    rows[1][column] = missing
+    with pytest.raises(InputError, match=f"RotatePassages: column '{column}' is missing at row 1"):
+        RotatePassages(scope=scope)(pd.DataFrame(rows))
+    with pytest.raises(InputError, match=f"RotatePassages: column '{column}' is missing at row 0"):
+        list(RotatePassages(scope=scope).transform_iter(iter(rows)))
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3, 5, 7, -2, np.int64(3)])
+def test_an_offset_in_place_of_a_draw(offset):
+    docs = pd.DataFrame({"docno": ["d1", "d2", "d3"], "text": ["a b c d e", "one", "x y"]})
+    out = RotatePassages(offset=offset)(docs)
+    for text, turned, moved_by in zip(docs["text"], out["text"], out["rotation"]):
+        words = text.split()
+        # By the paper's definition: p_r .. p_n p_1 .. p_{r-1} with r - 1 = offset, modulo n.
+        r = int(offset) % len(words) + 1
+        assert turned.split() == words[r - 1 :] + words[: r - 1] and moved_by == r - 1
+    assert RotatePassages(offset=-int(offset))(out)["text"].tolist() == docs["text"].tolist()
+    sentences = RotatePassages(offset=1, unit="sentence")(pd.DataFrame({"docno": ["d"], "text": ["One. Two. Three."]}))
+    assert sentences["text"].tolist() == ["Two. Three. One."]
+
+
+@pytest.mark.parametrize(
+    "option", [{"offset": 1.5}, {"offset": True}, {"offset": 1, "draw": 2}, {"offset": 1, "allow_identity": False}]
+)
+def test_an_offset_that_cannot_be(option):
+    with pytest.raises(InputError, match="RotatePassages: offset="):
+        RotatePassages(**option)(frame())
+    with pytest.raises(InputError, match="leaves nothing to draw"):
+        RotatePassages(offset=1).rotator(draw=1)
+
+
 @pytest.mark.parametrize("option", [{"unit": "words"}, {"scope": "query"}, {"tokeniser": "spacy"}])
 def test_unknown_option_is_named(option):
     (value,) = option.values()

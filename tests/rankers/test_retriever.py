@@ -191,6 +191,7 @@ def test_vectors_are_refused_once_the_model_is_trained(model):
         (TOPICS.assign(query_vec=[np.zeros(3)] * 3), r"arrays of shape \(3,\), the documents' vectors have 32"),
         (TOPICS.assign(query_vec=[np.zeros(3), np.zeros(2), None]), "must hold arrays of one length"),
         (TOPICS.assign(query_vec=[np.full(32, np.nan)] * 3), "not finite"),
+        (TOPICS.assign(query_vec=[np.full(32, 1j)] * 3), "column 'query_vec' holds complex numbers"),
     ],
 )
 def test_bad_topics(model, topics, message):

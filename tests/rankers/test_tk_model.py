@@ -435,6 +435,13 @@ def test_sizes_and_names_that_cannot_be():
         TKConfig(mask_unknown=True)
     with pytest.raises(InputError, match="at least 4 dimensions, not 3"):
         TKModel(TKConfig(vocab_size=5, hidden_size=3))
+    with pytest.raises(InputError, match="8 dimensions are fewer than 10 heads"):
+        TKModel(TKConfig(vocab_size=5, hidden_size=8, num_attention_heads=10, convention="released_v1"))
+    # Only that convention divides dimensions by heads.
+    TKModel(TKConfig(vocab_size=5, hidden_size=8, num_attention_heads=10))
+    for option in ({"num_attention_heads": 0}, {"head_dim": 0}, {"intermediate_size": -1}, {"num_attention_heads": 2.5}):
+        with pytest.raises(InputError, match="must be a whole number of 1 or more"):
+            TKModel(TKConfig(vocab_size=5, hidden_size=8, **option))
 
 
 @pytest.mark.parametrize("positional", POSITIONAL)

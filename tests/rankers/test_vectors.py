@@ -126,6 +126,7 @@ def test_nothing_is_left_of_a_folder_that_was_not_finished(tmp_path):
         ([], "holds no documents"),
         ([(["d1"], [[1.0]]), (["d1"], [[2.0]])], "'d1' occurs twice"),
         ([(["d1", "d2"], [[1.0], [np.nan]])], "'d2' is not finite"),
+        ([(["d1"], [[1j]])], "holds complex numbers"),
     ],
 )
 def test_bad_batches(tmp_path, batches, message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,10 +16,14 @@ from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.core.vectors import real_array
+from pyterrier_debias.gender.data.query_gender import label_of
 from pyterrier_debias.gender.formulas.matching import DIRECTIONS, METHODS, match, standardised_differences
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+logger = logging.getLogger(__name__)
 
 #: Columns that are labels, which saved and augmented data leave out unless asked.
 LABEL_COLUMNS = ("gender", "gender_female", "gender_male", "gender_neutral", "gender_other")
@@ -33,7 +38,8 @@ class BalancedPairs(Stage):
                      one 0; ``similarity``: the cosine of the two profiles
     ===============  ==========================================================================
 
-    Rows of other groups, and of none (a missing label), are left out. A document is judged by the gender of its query, as in the
+    Rows of other groups, and of none (a missing label), are left out. Labels that mean ``female`` and ``male`` are the same in
+    any case and in short (``Female``, ``f``). A document is judged by the gender of its query, as in the
     paper: the frame holds positive pairs (a query that was written or generated for the document), the query labelled by
     :class:`~pyterrier_debias.gender.data.query_gender.QueryGender`, the document profiled by
     :class:`~pyterrier_debias.gender.data.profiles.LexiconProfiles`.
@@ -90,12 +96,13 @@ class BalancedPairs(Stage):
         """Match; see the class. How many profiles were left out, and why, is in ``attrs['matching']`` of the frame.
 
         Raises:
-            InputError: For unknown options, a frame without profile columns, or profiles that hold no numbers.
+            InputError: For unknown options, a frame without profile columns or with labels of other groups alone, or profiles
+                that hold no real numbers.
         """
         pt.validate.columns(inp, includes=["qid", "docno", self.group], context=self)
         for name, known in (("method", METHODS), ("direction", DIRECTIONS)):
             check_choice("BalancedPairs", name, getattr(self, name), known)
-        if len(set(self.groups)) != 2:
+        if len(set(map(label_of, self.groups))) != 2:
             raise InputError(f"BalancedPairs: groups={self.groups!r} must name two different groups")
         # An empty frame, by which stages are inspected, need not have columns of which only the beginning is known.
         names = [] if len(inp) == 0 and isinstance(self.columns, str) else self.profile_columns(inp)
@@ -104,7 +111,9 @@ class BalancedPairs(Stage):
         if twice.any():
             row = frame[twice].iloc[0]
             raise InputError(f"BalancedPairs: the pair ({row['qid']!r}, {row['docno']!r}) occurs twice; keep one row per pair")
-        sides = [np.flatnonzero(frame[self.group].isin([group]).to_numpy(dtype=bool)) for group in self.groups]
+        sides = [np.flatnonzero(side) for side in self._sides(frame)]
+        if len(frame) and not all(map(len, sides)):
+            self._tell_absent(frame, sides)
         profiles = _profiles(frame, names)
         keys = [f"{qid}\0{docno}" for qid, docno in zip(frame["qid"], frame["docno"])]
         found = match(
@@ -131,6 +140,27 @@ class BalancedPairs(Stage):
             "below the least similarity or without a partner": found.below,
         }
         return out
+
+    def _sides(self, frame: pd.DataFrame) -> list[np.ndarray]:
+        """Which rows are of which group."""
+        labels = frame[self.group].astype(object).where(frame[self.group].notna(), None).map(label_of, na_action="ignore")
+        return [labels.isin([label_of(group)]).to_numpy(dtype=bool) for group in self.groups]
+
+    def _tell_absent(self, frame: pd.DataFrame, sides: list[np.ndarray]) -> None:
+        """A group without rows: a column with other labels is a mistake, one without any may be a part of a larger frame.
+
+        Raises:
+            InputError: If rows are labelled, and none with one of the two groups.
+        """
+        labels = sorted({str(label) for label in frame[self.group].dropna()})
+        absent = [str(group) for group, side in zip(self.groups, sides) if not len(side)]
+        if labels and len(absent) == 2:
+            some = ", ".join(map(repr, labels[:5]))
+            raise InputError(
+                f"BalancedPairs: column {self.group!r} says neither {absent[0]!r} nor {absent[1]!r} of any row, but {some}; name "
+                f"the two groups, groups=(..., ...)"
+            )
+        logger.warning("BalancedPairs: no row of %d is of group %s, so that nothing is matched", len(frame), " or ".join(absent))
 
     def profile_columns(self, frame: pd.DataFrame) -> list[str]:
         """The columns of the profile.
@@ -174,7 +204,7 @@ class BalancedPairs(Stage):
         for frame in (before, matched):
             table = _profiles(frame, names)
             there = table.any(axis=1)
-            parts += [table[there & frame[self.group].isin([group]).to_numpy(dtype=bool)] for group in self.groups]
+            parts += [table[there & side] for side in self._sides(frame)]
         prefix = self.columns if isinstance(self.columns, str) else ""
         rows: dict[str, Any] = {"category": [name.removeprefix(prefix) for name in names]}
         for when, pair in (("before", parts[:2]), ("after", parts[2:])):
@@ -187,7 +217,10 @@ class BalancedPairs(Stage):
 
 def _profiles(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
     try:
-        return frame[list(names)].to_numpy(dtype=np.float64).reshape(len(frame), len(names))
+        values = real_array(frame[list(names)].to_numpy(), "BalancedPairs: a profile column")
+        return values.reshape(len(frame), len(names))
+    except InputError:
+        raise
     except (TypeError, ValueError) as error:
         raise InputError(f"BalancedPairs: the profile columns hold a value that is not a number ({error})") from error
 

@@ -62,6 +62,22 @@ def read_gender_queries(path: str | Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["qid", "query", "gender"])
 
 
+def label_of(label: Any) -> Any:
+    """A label as this library spells it: ``female``, ``male``, ``neutral`` and ``other`` from short forms and in any case.
+
+    Args:
+        label: Any label.
+
+    Returns:
+        The label in :data:`LABELS` that it means, or as it is.
+
+    Example:
+        >>> label_of("F"), label_of(" Male"), label_of("young")
+        ('female', 'male', 'young')
+    """
+    return _SAME.get(label.strip().lower(), label) if isinstance(label, str) else label
+
+
 def by_words(
     texts: Sequence[str], wordlist: WordListLike = "debias", tokeniser: str | Tokeniser = "regex_word"
 ) -> np.ndarray:

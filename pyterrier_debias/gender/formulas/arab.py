@@ -9,6 +9,7 @@ Documents are rows, groups columns; lists are in the order of their ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from pyterrier_debias.gender.formulas.counting import WordCounts
 
 METHODS = ("tf", "bool", "tc")
 TF_FORMS = ("log1p_total", "sum_log", "sum_log1p")
+
+#: An ideal of no more than this is 0 up to rounding.
+_NOTHING = 1e-12
 
 
 def check_magnitude(method: str, tf_form: str) -> None:
@@ -184,7 +188,8 @@ def neutrality(
         Shape [n], at most 1; with equal portions of two groups at least 0, with others or more groups it can fall below 0.
 
     Raises:
-        InputError: For fewer than two groups, portions of other groups, or that do not sum to 1.
+        InputError: For fewer than two groups, portions of other groups, below 0, or that do not sum to 1; a threshold that is not
+            a number of at least 0.
 
     Example:
         >>> neutrality(np.array([[3, 1], [1, 0], [2, 2]]), ("m", "f")).tolist()
@@ -192,17 +197,39 @@ def neutrality(
     """
     if len(groups) < 2:
         raise InputError(f"neutrality compares groups; the word list has only {', '.join(groups)}")
-    if portions is None:
-        wished = np.full(len(groups), 1 / len(groups))
-    else:
-        if set(portions) != set(groups) or not np.isclose(sum(portions.values()), 1):
-            raise InputError(f"portions {dict(portions)} must name each of {', '.join(groups)} and sum to 1")
-        wished = np.array([portions[group] for group in groups], dtype=np.float64)
+    # Not ``< 0``: NaN is refused too.
+    if isinstance(threshold, bool) or not isinstance(threshold, Real) or not threshold >= 0:
+        raise InputError(f"neutrality: threshold={threshold!r} must be a number of words, at least 0")
+    wished = wished_portions(groups, portions)
     totals = np.asarray(totals, dtype=np.float64)
     everything = totals.sum(axis=1)
     spoken = everything > threshold
     shares = totals / np.where(spoken, everything, 1.0)[:, None]
     return np.where(spoken, 1 - np.abs(shares - wished).sum(axis=1), 1.0)
+
+
+def wished_portions(groups: tuple[str, ...], portions: Mapping[str, float] | None = None) -> np.ndarray:
+    """The wished portion of each group.
+
+    Args:
+        groups: The groups' names.
+        portions: Group to its portion; None for equal portions.
+
+    Returns:
+        Shape [groups], sums to 1.
+
+    Raises:
+        InputError: For portions of other groups, below 0, or that do not sum to 1.
+
+    Example:
+        >>> wished_portions(("m", "f"), {"f": 0.75, "m": 0.25}).tolist()
+        [0.25, 0.75]
+    """
+    if portions is None:
+        return np.full(len(groups), 1 / len(groups))
+    if set(portions) != set(groups) or not np.isclose(sum(portions.values()), 1) or min(portions.values()) < 0:
+        raise InputError(f"portions {dict(portions)} must name each of {', '.join(groups)}, be at least 0 and sum to 1")
+    return np.array([portions[group] for group in groups], dtype=np.float64)
 
 
 def fairr(neutral: np.ndarray, cutoff: int) -> float:
@@ -225,21 +252,38 @@ def fairr(neutral: np.ndarray, cutoff: int) -> float:
     return float(head @ (1 / np.log2(np.arange(2, len(head) + 2)))) if len(head) else float("nan")
 
 
-def ifairr(background: np.ndarray, cutoff: int) -> float:
-    """IFaiRR_q@t: FaiRR of the background's documents in the order of their neutrality, the best that a ranking of them can have.
+def ifairr(background: np.ndarray, cutoff: int, shortest: int | None = None) -> float:
+    """IFaiRR_q@t: the FaiRR of the best list of the background's documents, which are put in the order of their neutrality.
 
     Args:
         background: Neutrality of the background's documents, shape [m], in any order.
         cutoff: t, at least 1.
+        shortest: How many documents the list has at least; None for as many as there are, to the cut-off. It makes a difference
+            only where neutrality falls below 0 and a list is the better the earlier it ends.
 
     Returns:
         The sum; NaN for no documents.
+
+    Example:
+        1 - 0.5 / log2(3) for both documents; a list of the first alone has 1.
+
+        >>> round(ifairr(np.array([-0.5, 1.0]), 2), 4), round(ifairr(np.array([-0.5, 1.0]), 2, shortest=1), 4)
+        (0.6845, 1.0)
     """
-    return fairr(np.sort(np.asarray(background, dtype=np.float64))[::-1], cutoff)
+    best = np.sort(np.asarray(background, dtype=np.float64))[::-1][: _positive(cutoff)]
+    if not len(best):
+        return float("nan")
+    sums = np.cumsum(best / np.log2(np.arange(2, len(best) + 2)))
+    first = len(best) if shortest is None else min(max(shortest, 1), len(best))
+    return float(sums[first - 1 :].max())
 
 
 def nfairr(neutral: np.ndarray, background: np.ndarray, cutoff: int) -> float:
     """NFaiRR_q@t = FaiRR_q@t / IFaiRR_q@t.
+
+    The ideal has at least as many documents as the ranking has above the cut-off, and at most t. So the value is at most 1
+    wherever the ranked documents are among the background's, also where neutrality falls below 0; where it does not, this is the
+    published formula.
 
     Args:
         neutral: Neutrality of the ranked documents, shape [n], by rank.
@@ -247,15 +291,17 @@ def nfairr(neutral: np.ndarray, background: np.ndarray, cutoff: int) -> float:
         cutoff: t, at least 1.
 
     Returns:
-        1 where the ranking is as neutral as the background allows; above 1 where it has documents that the background lacks. NaN
-        where the ideal is 0 or either list is empty: there is nothing to compare with.
+        1 where the ranking is as neutral as the background allows; above 1 only where it has documents that the background lacks.
+        NaN where the ideal is not above 0 (there is nothing that a ranking could have a share of, and a negative divisor would
+        turn the order of systems round), or where either list is empty.
 
     Example:
         >>> round(nfairr(np.array([0.0, 1.0]), np.array([0.0, 1.0]), 2), 4)
         0.6309
     """
-    ideal = ifairr(background, cutoff)
-    return fairr(neutral, cutoff) / ideal if ideal != 0 else float("nan")
+    value = fairr(neutral, cutoff)
+    ideal = ifairr(background, cutoff, shortest=min(len(neutral), cutoff))
+    return value / ideal if ideal > _NOTHING else float("nan")
 
 
 def _positive(cutoff: int) -> int:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.vectors import real_array
 from pyterrier_debias.gender.formulas.counting import threads
 
 #: Which way nearest neighbours are looked for where a document may be matched more than once.
@@ -134,7 +135,7 @@ def match(
 def _checked(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     matrices = []
     for name, matrix in (("first", first), ("second", second)):
-        matrix = np.asarray(matrix, dtype=np.float64)
+        matrix = real_array(matrix, f"matching: the profiles of the {name} group")
         if matrix.ndim != 2:
             raise InputError(f"matching: the profiles of the {name} group have shape {matrix.shape}; give rows of categories")
         bad = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
@@ -490,9 +491,10 @@ def standardised_differences(
         >>> standardised_differences(np.array([[1.0], [3.0]]), np.array([[0.0], [2.0]])).round(4).tolist()
         [0.7071]
     """
-    first, second = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    one = first if matched_first is None else np.asarray(matched_first, dtype=np.float64)
-    other = second if matched_second is None else np.asarray(matched_second, dtype=np.float64)
+    what = "standardised_differences: a profile"
+    first, second = real_array(first, what), real_array(second, what)
+    one = first if matched_first is None else real_array(matched_first, what)
+    other = second if matched_second is None else real_array(matched_second, what)
     if min(len(first), len(second)) < 2 or not len(one) or not len(other):
         return np.full(first.shape[1], np.nan)
     difference = one.mean(axis=0) - other.mean(axis=0)

@@ -20,10 +20,11 @@ from pyterrier_debias.gender.data.documents import Texts, counted, in_order, que
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas import arab
 from pyterrier_debias.gender.formulas.counting import WordCounts, get_gender_tokeniser, word_counts
+from pyterrier_debias.gender.measures.background import Background, check_background, collection, is_collection, tell_outside
 from pyterrier_debias.gender.measures.evaluation import BiasResult
 
 #: Columns of what :class:`ARaBEvaluator` returns, behind ``qid`` and what the results tell about a query.
-VALUES = ("ARaB", "RaB", "FaiRR", "NFaiRR", "expected", "sd")
+VALUES = ("ARaB", "RaB", "FaiRR", "IFaiRR", "NFaiRR", "agnostic", "expected", "sd")
 _ABOUT_QUERY = ("query", "gender", "type")
 
 
@@ -157,8 +158,11 @@ class ARaBEvaluator(_OfWords):
     are up to the cut-off), and
 
     - ``ARaB``, ``RaB``: average rank bias and rank bias, positive towards the first group (Rekabsaz and Schedl, SIGIR 2020);
-    - ``FaiRR``, ``NFaiRR``: fairness by neutrality (Rekabsaz, Kopeinik and Schedl, SIGIR 2021); NaN for a list of one group,
-      NFaiRR also where the ideal is 0 or the background lacks the query;
+    - ``FaiRR``, ``IFaiRR``, ``NFaiRR``: fairness by neutrality (Rekabsaz, Kopeinik and Schedl, SIGIR 2021), its ideal, and their
+      ratio, both over the same ranks, to ``depth`` at most; NaN for a list of one group, NFaiRR also where the ideal is not above
+      0, both last ones where the background lacks the query;
+    - ``agnostic``: the mean of NFaiRR over all orders of the background's documents, which no ranker had a part in
+      (:class:`~pyterrier_debias.gender.measures.background.Fairness`);
     - ``expected``, ``sd``: mean and standard deviation of ARaB over all orders of the query's documents: what the documents
       themselves lean, and how much of ARaB is the chance of an order.
 
@@ -191,6 +195,7 @@ class ARaBEvaluator(_OfWords):
         portions: Mapping[str, float] | None = None,
         background: pd.DataFrame | None = None,
         depth: int = 200,
+        outside: str = "add",
         query_filter: Collection[str] | None = None,
         texts: Any = None,
         unknown: str = "raise",
@@ -207,9 +212,12 @@ class ARaBEvaluator(_OfWords):
             contrast: See there.
             threshold: See there.
             portions: See there.
-            background: What could have been ranked, for NFaiRR: a result frame, with text where no ``texts`` are given; None for
-                the results themselves.
-            depth: How many documents of the background count for a query, from the top.
+            background: What could have been ranked, for NFaiRR: a result frame, with text where no ``texts`` are given; documents
+                (``docno`` and text, without ``qid``) for every query, such as the whole collection; None for the results
+                themselves.
+            depth: How many documents of a background of results count for a query, from the top, and how many ranks.
+            outside: Ranked documents that the background lacks: ``'add'`` lets the ideal have them too, so that NFaiRR is at most
+                1; ``'count'`` counts them for the ranking alone, as the released code does.
             query_filter: The qids that count, such as the neutral ones, as a list; None for all.
             texts: None for the column; a text loader, a dataset, a frame or a mapping.
             unknown: Documents without text: ``'raise'`` or ``'zero'``.
@@ -222,6 +230,7 @@ class ARaBEvaluator(_OfWords):
         super().__init__(wordlist, method, tf_form, tokeniser, contrast, threshold, portions)
         self.background = background
         self.depth = depth
+        self.outside = outside
         self.query_filter = query_filter
         self.texts = texts
         self.unknown = unknown
@@ -235,6 +244,7 @@ class ARaBEvaluator(_OfWords):
             v.columns(includes=[*needed, "score"], mode="score")
             v.columns(includes=[*needed, "rank"], mode="rank")
         words, cutoffs = self._ready(), self._cutoffs()
+        check_background(self.background, self.depth, self.outside, "ARaBEvaluator")
         run = self._counting(inp)
         check_pairs(run, self)
         run = in_order(run, self)
@@ -242,13 +252,16 @@ class ARaBEvaluator(_OfWords):
         counts, own = counted(run, texts, words, self.tokeniser, self)
         lean, neutral = self._lean(counts)[own], self._neutral(counts)[own]
         slices = query_slices(run["qid"])
-        ideals = self._background(run, neutral, slices, texts, words)
+        candidates, docnos = self._background(run, neutral, slices, texts, words), run["docno"].tolist()
         about = [column for column in _ABOUT_QUERY if column in run.columns]
-        rows = []
+        rows, outside = [], dict.fromkeys(slices, 0)
         for qid, part in slices.items():
+            own_candidates = candidates.get(qid, Background())
             first = {column: run[column].iloc[part.start] for column in about}
             for cutoff in cutoffs:
                 expected, sd = arab.random_order_arab(lean[part], cutoff)
+                fair = own_candidates.compare(docnos[part], neutral[part], cutoff, self.outside)
+                outside[qid] = max(outside[qid], fair.outside)
                 rows.append(
                     {
                         "qid": qid,
@@ -258,11 +271,14 @@ class ARaBEvaluator(_OfWords):
                         "ARaB": arab.arab(lean[part], cutoff),
                         "RaB": arab.rab(lean[part], cutoff),
                         "FaiRR": arab.fairr(neutral[part], cutoff),
-                        "NFaiRR": arab.nfairr(neutral[part], ideals.get(qid, np.empty(0)), cutoff),
+                        "IFaiRR": fair.ideal,
+                        "NFaiRR": fair.nfairr,
+                        "agnostic": fair.agnostic,
                         "expected": expected,
                         "sd": sd,
                     }
                 )
+        tell_outside((n for q, n in outside.items() if q in candidates), self.outside, "ARaBEvaluator")
         columns = ["qid", *about, "cutoff", "documents", *VALUES]
         kinds = {"qid": "str", "cutoff": "int64", "documents": "int64", **dict.fromkeys(VALUES, "float64")}
         return pd.DataFrame(rows, columns=columns).astype(kinds)
@@ -284,19 +300,24 @@ class ARaBEvaluator(_OfWords):
 
     def _background(
         self, run: pd.DataFrame, neutral: np.ndarray, slices: Mapping[str, slice], texts: Texts, words: WordList
-    ) -> dict[str, np.ndarray]:
-        """For each query the neutrality of what could have been ranked."""
+    ) -> Mapping[str, Background]:
+        """For each query what could have been ranked."""
+        depth = self.depth
         if self.background is None:
-            return {qid: neutral[part][: self.depth] for qid, part in slices.items()}
+            docnos = run["docno"].tolist()
+            return {q: Background(docnos[part][:depth], neutral[part][:depth], depth) for q, part in slices.items()}
+
+        def neutrality(frame: pd.DataFrame) -> np.ndarray:
+            counts, own = counted(frame, texts, words, self.tokeniser, self)
+            return self._neutral(counts)[own]
+
+        if is_collection(self.background):
+            return dict.fromkeys(slices, collection(self.background, neutrality, "ARaBEvaluator"))
         frame = with_string_ids(self.background)
-        missing = [column for column in ("qid", "docno") if column not in frame.columns]
-        if missing:
-            raise InputError(f"ARaBEvaluator: the background lacks the column {missing[0]!r}; give a result frame")
         frame = in_order(frame[frame["qid"].isin(slices.keys())], self)
-        frame = frame[frame.groupby("qid", sort=False).cumcount() < self.depth].reset_index(drop=True)
-        counts, own = counted(frame, texts, words, self.tokeniser, self)
-        others = self._neutral(counts)[own]
-        return {qid: others[part] for qid, part in query_slices(frame["qid"]).items()}
+        frame = frame[frame.groupby("qid", sort=False).cumcount() < depth].reset_index(drop=True)
+        others, docnos = neutrality(frame), frame["docno"].tolist()
+        return {q: Background(docnos[part], others[part], depth) for q, part in query_slices(frame["qid"]).items()}
 
     def evaluate(
         self, results: Mapping[str, pd.DataFrame] | pd.DataFrame, topics: pd.DataFrame | None = None, *, seed: int = 0

@@ -3,8 +3,8 @@
 They stand beside ``nDCG@10`` in one experiment. Judgements say only which queries count; texts come from the results' column
 ``text`` or from a loader that the measure is given.
 
-An experiment averages and tests over all judged queries, also those that do not count here. :func:`as_influence` makes both what
-they are over those that do.
+An experiment averages and tests over all judged queries, also those that do not count here. These are NaN, and so is then the
+experiment's mean; with ``undefined='influence'``, mean and test are those over the queries that do (:func:`as_influence`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from ir_measures import Metric
-from ir_measures.measures import Measure, ParamInfo
+from ir_measures.measures import MeanAgg, Measure, ParamInfo
 
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.evaluation import refuse_batches
@@ -28,17 +28,19 @@ from pyterrier_debias.gender.data.profiles import Lexicon, LexiconLike, category
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas import arab
 from pyterrier_debias.gender.formulas.counting import document_numbers, get_gender_tokeniser
+from pyterrier_debias.gender.measures.background import Background, check_background, collection, is_collection, tell_outside
 
 logger = logging.getLogger(__name__)
 
-UNDEFINED = ("mean", "nan", "zero")
+UNDEFINED = ("nan", "influence", "zero")
 #: Options that stand elsewhere in a name, and those that are too long for one, for which a mark of their content stands.
 _NOT_IN_NAMES, _LONG = ("cutoff", "name"), ("query_filter", "background", "groups")
 #: Options that change nothing of what is worked out of the others.
 _LATE = {"cutoff", "name", "undefined"}
 
 
-def _params(**own: str) -> dict[str, ParamInfo]:
+def parameters(**own: str) -> dict[str, ParamInfo]:
+    """A measure's own options and those that all have, for ir_measures."""
     shared = {
         "tokeniser": "how texts are split into words",
         "unknown": "what is done with documents without text",
@@ -81,6 +83,25 @@ def as_influence(values: np.ndarray, n: int) -> np.ndarray:
     return mean + np.sqrt(n * (n - 1) / (k * (k - 1))) * (values - mean)
 
 
+class _MeanOfKnown(MeanAgg):
+    """The mean over the queries that have a value."""
+
+    def __init__(self, measure: str):
+        super().__init__()
+        self._measure = measure
+        self._judged = 0
+
+    def add(self, value: float) -> None:
+        self._judged += 1
+        if not np.isnan(value):
+            super().add(value)
+
+    def result(self) -> float:
+        if not self._judged:
+            raise InputError(f"{self._measure}: no query is judged; give qrels with a row for each query that counts")
+        return super().result()
+
+
 class _Cut(ABCMeta):
     """Lets a class be cut off as its objects are: ``ARaB @ 10`` is ``ARaB() @ 10``."""
 
@@ -96,8 +117,8 @@ class _OfTexts(Measure, metaclass=_Cut):
     """The base of the gender measures: options, texts, names, queries without a value."""
 
     NAME: str
-    QREL_INPUTS = ("query_id",)
-    DEFAULTS: Mapping[str, Any] = {"tokeniser": "regex_word", "unknown": "raise", "undefined": "mean"}
+    QREL_INPUTS: tuple[str, ...] = ("query_id",)
+    DEFAULTS: Mapping[str, Any] = {"tokeniser": "regex_word", "unknown": "raise", "undefined": "nan"}
 
     def __init__(self, *, texts: Any = None, text_field: str = "text", **params: Any):
         unknown = params.keys() - self.SUPPORTED_PARAMS.keys()
@@ -181,23 +202,36 @@ class _OfTexts(Measure, metaclass=_Cut):
         if not asked:
             logger.warning("%r: none of the %d judged queries counts; check the qids that it was given", self, len(qids))
         run = run[run["qid"].isin(asked)]
-        values = self.values(ranked(run, repr(self))) if len(run) else {}
+        values = self.judged_values(ranked(run, repr(self)), qrels) if len(run) else {}
         known = {qid: value for qid, value in values.items() if not np.isnan(value)}
         undefined = self.option("undefined")
         fill = 0.0 if undefined == "zero" else float("nan")
-        if undefined == "mean" and known:
+        if undefined == "influence" and known:
             own = np.array(list(known.values()))
             fill, known = float(own.mean()), dict(zip(known, as_influence(own, len(qids)).tolist()))
-        lacking = len(asked - known.keys())
-        if lacking and undefined != "zero":
+        lacking, others = len(asked - known.keys()), len(qids) - len(asked)
+        if undefined == "nan" and lacking + others:
             logger.warning(
-                "%r: %d of %d queries have no value (no results, or an ideal of 0); they get %s",
+                "%r: %d of %d judged queries are NaN (%d have no results or no ideal above 0, %d do not count), and so is the "
+                "mean of pt.Experiment; undefined='influence' makes its means and t-tests those over the queries that count",
+                self, lacking + others, len(qids), lacking, others,
+            )  # fmt: skip
+        if undefined == "influence" and lacking:
+            logger.warning(
+                "%r: %d of %d queries have no value (no results, or no ideal above 0); they get %s",
                 self, lacking, len(asked), "the mean of the others" if fill == fill else "NaN",
             )  # fmt: skip
-        if undefined == "mean" and len(known) == 1 < len(qids):
+        if undefined == "influence" and len(known) == 1 < len(qids):
             logger.warning("%r: only one query has a value; the p value of a comparison with a baseline is meaningless", self)
         for qid in qids:
             yield Metric(qid, self, float(known.get(qid, fill)))
+
+    def aggregator(self) -> MeanAgg:
+        """What ``pt.Evaluate`` and ir_measures take the mean with: over the queries that have a value.
+
+        Its result raises an InputError where no query is judged.
+        """
+        return _MeanOfKnown(repr(self))
 
     def _counting(self, judged: set[str]) -> set[str]:
         """Which of the judged queries count."""
@@ -207,6 +241,10 @@ class _OfTexts(Measure, metaclass=_Cut):
     @abstractmethod
     def values(self, run: pd.DataFrame) -> dict[str, float]:
         """The value of each query of a run, sorted by query and rank."""
+
+    def judged_values(self, run: pd.DataFrame, qrels: pd.DataFrame) -> dict[str, float]:
+        """The same, for measures that read more of the judgements than which queries count."""
+        return self.values(run)
 
     def _head(self, run: pd.DataFrame) -> pd.DataFrame:
         cutoff = self.option("cutoff")
@@ -219,7 +257,7 @@ def _brief(value: Any) -> str:
     return getattr(value, "__name__", repr(value)) if callable(value) else repr(value)
 
 
-class _OfWords(_OfTexts):
+class OfWords(_OfTexts):
     """A measure of the words of a list."""
 
     def __init__(self, *, wordlist: WordListLike | None = None, **params: Any):
@@ -234,10 +272,10 @@ class _OfWords(_OfTexts):
         return self.option("wordlist") or WordList.of("debias")
 
 
-class _Lean(_OfWords):
+class _Lean(OfWords):
     """ARaB and RaB."""
 
-    SUPPORTED_PARAMS = _params(
+    SUPPORTED_PARAMS = parameters(
         method="tf, bool or tc",
         tf_form="log1p_total, sum_log or sum_log1p",
         signed="whether the mean keeps its sign",
@@ -282,13 +320,12 @@ class _Lean(_OfWords):
                 ``pt.terrier.TerrierIndex``), a frame or a mapping.
             text_field: The column that holds the text.
             unknown: Documents without text: ``'raise'`` (default), or ``'zero'``: they count as without words.
-            undefined: Queries without a value, such as those without results: ``'mean'`` (default) gives them the mean of the
-                others and spreads these (:func:`as_influence`), so that mean and t-test over queries are as if they were not
-                there; ``'nan'`` leaves all values as they are, and no mean; ``'zero'`` counts them as 0. An experiment with
-                ``batch_size`` fills and spreads one batch at a time, so that neither is right, and has no value where none of a
-                batch counts: leave it out.
-            query_filter: The qids that count, such as the neutral ones, as a list; None for all. The others are treated as
-                ``undefined`` says, so that by default mean and test are those of the ones that count.
+            undefined: Queries without a value, such as those without results, and those that do not count: ``'nan'`` (default)
+                leaves all values as they are; the mean of ``pt.Evaluate`` is then over the others, that of ``pt.Experiment`` NaN.
+                ``'influence'`` gives them the mean of the others and spreads these (:func:`as_influence`), so that an
+                experiment's mean and t-test are as if they were not there; single values then mean nothing. An experiment with
+                ``batch_size`` would fill and spread one batch at a time: leave it out. ``'zero'`` counts them as 0.
+            query_filter: The qids that count, such as the neutral ones, as a list; None for all.
             name: What tables call the measure. Without it they tell all options but ``texts``, of ``query_filter`` as its length
                 and a hash: measures over two versions of the same documents need names.
             params: ``cutoff``; commonly written ``ARaB() @ 10``.
@@ -331,17 +368,17 @@ class ARaB(_Lean):
     word list, positive is male. ``ARaB(signed=False)`` and ``ARaB(per_query_abs=True)`` are the absolute variants. ``ARaB @ 10``
     is ``ARaB() @ 10``.
 
-    Where not all judged queries count (``query_filter``, queries without results), a single query's value is an *influence
-    value*: values are spread about their mean, so that an experiment's mean over all queries and its paired t-test against a
-    ``baseline`` are those of the queries that count (:func:`as_influence`). ``undefined='nan'`` gives the values as they are.
+    Where not all judged queries count (``query_filter``, queries without results), the others are NaN. For an experiment's means
+    and its paired t-tests against a ``baseline``, ask for ``undefined='influence'``: values are then spread about their mean, so
+    that both are those of the queries that count (:func:`as_influence`), and single values are *influence values*.
 
     Raises:
         InputError: For an unknown option; while evaluating, where a document has no text.
 
     When not to use it: over queries that themselves name a gender; give it neutral ones. And not alone: near 0 is also what a
     system has that leans one way in half of the queries and the other way in the rest. What the candidates lean is a part of it
-    (:class:`~pyterrier_debias.gender.measures.evaluator.ARaBEvaluator` sets the two apart). With ``test='wilcoxon'``, where not
-    all queries count: influence values are made for t-tests.
+    (:class:`~pyterrier_debias.gender.measures.evaluator.ARaBEvaluator` sets the two apart). With ``undefined='influence'`` and
+    ``test='wilcoxon'``: influence values are made for t-tests.
 
     Example:
         >>> import pandas as pd
@@ -368,7 +405,10 @@ class ARaB(_Lean):
 
 class RaB(_Lean):
     """Rank bias: the mean over the first t documents of what :class:`ARaB` averages further; the options are the same, and so
-    are single queries' values where not all count.
+    are queries that do not count.
+
+    A word list of one group gives the rank bias of that group alone, the mean magnitude of its words, RaB_m and RaB_f of the
+    publication, of which RaB is the difference: ``RaB(wordlist={"m": WordList.of("debias").groups["m"]})``.
 
     When not to use it: see :class:`ARaB`.
 
@@ -379,6 +419,13 @@ class RaB(_Lean):
         >>> judged = pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})
         >>> pt.Evaluate(run, judged, [RaB(method="tc") @ 2])
         {"RaB(method='tc')@2": 1.0}
+
+        Of each group: (3 + 0) / 2 and (0 + 1) / 2.
+
+        >>> from pyterrier_debias import WordList
+        >>> groups = WordList.of("debias").groups
+        >>> [pt.Evaluate(run, judged, [RaB(method="tc", wordlist={g: groups[g]}, name=g) @ 2]) for g in ("m", "f")]
+        [{'m@2': 1.5}, {'f@2': 0.5}]
     """
 
     __name__ = "RaB"
@@ -390,12 +437,12 @@ class RaB(_Lean):
         return arab.rab(lean, cutoff)
 
 
-class FaiRR(_OfWords):
+class FaiRR(OfWords):
     """Fairness of a ranking: the discounted sum of its documents' neutrality (Rekabsaz, Kopeinik and Schedl, SIGIR 2021).
 
     A document is neutral where the groups are spoken of in the wished portions, or hardly at all; see
     :func:`~pyterrier_debias.gender.formulas.arab.neutrality`. The sum over ranks i of neutrality / log2(i + 1) is not normalised.
-    Where not all judged queries count, single values are influence values; see :class:`ARaB`.
+    Queries that do not count are NaN; see :class:`ARaB`.
 
     Raises:
         InputError: For an unknown option; while evaluating, where a document has no text.
@@ -419,7 +466,7 @@ class FaiRR(_OfWords):
     NAME = __name__
     PRETTY_NAME = "Fairness of a ranking"
     SHORT_DESC = "Discounted sum of the documents' neutrality."
-    SUPPORTED_PARAMS = _params(
+    SUPPORTED_PARAMS = parameters(
         threshold="how many words still count as none", portions="the wished portion of each group", wordlist="words of groups"
     )
     DEFAULTS = {**_OfTexts.DEFAULTS, "threshold": 1}  # noqa: RUF012
@@ -459,7 +506,8 @@ class FaiRR(_OfWords):
         own = {"threshold": threshold, "portions": portions}
         shared = {"tokeniser": tokeniser, "unknown": unknown, "undefined": undefined, "query_filter": query_filter, "name": name}
         super().__init__(wordlist=wordlist, texts=texts, text_field=text_field, **own, **shared, **params)
-        arab.neutrality(np.zeros((0, len(self.wordlist.names))), self.wordlist.names, self.option("portions"))
+        words = self.wordlist.names
+        arab.neutrality(np.zeros((0, len(words))), words, self.option("portions"), self.option("threshold"))
 
     def _neutral(self, run: pd.DataFrame, texts: Texts) -> np.ndarray:
         counts, own = counted(run, texts, self.wordlist, self.option("tokeniser"), repr(self))
@@ -477,8 +525,14 @@ class NFaiRR(FaiRR):
     """:class:`FaiRR` divided by the best that the background's documents allow: 1 is as neutral as can be.
 
     The background is what could have been ranked, usually the first 200 results of the first stage; by default it is the
-    evaluated run itself, to the same depth. A query that the background lacks has no value, nor has one whose ideal is 0; the
-    values of the others are influence values then, see :class:`ARaB`.
+    evaluated run itself, to the same depth. Where a frame of documents is given, without ``qid`` and ``score``, it is the same
+    for every query: the whole collection, as for the ranker-agnostic value
+    (:class:`~pyterrier_debias.gender.measures.background.Fairness`).
+
+    The ideal and the run sum over the same ranks: to the cut-off, and no further than to the depth of the background. Ranked
+    documents that the background lacks are added to it. So no value exceeds 1. It falls below 0 where neutrality does (unequal
+    portions, three groups). A query that the background lacks has no value, nor has one whose ideal is not above 0; see
+    :class:`ARaB`.
 
     A background is ranked and counted once for all systems and cut-offs: ``fair = NFaiRR(background=run)``, and ``fair @ 5``,
     ``fair @ 10`` share it.
@@ -501,59 +555,77 @@ class NFaiRR(FaiRR):
         **FaiRR.SUPPORTED_PARAMS,
         "background": ParamInfo(required=False, default=None, desc="run whose documents could have been ranked"),
         "depth": ParamInfo(required=False, default=None, desc="how many of the background's documents count"),
+        "outside": ParamInfo(required=False, default=None, desc="what is done with documents that the background lacks"),
     }
-    DEFAULTS = {**FaiRR.DEFAULTS, "depth": 200}  # noqa: RUF012
+    DEFAULTS = {**FaiRR.DEFAULTS, "depth": 200, "outside": "add"}  # noqa: RUF012
 
-    def __init__(self, *, background: pd.DataFrame | None = None, depth: int | None = None, **params: Any):
+    def __init__(
+        self,
+        *,
+        background: pd.DataFrame | None = None,
+        depth: int | None = None,
+        outside: str | None = None,
+        **params: Any,
+    ):
         """
         Args:
-            background: A result frame ``qid``, ``docno``, ``score`` (and the text, where no loader is given); None for the run.
-            depth: How many of its documents count for each query, from the top; default 200.
+            background: A result frame ``qid``, ``docno``, ``score`` (and the text, where no loader is given); or documents,
+                ``docno`` (and the text), for every query; None for the run.
+            depth: How many documents of a result frame or the run count for each query, from the top; default 200.
+            outside: Ranked documents that the background lacks: ``'add'`` (default) lets the ideal have them too; ``'count'``
+                counts them for the ranking alone, as the released code does, so that a value may exceed 1.
             params: The options of :class:`FaiRR`.
 
         Raises:
             InputError: For an unknown option, or a background that lacks a column.
         """
-        if background is not None:
-            lacking = [column for column in ("qid", "docno", "score") if column not in background.columns]
-            if lacking:
-                raise InputError(f"NFaiRR: the background lacks the column {lacking[0]!r}; give a result frame")
-        super().__init__(background=background, depth=depth, **params)
+        check_background(background, self.DEFAULTS["depth"] if depth is None else depth, outside or "add", "NFaiRR")
+        if background is not None and "qid" in background.columns and "score" not in background.columns:
+            raise InputError("NFaiRR: the background lacks the column 'score'; give a result frame")
+        super().__init__(background=background, depth=depth, outside=outside, **params)
 
     def values(self, run: pd.DataFrame) -> dict[str, float]:
         """The value of each query of a run, sorted by query and rank."""
         head = self._head(run)
         neutral, others = self._neutral(head, self.texts), self._candidates(run)
+        outside, docnos = self.option("outside"), head["docno"].tolist()
         found = {}
         for qid, rows in query_slices(head["qid"]).items():
             cutoff = self.option("cutoff") or rows.stop - rows.start
-            found[qid] = arab.nfairr(neutral[rows], others[qid], cutoff)
-        return found
+            found[qid] = others[qid].compare(docnos[rows], neutral[rows], cutoff, outside)
+        tell_outside((one.outside for qid, one in found.items() if len(others[qid])), outside, repr(self))
+        return {qid: one.nfairr for qid, one in found.items()}
 
-    def _candidates(self, run: pd.DataFrame) -> dict[str, np.ndarray]:
-        """For each query of a run the neutrality of what could have been ranked; empty if the background lacks it."""
+    def _candidates(self, run: pd.DataFrame) -> dict[str, Background]:
+        """For each query of a run what could have been ranked; empty if the background lacks it."""
         background = self.option("background")
         if background is None:
             return self._of_depth(run)
         known = self._worked_out.setdefault("candidates", {})
         lacking = set(run["qid"]) - known.keys()
-        if lacking:
+        if lacking and is_collection(background):
+            if "all" not in self._worked_out:
+                self._worked_out["all"] = collection(background, lambda frame: self._neutral(frame, self.texts), "NFaiRR")
+            known.update(dict.fromkeys(lacking, self._worked_out["all"]))
+        elif lacking:
             whole = with_string_ids(background)
             whole = ranked(whole[whole["qid"].isin(lacking)], f"background of {self!r}")
-            known.update({**dict.fromkeys(lacking, np.empty(0)), **self._of_depth(whole)})
+            known.update({**dict.fromkeys(lacking, Background()), **self._of_depth(whole)})
         return known
 
-    def _of_depth(self, whole: pd.DataFrame) -> dict[str, np.ndarray]:
-        whole = whole[whole["rank"] < self.option("depth")].reset_index(drop=True)
-        neutral = self._neutral(whole, self.texts)
-        return {qid: neutral[rows] for qid, rows in query_slices(whole["qid"]).items()}
+    def _of_depth(self, whole: pd.DataFrame) -> dict[str, Background]:
+        depth = self.option("depth")
+        whole = whole[whole["rank"] < depth].reset_index(drop=True)
+        neutral, docnos = self._neutral(whole, self.texts), whole["docno"].tolist()
+        return {q: Background(docnos[rows], neutral[rows], depth) for q, rows in query_slices(whole["qid"]).items()}
 
     def _content(self, key: str) -> Any:
         """Of a background the ranking, and the texts where they come from it."""
         if key != "background":
             return super()._content(key)
         frame, field = with_string_ids(self.params[key]), self.text_field
-        own = ["qid", "docno", "score", *([field] if self.texts.source is None and field in frame.columns else [])]
+        own = [column for column in ("qid", "docno", "score") if column in frame.columns]
+        own = [*own, *([field] if self.texts.source is None and field in frame.columns else [])]
         return frame[own]
 
 
@@ -561,8 +633,7 @@ class LexiconGap(_OfTexts):
     """Psychometric gap of a list: how far apart two categories' shares of words are (Bigdeli et al. 2023, Tables 3 and 4).
 
     With s_c(d) the share of document d's words in category c, a query's value is abs(mean over the first k documents of
-    s_male - s_female). It is a share: the original scripts multiply by 100. Where not all judged queries count, single values are
-    influence values; see :class:`ARaB`.
+    s_male - s_female). It is a share: the original scripts multiply by 100. Queries that do not count are NaN; see :class:`ARaB`.
 
     Raises:
         InputError: For an unknown option or category; while evaluating, where a document has no text.
@@ -587,7 +658,7 @@ class LexiconGap(_OfTexts):
     NAME = __name__
     PRETTY_NAME = "Psychometric gap"
     SHORT_DESC = "Difference of two categories' shares of words, absolute for each query."
-    SUPPORTED_PARAMS = _params(
+    SUPPORTED_PARAMS = parameters(
         lexicon="categories of words", contrast="the two categories", signed="whether a query's value keeps its sign"
     )
     DEFAULTS = {**_OfTexts.DEFAULTS, "signed": False}  # noqa: RUF012
@@ -718,11 +789,11 @@ class QueryGroupGap(_OfTexts):
     NAME = __name__
     PRETTY_NAME = "Psychometric gap between groups of queries"
     SHORT_DESC = "Difference between the mean shares of a category for two groups of queries."
-    SUPPORTED_PARAMS = _params(
+    SUPPORTED_PARAMS = parameters(
         lexicon="categories of words", category="which category", groups="frame qid, gender", between="the two groups",
         signed="whether the gap keeps its sign",
     )  # fmt: skip
-    DEFAULTS = {**_OfTexts.DEFAULTS, "signed": False}  # noqa: RUF012
+    DEFAULTS = {**_OfTexts.DEFAULTS, "signed": False, "undefined": "influence"}  # noqa: RUF012
 
     def __init__(
         self,

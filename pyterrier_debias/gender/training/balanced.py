@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+logger = logging.getLogger(__name__)
+
+
 def augment_balanced(
     topics: pd.DataFrame,
     qrels: pd.DataFrame,
@@ -30,13 +35,14 @@ def augment_balanced(
     seed: int = 0,
     prefix: str = "balanced-",
     keep_labels: bool = False,
+    on_short: str = "raise",
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Add matched pairs to training data, as many of each group.
 
-    With n relevant pairs of query and document in the original data, ``ratio`` times n are added, rounded to whole matches: half
-    of them of each group. Whole matches are drawn, by seed and names, and a larger ratio adds to what a smaller one drew.
-    Negatives of the new queries are drawn as those of all others are, by the sampler of the training, from what the first stage
-    finds for them.
+    With n relevant pairs of query and document in the original data, ``ratio`` times n are added, rounded to whole matches of two
+    (halves upwards, so that 10 pairs and ratios of .3 and .5 add 4 and 6): half of them of each group. Whole matches are drawn,
+    by seed and names, and a larger ratio adds to what a smaller one drew. Negatives of the new queries are drawn as those of all
+    others are, by the sampler of the training, from what the first stage finds for them.
 
     Args:
         topics: ``qid``, ``query`` and any others.
@@ -47,12 +53,15 @@ def augment_balanced(
         seed: Seed of which matches are drawn.
         prefix: Put before the new qids, so that they are unique.
         keep_labels: Whether the new topics keep the pairs' ``gender``; dropped by default, as predicted labels of queries.
+        on_short: Where there are fewer matches than asked for: ``'raise'``, or ``'all'`` adds all of them, and logs the ratio
+            that is reached.
 
     Returns:
         Topics and judgements, the original ones first.
 
     Raises:
-        InputError: For a ratio below 0, or above what the pairs suffice for; a new qid that is taken; pairs that are not whole.
+        InputError: For a ratio below 0, or, unless ``on_short='all'``, above what the pairs suffice for; an unknown choice; a new
+            qid that is taken; pairs that are not whole.
 
     Example:
         >>> topics = pd.DataFrame({"qid": ["1", "2"], "query": ["sea", "tea"]})
@@ -69,8 +78,10 @@ def augment_balanced(
     name = "augment_balanced"
     pt.validate.columns(topics, includes=["qid", "query"])
     pt.validate.columns(pairs, includes=["match", "qid", "docno", "query"])
-    if not isinstance(ratio, (int, float)) or not 0 <= ratio < np.inf:
+    if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 <= ratio < np.inf:
         raise InputError(f"{name}: ratio={ratio!r} must be a number of at least 0, e.g. 0.25")
+    if on_short not in ("raise", "all"):
+        raise InputError(f"{name}: on_short={on_short!r} is not known; use 'raise' or 'all'")
     topics, pairs = frames.with_string_ids(topics), frames.with_string_ids(pairs)
     judged = grades(qrels, name)
     frames.check_text(pairs, "query", name)
@@ -78,11 +89,19 @@ def augment_balanced(
     sizes = pairs.groupby("match").size()
     if not sizes.eq(2).all():
         raise InputError(f"{name}: match {sizes.index[sizes != 2][0]} has {sizes[sizes != 2].iloc[0]} rows; each has two")
-    wanted = round(ratio * relevant / 2)
+    # What binary fractions lose on a half must not round it down.
+    wanted = int(np.floor(float(ratio) * relevant / 2 + 0.5 + 1e-9))
+    if wanted > len(sizes) and on_short == "all":
+        logger.warning(
+            "%s: ratio=%g of %d pairs asks for %d matches, of which there are %d; all are added, a ratio of %.3g",
+            name, ratio, relevant, wanted, len(sizes), 2 * len(sizes) / relevant,
+        )  # fmt: skip
+        wanted = len(sizes)
     if wanted > len(sizes):
         raise InputError(
             f"{name}: ratio={ratio:g} of {relevant:,} pairs asks for {wanted:,} matches, of which there are {len(sizes):,}; "
-            f"use a ratio of at most {np.floor(2000 * len(sizes) / max(1, relevant)) / 1000:g}, or more pairs"
+            f"use a ratio of at most {np.floor(2000 * len(sizes) / max(1, relevant)) / 1000:g}, more pairs, or "
+            f"on_short='all'"
         )
     codes, _ = pd.factorize(pairs["match"], sort=True)
     names = [f"{qid}\0{docno}" for qid, docno in zip(pairs["qid"], pairs["docno"])]

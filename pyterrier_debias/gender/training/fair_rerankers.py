@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -137,7 +138,7 @@ class BiasAwareReranker(_FairReranker):
             InputError: Naming the option and the remedy.
         """
         self.checked_base()
-        if not isinstance(self.strength, (int, float)) or not self.strength >= 0:
+        if not isinstance(self.strength, Real) or not self.strength >= 0:
             raise InputError(f"BiasAwareReranker: strength={self.strength!r} must be a number of at least 0")
         check_reader(self)
 
@@ -249,7 +250,7 @@ class AdversarialReranker(_FairReranker):
             raise InputError(
                 f"AdversarialReranker: ranker is a {type(base).__name__}; the adversary reads what a CrossEncoder's head reads"
             )
-        if not isinstance(self.reversal, (int, float)) or not self.reversal >= 0:
+        if not isinstance(self.reversal, Real) or not self.reversal >= 0:
             raise InputError(f"AdversarialReranker: reversal={self.reversal!r} must be a number of at least 0")
         names = WordList.of(self.wordlist).names
         if len(names) < 2:

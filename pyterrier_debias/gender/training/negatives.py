@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,7 +82,7 @@ class BiasAwareNegatives:
 
     def __post_init__(self) -> None:
         """Refuse options that cannot be used."""
-        if not isinstance(self.share, (int, float)) or not 0 <= self.share <= 1:
+        if not isinstance(self.share, Real) or not 0 <= self.share <= 1:
             raise InputError(f"BiasAwareNegatives: share={self.share!r} must lie between 0 and 1")
         check_reader(self)
 

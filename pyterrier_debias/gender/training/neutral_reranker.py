@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -112,7 +113,7 @@ class NeutralReranker(Stage):
         """
         column = self.text_field if self.bias is None else self.bias
         pt.validate.result_frame(inp, extra_columns=["score", column], context=self)
-        if not isinstance(self.strength, (int, float)) or not 0 <= self.strength <= 1:
+        if not isinstance(self.strength, Real) or not 0 <= self.strength <= 1:
             raise InputError(f"NeutralReranker: strength={self.strength!r} must lie between 0 and 1")
         check_choice("NeutralReranker", "normalise", self.normalise, NORMALISATIONS)
         check_reader(self)

@@ -307,7 +307,7 @@ def rank_chances(counts: np.ndarray, queries: int, *, k: float = 2.0, window: in
 
     Args:
         counts: c, the number of queries with a relevant document at each rank, shape [depth].
-        queries: |Q|.
+        queries: |Q|, at least 1.
         k: K, above 1; the larger, the less the top is favoured.
         window: How many ranks the mean is taken over, odd.
         degree: Of the polynomial.
@@ -316,7 +316,7 @@ def rank_chances(counts: np.ndarray, queries: int, *, k: float = 2.0, window: in
         Chances of the ranks, which sum to 1, shape [depth].
 
     Raises:
-        InputError: For an option out of range, or fewer ranks than the fit needs.
+        InputError: For an option out of range, counts that are not from 0 to |Q|, or fewer ranks than the fit needs.
 
     Example:
         >>> int(rank_chances(np.zeros(100), 10).argmax())  # nothing is relevant: the top is drawn most often
@@ -326,6 +326,11 @@ def rank_chances(counts: np.ndarray, queries: int, *, k: float = 2.0, window: in
     check_number("RANCE", "queries", queries, above=0, hint="there must be judged ones")
     if k <= 1 or window < 1 or window % 2 == 0 or degree < 0:
         raise InputError(f"RANCE: k={k!r} must be above 1, window={window!r} odd, and degree={degree!r} at least 0")
+    if isinstance(queries, bool) or not isinstance(queries, (int, np.integer)) or queries < 1:
+        raise InputError(f"RANCE: queries={queries!r} must be a whole number of 1 or more: how many queries were judged")
+    if not ((counts >= 0) & (counts <= queries)).all():
+        bad = int(np.flatnonzero(~((counts >= 0) & (counts <= queries)))[0])
+        raise InputError(f"RANCE: {counts[bad]:g} of {queries} queries have a relevant document at rank {bad}, which cannot be")
     if len(counts) < window + degree:
         raise InputError(
             f"RANCE: {len(counts)} ranks are too few for window={window} and degree={degree}, which need {window + degree}; give "

@@ -328,6 +328,7 @@ class RotatePassages(RowWise):
         allow_identity: bool = True,
         seed: int = 208973249,
         draw: int = 0,
+        offset: int | None = None,
         text_attr: str = "text",
         keep_original: bool = False,
         verbose: bool = False,
@@ -347,6 +348,8 @@ class RotatePassages(RowWise):
                 with the original needs it (``PositionSensitivity``).
             seed: Any integer; the default is the released code's, though the draws are not.
             draw: Which of the independent draws under this seed: 0, 1, 2, ... give further rotations of one passage.
+            offset: How many units are moved from the front of every passage to its end, in place of a draw: r - 1 in the paper.
+                It counts modulo the passage's units, so that ``-offset`` undoes ``offset``. None draws.
             text_attr: The column to rotate.
             keep_original: Whether to add ``text_orig``.
             verbose: Whether to show progress.
@@ -360,6 +363,7 @@ class RotatePassages(RowWise):
         self.allow_identity = allow_identity
         self.seed = seed
         self.draw = draw
+        self.offset = offset
         self.text_attr = text_attr
         self.keep_original = keep_original
         self.verbose = verbose
@@ -369,10 +373,11 @@ class RotatePassages(RowWise):
         """Rotate the passages of a frame; see the class.
 
         Raises:
-            InputError: For an unknown option, or a text that is missing or not a string.
+            InputError: For an unknown option, an identifier that is missing, or a text that is missing or not a string.
         """
         pt.validate.columns(inp, includes=self._columns(), context=self)
         turn = self.rotator()
+        self._check_ids(inp)
         check_text(inp, self.text_attr, self)
         originals = inp[self.text_attr].tolist()
         docnos = as_names(inp["docno"]).tolist()
@@ -401,11 +406,13 @@ class RotatePassages(RowWise):
         return self._stream(inp, self.rotator())
 
     def _stream(self, documents: Any, turn: Rotator) -> Iterator[dict[str, Any]]:
-        attr, pair, keep = self.text_attr, self.scope == "pair", self.keep_original
+        attr, pair, keep, ids = self.text_attr, self.scope == "pair", self.keep_original, self._ids()
         fixed = number = 0
         cannot_turn = self.cannot_turn()
         for document in pt.tqdm(documents, desc="RotatePassages", disable=not self.verbose):
             text = document[attr]
+            if any(pd.isna(document[column]) for column in ids):
+                self._check_ids(pd.DataFrame([document]))
             if not isinstance(text, str):
                 check_text(pd.DataFrame([document]), attr, self)
             out = dict(document, text_orig=text) if keep else dict(document)
@@ -448,7 +455,7 @@ class RotatePassages(RowWise):
             ``scope='pair'`` only.
 
         Raises:
-            InputError: For an unknown option.
+            InputError: For an unknown option, or further draws where ``offset`` leaves nothing to draw.
 
         Example:
             >>> RotatePassages().rotator(draw=3)("one two three four", "d1")
@@ -461,6 +468,14 @@ class RotatePassages(RowWise):
         pair = _one_of("scope", self.scope, ("passage", "pair")) == "pair"
         first = 0 if self.allow_identity else 1
         draw = self.draw if draw is None else draw
+        fixed = self.offset
+        if fixed is not None:
+            if isinstance(fixed, bool) or not isinstance(fixed, (int, np.integer)):
+                raise InputError(f"RotatePassages: offset={fixed!r} must be a whole number of units, or None to draw")
+            if draw != 0 or first:
+                raise InputError(
+                    f"RotatePassages: offset={fixed} leaves nothing to draw; leave out draw and allow_identity, or the offset"
+                )
         # Four lengths of key, so that no qid can be mistaken for the number of a draw.
         further = () if draw == 0 else ("draw", str(draw))
         seed = self.seed
@@ -471,7 +486,7 @@ class RotatePassages(RowWise):
             if n < 2:
                 return text, 0
             ids = (docno, qid) if pair else (docno,)
-            offset = first + keyed_integer(n - first, seed, "rotation", *ids, *further)
+            offset = first + keyed_integer(n - first, seed, "rotation", *ids, *further) if fixed is None else int(fixed) % n
             if offset == 0 and keeps:
                 return text, 0
             if not keeps:
@@ -500,8 +515,20 @@ class RotatePassages(RowWise):
             )
         return get_tokeniser(self.tokeniser)
 
+    def _ids(self) -> list[str]:
+        """The columns by which is drawn."""
+        return ["docno", *(["qid"] if self.scope == "pair" else [])]
+
     def _columns(self) -> list[str]:
-        return ["docno", self.text_attr, *(["qid"] if self.scope == "pair" else [])]
+        return ["docno", self.text_attr, *self._ids()[1:]]
+
+    def _check_ids(self, inp: pd.DataFrame) -> None:
+        for column in self._ids():
+            bad = np.flatnonzero(inp[column].isna())
+            if len(bad):
+                raise InputError(
+                    f"RotatePassages: column {column!r} is missing at row {bad[0]}; rotations are drawn by it, so fill it"
+                )
 
 
 def _name(value: Any) -> str:

@@ -16,11 +16,12 @@ subtracted where they do not belong. The squares of the cosines sum in the same 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -28,14 +29,15 @@ import pandas as pd
 from pyterrier_debias.core.errors import InputError, check_choice, one_line
 from pyterrier_debias.core.files import whole_folder
 from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.core.vectors import real_array
 
 #: Words of one passage, and one vector each: shape [n, d].
 Passage = tuple[Sequence[str], np.ndarray]
 
 PAIR_SCOPES = ("cross_passage", "all")
-NORMALISERS = ("paper", "count")
-TERM_AVERAGES = ("present", "all", "paired")
-SPREADS = ("deltas", "pairs", "terms")
+NORMALISERS = ("paper", "max", "count", "count_less_one", "sum")
+TERM_AVERAGES = ("present", "all", "any", "paired")
+SPREADS = ("deltas", "pairs", "terms", "plain")
 
 #: Conventions that the paper leaves open, and what each may be.
 CONVENTIONS = {"pair_scope": PAIR_SCOPES, "normaliser": NORMALISERS, "term_average": TERM_AVERAGES, "std": SPREADS}
@@ -48,6 +50,7 @@ CURVE = {
     "std_deltas": "float64",
     "std_pairs": "float64",
     "std_terms": "float64",
+    "std_plain": "float64",
     "pairs": "int64",
     "terms": "int64",
     "pair_scope": "object",
@@ -60,20 +63,37 @@ _ROUNDING = 64 * np.finfo(np.float64).eps
 #: Numbers of one temporary array, about 32 MiB.
 _BLOCK = 4 * 2**20
 
-_FORMAT = 1
+#: Occurrences of a word in one passage from which their pairs are no longer listed one by one.
+_MANY = 128
+
+#: Multiplications spent on one word's squared cosines; beyond, they are estimated from some of its occurrences.
+_WORK = 10**11
+
+#: What looking a pair up by its distance costs, in multiplications.
+_LOOK_UP = 150
+
+#: The largest sum of squares for which Fourier transforms are exact to some 1e-9.
+_EXACT = 1e6
+
+_FORMAT = 2
+
+logger = logging.getLogger(__name__)
 
 
 def check_conventions(values: Mapping[str, Any]) -> None:
     """Refuse conventions that are not known.
 
     Args:
-        values: Value of each of :data:`CONVENTIONS`, of ``max_delta`` and of ``min_pairs``; others are not looked at.
+        values: Value of each of :data:`CONVENTIONS`, of ``ddof``, ``max_delta`` and ``min_pairs``; others are not looked at.
 
     Raises:
         InputError: Naming the convention and what it may be.
     """
     for name, known in CONVENTIONS.items():
         check_choice("MATSProbe", name, values[name], known)
+    ddof = values["ddof"]
+    if isinstance(ddof, bool) or not isinstance(ddof, (int, np.integer)) or ddof < 0:
+        raise InputError(f"MATSProbe: ddof={ddof!r} must be a whole number of at least 0")
     for name in ("max_delta", "min_pairs"):
         if values[name] is not None and values[name] < 1:
             raise InputError(f"MATSProbe: {name}={values[name]} must be at least 1")
@@ -83,7 +103,8 @@ def autocorrelate(positions: np.ndarray, rows: np.ndarray, size: int) -> np.ndar
     """Sum the inner products of all ordered pairs of rows (a row with itself included) by the distance of their positions.
 
     By a matrix product over the positions where the term was seen, which most often are few: measured, that is 2 to 20 times as
-    fast as Fourier transforms, which win for a term that was seen at hundreds of positions only.
+    fast as Fourier transforms, which win for a term that was seen at hundreds of positions only. Those are taken for thousands of
+    positions, where the product's quadratic cost would be minutes.
 
     Args:
         positions: Integers from 0, shape [p].
@@ -97,6 +118,10 @@ def autocorrelate(positions: np.ndarray, rows: np.ndarray, size: int) -> np.ndar
         >>> autocorrelate(np.array([0, 2]), np.array([[1.0], [3.0]]), 3)
         array([10.,  0.,  6.])
     """
+    length = 1 << (2 * size - 1).bit_length()
+    product, transform = len(rows) ** 2 * (rows.shape[1] + 20), 40 * length * np.log2(length) * rows.shape[1]
+    if len(rows) > 1024 and product > transform and np.square(rows).sum() <= _EXACT:
+        return _by_transform(positions, rows, size, length)
     step = max(1, _BLOCK // max(len(rows), 1))
     total = np.zeros(size)
     for start in range(0, len(rows), step):
@@ -104,6 +129,21 @@ def autocorrelate(positions: np.ndarray, rows: np.ndarray, size: int) -> np.ndar
         distance = np.abs(positions[part, None] - positions)
         total += np.bincount(distance.ravel(), (rows[part] @ rows.T).ravel(), size)
     return total
+
+
+def _by_transform(positions: np.ndarray, rows: np.ndarray, size: int, length: int) -> np.ndarray:
+    """:func:`autocorrelate` by the power spectrum, which is summed over columns before the one transform back."""
+    power = np.zeros(length // 2 + 1)
+    step = max(1, _BLOCK // length)
+    for first in range(0, rows.shape[1], step):
+        columns = rows[:, first : first + step].T
+        spread = np.zeros((len(columns), length))
+        spread[:, positions - positions.min()] = columns
+        spectrum = np.fft.rfft(spread, axis=1)
+        power += (spectrum.real**2 + spectrum.imag**2).sum(axis=0)
+    found = np.fft.irfft(power, length)[:size]
+    found[1:] *= 2
+    return found
 
 
 def pair_sums(positions: np.ndarray, sums: np.ndarray, counts: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -123,8 +163,8 @@ def pair_sums(positions: np.ndarray, sums: np.ndarray, counts: np.ndarray, size:
         >>> n.tolist(), cosines.tolist()
         ([1.0, 0.0, 0.0, 2.0], [0.0, 0.0, 0.0, 1.0])
     """
-    pairs = autocorrelate(positions, counts[:, None], size)
-    cosines = autocorrelate(positions, sums, size)
+    pairs = np.rint(autocorrelate(positions, counts[:, None], size))
+    cosines = np.where(pairs > 0, autocorrelate(positions, sums, size), 0.0)
     pairs[0] -= counts.sum()
     cosines[0] -= counts.sum()
     return pairs / 2, cosines / 2
@@ -148,8 +188,7 @@ def pair_squares(positions: np.ndarray, units: np.ndarray, size: int, *, moments
     positions, units = positions[order], units[order]
     places, starts = np.unique(positions, return_index=True)
     if moments is None:
-        # Forming pairs also costs looking each up by its distance, about 150 multiplications' time.
-        moments = n * (d + 150) > d * d * (1 + len(places) ** 2 / n)
+        moments = n * n * (d + _LOOK_UP) > n * d * d + len(places) ** 2 * (d * d + _LOOK_UP)
     total = np.zeros(size)
     if moments:
         bounds = [*starts, n]
@@ -200,10 +239,14 @@ def twins(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def mats_value(ats: np.ndarray, normaliser: str = "paper") -> tuple[float, str]:
     """MATS of a curve.
 
+    The sum of ATS(0) - ATS(i) is over the distances i >= 1 that have a pair. Where all up to max D have one, ``'max'`` and
+    ``'count'`` are the same, and so are ``'paper'`` and ``'count_less_one'``.
+
     Args:
-        ats: ATS(0), ATS(1), ..., NaN if a distance has no pair; shape [max D + 1].
-        normaliser: ``'paper'`` divides the sum of ATS(0) - ATS(i) by one less than the number of distances i >= 1 that have a
-            pair (max D - 1 where all have one), as the paper prints it; ``'count'`` by their number, a plain mean.
+        ats: ATS(0), ATS(1), ..., NaN if a distance has no pair.
+        normaliser: What the sum is divided by. ``'paper'``: max D - 1, as the paper prints it, max D being the largest distance
+            that has a pair; ``'max'``: max D; ``'count'``: the number of distances that have a pair, which gives a plain mean;
+            ``'count_less_one'``: one less than their number; ``'sum'``: nothing.
 
     Returns:
         The value, and an empty text; or NaN, and why it is not defined.
@@ -213,6 +256,11 @@ def mats_value(ats: np.ndarray, normaliser: str = "paper") -> tuple[float, str]:
         ((0.75, ''), (0.375, ''))
         >>> mats_value(np.array([np.nan, 0.8]))[1]
         'ATS(0) is not defined: no word stands at the same position of two passages'
+
+        Distances 1 and 4: the falls 0.25 and 0.5 by max D - 1 = 3.
+
+        >>> mats_value(np.array([1.0, 0.75, np.nan, np.nan, 0.5]))
+        (0.25, '')
     """
     check_choice("mats_value", "normaliser", normaliser, CONVENTIONS["normaliser"])
     falls = ats[0] - ats[1:][~np.isnan(ats[1:])] if len(ats) else np.empty(0)
@@ -222,9 +270,11 @@ def mats_value(ats: np.ndarray, normaliser: str = "paper") -> tuple[float, str]:
         return np.nan, "ATS(0) is not defined: no word stands at the same position of two passages"
     if not len(falls):
         return np.nan, "no word stands at two different positions"
-    divisor = len(falls) - 1 if normaliser == "paper" else len(falls)
+    largest = int(np.flatnonzero(~np.isnan(ats))[-1])
+    divisor = {"paper": largest - 1, "max": largest, "count": len(falls), "count_less_one": len(falls) - 1, "sum": 1}[normaliser]
     if not divisor:
-        return np.nan, "only one distance has a pair, and the paper's divisor, max delta - 1, is then 0; mats_mean is defined"
+        what = "the paper's divisor, max delta - 1," if normaliser == "paper" else "the number of distances less one"
+        return np.nan, f"only one distance has a pair, and {what} is then 0; mats_mean is defined"
     return float(falls.sum() / divisor), ""
 
 
@@ -242,6 +292,11 @@ class DeltaSums:
         falls: The terms' mean cosine at distance 0 less that at this one, summed over the terms with enough pairs at both.
         paired_terms: How many terms that are.
         paired_pairs: How many pairs they have at this distance.
+        first: How many terms have enough pairs here and at no smaller distance.
+        cosines: The cosines of all pairs, summed.
+        weighted: The squares of the terms' mean cosines, summed with the terms' pairs as weights.
+        weighted_within: The variances of the cosines within terms, summed with the terms' pairs as weights, where known.
+        weighted_pairs: How many pairs these terms have.
     """
 
     terms: np.ndarray
@@ -253,6 +308,16 @@ class DeltaSums:
     falls: np.ndarray
     paired_terms: np.ndarray
     paired_pairs: np.ndarray
+    first: np.ndarray
+    cosines: np.ndarray
+    weighted: np.ndarray
+    weighted_within: np.ndarray
+    weighted_pairs: np.ndarray
+
+    @classmethod
+    def zeros(cls, size: int) -> DeltaSums:
+        """Nothing added yet, at distances 0 to ``size`` - 1."""
+        return cls(*(np.zeros(size) for _ in fields(cls)))
 
 
 @dataclass(frozen=True)
@@ -273,6 +338,8 @@ class MATSResult:
         term_average: Likewise.
         std: Likewise.
         max_delta: Likewise; None for all distances.
+        ddof: Likewise.
+        duplicates: How many passages were left out, because a text that was seen counts once.
 
     Example:
         >>> words = MATSAccumulator()
@@ -294,6 +361,8 @@ class MATSResult:
     term_average: str = "present"
     std: str = "deltas"
     max_delta: int | None = None
+    ddof: int = 0
+    duplicates: int = 0
 
     def __post_init__(self) -> None:
         """Refuse conventions that are not known."""
@@ -303,7 +372,7 @@ class MATSResult:
         """The same sums under other conventions.
 
         Args:
-            conventions: ``pair_scope``, ``normaliser``, ``term_average``, ``std`` or ``max_delta``.
+            conventions: ``pair_scope``, ``normaliser``, ``term_average``, ``std``, ``ddof`` or ``max_delta``.
 
         Returns:
             A result whose curve, and whose first row of :meth:`mats`, follow them.
@@ -318,7 +387,7 @@ class MATSResult:
 
         Args:
             pair_scope: ``'cross_passage'`` or ``'all'``; None for the result's own.
-            term_average: ``'present'``, ``'all'`` or ``'paired'``; None for the result's own.
+            term_average: ``'present'``, ``'all'``, ``'any'`` or ``'paired'``; None for the result's own.
 
         Returns:
             Shape [max D + 1], max D being the largest distance with a pair, or less where ``max_delta`` says so.
@@ -327,7 +396,7 @@ class MATSResult:
         sums = self.sums[scope]
         size = self._size(sums)
         terms, paired = sums.terms[:size], sums.paired_terms[:size]
-        divisor = np.full(size, self.vocabulary) if average == "all" else terms
+        divisor = {"all": np.full(size, self.vocabulary), "any": np.full(size, sums.first[:size].sum())}.get(average, terms)
         ats = np.divide(sums.means[:size], divisor, out=np.full(size, np.nan), where=terms > 0)
         if average == "paired":
             return ats[0] - np.divide(sums.falls[:size], paired, out=np.full(size, np.nan), where=paired > 0)
@@ -346,13 +415,15 @@ class MATSResult:
 
         Args:
             pair_scope: ``'cross_passage'`` or ``'all'``; None for the result's own.
-            term_average: ``'present'``, ``'all'`` or ``'paired'``; None for the result's own.
+            term_average: ``'present'``, ``'all'``, ``'any'`` or ``'paired'``; None for the result's own.
 
         Returns:
-            A frame with ``delta``; ``ats``; ``std``, the spread that the result's convention names, and all three:
+            A frame with ``delta``; ``ats``; ``std``, the spread that the result's convention names, and all four:
             ``std_deltas``, of ATS(0) - ATS(i) over i = 1 to this distance; ``std_pairs``, of the cosines around ``ats`` when a
-            word is drawn and then one of its pairs; ``std_terms``, of the words' mean cosines (all with ddof 0; the last two over
-            what is present whatever ``term_average`` says); ``pairs``; ``terms``; ``pair_scope`` and ``term_average``.
+            word is drawn and then one of its pairs; ``std_terms``, of the words' mean cosines; ``std_plain``, of the cosines of
+            all pairs around their own mean, each pair counting once (the last three over what is present whatever
+            ``term_average`` says); ``pairs``; ``terms``; ``pair_scope`` and ``term_average``. All but ``std_pairs``, which has no
+            one count, follow ``ddof``.
         """
         pair_scope, term_average = self._chosen(pair_scope, term_average)
         ats = self.ats(pair_scope, term_average)
@@ -361,14 +432,17 @@ class MATSResult:
         present = ~np.isnan(ats)
         with np.errstate(divide="ignore", invalid="ignore"):
             mean, square = (part[:size] / sums.terms[:size] for part in (sums.means, sums.squares))
-            between = np.where(square - mean**2 > _ROUNDING * square, square - mean**2, 0.0)
+            between = _variance(square, mean)
             within = sums.within[:size] / sums.within_terms[:size]
+            mean, square = (part[:size] / sums.pairs[:size] for part in (sums.cosines, sums.weighted))
+            plain = _variance(square, mean) + sums.weighted_within[:size] / sums.weighted_pairs[:size]
         columns = {
             "delta": np.arange(size),
             "ats": ats,
-            "std_deltas": [_spread(ats[0] - ats[1 : delta + 1]) for delta in range(size)],
+            "std_deltas": np.append(np.nan, _running_spread(ats[0] - ats[1:], self.ddof)),
             "std_pairs": np.sqrt(between + within),
-            "std_terms": np.sqrt(between),
+            "std_terms": np.sqrt(_unbiased(between, sums.terms[:size], self.ddof)),
+            "std_plain": np.sqrt(_unbiased(plain, sums.pairs[:size], self.ddof)),
             "pairs": (sums.paired_pairs if paired else sums.pairs)[:size],
             "terms": (sums.paired_terms if paired else sums.terms)[:size],
         }
@@ -382,10 +456,11 @@ class MATSResult:
 
         Returns:
             One row for each way to form pairs and to average over words: ``pair_scope``, ``term_average``, ``normaliser``;
-            ``mats``, the value under that normaliser, and both: ``mats_paper`` and ``mats_mean``; ``std``, the spread that the
-            convention names, and all three: ``std_deltas`` (of ATS(0) - ATS(i) over i), ``std_pairs`` and ``std_terms`` (means
-            over i >= 1 of the curve's); ``ats_0``; ``max_delta``, the largest distance that counted; ``deltas``, how many did;
-            ``pairs``; ``terms``, the distinct words; ``passages``; ``spread_from`` (``'all pairs'``, or how they were sampled);
+            ``mats``, the value under that normaliser, and under two: ``mats_paper`` and ``mats_mean`` (``'count'``); ``std``, the
+            spread that the convention names, and all four: ``std_deltas`` (of ATS(0) - ATS(i) over i), ``std_pairs``,
+            ``std_terms`` and ``std_plain`` (means over i >= 1 of the curve's); ``ats_0``; ``max_delta``, the largest distance
+            that counted; ``deltas``, how many did; ``pairs``; ``terms``, the distinct words; ``passages``; ``duplicates``, how
+            many more were left out, since their text was seen; ``spread_from`` (``'all pairs'``, or how they were sampled);
             ``reason``, why ``mats`` is NaN, otherwise empty.
         """
         ways = [(scope, average) for scope in PAIR_SCOPES for average in TERM_AVERAGES]
@@ -403,9 +478,8 @@ class MATSResult:
         apart = curve[curve["delta"] > 0]
         values = {name: mats_value(ats, name) for name in NORMALISERS}
         spreads = {
-            "std_deltas": _spread(ats[0] - ats[1:]),
-            "std_pairs": apart["std_pairs"].mean() if len(apart) else np.nan,
-            "std_terms": apart["std_terms"].mean() if len(apart) else np.nan,
+            "std_deltas": _spread(ats[0] - ats[1:], self.ddof),
+            **{name: apart[name].mean() if len(apart) else np.nan for name in ("std_pairs", "std_terms", "std_plain")},
         }
         sampled = "not computed" if self.kept == 0 else f"pairs among at most {self.kept} occurrences of a word"
         return {
@@ -423,6 +497,7 @@ class MATSResult:
             "pairs": int(curve["pairs"].sum()),
             "terms": self.vocabulary,
             "passages": self.passages,
+            "duplicates": self.duplicates,
             "spread_from": "all pairs" if self.kept is None else sampled,
             "reason": values[self.normaliser][1],
         }
@@ -437,7 +512,10 @@ class MATSAccumulator:
     the spread over pairs the vectors themselves are kept, as they came, up to ``memory`` bytes. Beyond that, or where ``sample``
     says so, each word keeps the k occurrences whose keyed hash of (seed, docno, position) is smallest, k being the largest power
     of two that fits: a uniform sample that does not depend on the order of passages. The spread within words is then estimated by
-    the mean square of the sampled pairs' cosines around the word's mean, which is exact like all means.
+    the mean square of the sampled pairs' cosines around the word's mean, which is exact like all means. The
+    same is done where one word alone would take minutes, such as one that a passage repeats tens of thousands of times.
+
+    Passages of one text: :meth:`unseen` tells which to leave out. A shard knows only its own, so put equal texts into one shard.
 
     When not to use it: on documents of many thousand words, whose positions are too many to compare word by word.
 
@@ -465,12 +543,36 @@ class MATSAccumulator:
         self.seed = seed
         self.passages = 0
         self.skipped = 0
+        self.duplicates = 0
         self.dimensions: int | None = None
         self._terms: dict[str, int] = {}
         self.occurrences = 0
         self._cells = _KeyedSums()
         self._within = _KeyedSums()
         self._kept = _Kept(sample, memory)
+        self._texts: set[int] = set()
+
+    def unseen(self, texts: Sequence[str]) -> list[bool]:
+        """Which texts were not seen before, neither here nor in an earlier call; the others are counted as duplicates.
+
+        Args:
+            texts: The passages' texts.
+
+        Returns:
+            One truth value each.
+
+        Example:
+            >>> words = MATSAccumulator()
+            >>> words.unseen(["a b", "c", "a b"]), words.unseen(["c"]), words.duplicates
+            ([True, True, False], [False], 2)
+        """
+        found = []
+        for text in texts:
+            known = len(self._texts)
+            self._texts.add(keyed_hash(0, "mats text", text))
+            found.append(len(self._texts) > known)
+        self.duplicates += found.count(False)
+        return found
 
     def update(self, docnos: Sequence[str], passages: Sequence[Passage]) -> MATSAccumulator:
         """Add passages.
@@ -483,7 +585,8 @@ class MATSAccumulator:
             The accumulator itself.
 
         Raises:
-            InputError: If words and vectors do not match in number, vectors are not finite, or not all of one length.
+            InputError: If words and vectors do not match in number, or vectors are not real and finite numbers, or not all of one
+                length.
         """
         if len(set(docnos)) != len(passages):
             raise InputError(f"MATS: {len(passages)} passages need as many different docnos, got {len(set(docnos))}")
@@ -504,11 +607,8 @@ class MATSAccumulator:
             terms, positions, passage, raw, units = (part[real] for part in (terms, positions, passage, raw, units))
         self.occurrences += len(terms)
         self._cells.add(_key(terms, positions), units)
-        left, right = twins(passage << 32 | terms)
-        if len(left):
-            cosines = _cosines(units[:, :-1], left, right)
-            distance = np.abs(positions[left] - positions[right])
-            self._within.add(_key(terms[left], distance), np.column_stack([cosines, np.ones(len(left))]))
+        for keys, sums in _inner(passage << 32 | terms, terms, positions, units[:, :-1], squares=False):
+            self._within.add(keys, sums[:, ::-1])
         if self.sample != 0:
             names = np.array([keyed_hash(self.seed, "mats", docno) for docno in docnos], dtype=np.uint64)
             self._kept.add(terms, positions, names[passage], raw)
@@ -516,13 +616,16 @@ class MATSAccumulator:
 
     def _checked(self, docno: str, words: Sequence[str], vectors: Any) -> np.ndarray:
         matrix = np.asarray(vectors)
+        if not len(words) and not matrix.size:
+            return np.empty((0, 0), dtype=np.float32)  # what encoders give for an empty text, in whatever shape
+        matrix = real_array(matrix, f"MATS: the matrix of passage {docno!r}", None)
+        if matrix.dtype.kind not in "fiu":
+            raise InputError(f"MATS: the vectors of passage {docno!r} are of type {matrix.dtype}; an encoder gives numbers")
         if matrix.ndim != 2 or len(matrix) != len(words):
             raise InputError(
                 f"MATS: passage {docno!r} has {len(words)} words and vectors of shape {matrix.shape}; an encoder gives one "
                 f"vector per word, shape [words, dimensions]"
             )
-        if not len(words):
-            return matrix
         if self.dimensions is None:
             self.dimensions = matrix.shape[1]
         if matrix.shape[1] != self.dimensions:
@@ -552,6 +655,11 @@ class MATSAccumulator:
         if None not in (self.dimensions, other.dimensions) and self.dimensions != other.dimensions:
             raise InputError(f"MATS: vectors of {self.dimensions} and of {other.dimensions} numbers cannot be merged")
         self.dimensions = self.dimensions or other.dimensions
+        both = len(self._texts & other._texts)
+        if both:
+            logger.warning("MATS: %d texts are in both sums that are merged, and count twice; put equal texts in one shard", both)
+        self._texts |= other._texts
+        self.duplicates += other.duplicates
         self.passages += other.passages
         self.skipped += other.skipped
         self.occurrences += other.occurrences
@@ -572,6 +680,7 @@ class MATSAccumulator:
         term_average: str = "present",
         std: str = "deltas",
         max_delta: int | None = None,
+        ddof: int = 0,
     ) -> MATSResult:
         """ATS and MATS of what was added so far; more may be added afterwards.
 
@@ -582,14 +691,16 @@ class MATSAccumulator:
             term_average: Likewise.
             std: Likewise.
             max_delta: Likewise.
+            ddof: Likewise.
 
         Returns:
             The result. Time is linear in the number of (word, position) cells, and for the spread in kept occurrences times
             the smaller of their number a word and d.
         """
-        kept, cells = self._kept.by_term(), self._cells.ordered()
+        cells = self._cells.ordered()
+        limit, kept = self._kept.by_term(self._affordable(cells))
         size = int((cells.keys & 0xFFFFFFFF).max()) + 1 if len(cells.keys) else 1
-        sums = {scope: DeltaSums(*(np.zeros(size) for _ in range(9))) for scope in PAIR_SCOPES}
+        sums = {scope: DeltaSums.zeros(size) for scope in PAIR_SCOPES}
         inner = self._within.ordered()
         known = np.unique(cells.keys >> 32)
         step = max(1, _BLOCK // (size * max(16, (self.dimensions or 0) + 1)))
@@ -612,14 +723,30 @@ class MATSAccumulator:
             passages=self.passages,
             occurrences=self.occurrences,
             skipped=self.skipped,
-            kept=self._kept.limit,
+            kept=limit,
             min_pairs=min_pairs,
             pair_scope=pair_scope,
             normaliser=normaliser,
             term_average=term_average,
             std=std,
             max_delta=max_delta,
+            ddof=ddof,
+            duplicates=self.duplicates,
         )
+
+    def _affordable(self, cells: _Ordered) -> int | None:
+        """How many occurrences of a word may be looked at for the spread over pairs; None for all.
+
+        By all occurrences, not by those that are kept, so that shards and their order make no difference.
+        """
+        if not len(cells.keys) or self.sample == 0:
+            return None
+        starts = np.unique(cells.keys >> 32, return_index=True)[1]
+        places = np.diff([*starts, len(cells.keys)]).astype(np.float64)
+        occurrences = np.add.reduceat(cells.counts(), starts)
+        d = self.dimensions or 1
+        work = np.minimum(occurrences**2 * (d + _LOOK_UP), places**2 * (d * d + _LOOK_UP))
+        return 1 << int(np.log2(_WORK / (d + _LOOK_UP)) / 2) if work.max() > _WORK else None
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the sums to a folder, whole or not at all.
@@ -639,6 +766,7 @@ class MATSAccumulator:
             "seed": self.seed,
             "passages": self.passages,
             "skipped": self.skipped,
+            "duplicates": self.duplicates,
             "occurrences": self.occurrences,
             "dimensions": self.dimensions,
             "limit": self._kept.limit,
@@ -649,6 +777,7 @@ class MATSAccumulator:
                 np.save(scratch / f"{name}.npy", sums.values)
             for name, part in self._kept.parts.items():
                 np.save(scratch / f"kept_{name}.npy", part.values)
+            np.save(scratch / "texts.npy", np.array(sorted(self._texts), dtype=np.uint64))
             (scratch / "words.json").write_text(json.dumps(list(self._terms)), encoding="utf-8")
             (scratch / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
@@ -672,11 +801,12 @@ class MATSAccumulator:
                 raise InputError(f"MATS: folder {folder} has format {meta['format']}, this version reads {_FORMAT}")
             words = json.loads((folder / "words.json").read_text(encoding="utf-8"))
             made = cls(sample=meta["sample"], memory=meta["memory"], seed=meta["seed"])
-            for name in ("passages", "skipped", "occurrences", "dimensions"):
+            for name in ("passages", "skipped", "duplicates", "occurrences", "dimensions"):
                 setattr(made, name, meta[name])
             made._terms = {word: i for i, word in enumerate(words)}
             for name, sums in (("cells", made._cells), ("within", made._within)):
                 sums.add(np.load(folder / f"{name}_keys.npy"), np.load(folder / f"{name}.npy"))
+            made._texts = set(np.load(folder / "texts.npy").tolist())
             parts = {name: np.load(folder / f"kept_{name}.npy") for name in made._kept.parts}
         except (OSError, ValueError, KeyError) as error:
             if isinstance(error, InputError):
@@ -687,10 +817,30 @@ class MATSAccumulator:
         return made
 
 
-def _spread(values: np.ndarray) -> float:
-    """Standard deviation (ddof 0) of the values that are not NaN; NaN for none."""
+def _spread(values: np.ndarray, ddof: int = 0) -> float:
+    """Standard deviation of the values that are not NaN; NaN for no more than ``ddof``."""
     values = values[~np.isnan(values)]
-    return float(values.std()) if len(values) else np.nan
+    return float(values.std(ddof=ddof)) if len(values) > ddof else np.nan
+
+
+def _running_spread(values: np.ndarray, ddof: int) -> np.ndarray:
+    """Standard deviations of the first, the first two, ... values, of those that are not NaN."""
+    known = ~np.isnan(values)
+    n = np.cumsum(known)
+    # Around one mean, so that little is lost in the difference of two sums.
+    around = np.where(known, values - values[known].sum() / max(n[-1] if len(n) else 0, 1), 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.sqrt(_unbiased(_variance(np.cumsum(around**2) / n, np.cumsum(around) / n), n, ddof))
+
+
+def _variance(square: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Mean square less squared mean, 0 where that is rounding."""
+    return np.where(square - mean**2 > _ROUNDING * square, square - mean**2, 0.0)
+
+
+def _unbiased(variance: np.ndarray, n: np.ndarray, ddof: int) -> np.ndarray:
+    """Variances of n values each, from those with ddof 0; NaN for no more values than ``ddof``."""
+    return variance * np.divide(n, n - ddof, out=np.full(len(n), np.nan), where=n > ddof)
 
 
 def _key(terms: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -722,6 +872,9 @@ def _reduce(into: DeltaSums, pairs: np.ndarray, cosines: np.ndarray, kept: tuple
     into.pairs[:] += np.where(counts, pairs, 0).sum(axis=0)
     into.means[:] += mean.sum(axis=0)
     into.squares[:] += np.square(mean).sum(axis=0)
+    into.cosines[:] += np.where(counts, cosines, 0.0).sum(axis=0)
+    into.weighted[:] += (np.square(mean) * np.where(counts, pairs, 0)).sum(axis=0)
+    into.first[:] += np.bincount(counts.argmax(axis=1)[counts.any(axis=1)], minlength=counts.shape[1])
     paired = counts & counts[:, :1]
     into.falls[:] += np.where(paired, mean[:, :1] - mean, 0.0).sum(axis=0)
     into.paired_terms[:] += paired.sum(axis=0)
@@ -733,15 +886,53 @@ def _reduce(into: DeltaSums, pairs: np.ndarray, cosines: np.ndarray, kept: tuple
     # The mean square around the exact mean of all pairs, so that a sample of them is enough.
     around = np.divide(second - 2 * mean * first, n, out=np.zeros_like(mean), where=known) + np.square(mean) * known
     noise = _ROUNDING * np.divide(second, n, out=np.zeros_like(mean), where=known)
-    into.within[:] += np.where(around > noise, around, 0).sum(axis=0)
+    around = np.where(around > noise, around, 0)
+    into.weighted_within[:] += (around * np.where(known, pairs, 0)).sum(axis=0)
+    into.weighted_pairs[:] += np.where(known, pairs, 0).sum(axis=0)
+    into.within[:] += around.sum(axis=0)
     into.within_terms[:] += known.sum(axis=0)
 
 
-def _cosines(units: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Inner products of pairs of rows, in blocks."""
-    step = max(1, _BLOCK // max(units.shape[1], 1))
-    parts = [slice(start, start + step) for start in range(0, len(left), step)]
-    return np.concatenate([np.einsum("ij,ij->i", units[left[part]], units[right[part]]) for part in parts])
+def _runs(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """An order in which equal entries stand together, where their runs begin, and how long they are."""
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    return order, starts, np.diff(starts, append=len(order))
+
+
+def _inner(
+    groups: np.ndarray, terms: np.ndarray, positions: np.ndarray, units: np.ndarray, *, squares: bool
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Pairs within groups (a passage's occurrences of one term), their cosines and the squares of these, in parts.
+
+    Args:
+        groups: At least 0, shape [n].
+        terms: Shape [n].
+        positions: Shape [n].
+        units: Unit vectors, shape [n, d].
+        squares: Whether squares are summed.
+
+    Yields:
+        Keys of (term, distance), and for each pairs, cosines and, where asked for, squares. A key may come more than once.
+    """
+    order, starts, counts = _runs(groups)
+    # A word that one passage repeats thousands of times has too many pairs to list.
+    for start, count in zip(starts[counts > _MANY], counts[counts > _MANY]):
+        rows = order[start : start + count]
+        places = positions[rows] - positions[rows].min()
+        size = int(places.max()) + 1
+        found = [*pair_sums(places, units[rows], np.ones(count), size)]
+        found += [pair_squares(places, units[rows], size)] if squares else []
+        there = np.flatnonzero(found[0])
+        yield _key(np.full(len(there), terms[rows[0]]), there), np.column_stack(found)[there]
+    few = order[np.repeat(counts <= _MANY, counts)]
+    left, right = (few[side] for side in twins(groups[few]))
+    step = max(1, _BLOCK // units.shape[1])
+    for start in range(0, len(left), step):
+        i, j = left[start : start + step], right[start : start + step]
+        cosines = np.einsum("ij,ij->i", units[i], units[j])
+        sums = [np.ones(len(i)), cosines, *([cosines**2] if squares else [])]
+        yield _key(terms[i], np.abs(positions[i] - positions[j])), np.column_stack(sums)
 
 
 class _Grown:
@@ -817,6 +1008,10 @@ class _Ordered:
         self._order = np.argsort(keys)
         self.keys, self._values = keys[self._order], values
 
+    def counts(self) -> np.ndarray:
+        """The last of each row's sums, in the order of the keys."""
+        return self._values[self._order, -1]
+
     def of_terms(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Keys and sums of a run of terms, ids ascending."""
         part = slice(*np.searchsorted(self.keys, (int(ids[0]) << 32, int(ids[-1]) + 1 << 32)))
@@ -876,18 +1071,35 @@ class _Kept:
             limit //= 2
         self.limit = limit if limit > 1 else 0
         if counts.max() > self.limit:
-            draws = _draws(self.parts["passages"].values, self.parts["positions"].values)
-            order = np.lexsort((draws, terms))
-            rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-            rows = np.sort(order[rank < self.limit])
+            rows = self._smallest(self.limit)
             for part in self.parts.values():
                 part.keep(rows)
         self._settled = len(self)
 
-    def by_term(self) -> _KeptTerms | None:
-        """What is kept, ready to be read by terms; None for nothing."""
+    def _smallest(self, limit: int) -> np.ndarray:
+        """The rows of each term's occurrences with the smallest keys, at most so many a term."""
+        terms = self.parts["terms"].values
+        draws = _draws(self.parts["passages"].values, self.parts["positions"].values)
+        order, counts = np.lexsort((draws, terms)), np.bincount(terms)
+        rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.sort(order[rank < limit])
+
+    def by_term(self, most: int | None = None) -> tuple[int | None, _KeptTerms | None]:
+        """What is kept, ready to be read by terms.
+
+        Args:
+            most: How many occurrences of a term are read; None for all that are kept.
+
+        Returns:
+            How many occurrences a term has at most, None for all that there are; and what is kept, None for nothing.
+        """
         self.settle()
-        return _KeptTerms(self) if len(self) else None
+        limits = [limit for limit in (self.limit, most) if limit is not None]
+        limit = min(limits) if limits else None
+        if not len(self):
+            return limit, None
+        rows = slice(None) if limit == self.limit else self._smallest(cast(int, limit))
+        return limit, _KeptTerms(*(part.values[rows] for part in self.parts.values()), sampled=limit is not None)
 
 
 def _draws(passages: np.ndarray, positions: np.ndarray) -> np.ndarray:
@@ -901,19 +1113,20 @@ def _draws(passages: np.ndarray, positions: np.ndarray) -> np.ndarray:
 class _KeptTerms:
     """Kept occurrences in the order of their terms."""
 
-    def __init__(self, kept: _Kept):
-        terms, self._positions, passages, self._vectors = (part.values for part in kept.parts.values())
-        self._sampled = kept.limit is not None
+    def __init__(self, terms: np.ndarray, positions: np.ndarray, passages: np.ndarray, vectors: np.ndarray, *, sampled: bool):
+        self._positions, self._vectors, self._sampled = positions, vectors, sampled
         self._order = np.argsort(terms, kind="stable")
         self._terms = terms[self._order]
-        left, right = twins(np.unique(passages, return_inverse=True)[1] << 32 | terms)
-        inner = _KeyedSums()
-        step = max(1, _BLOCK // self._vectors.shape[1])
-        for start in range(0, len(left), step):
-            i, j = left[start : start + step], right[start : start + step]
-            cosines = np.einsum("ij,ij->i", *(_units(self._vectors[side])[0][:, :-1] for side in (i, j)))
-            distance = np.abs(self._positions[i] - self._positions[j])
-            inner.add(_key(terms[i], distance), np.column_stack([np.ones(len(i)), cosines, cosines**2]))
+        groups, inner = np.unique(passages, return_inverse=True)[1] << 32 | terms, _KeyedSums()
+        order, _, counts = _runs(groups)
+        order, counts = order[np.repeat(counts > 1, counts)], counts[counts > 1]
+        # Whole groups, in parts of about one block, so that few unit vectors are held at once.
+        part = np.repeat((np.cumsum(counts) - counts) // max(1, _BLOCK // vectors.shape[1]), counts)
+        for bounds in np.split(order, np.flatnonzero(np.diff(part)) + 1):
+            if len(bounds):
+                units = _units(vectors[bounds])[0][:, :-1]
+                for keys, sums in _inner(groups[bounds], terms[bounds], positions[bounds], units, squares=True):
+                    inner.add(keys, sums)
         self._inner = inner.ordered()
 
     def block(

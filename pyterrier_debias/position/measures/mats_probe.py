@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,9 @@ _CHUNK = 512
 #: Options that change the words or vectors of Hugging Face encoders, and say nothing to others.
 _OF_TOKENS = ("tokeniser", "piece", "layer", "max_length", "dtype")
 
+#: What a picture shades, in words.
+_SHADES = {"pairs": "pairs", "terms": "terms", "plain": "all pairs"}
+
 #: Options that a Hugging Face encoder of words is made from.
 _ENCODER = ("encoder", "piece", "layer", "max_length", "batch_tokens", "device", "dtype")
 
@@ -55,14 +59,18 @@ class MATSProbe(Stage):
     ``std_deltas``                      spread of ATS(0) - ATS(i) over i = 1 to D; NaN at 0
     ``std_pairs``                       spread of the cosines around ATS(D), a word drawn first, then one of its pairs
     ``std_terms``                       spread of the words' mean cosines
+    ``std_plain``                       spread of all pairs' cosines around their mean, each pair counting once
     ``pairs``, ``terms``                how many pairs stand behind the row, and how many words
     ``pair_scope``, ``term_average``    the convention
     ==================================  ========================================================================
 
     The paper leaves open which pairs count, by what the sum is divided, over which words is averaged, and which spread it gives;
     :meth:`mats` gives the value under all of them. All sums are exact and cost time in proportion to the number of passages;
-    only the spread over pairs is estimated where the vectors do not fit into ``memory`` (see
+    only the spread over pairs is estimated where the vectors do not fit into ``memory``, or a word occurs too often (see
     :class:`~pyterrier_debias.position.formulas.mats.MATSAccumulator`).
+
+    A text that stands under several docnos counts once: its words meet themselves in the same context and at the same positions,
+    which raises ATS(0) and so MATS.
 
     When not to use it: to compare encoders over different texts or words, since ATS depends on both; on a handful of
     passages, where few words meet again at many distances (look at ``pairs``); on models without one vector per word, such as
@@ -98,8 +106,10 @@ class MATSProbe(Stage):
         normaliser: str = "paper",
         term_average: str = "present",
         std: str = "deltas",
+        ddof: int = 0,
         max_delta: int | None = None,
         min_pairs: int = 1,
+        duplicates: str = "once",
         sample: int | None = None,
         memory: int = 2 * 2**30,
         piece: str = "first",
@@ -120,15 +130,22 @@ class MATSProbe(Stage):
                 another name, or a function whose words are pieces of the text. The model reads the text as it is in any case.
             pair_scope: ``'cross_passage'``: pairs of occurrences in different passages, as the paper's prose says; ``'all'``:
                 also pairs within one passage, as its formula reads. No occurrence makes a pair with itself.
-            normaliser: How ``mats`` is divided: ``'paper'`` by max D - 1, as printed, which makes it a little larger than a mean;
-                ``'count'`` by the number of distances.
+            normaliser: How the sum over distances that have a pair is divided: ``'paper'`` by max D - 1, as printed, max D being
+                the largest of these distances; ``'max'`` by max D; ``'count'`` by the number of these distances, a plain mean;
+                ``'count_less_one'`` by one less; ``'sum'`` not at all.
             term_average: ``'present'``: the mean over the words that have a pair at that distance; ``'all'``: over all words, a
-                word without a pair counting 0; ``'paired'``, which is ours and not the paper's: ATS(0) less the mean fall of
-                the words that have pairs both there and at 0. Other words meet at long distances than at short ones, and
-                some words' vectors vary more with their context than others'; only ``'paired'`` does not take that for position.
-            std: Which spread stands in the column ``std``: ``'deltas'``, ``'pairs'`` or ``'terms'``.
+                word without a pair counting 0, also one that occurs once; ``'any'``: over the words that have a pair at any
+                distance that counts, one without a pair here counting 0; ``'paired'``, which is ours and not the paper's: ATS(0)
+                less the mean fall of the words that have pairs both there and at 0. Other words meet at long distances than at
+                short ones, and some words' vectors vary more with their context than others'; only ``'paired'`` does not take
+                that for position.
+            std: Which spread stands in the column ``std``: ``'deltas'``, ``'pairs'``, ``'terms'`` or ``'plain'``.
+            ddof: What is taken off the number of values in standard deviations: 0 or 1; ``'pairs'``, a spread of two levels, has
+                none.
             max_delta: The largest distance that counts; None for all.
             min_pairs: A word counts at a distance where it has at least so many pairs.
+            duplicates: Passages with the same text: ``'once'`` counts the text once and tells how many were left out; ``'all'``
+                counts each docno.
             sample: For the spread over pairs: None keeps all vectors while they fit into ``memory``; k keeps at most k
                 occurrences of a word; 0 leaves that spread out.
             memory: Bytes for the vectors that are kept for the spread over pairs.
@@ -149,8 +166,10 @@ class MATSProbe(Stage):
         self.normaliser = normaliser
         self.term_average = term_average
         self.std = std
+        self.ddof = ddof
         self.max_delta = max_delta
         self.min_pairs = min_pairs
+        self.duplicates = duplicates
         self.sample = sample
         self.memory = memory
         self.piece = piece
@@ -200,6 +219,7 @@ class MATSProbe(Stage):
             term_average=self.term_average,
             std=self.std,
             max_delta=self.max_delta,
+            ddof=self.ddof,
         )
 
     def accumulate(self, inp: pd.DataFrame, into: MATSAccumulator | None = None) -> MATSAccumulator:
@@ -219,6 +239,9 @@ class MATSProbe(Stage):
             return sums
         check_text(inp, self.text_field, self)
         docnos, texts = self._passages(inp)
+        if self.duplicates == "once":
+            new = sums.unseen(texts)
+            docnos, texts = list(compress(docnos, new)), list(compress(texts, new))
         encode = self._encode()
         with pt.tqdm(total=len(texts), desc="MATSProbe", unit="text", disable=not self.verbose) as bar:
             for start in range(0, len(texts), _CHUNK):
@@ -244,6 +267,8 @@ class MATSProbe(Stage):
 
     def _check_options(self) -> None:
         mats.check_conventions(self.options())
+        if self.duplicates not in ("once", "all"):
+            raise InputError(f"MATSProbe: duplicates={self.duplicates!r} is not known; use one of once, all")
         if self.memory < 1:
             raise InputError(f"MATSProbe: memory={self.memory} must be at least 1 byte")
 
@@ -256,6 +281,8 @@ class MATSProbe(Stage):
                 f"MATSProbe: docno {distinct['docno'][twice].iloc[0]!r} has two different texts; give variants of a "
                 f"document their own docnos"
             )
+        # In an order of their own, so that it is not the order of rows that decides under which docno a text counts.
+        distinct = distinct.sort_values("docno", kind="stable")
         return distinct["docno"].tolist(), distinct[self.text_field].tolist()
 
     def _encode(self) -> Callable[[Sequence[str]], Any]:
@@ -310,7 +337,8 @@ def plot_ats(
     Args:
         results: Name to result; the legend shows each one's MATS (and its spread over distances) under its own convention.
             ``result.under(max_delta=100)`` shows and averages short distances only.
-        std: What is shaded around the line, one standard deviation to each side: ``'pairs'``, ``'terms'`` or ``'none'``.
+        std: What is shaded around the line, one standard deviation to each side: ``'pairs'``, ``'terms'``, ``'plain'`` or
+            ``'none'``.
         path: Where to save the picture; None for not at all.
         axes: Where to draw; None makes new axes.
 
@@ -329,7 +357,7 @@ def plot_ats(
     """
     if not results:
         raise InputError("plot_ats: there is nothing to draw; give at least one result, as {name: probe.result(docs)}")
-    check_choice("plot_ats", "std", std, ("pairs", "terms", "none"))
+    check_choice("plot_ats", "std", std, (*_SHADES, "none"))
     axes = plots.new_axes() if axes is None else axes
     with plots.style():
         for number, (name, result) in enumerate(results.items()):
@@ -348,7 +376,7 @@ def plot_ats(
         plots.label_axes(
             axes,
             x="distance between two occurrences of a word (words)",
-            y="ATS (mean cosine)" if std == "none" else f"ATS (mean cosine; shade: 1 sd over {std})",
+            y="ATS (mean cosine)" if std == "none" else f"ATS (mean cosine; shade: 1 sd over {_SHADES[std]})",
             n=passages.pop() if len(passages) == 1 else None,
             unit="passages",
         )

@@ -1,0 +1,37 @@
+"""Vectors that users and their encoders give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pyterrier_debias.core.errors import InputError
+
+
+def real_array(values: Any, what: str, dtype: Any = np.float64) -> np.ndarray:
+    """Values as an array of real numbers; complex ones are refused, whose imaginary parts a conversion would drop.
+
+    Args:
+        values: What ``np.asarray`` takes.
+        what: What they are, for the message, with the stage: ``"Retriever: column 'query_vec'"``.
+        dtype: The type of the result.
+
+    Returns:
+        The array; the same one where nothing is to be converted.
+
+    Raises:
+        InputError: For complex numbers. What is no number raises numpy's TypeError or ValueError.
+
+    Example:
+        >>> real_array([1, 2], "example").tolist()
+        [1.0, 2.0]
+    """
+    array = np.asarray(values)
+    # Columns of objects may hold complex numbers, too.
+    if np.iscomplexobj(array) or (array.dtype == object and any(map(np.iscomplexobj, array.flat))):
+        raise InputError(
+            f"{what} holds complex numbers, whose imaginary parts would be lost; give real numbers, e.g. the real and the "
+            f"imaginary parts side by side"
+        )
+    return np.asarray(array, dtype=dtype)

@@ -1,0 +1,166 @@
+r"""Exposure of groups in a ranking: AWRF and expected exposure as functions on arrays.
+
+A document d_i at rank i belongs to group g by the share a_g(d_i) of its words of the list that are g's; a document without such
+words belongs to none. Readers spend the attention w_i on rank i.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyterrier_debias.core.errors import InputError
+
+DISCOUNTS = ("trec", "dcg")
+PARTS = ("loss", "disparity", "relevance")
+
+
+def memberships(totals: np.ndarray) -> np.ndarray:
+    """How far documents belong to groups: c_g / C, C being the sum of the counts c_g.
+
+    Args:
+        totals: c_g, shape [n, groups].
+
+    Returns:
+        Shape [n, groups]; rows sum to 1, those of documents without words of any group are 0.
+
+    Example:
+        >>> memberships(np.array([[3, 1], [0, 0]])).tolist()
+        [[0.75, 0.25], [0.0, 0.0]]
+    """
+    totals = np.asarray(totals, dtype=np.float64)
+    everything = totals.sum(axis=1, keepdims=True)
+    return totals / np.where(everything > 0, everything, 1.0)
+
+
+def attention(n: int, discount: str = "trec") -> np.ndarray:
+    """What ranks 1 to n are worth.
+
+    Args:
+        n: How many.
+        discount: ``'trec'``: 1 / log2(max(i, 2)), as the TREC Fair Ranking tracks have it; ``'dcg'``: 1 / log2(i + 1), as FaiRR.
+
+    Returns:
+        Shape [n].
+
+    Example:
+        >>> attention(4).round(4).tolist(), attention(2, "dcg").round(4).tolist()
+        ([1.0, 1.0, 0.6309, 0.5], [1.0, 0.6309])
+    """
+    if discount not in DISCOUNTS:
+        raise InputError(f"AWRF: discount={discount!r} is not known; use one of {', '.join(map(repr, DISCOUNTS))}")
+    ranks = np.arange(1, n + 1)
+    return 1 / np.log2(np.maximum(ranks, 2) if discount == "trec" else ranks + 1)
+
+
+def divergence(one: np.ndarray, other: np.ndarray) -> float:
+    """Jensen-Shannon divergence of two distributions in bits: 0 where they are equal, 1 where they share nothing.
+
+    Args:
+        one: Shape [groups], sums to 1.
+        other: The same.
+
+    Example:
+        >>> divergence(np.array([1.0, 0.0]), np.array([0.0, 1.0])), divergence(np.array([0.5, 0.5]), np.array([0.5, 0.5]))
+        (1.0, 0.0)
+    """
+    middle = (one + other) / 2
+    parts = [p[p > 0] * np.log2(p[p > 0] / middle[p > 0]) for p in (one, other)]
+    return float(min(max(sum(map(np.sum, parts)) / 2, 0.0), 1.0))
+
+
+def awrf(shares: np.ndarray, target: np.ndarray, cutoff: int, discount: str = "trec") -> float:
+    """AWRF: 1 less the divergence between the groups' attention and a target.
+
+    The groups' attention is sum_i w_i a_g(d_i) over the first t ranks, divided by its sum over groups.
+
+    Args:
+        shares: a_g(d_i), by rank, shape [n, groups]; see :func:`memberships`.
+        target: The wished portions, shape [groups].
+        cutoff: t, at least 1.
+        discount: See :func:`attention`.
+
+    Returns:
+        From 0 to 1, the larger the closer to the target; NaN where no document belongs to a group.
+
+    Example:
+        Ranks 1 and 2 have the same attention: 3/4 + 1/4 of it for either group.
+
+        >>> awrf(np.array([[0.75, 0.25], [0.25, 0.75]]), np.array([0.5, 0.5]), 2)
+        1.0
+    """
+    head = np.asarray(shares, dtype=np.float64)[:cutoff]
+    exposure = attention(len(head), discount) @ head
+    total = exposure.sum()
+    return 1 - divergence(exposure / total, target) if total > 0 else float("nan")
+
+
+def rank_exposure(n: int, patience: float) -> np.ndarray:
+    """Exposure of ranks 1 to n to readers of rank-biased precision, who go on to the next one with probability ``patience``.
+
+    Args:
+        n: How many.
+        patience: p, above 0 and below 1.
+
+    Returns:
+        p^0, ..., p^(n - 1).
+
+    Example:
+        >>> rank_exposure(3, 0.5).tolist()
+        [1.0, 0.5, 0.25]
+    """
+    if isinstance(patience, bool) or not isinstance(patience, (float, np.floating)) or not 0 < patience < 1:
+        raise InputError(f"ExpectedExposure: patience={patience!r} must be a number above 0 and below 1")
+    return float(patience) ** np.arange(n)
+
+
+def target_exposure(labels: np.ndarray, patience: float) -> np.ndarray:
+    """Expected exposure of documents in an ideal ranking: by falling labels, those of one label in every order alike.
+
+    With b documents of higher labels and m of its own, a document gets (p^b - p^(b + m)) / (m (1 - p)). Documents with labels of
+    0 or below share what is left among all that there are, which goes to 0.
+
+    Args:
+        labels: Shape [n].
+        patience: p.
+
+    Returns:
+        Shape [n].
+
+    Example:
+        Two relevant documents share ranks 1 and 2.
+
+        >>> target_exposure(np.array([1, 0, 1]), 0.5).tolist()
+        [0.75, 0.0, 0.75]
+    """
+    labels = np.asarray(labels, dtype=np.float64)
+    found = np.zeros(len(labels))
+    exposure = rank_exposure(len(labels), patience)
+    before = 0
+    for label in sorted(set(labels[labels > 0].tolist()), reverse=True):
+        own = labels == label
+        found[own] = exposure[before : before + own.sum()].mean()
+        before += int(own.sum())
+    return found
+
+
+def expected_exposure(exposure: np.ndarray, target: np.ndarray, part: str = "loss") -> float:
+    """EE-L, EE-D or EE-R.
+
+    Args:
+        exposure: What documents, or groups, get; shape [n].
+        target: What they should get; shape [n].
+        part: ``'loss'``: sum (e - e*)^2; ``'disparity'``: sum e^2; ``'relevance'``: sum e e*. The loss is the disparity less
+            twice the relevance plus sum e*^2.
+
+    Returns:
+        The sum.
+
+    Example:
+        >>> expected_exposure(np.array([1.0, 0.5]), np.array([0.5, 1.0]))
+        0.5
+    """
+    if part not in PARTS:
+        raise InputError(f"ExpectedExposure: part={part!r} is not known; use one of {', '.join(map(repr, PARTS))}")
+    if part == "loss":
+        return float(np.square(exposure - target).sum())
+    return float(exposure @ (exposure if part == "disparity" else target))

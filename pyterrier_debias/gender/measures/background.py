@@ -1,0 +1,151 @@
+"""What could have been ranked: the documents that NFaiRR's ideal is made of, and how a ranking compares with them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.gender.formulas import arab
+
+logger = logging.getLogger(__name__)
+
+#: What is done with ranked documents that the background lacks.
+OUTSIDE = ("add", "count")
+
+
+@dataclass(frozen=True)
+class Fairness:
+    """NFaiRR of one ranking and what it is made of.
+
+    Attributes:
+        nfairr: FaiRR of the ranks that count, by the ideal.
+        ideal: IFaiRR, the divisor.
+        agnostic: What NFaiRR is on average over all orders of the background's documents: their mean neutrality times the sum
+            of 1 / log2(i + 1) over the ranks, by their own ideal. Rekabsaz, Kopeinik and Schedl (SIGIR 2021) call it
+            ranker-agnostic; their released code sums to the cut-off also where there are fewer documents.
+        outside: How many ranked documents the background lacks.
+    """
+
+    nfairr: float
+    ideal: float
+    agnostic: float
+    outside: int
+
+
+class Background:
+    """The documents that could have been ranked for one query, or for any.
+
+    Args:
+        docnos: Their names.
+        neutral: Their neutrality, shape [m].
+        ranks: How many ranks of a list count; None for all. A list is compared with an ideal of as many ranks.
+    """
+
+    def __init__(self, docnos: Iterable[str] = (), neutral: np.ndarray | Sequence[float] = (), ranks: int | None = None):
+        self.docnos = frozenset(docnos)
+        self.ranks = ranks
+        # Sorted once: a collection is the background of every query.
+        self._best = np.sort(np.asarray(neutral, dtype=np.float64))[::-1]
+        self._mean = float(self._best.mean()) if len(self._best) else float("nan")
+
+    def __len__(self) -> int:
+        return len(self._best)
+
+    def compare(self, docnos: Sequence[str], neutral: np.ndarray, cutoff: int, outside: str = "add") -> Fairness:
+        """A ranking against these documents.
+
+        Args:
+            docnos: The ranked documents, best first, shape [n].
+            neutral: Their neutrality, shape [n].
+            cutoff: t, at least 1.
+            outside: ``'add'``: ranked documents that are not among these could have been ranked too, and the ideal may have them;
+                ``'count'``: they count for the ranking alone, as in the released code, so that a value may exceed 1.
+
+        Returns:
+            All NaN where there are no documents here.
+        """
+        arab.rank_weights(cutoff)
+        top = cutoff if self.ranks is None else min(cutoff, self.ranks)
+        head = np.asarray(neutral, dtype=np.float64)[:top]
+        new = np.array([docno not in self.docnos for docno in docnos[:top]], dtype=bool)
+        if not len(self) or not len(head):
+            return Fairness(float("nan"), float("nan"), float("nan"), int(new.sum()))
+        candidates = self._best[:top]
+        if outside == "add":
+            candidates = np.concatenate([candidates, head[new]])
+        random = np.full(min(top, len(self)), self._mean)
+        return Fairness(
+            arab.nfairr(head, candidates, top),
+            arab.ifairr(candidates, top, shortest=len(head)),
+            arab.nfairr(random, self._best[:top], top),
+            int(new.sum()),
+        )
+
+
+def check_background(background: pd.DataFrame | None, depth: Any, outside: Any, stage: str) -> None:
+    """Refuse what is no background.
+
+    Args:
+        background: Result frame with ``qid``, ``docno``, ``score``; or documents, ``docno``, without ``qid`` and ``score``.
+        depth: How many documents of a result frame count.
+        outside: One of :data:`OUTSIDE`.
+        stage: What is named in the message.
+
+    Raises:
+        InputError: For a frame that lacks a column, a depth that is not a whole number of 1 or more, or an unknown choice.
+    """
+    if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)) or depth < 1:
+        raise InputError(f"{stage}: depth={depth!r} must be a whole number of 1 or more")
+    if outside not in OUTSIDE:
+        raise InputError(f"{stage}: outside={outside!r} is not known; use one of {', '.join(map(repr, OUTSIDE))}")
+    if background is None:
+        return
+    columns = set(background.columns)
+    # Without scores and ranks there is no list of results from which a qid could be missing.
+    needed = ["docno"] if is_collection(background) else ["qid", "docno"]
+    lacking = [column for column in needed if column not in columns]
+    if not lacking and "qid" in columns and not {"score", "rank"} & columns:
+        lacking = ["score"]
+    if lacking:
+        raise InputError(
+            f"{stage}: the background lacks the column {lacking[0]!r}; give a result frame, or documents (docno and text, "
+            f"without qid and score) that could have been ranked for every query"
+        )
+
+
+def is_collection(background: pd.DataFrame | None) -> bool:
+    """Whether a background is one set of documents for all queries."""
+    return background is not None and not {"qid", "score", "rank"} & set(background.columns)
+
+
+def collection(background: pd.DataFrame, neutral: Callable[[pd.DataFrame], np.ndarray], stage: str) -> Background:
+    """The background of every query from a frame of documents.
+
+    Args:
+        background: ``docno`` and what ``neutral`` reads.
+        neutral: The neutrality of each row.
+        stage: What is named in the message.
+
+    Raises:
+        InputError: If a document occurs twice.
+    """
+    frame = background.assign(docno=background["docno"].astype(str)).reset_index(drop=True)
+    twice = frame["docno"].duplicated()
+    if twice.any():
+        raise InputError(f"{stage}: docno {frame['docno'][twice].iloc[0]!r} occurs twice in the background; keep one row each")
+    return Background(frame["docno"], neutral(frame))
+
+
+def tell_outside(counts: Iterable[int], outside: str, stage: str) -> None:
+    """Log how many rankings have documents that the background lacks."""
+    found = list(counts)
+    some = sum(count > 0 for count in found)
+    if some:
+        how = "they are added to it" if outside == "add" else "values may exceed 1"
+        logger.warning("%s: %d of %d rankings have documents that the background lacks; %s", stage, some, len(found), how)
