@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.frames import frame_digest
+from pyterrier_debias.core.frames import frame_digest, with_string_ids
 from pyterrier_debias.core.indexing import GuardedIndexer
 
 
@@ -52,7 +52,7 @@ def described(value: Any) -> str:
         with an address in it, by their class and attributes.
 
     Example:
-        >>> from functools import partial
+        >>> from functools import partial, wraps
         >>> described(partial(sorted, reverse=True))
         'partial(builtins.sorted, reverse=True)'
     """
@@ -148,6 +148,16 @@ def same_pipeline(left: Any, right: Any) -> bool:
     return vars(left).keys() == vars(right).keys() and all(same_value(vars(left)[name], vars(right)[name]) for name in vars(left))
 
 
+def _entered(transform: Callable[[Any, pd.DataFrame], pd.DataFrame]) -> Callable[[Any, pd.DataFrame], pd.DataFrame]:
+    """A stage's ``transform`` that gets frames as the library reads them."""
+
+    @wraps(transform)
+    def entered(self: Any, inp: pd.DataFrame) -> pd.DataFrame:
+        return transform(self, with_string_ids(inp, self))
+
+    return entered
+
+
 class Stage(pt.Transformer):
     """A transformer that is equal to another one when their options are.
 
@@ -156,10 +166,19 @@ class Stage(pt.Transformer):
     once under ``pt.Experiment(plan='tree')``.
 
     A stage whose output depends on more than its options (a ranker on its weights) extends :meth:`identity`.
+
+    ``transform`` of every subclass gets what :func:`~pyterrier_debias.core.frames.with_string_ids` makes of a frame, or raises
+    its errors.
     """
 
     #: Options that never change what the stage returns.
     _NOT_IDENTITY: frozenset[str] = frozenset({"verbose"})
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Put the normalisation of frames before the ``transform`` of a subclass: pipelines call nothing else of a stage."""
+        super().__init_subclass__(**options)
+        if "transform" in vars(cls):
+            cls.transform = _entered(cls.transform)  # type: ignore[assignment,method-assign]
 
     if TYPE_CHECKING:
 

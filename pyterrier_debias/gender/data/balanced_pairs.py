@@ -12,7 +12,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import write_whole
-from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.frames import numbers, with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.gender.formulas.matching import DIRECTIONS, METHODS, match, standardised_differences
@@ -189,10 +189,11 @@ class BalancedPairs(Stage):
 
 
 def _profiles(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
-    try:
-        return frame[list(names)].to_numpy(dtype=np.float64).reshape(len(frame), len(names))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"BalancedPairs: the profile columns hold a value that is not a number ({error})") from error
+    columns = [numbers(frame[name], "BalancedPairs").to_numpy(dtype=np.float64) for name in names]
+    infinite = next((name for name, column in zip(names, columns) if np.isinf(column).any()), None)
+    if infinite is not None:
+        raise InputError(f"BalancedPairs: the profile column {infinite!r} holds an infinite number; fill or drop it")
+    return np.array(columns).T.reshape(len(frame), len(names))
 
 
 def plot_balance(balance: pd.DataFrame) -> Axes:

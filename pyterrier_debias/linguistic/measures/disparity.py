@@ -19,7 +19,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import parse_measures
-from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.frames import numbers, with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import Interval, correct
 from pyterrier_debias.core.text import regex_word
@@ -424,7 +424,7 @@ class Disparity(Stage):
                 there = ", ".join(dict.fromkeys(values["measure"]))
                 raise InputError(f"Disparity: there are no values of {absent[0]!r}, only of {there}")
             values = values[values["measure"].isin(wanted)]
-        return values.assign(value=pd.to_numeric(values["value"]).astype("float64"))
+        return values.assign(value=numbers(values["value"], self).astype("float64"))
 
     def _known(self, frame: pd.DataFrame, topics: pd.DataFrame | None, qrels: pd.DataFrame | None) -> pd.DataFrame:
         """What is known of each query: ``dataset``, ``qid``, ``complexity``, controls, indices."""
@@ -452,7 +452,7 @@ class Disparity(Stage):
                         f"Disparity: {kind} {column!r} is a column neither of the values nor of the topics; give "
                         f"evaluate(values, topics) topics that have it"
                     )
-        known = known.assign(complexity=pd.to_numeric(known[self._column]).astype("float64"))
+        known = known.assign(complexity=numbers(known[self._column], self).astype("float64"))
         return known[list(dict.fromkeys(["dataset", "qid", "complexity", *self.controls, *self.indices]))]
 
     @property
