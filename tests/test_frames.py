@@ -216,6 +216,15 @@ def test_an_index_that_pandas_takes_for_something_is_replaced(index):
     assert frames.with_string_ids(named) is named
 
 
+def test_a_grade_that_no_measure_takes_is_named():
+    """trec_eval asks for a table as long as the highest grade: 2**31 ends the process, 10**9 takes minutes."""
+    qrels = RESULTS[["qid", "docno"]].assign(label=[0, 1, 2**40, -2])
+    for kind in ("int64", "float64", object):
+        with pytest.raises(InputError, match=r"Stage: column 'label' is NaN or not a whole number up to 1000000 in 1 .*row 2"):
+            frames.with_grades(qrels.astype({"label": kind}), "Stage")
+    assert frames.with_grades(qrels.replace(2**40, 10**6), "Stage")["label"].tolist() == [0, 1, 10**6, -2]
+
+
 def test_every_stage_gets_such_frames():
     """By the base class: a stage that someone else writes, too."""
 

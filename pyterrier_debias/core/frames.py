@@ -7,11 +7,13 @@ nothing is loaded or computed for input that cannot be processed.
 
 from __future__ import annotations
 
+import inspect
 import re
 from base64 import b32encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,9 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, shortened
 from pyterrier_debias.core.text import digest
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _FORM_OF_QUERY = re.compile(r"query_(tok|vec|emb|weight|ids|mask|term)\w*")
 
@@ -70,6 +75,45 @@ def with_string_ids(frame: pd.DataFrame, stage: Any = "frame") -> pd.DataFrame:
         for name, column in changed.items():
             frame[name] = column
     return frame
+
+
+def reads_frames(function: Callable[P, R]) -> Callable[P, R]:
+    """A function or method whose frames are first read by :func:`with_string_ids`.
+
+    Args:
+        function: Takes frames, or mappings of names to frames (runs).
+
+    Returns:
+        The same, but that errors name the function (or its argument ``stage``, or the class of the method) and the parameter.
+
+    Example:
+        >>> @reads_frames
+        ... def first(topics):
+        ...     return topics["qid"][0]
+        >>> first(pd.DataFrame({"qid": [1.0]}))
+        '1'
+        >>> first(pd.DataFrame({"qid": [None]}))
+        Traceback (most recent call last):
+        pyterrier_debias.core.errors.InputError: first, topics: column 'qid' is missing, at row 0; drop such rows, or ...
+    """
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def entered(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = signature.bind(*args, **kwargs)
+        owner = stage_name(given.arguments.get("self", given.arguments.get("stage", function.__name__)))
+        for name, value in given.arguments.items():
+            where = owner if name == "inp" else f"{owner}, {name}"
+            if isinstance(value, pd.DataFrame):
+                given.arguments[name] = with_string_ids(value, where)
+            elif isinstance(value, Mapping) and any(isinstance(one, pd.DataFrame) for one in value.values()):
+                given.arguments[name] = {
+                    key: with_string_ids(one, f"{where} {key!r}") if isinstance(one, pd.DataFrame) else one
+                    for key, one in value.items()
+                }
+        return function(*given.args, **given.kwargs)
+
+    return entered
 
 
 #: Columns that identify a row.
@@ -275,6 +319,10 @@ def check_scores(frame: pd.DataFrame, stage: Any, column: str = "score") -> None
         )
 
 
+#: The highest grade: trec_eval keeps a table that is as long as the highest one, and ends the process for very high ones.
+_HIGHEST = 1_000_000
+
+
 def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     """Judgements as :func:`with_string_ids` reads them, with integer labels; a merge makes floats of these, a file text.
 
@@ -286,7 +334,7 @@ def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
         The same frame if labels are integers already, otherwise a copy with them converted.
 
     Raises:
-        InputError: If a column is missing, or a label is not a whole number; see also :func:`with_string_ids`.
+        InputError: If a column is missing, or a label is not a whole number up to 1,000,000; see also :func:`with_string_ids`.
 
     Example:
         >>> qrels = pd.DataFrame({"qid": "q1", "docno": ["a", "b"], "label": ["1.0", "0"]})
@@ -299,14 +347,14 @@ def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
         raise InputError(
             f"{stage_name(stage)}: the judgements have no column {missing[0]!r}; they have {', '.join(qrels.columns) or 'none'}"
         )
-    if qrels["label"].dtype == np.int64:
+    if qrels["label"].dtype == np.int64 and not (qrels["label"] > _HIGHEST).any():
         return qrels
     labels = pd.to_numeric(qrels["label"], errors="coerce").to_numpy(dtype="float64", na_value=np.nan)
-    bad = np.flatnonzero(~(np.isfinite(labels) & (labels == np.round(labels))))
+    bad = np.flatnonzero(~(np.isfinite(labels) & (labels == np.round(labels)) & (np.abs(labels) <= _HIGHEST)))
     if len(bad):
         raise InputError(
-            f"{stage_name(stage)}: column 'label' is NaN or not a whole number in {len(bad)} of {len(qrels)} judgements, first "
-            f"at {_row(qrels, int(bad[0]))}; leave out unjudged documents, and map words and fractions to grades"
+            f"{stage_name(stage)}: column 'label' is NaN or not a whole number up to {_HIGHEST} in {len(bad)} of {len(qrels)} "
+            f"judgements, first at {_row(qrels, int(bad[0]))}; leave out unjudged documents, map words and fractions to grades"
         )
     return qrels.assign(label=labels.astype("int64"))
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial, wraps
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.frames import frame_digest, with_string_ids
+from pyterrier_debias.core.frames import frame_digest, reads_frames
 from pyterrier_debias.core.indexing import GuardedIndexer
 
 
@@ -148,16 +148,6 @@ def same_pipeline(left: Any, right: Any) -> bool:
     return vars(left).keys() == vars(right).keys() and all(same_value(vars(left)[name], vars(right)[name]) for name in vars(left))
 
 
-def _entered(transform: Callable[[Any, pd.DataFrame], pd.DataFrame]) -> Callable[[Any, pd.DataFrame], pd.DataFrame]:
-    """A stage's ``transform`` that gets frames as the library reads them."""
-
-    @wraps(transform)
-    def entered(self: Any, inp: pd.DataFrame) -> pd.DataFrame:
-        return transform(self, with_string_ids(inp, self))
-
-    return entered
-
-
 class Stage(pt.Transformer):
     """A transformer that is equal to another one when their options are.
 
@@ -178,7 +168,7 @@ class Stage(pt.Transformer):
         """Put the normalisation of frames before the ``transform`` of a subclass: pipelines call nothing else of a stage."""
         super().__init_subclass__(**options)
         if "transform" in vars(cls):
-            cls.transform = _entered(cls.transform)  # type: ignore[assignment,method-assign]
+            cls.transform = reads_frames(cls.transform)  # type: ignore[method-assign]
 
     if TYPE_CHECKING:
 

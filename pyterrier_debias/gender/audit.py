@@ -19,7 +19,7 @@ import pandas as pd
 from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, Parts, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.evaluation import judged_qids
-from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.frames import reads_frames, with_string_ids
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval, randomisation_test
 from pyterrier_debias.core.systems import Context, System
 from pyterrier_debias.core.text import regex_word
@@ -164,6 +164,7 @@ class GenderBias(WordListBias):
         return "neutral"
 
 
+@reads_frames
 def neutral_qids(topics: pd.DataFrame, wordlist: Any = "debias", *, column: str | None = "gender") -> list[str]:
     """The queries that name no group.
 

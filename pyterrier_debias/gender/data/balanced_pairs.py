@@ -12,7 +12,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import write_whole
-from pyterrier_debias.core.frames import numbers, with_string_ids
+from pyterrier_debias.core.frames import numbers, reads_frames
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.gender.formulas.matching import DIRECTIONS, METHODS, match, standardised_differences
@@ -102,7 +102,7 @@ class BalancedPairs(Stage):
             raise InputError(f"BalancedPairs: groups={self.groups!r} must name two different groups")
         # An empty frame, by which stages are inspected, need not have columns of which only the beginning is known.
         names = [] if len(inp) == 0 and isinstance(self.columns, str) else self.profile_columns(inp)
-        frame = with_string_ids(inp)
+        frame = inp
         twice = frame.duplicated(["qid", "docno"])
         if twice.any():
             row = frame[twice].iloc[0]
@@ -158,6 +158,7 @@ class BalancedPairs(Stage):
         pt.validate.columns(frame, includes=list(self.columns), context=self)
         return list(self.columns)
 
+    @reads_frames
     def balance(self, before: pd.DataFrame, matched: pd.DataFrame) -> pd.DataFrame:
         """The balance of the profiles.
 

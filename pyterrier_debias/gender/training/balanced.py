@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@frames.reads_frames
 def augment_balanced(
     topics: pd.DataFrame,
     qrels: pd.DataFrame,
@@ -67,11 +68,12 @@ def augment_balanced(
     with pairs that are among the test's.
     """
     name = "augment_balanced"
-    pt.validate.columns(topics, includes=["qid", "query"])
-    pt.validate.columns(pairs, includes=["match", "qid", "docno", "query"])
+    context: Any = name  # printed only
+    pt.validate.columns(topics, includes=["qid", "query"], context=context)
+    pt.validate.columns(pairs, includes=["match", "qid", "docno", "query"], context=context)
     if not isinstance(ratio, (int, float)) or not 0 <= ratio < np.inf:
         raise InputError(f"{name}: ratio={ratio!r} must be a number of at least 0, e.g. 0.25")
-    topics, pairs = frames.with_string_ids(topics), frames.with_string_ids(pairs)
+    topics, pairs = frames.with_string_ids(topics, name), frames.with_string_ids(pairs, name)
     judged = grades(qrels, name)
     frames.check_text(pairs, "query", name)
     relevant = int((judged["label"].gt(0) & judged["qid"].isin(set(topics["qid"]))).sum())

@@ -16,7 +16,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import check_text, numbers, stage_name
+from pyterrier_debias.core.frames import check_text, numbers, reads_frames, stage_name
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import TestResult, p_from_null
 from pyterrier_debias.core.text import Tokeniser, get_tokeniser, keyed_hash
@@ -192,6 +192,7 @@ class AnswerPositions(Stage):
             cut=matched & (is_cut(position, length, offset, words)),
         )
 
+    @reads_frames
     def measure(self, answers: Any, name: str | None = None) -> Positions:
         """Find all answers of a collection or frame, for histograms, tests and figures.
 

@@ -14,7 +14,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import check_text
+from pyterrier_debias.core.frames import check_text, reads_frames
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import Tokeniser, get_tokeniser
 from pyterrier_debias.position.data.rotation import word_spans
@@ -172,6 +172,7 @@ class MATSProbe(Stage):
         """
         return self.result(inp).curve()
 
+    @reads_frames
     def mats(self, inp: pd.DataFrame) -> pd.DataFrame:
         """MATS of a frame under every convention.
 
@@ -183,6 +184,7 @@ class MATSProbe(Stage):
         """
         return self.result(inp).mats()
 
+    @reads_frames
     def result(self, inp: pd.DataFrame | MATSAccumulator) -> MATSResult:
         """Everything at once: the curve and MATS under every convention, from one pass.
 
@@ -202,6 +204,7 @@ class MATSProbe(Stage):
             max_delta=self.max_delta,
         )
 
+    @reads_frames
     def accumulate(self, inp: pd.DataFrame, into: MATSAccumulator | None = None) -> MATSAccumulator:
         """Add the passages of a frame to sums that can be saved, and merged with those of other frames or machines.
 

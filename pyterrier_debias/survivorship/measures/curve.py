@@ -18,7 +18,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import parse_measures, per_query
-from pyterrier_debias.core.frames import check_pairs, check_scores, highest_grades, with_string_ids
+from pyterrier_debias.core.frames import check_pairs, check_scores, highest_grades, reads_frames, with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import correct, paired_t, t_interval
 from pyterrier_debias.survivorship.data.ranks import NEVER, types_of, with_ranks
@@ -304,6 +304,7 @@ class SurvivorshipCurve(Stage):
         values, _ = self._values(inp, self.subset)
         return self._table(values)
 
+    @reads_frames
     def evaluate(self, inp: pd.DataFrame) -> SurvivorshipResult:
         """The table, strata, trends and differences.
 
@@ -374,7 +375,7 @@ class SurvivorshipCurve(Stage):
 
     def _values(self, inp: pd.DataFrame, subset: SurvivorshipSubset) -> tuple[pd.DataFrame, list[str]]:
         """Long form: one row per system, measure and query, in the order of qids."""
-        topics = with_string_ids(inp).drop_duplicates("qid").sort_values("qid").reset_index(drop=True)
+        topics = with_string_ids(inp, self).drop_duplicates("qid").sort_values("qid").reset_index(drop=True)
         known = subset.ranks()
         topics = with_ranks(topics, known)
         unseen = int((~topics["qid"].isin(set(known["qid"]))).sum())
@@ -394,7 +395,8 @@ class SurvivorshipCurve(Stage):
         frames = []
         named = self._named()
         for name, system in pt.tqdm(named.items(), desc="SurvivorshipCurve", unit="system", disable=not self.verbose):
-            results = with_string_ids(system if isinstance(system, pd.DataFrame) else system(topics))
+            results = system if isinstance(system, pd.DataFrame) else system(topics)
+            results = with_string_ids(results, f"SurvivorshipCurve, {name}")
             pt.validate.columns(results, includes=["qid", "docno", "score"], context=self)
             check_scores(results, f"results of {name!r}")
             check_pairs(results, f"results of {name!r}")
@@ -412,6 +414,7 @@ class SurvivorshipCurve(Stage):
         return _frame(table_rows(values, self.ranks, self.level), TABLE_COLUMNS)
 
 
+@reads_frames
 def curve_of_values(
     values: pd.DataFrame,
     *,
@@ -441,7 +444,7 @@ def curve_of_values(
     Returns:
         The result.
     """
-    values = with_string_ids(values)
+    values = with_string_ids(values, "curve_of_values")
     values = values if "type" in values.columns else values.assign(type="")
     values = values[VALUE_COLUMNS]
     order = {c: {v: i for i, v in enumerate(dict.fromkeys(values[c]))} for c in ("name", "measure")}
