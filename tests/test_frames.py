@@ -1,13 +1,17 @@
 """Frames: ranks, identifiers, values."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_debias import InputError, RepeatNounPhrases, RewriteQueries, SwapGender
 from pyterrier_debias.core import frames
+from pyterrier_debias.core.stage import Stage
 
 RESULTS = pd.DataFrame(
     {"qid": ["q2", "q1", "q2", "q1"], "docno": ["a", "b", "c", "a"], "score": [1.0, 2.0, 3.0, 2.0], "extra": list("wxyz")}
@@ -88,7 +92,7 @@ def test_ranked_of_nothing_has_the_columns():
     ("frame", "message"),
     [
         (RESULTS.assign(score=[1.0, np.nan, 2.0, 3.0]), r"Stage: column 'score' is NaN .* row 1 \(qid='q1', docno='b'\)"),
-        (RESULTS.assign(score=["1", "x", "2", "3"]), "not a number in 1 of 4 rows"),
+        (RESULTS.assign(score=["1", "x", "2", "3"]), "Stage: column 'score' is 'x', not a number, at row 1"),
         (RESULTS.assign(docno=["a", "b", "a", "b"]), r"2 \(qid, docno\) pairs occur more than once"),
     ],
 )
@@ -115,9 +119,126 @@ def test_ids_of_any_type_in_object_columns_become_strings():
     mixed = pd.DataFrame({"qid": [1, 2], "docno": ["a", 7], "doc_id": ["a", "b"]}).astype({"qid": object})
     converted = frames.with_string_ids(mixed)
     assert converted[["qid", "docno", "doc_id"]].values.tolist() == [["1", "a", "a"], ["2", "7", "b"]]
-    for dtype in (object, "str", "string"):
+    for dtype in (object, "str"):
         strings = pd.DataFrame({"qid": pd.Series(["1"], dtype=dtype)})
         assert frames.with_string_ids(strings) is strings
+
+
+KINDS = ["category", "string", "string[pyarrow]", pd.StringDtype("python"), object, "str"]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_strings_of_every_kind_are_the_same_strings(kind):
+    plain = RESULTS.assign(query="tea", text="hot")
+    out = frames.with_string_ids(plain.astype(dict.fromkeys(["qid", "docno", "query", "text", "extra"], kind)))
+    assert out.values.tolist() == plain.values.tolist()
+    assert set(out.dtypes.map(type)) <= {pd.Series(["a"]).dtype.__class__, np.dtype("O").__class__, np.dtype("float64").__class__}
+    assert (out["qid"] == "q1").dtype == bool  # neither pandas' nor pyarrow's three-valued one
+
+
+@pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
+def test_frames_that_convert_dtypes_made_are_read_as_before(backend):
+    plain = RESULTS.assign(rank=[1, 0, 0, 1], label=[1, None, 0, 2.0], seen=[True, False, True, None])
+    out = frames.with_string_ids(plain.convert_dtypes(dtype_backend=backend))
+    assert out["rank"].dtype == "int64" and out["score"].dtype in ("int64", "float64")
+    assert out.drop(columns=["label", "seen"]).values.tolist() == plain.drop(columns=["label", "seen"]).values.tolist()
+    assert out["label"].isna().tolist() == [False, True, False, False] and out["seen"].tolist() == [True, False, True, None]
+
+
+def test_numbers_that_are_equal_are_one_identifier():
+    given = pd.DataFrame({"qid": [7, 7.0, np.int8(7), "7"], "docno": pd.Series([1.5, 0.0, -1, 2**70], dtype=object)})
+    out = frames.with_string_ids(given)
+    assert out.values.tolist() == [["7", "1.5"], ["7", "0"], ["7", "-1"], ["7", str(2**70)]]
+    assert frames.with_string_ids(pd.DataFrame({"qid": [1, 2]}, dtype="double[pyarrow]"))["qid"].tolist() == ["1", "2"]
+
+
+NO_IDS = [None, np.nan, pd.NA, pd.NaT, True, b"d1", ["d1"], {"d1"}, ("d1",), 2j, np.inf, 2.0**53, object()]
+
+
+@pytest.mark.parametrize("column", ["qid", "docno"])
+@pytest.mark.parametrize("value", NO_IDS, ids=repr)
+def test_what_is_no_identifier_is_named(column, value):
+    frame = RESULTS.assign(**{column: pd.Series(["a", "b", value, "c"], dtype=object)})
+    with pytest.raises(InputError, match=rf"Stage: column '{column}' is .*, at row 2; "):
+        frames.with_string_ids(frame, "Stage")
+
+
+@pytest.mark.parametrize("docno", ["d\0one", "d\ud800", "\udc80"], ids=ascii)
+def test_a_name_that_no_file_or_measure_takes_is_named(docno):
+    """trec_eval ends a name at NUL: the document is then another one, and its judgement is not found."""
+    with pytest.raises(InputError, match="Stage: column 'docno' holds NUL or half of a surrogate pair at row 1 "):
+        frames.with_string_ids(pd.DataFrame({"docno": ["a\U0001f600", docno]}, dtype=object), "Stage")
+    with pytest.raises(InputError, match="Stage: column 'text' holds half of a surrogate pair"):
+        texts = pd.array(["caf\u00e9", "tea\ud800"], dtype=pd.StringDtype("python"))
+        frames.check_text(frames.with_string_ids(pd.DataFrame({"text": texts})), "text", "Stage")
+
+
+def test_numeric_text_is_a_score():
+    text = RESULTS.assign(score=["1", " 2.50", "-inf", "1e-3"], rank=["3", "2", "1", "0"])
+    out = frames.with_string_ids(text)
+    assert out["score"].tolist() == [1.0, 2.5, -np.inf, 0.001] and out["rank"].tolist() == [3, 2, 1, 0]
+    assert text["score"].tolist()[0] == "1"
+    added = frames.with_string_ids(RESULTS.assign(score=[1, None, pd.NA, Decimal("2.5")]))["score"]
+    assert added.dtype == "float64" and added.isna().tolist() == [False, True, True, False]
+
+
+NO_SCORES = ["x", "", "nan", 2j, [1.0], np.zeros(2), pd.Timestamp(0), 10**400]
+
+
+@pytest.mark.parametrize("score", NO_SCORES, ids=lambda value: repr(value)[:20])
+def test_a_score_that_is_no_number_is_named(score):
+    with pytest.raises(InputError, match=r"Stage: column 'score' is .*, not a number, at row 1; "):
+        frames.with_string_ids(RESULTS.assign(score=pd.Series([1.0, score, 2.0, 3.0], dtype=object)), "Stage")
+
+
+def test_column_labels_are_text_and_occur_once():
+    out = frames.with_string_ids(RESULTS.rename(columns={"extra": 0}))
+    assert out.columns.tolist() == ["qid", "docno", "score", "0"] and out["0"].tolist() == list("wxyz")
+    with pytest.raises(InputError, match="Stage: column '0' occurs more than once"):
+        frames.with_string_ids(RESULTS.assign(**{"0": 1}).rename(columns={"extra": 0}), "Stage")
+    with pytest.raises(InputError, match="Stage: column 'qid' occurs more than once"):
+        frames.with_string_ids(pd.concat([RESULTS, RESULTS["qid"]], axis=1), "Stage")
+    with pytest.raises(InputError, match=r"Stage: the columns have 2 levels, the first is \('a', 'qid'\)"):
+        frames.with_string_ids(pd.concat({"a": RESULTS}, axis=1), "Stage")
+    with pytest.raises(InputError, match="Stage: needs a pandas DataFrame, not a dict"):
+        frames.with_string_ids({"qid": ["1"]}, "Stage")
+    own = RESULTS.assign(qid=1).rename(columns={"extra": "self"})
+    assert frames.with_string_ids(own)["self"].tolist() == list("wxyz")
+
+
+INDEXES = [[0, 0, 1, 1], pd.Index(range(4), name="qid"), pd.MultiIndex.from_product([[0, 1], [0, 1]])]
+
+
+@pytest.mark.parametrize("index", INDEXES, ids=["repeated", "named", "levels"])
+def test_an_index_that_pandas_takes_for_something_is_replaced(index):
+    assert frames.with_string_ids(RESULTS.set_axis(index)).index.tolist() == [0, 1, 2, 3]
+    named = RESULTS.set_axis([3, 1, 2, 0])
+    assert frames.with_string_ids(named) is named
+
+
+def test_a_grade_that_no_measure_takes_is_named():
+    """trec_eval asks for a table as long as the highest grade: 2**31 ends the process, 10**9 takes minutes."""
+    qrels = RESULTS[["qid", "docno"]].assign(label=[0, 1, 2**40, -2])
+    for kind in ("int64", "float64", object):
+        with pytest.raises(InputError, match=r"Stage: column 'label' is NaN or not a whole number up to 1000000 in 1 .*row 2"):
+            frames.with_grades(qrels.astype({"label": kind}), "Stage")
+    assert frames.with_grades(qrels.replace(2**40, 10**6), "Stage")["label"].tolist() == [0, 1, 10**6, -2]
+
+
+def test_every_stage_gets_such_frames():
+    """By the base class: a stage that someone else writes, too."""
+
+    class Seen(Stage):
+        def transform(self, inp):
+            """Hand on."""
+            return inp
+
+    given = RESULTS.astype({"qid": "category"})
+    assert Seen()(given)["qid"].tolist() == RESULTS["qid"].tolist()
+    assert not isinstance(Seen()(given)["qid"].dtype, pd.CategoricalDtype)
+    assert Seen()([{"qid": 1}]) == [{"qid": "1"}]
+    with pytest.raises(InputError, match="Seen: column 'qid' is missing, at row 1"):
+        (pt.Transformer.identity() >> Seen())(pd.DataFrame({"qid": ["1", None]}))
 
 
 def test_no_common_qid_is_named():

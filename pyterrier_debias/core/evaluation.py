@@ -9,7 +9,6 @@ from typing import Any
 import ir_measures
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
@@ -183,9 +182,8 @@ def judged_input(
     name, qrels = type(stage).__name__, provided(stage.dataset, "get_qrels") if qrels is None else qrels
     if qrels is None:
         raise InputError(f"{name}: there are no judgements; give evaluate(..., qrels) or a dataset that has them")
-    pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=stage)
-    inp, qrels = with_string_ids(inp), with_string_ids(qrels)
-    topics = inp if topics is None else with_string_ids(topics)
+    inp, qrels = with_string_ids(inp, stage), with_grades(qrels, stage)
+    topics = inp if topics is None else with_string_ids(topics, f"{name}, topics")
     check_overlap(topics, qrels, stage)
     qids = sorted(judged_qids(topics, qrels))
     inp = inp[inp["qid"].isin(qids)]

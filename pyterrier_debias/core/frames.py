@@ -7,17 +7,23 @@ nothing is loaded or computed for input that cannot be processed.
 
 from __future__ import annotations
 
+import inspect
 import re
 from base64 import b32encode
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.text import as_names, digest
+from pyterrier_debias.core.errors import InputError, shortened
+from pyterrier_debias.core.text import digest
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _FORM_OF_QUERY = re.compile(r"query_(tok|vec|emb|weight|ids|mask|term)\w*")
 
@@ -27,20 +33,237 @@ def stage_name(stage: Any) -> str:
     return stage if isinstance(stage, str) else type(stage).__name__
 
 
-def with_string_ids(frame: pd.DataFrame) -> pd.DataFrame:
-    """Identifiers as strings, which is how every frame of the library joins.
+def with_string_ids(frame: pd.DataFrame, stage: Any = "frame") -> pd.DataFrame:
+    """A frame as the library reads it: what every stage and every function does first with a frame that it is given.
+
+    Identifiers become strings, which is how frames join: 7, 7.0 (an integer that a merge made a float) and ``"7"`` are one.
+    Categorical, nullable and pyarrow-backed columns become plain ones, numeric text in ``score`` and ``rank`` numbers, and column
+    labels text. An index that repeats itself, has levels, or is named as a column is replaced.
 
     Args:
-        frame: Any frame; ``qid``, ``query_id``, ``docno`` and ``doc_id`` are looked at where they exist.
+        frame: Any frame; ``qid``, ``query_id``, ``docno``, ``doc_id``, ``score`` and ``rank`` are looked at where they exist.
+        stage: The calling stage, named in the message.
 
     Returns:
-        The same frame if all identifiers are strings already, otherwise a copy with them converted.
+        The same frame if nothing is to be changed, otherwise a copy.
+
+    Raises:
+        InputError: For what is no frame, for columns with levels or of one name, for an identifier that is missing, is neither
+            text nor a number, or holds NUL (where trec_eval ends a name) or half of a surrogate pair (which no file can hold),
+            and for a score or rank that is no number.
+
+    Example:
+        >>> found = pd.DataFrame({"qid": [1.0, 2.0], "docno": pd.Categorical(["a", "b"]), "score": ["2.5", "1"]})
+        >>> with_string_ids(found).values.tolist()
+        [['1', 'a', 2.5], ['2', 'b', 1.0]]
     """
+    if not isinstance(frame, pd.DataFrame):
+        raise InputError(f"{stage_name(stage)}: needs a pandas DataFrame, not a {type(frame).__name__}")
+    frame = _plain_axes(frame, stage)
     changed = {}
-    for column in ("qid", "query_id", "docno", "doc_id"):
-        if column in frame.columns and not pd.api.types.is_string_dtype(frame[column]):
-            changed[column] = as_names(frame[column])
-    return frame.assign(**changed) if changed else frame
+    for name in frame.columns:
+        column = frame[name]
+        plain = _plain_column(column)
+        if name in _IDS:
+            plain = _texts(plain, stage)
+        elif name in _NUMBERS:
+            plain = numbers(plain, stage)
+        if plain is not column:
+            changed[name] = plain
+    if changed:
+        frame = frame.copy(deep=False)  # assign() takes no column that is called "self"
+        for name, column in changed.items():
+            frame[name] = column
+    return frame
+
+
+def reads_frames(function: Callable[P, R]) -> Callable[P, R]:
+    """A function or method whose frames are first read by :func:`with_string_ids`.
+
+    Args:
+        function: Takes frames, or mappings of names to frames (runs).
+
+    Returns:
+        The same, but that errors name the function (or its argument ``stage``, or the class of the method) and the parameter.
+
+    Example:
+        >>> @reads_frames
+        ... def first(topics):
+        ...     return topics["qid"][0]
+        >>> first(pd.DataFrame({"qid": [1.0]}))
+        '1'
+        >>> first(pd.DataFrame({"qid": [None]}))
+        Traceback (most recent call last):
+        pyterrier_debias.core.errors.InputError: first, topics: column 'qid' is missing, at row 0; drop such rows, or ...
+    """
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def entered(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = signature.bind(*args, **kwargs)
+        owner = stage_name(given.arguments.get("self", given.arguments.get("stage", function.__name__)))
+        for name, value in given.arguments.items():
+            where = owner if name == "inp" else f"{owner}, {name}"
+            if isinstance(value, pd.DataFrame):
+                given.arguments[name] = with_string_ids(value, where)
+            elif isinstance(value, Mapping) and any(isinstance(one, pd.DataFrame) for one in value.values()):
+                given.arguments[name] = {
+                    key: with_string_ids(one, f"{where} {key!r}") if isinstance(one, pd.DataFrame) else one
+                    for key, one in value.items()
+                }
+        return function(*given.args, **given.kwargs)
+
+    return entered
+
+
+#: Columns that identify a row.
+_IDS = frozenset({"qid", "query_id", "docno", "doc_id"})
+#: Columns that order rows.
+_NUMBERS = frozenset({"score", "rank"})
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+#: Integers below it are floats without loss.
+_EXACT = 2**53
+
+
+def _plain_axes(frame: pd.DataFrame, stage: Any) -> pd.DataFrame:
+    """The frame with text as column labels and an index that no operation of pandas takes for a column."""
+    if frame.columns.nlevels > 1:
+        raise InputError(
+            f"{stage_name(stage)}: the columns have {frame.columns.nlevels} levels, the first is {frame.columns[0]!r}; flatten "
+            f"them, e.g. frame.columns = frame.columns.get_level_values(-1)"
+        )
+    if not all(isinstance(label, str) for label in frame.columns):
+        frame = frame.set_axis([str(label) for label in frame.columns], axis=1)
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise InputError(
+            f"{stage_name(stage)}: column {twice!r} occurs more than once; rename or drop one of them, "
+            f"e.g. frame.loc[:, ~frame.columns.duplicated()]"
+        )
+    index = frame.index
+    if index.nlevels > 1 or (index.name is not None and str(index.name) in frame.columns) or not index.is_unique:
+        return frame.reset_index(drop=True)
+    return frame
+
+
+def _plain_column(column: pd.Series) -> pd.Series:
+    """A column without pandas' further kinds of arrays, in which missing values, sums and comparisons have rules of their own."""
+    dtype = column.dtype
+    if isinstance(dtype, np.dtype) or not (
+        isinstance(dtype, (pd.CategoricalDtype, pd.ArrowDtype, pd.SparseDtype))
+        or (isinstance(dtype, pd.StringDtype) and dtype.na_value is pd.NA)
+        or isinstance(column.array, (pd.arrays.IntegerArray, pd.arrays.FloatingArray, pd.arrays.BooleanArray))
+    ):
+        return column
+    values = column.astype(object)
+    values = values.where(column.notna().to_numpy(dtype=bool), None)
+    try:
+        return pd.Series(values.tolist(), index=column.index, name=column.name, dtype=None if len(column) else object)
+    except UnicodeEncodeError:  # half of a surrogate pair, which pyarrow does not take; see check_text
+        return values
+
+
+def _texts(column: pd.Series, stage: Any) -> pd.Series:
+    """Identifiers as strings; the same column where they are."""
+    if len(column) == 0:
+        return column if pd.api.types.is_string_dtype(column) else column.astype(str)
+    if isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":  # far quicker than a list of it
+        if column.notna().all() and not column.str.contains("\0", regex=False).any():
+            return column
+    values = column.tolist()
+    texts: list[str] = values
+    if set(map(type, values)) != {str}:
+        read = [_text(value) for value in values]
+        texts = [text for text in read if text is not None]
+        if len(texts) < len(read):
+            bad = read.index(None)
+            kind = "is missing" if _missing(values[bad]) else f"is {shortened(repr(values[bad]), 40)}, which is no identifier"
+            raise InputError(
+                f"{stage_name(stage)}: column {column.name!r} {kind}, at row {bad}; drop such rows, or give text or whole numbers"
+            )
+    whole = "".join(texts)
+    if "\0" in whole or (not whole.isascii() and _SURROGATE.search(whole)):
+        bad = next(i for i, text in enumerate(texts) if "\0" in text or _SURROGATE.search(text))
+        raise InputError(
+            f"{stage_name(stage)}: column {column.name!r} holds NUL or half of a surrogate pair at row {bad} "
+            f"({shortened(ascii(texts[bad]), 40)}); rename it in the run and in the judgements"
+        )
+    return column if texts is values else pd.Series(texts, index=column.index, name=column.name, dtype=str)
+
+
+def _missing(value: Any) -> bool:
+    """Whether a value is None, NaN, or pandas' words for these."""
+    return bool(pd.api.types.is_scalar(value) and pd.isna(value))
+
+
+def _text(value: Any) -> str | None:
+    """An identifier as text; None where it is none."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return None
+    if isinstance(value, (int, np.integer)):
+        return str(int(value))
+    value = float(value)
+    if not abs(value) < _EXACT:
+        return None
+    return str(int(value)) if value == int(value) else str(value)
+
+
+def numbers(column: pd.Series, stage: Any) -> pd.Series:
+    """A column as numbers.
+
+    Args:
+        column: Numbers, text that holds numbers, missing values.
+        stage: The calling stage, named in the message.
+
+    Returns:
+        The same column if it holds integers or floats already, otherwise a new one, NaN where a value is missing.
+
+    Raises:
+        InputError: For any other value.
+
+    Example:
+        >>> numbers(pd.Series(["1", None, 2.5], name="score"), "example").tolist()
+        [1.0, nan, 2.5]
+    """
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iuf":
+        return column
+    values = column.tolist()
+    read = [_number(value) for value in values]
+    bad = next((i for i, number in enumerate(read) if number is None), None)
+    if bad is not None:
+        raise InputError(
+            f"{stage_name(stage)}: column {column.name!r} is {shortened(repr(values[bad]), 40)}, not a number, at row {bad}; "
+            f"give numbers, e.g. pd.to_numeric(frame[{column.name!r}], errors='coerce')"
+        )
+    made = pd.Series(read, index=column.index, name=column.name, dtype=None if read else "float64")
+    return made if made.dtype.kind in "iuf" else made.astype("float64")  # integers beyond 64 bits
+
+
+def _number(value: Any) -> int | float | None:
+    """A number, NaN for what is missing; None where it is none."""
+    if isinstance(value, str):
+        kinds: tuple[Callable[[Any], float], ...] = (int, float)
+    elif _missing(value):
+        return np.nan
+    elif isinstance(value, (int, np.integer, np.bool_)):
+        kinds = (int,)
+    elif isinstance(value, (float, np.floating, Decimal)):
+        kinds = (float,)
+    else:
+        return None
+    for kind in kinds:
+        try:
+            number = kind(value)
+            return number if abs(number) <= _LARGEST or number in (np.inf, -np.inf) else None  # NaN is neither
+        except ValueError:
+            continue
+    return None
+
+
+#: The largest number that a float can hold.
+_LARGEST = int(np.finfo("float64").max)
 
 
 def _row(frame: pd.DataFrame, position: int) -> str:
@@ -58,15 +281,21 @@ def check_text(frame: pd.DataFrame, column: str, stage: Any) -> None:
         stage: The calling stage, named in the message.
 
     Raises:
-        InputError: If a value is missing or is not a string.
+        InputError: If a value is missing, is not a string, or holds half of a surrogate pair, which no tokeniser takes.
     """
     values = frame[column].tolist()
     bad = next((i for i, value in enumerate(values) if not isinstance(value, str)), None)
     if bad is not None:
-        kind = "is missing" if pd.isna(values[bad]) is True else f"is a {type(values[bad]).__name__}, not text"
+        kind = "is missing" if _missing(values[bad]) else f"is a {type(values[bad]).__name__}, not text"
         raise InputError(
             f"{stage_name(stage)}: column '{column}' {kind} at {_row(frame, bad)}; "
             f"load it with a text loader that covers every document, or drop or fill such rows before this stage"
+        )
+    broken = next((i for i, value in enumerate(values) if not value.isascii() and _SURROGATE.search(value)), None)
+    if broken is not None:
+        raise InputError(
+            f"{stage_name(stage)}: column '{column}' holds half of a surrogate pair, no character, at {_row(frame, broken)}; "
+            f"replace it, e.g. text.encode('utf-8', 'replace').decode()"
         )
 
 
@@ -90,8 +319,12 @@ def check_scores(frame: pd.DataFrame, stage: Any, column: str = "score") -> None
         )
 
 
+#: The highest grade: trec_eval keeps a table that is as long as the highest one, and ends the process for very high ones.
+_HIGHEST = 1_000_000
+
+
 def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
-    """Judgements with integer labels, as measures need them; a merge turns them into floats, a file into text.
+    """Judgements as :func:`with_string_ids` reads them, with integer labels; a merge makes floats of these, a file text.
 
     Args:
         qrels: Judgements ``qid``, ``docno``, ``label``.
@@ -101,27 +334,27 @@ def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
         The same frame if labels are integers already, otherwise a copy with them converted.
 
     Raises:
-        InputError: If a column is missing, or a label is not a whole number.
+        InputError: If a column is missing, or a label is not a whole number up to 1,000,000; see also :func:`with_string_ids`.
 
     Example:
         >>> qrels = pd.DataFrame({"qid": "q1", "docno": ["a", "b"], "label": ["1.0", "0"]})
         >>> with_grades(qrels, "example")["label"].tolist()
         [1, 0]
     """
+    qrels = with_string_ids(qrels, f"{stage_name(stage)}, judgements")
     missing = [column for column in ("qid", "docno", "label") if column not in qrels.columns]
     if missing:
         raise InputError(
-            f"{stage_name(stage)}: the judgements have no column {missing[0]!r}; they have "
-            f"{', '.join(map(str, qrels.columns)) or 'none'}"
+            f"{stage_name(stage)}: the judgements have no column {missing[0]!r}; they have {', '.join(qrels.columns) or 'none'}"
         )
-    if qrels["label"].dtype == np.int64:
+    if qrels["label"].dtype == np.int64 and not (qrels["label"] > _HIGHEST).any():
         return qrels
     labels = pd.to_numeric(qrels["label"], errors="coerce").to_numpy(dtype="float64", na_value=np.nan)
-    bad = np.flatnonzero(~(np.isfinite(labels) & (labels == np.round(labels))))
+    bad = np.flatnonzero(~(np.isfinite(labels) & (labels == np.round(labels)) & (np.abs(labels) <= _HIGHEST)))
     if len(bad):
         raise InputError(
-            f"{stage_name(stage)}: column 'label' is NaN or not a whole number in {len(bad)} of {len(qrels)} judgements, first "
-            f"at {_row(qrels, int(bad[0]))}; leave out unjudged documents, and map words and fractions to grades"
+            f"{stage_name(stage)}: column 'label' is NaN or not a whole number up to {_HIGHEST} in {len(bad)} of {len(qrels)} "
+            f"judgements, first at {_row(qrels, int(bad[0]))}; leave out unjudged documents, map words and fractions to grades"
         )
     return qrels.assign(label=labels.astype("int64"))
 
@@ -139,8 +372,7 @@ def highest_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     Raises:
         InputError: See :func:`with_grades`.
     """
-    judged = with_string_ids(with_grades(qrels, stage))
-    return judged.groupby(["qid", "docno"], as_index=False, sort=False)["label"].max()
+    return with_grades(qrels, stage).groupby(["qid", "docno"], as_index=False, sort=False)["label"].max()
 
 
 def check_pairs(frame: pd.DataFrame, stage: Any) -> None:
@@ -172,7 +404,7 @@ def check_overlap(frame: pd.DataFrame, qrels: pd.DataFrame, stage: Any) -> None:
     Raises:
         InputError: If no qid of the frame is judged.
     """
-    ours, theirs = set(frame["qid"].astype(str)), set(qrels["qid"].astype(str))
+    ours, theirs = (set(with_string_ids(given[["qid"]], stage)["qid"]) for given in (frame, qrels))
     if not ours & theirs:
         raise InputError(
             f"{stage_name(stage)}: no qid is in both the topics or run (e.g. {_examples(ours)}) and the judgements "
@@ -199,9 +431,9 @@ def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
         A new frame with ``rank`` (from 0), sorted by query and rank, index reset.
 
     Raises:
-        InputError: If a score is NaN or a (qid, docno) pair occurs twice.
+        InputError: If a score is NaN or a (qid, docno) pair occurs twice; see also :func:`with_string_ids`.
     """
-    frame = frame.drop(columns="rank", errors="ignore")
+    frame = with_string_ids(frame, stage).drop(columns="rank", errors="ignore")
     if len(frame) == 0:
         return frame.assign(score=pd.Series(dtype="float64"), rank=pd.Series(dtype="int64"))
     check_scores(frame, stage)
@@ -214,7 +446,7 @@ def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
         # Sorting docnos is expensive, so only those that break ties are sorted.
         at = np.flatnonzero(np.r_[False, tied] | np.r_[tied, False])
         rows, run = order[at], np.cumsum(np.r_[True, ~tied])[at]
-        docnos = frame["docno"].iloc[rows].astype(str).to_numpy(dtype=object)
+        docnos = frame["docno"].iloc[rows].to_numpy(dtype=object)
         by_docno = np.empty(len(rows), dtype=np.int64)
         by_docno[np.argsort(docnos, kind="stable")] = np.arange(len(rows))
         order[at] = rows[np.lexsort((-by_docno, run))]
@@ -243,6 +475,7 @@ def first_candidates(candidates: pd.DataFrame, depth: int | None, stage: Any) ->
         >>> first_candidates(found, 2, "example")[["qid", "docno"]].values.tolist()
         [['1', 'd3'], ['1', 'd1'], ['2', 'd1']]
     """
+    candidates = with_string_ids(candidates, stage)
     if "score" in candidates and candidates["score"].notna().all():
         candidates = ranked(candidates, stage)
     else:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.frames import frame_digest
+from pyterrier_debias.core.frames import frame_digest, reads_frames
 from pyterrier_debias.core.indexing import GuardedIndexer
 
 
@@ -52,7 +52,7 @@ def described(value: Any) -> str:
         with an address in it, by their class and attributes.
 
     Example:
-        >>> from functools import partial
+        >>> from functools import partial, wraps
         >>> described(partial(sorted, reverse=True))
         'partial(builtins.sorted, reverse=True)'
     """
@@ -156,10 +156,19 @@ class Stage(pt.Transformer):
     once under ``pt.Experiment(plan='tree')``.
 
     A stage whose output depends on more than its options (a ranker on its weights) extends :meth:`identity`.
+
+    ``transform`` of every subclass gets what :func:`~pyterrier_debias.core.frames.with_string_ids` makes of a frame, or raises
+    its errors.
     """
 
     #: Options that never change what the stage returns.
     _NOT_IDENTITY: frozenset[str] = frozenset({"verbose"})
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Put the normalisation of frames before the ``transform`` of a subclass: pipelines call nothing else of a stage."""
+        super().__init_subclass__(**options)
+        if "transform" in vars(cls):
+            cls.transform = reads_frames(cls.transform)  # type: ignore[method-assign]
 
     if TYPE_CHECKING:
 

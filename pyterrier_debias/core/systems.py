@@ -258,12 +258,12 @@ def check_run(run: pd.DataFrame, name: str) -> pd.DataFrame:
     Raises:
         InputError: Where it has no rows, lacks a column, repeats a pair or holds a NaN score.
     """
+    run = with_string_ids(run, f"run {name!r}")
     missing = [c for c in ("qid", "docno", "score") if c not in run.columns]
     if missing:
         raise InputError(f"run {name!r}: column {missing[0]!r} is missing; it has {', '.join(map(str, run.columns))}")
     if len(run) == 0:
         raise InputError(f"run {name!r} is empty; nothing was retrieved for any topic: check the index and the queries")
-    run = with_string_ids(run)
     check_scores(run, f"run {name!r}")
     check_pairs(run, f"run {name!r}")
     return run

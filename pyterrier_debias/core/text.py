@@ -66,20 +66,8 @@ def get_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
     return TOKENISERS[tokeniser]
 
 
-def as_names(column: pd.Series) -> pd.Series:
-    """Identifiers as text. A whole number is written as one, also where a merge made it a float: 7.0 is 7.
-
-    Example:
-        >>> as_names(pd.Series([7.0, 8.0])).tolist(), as_names(pd.Series(["7.0", 7], dtype=object)).tolist()
-        (['7', '8'], ['7.0', '7'])
-    """
-    if pd.api.types.is_string_dtype(column) and not pd.api.types.is_object_dtype(column):
-        return column
-    return column.map(as_name).astype(str)
-
-
 def as_name(value: Any) -> Any:
-    """One identifier of :func:`as_names`: whole floats as integers, anything else as it is."""
+    """An identifier where frames are not read: a whole float as an integer, since 7 and 7.0 are one; anything else as it is."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -131,8 +131,12 @@ class TextLoader(RowWise):
     @property
     def _by_docno(self) -> pd.DataFrame:
         if "_table" not in self.__dict__:
-            _check_fields("TextLoader", self.corpus, self.fields)
-            self.__dict__["_table"] = self.corpus.set_index("docno")[list(self.fields)]
+            _check_fields("TextLoader", self.corpus, ("docno", *self.fields))
+            corpus = with_string_ids(self.corpus, "TextLoader, corpus").set_index("docno")
+            if not corpus.index.is_unique:
+                twice = corpus.index[corpus.index.duplicated()][0]
+                raise InputError(f"TextLoader: docno {twice!r} occurs twice in the corpus; keep one of its texts")
+            self.__dict__["_table"] = corpus[list(self.fields)]
         return self.__dict__["_table"]
 
 
@@ -273,7 +277,8 @@ def _check_fields(name: str, corpus: pd.DataFrame, fields: Iterable[str]) -> Non
 
 
 def _checked(frame: pd.DataFrame, columns: list[str], what: str) -> pd.DataFrame:
+    frame = with_string_ids(frame, what)
     missing = [c for c in columns if c not in frame.columns]
     if missing:
         raise InputError(f"{what}: column {missing[0]!r} is missing; it has {', '.join(map(str, frame.columns)) or 'none'}")
-    return with_string_ids(frame)
+    return frame

@@ -20,7 +20,7 @@ from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, Par
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import judged_qids
-from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.frames import reads_frames, with_string_ids
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval, inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import Context, System
 from pyterrier_debias.core.text import regex_word
@@ -227,6 +227,7 @@ class GenderBias(WordListBias):
         return "neutral"
 
 
+@reads_frames
 def neutral_qids(topics: pd.DataFrame, wordlist: Any = "debias", *, column: str | None = "gender") -> list[str]:
     """The queries that name no group.
 

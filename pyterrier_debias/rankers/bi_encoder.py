@@ -235,7 +235,7 @@ class BiEncoder(TwoTowers):
         cuts: list[np.ndarray] = []
         for frame in corpus_batches(corpus, _CORPUS_ROWS, verbose=verbose):
             pt.validate.document_frame(frame, extra_columns=self.text_columns(), context=self)
-            docnos = frames.with_string_ids(frame)["docno"].tolist()
+            docnos = frames.with_string_ids(frame, self)["docno"].tolist()
             yield docnos, self._encode(self.documents(frame), "document", cuts)
         if cuts:
             self.report_cuts("document", *np.concatenate(cuts, axis=1))

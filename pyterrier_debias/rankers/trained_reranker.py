@@ -181,6 +181,7 @@ class TrainedRanker(Stage, pt.Estimator):
         """Score with a ranker from now on."""
         self._trained = ranker
 
+    @frames.reads_frames
     def fit(
         self,
         res_tr: pd.DataFrame,

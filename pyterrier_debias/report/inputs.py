@@ -14,7 +14,15 @@ import pyterrier as pt
 from pyterrier_debias.core.bias import Bias
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.evaluation import judged_qids
-from pyterrier_debias.core.frames import check_overlap, check_pairs, check_text, with_grades, with_query, with_string_ids
+from pyterrier_debias.core.frames import (
+    check_overlap,
+    check_pairs,
+    check_text,
+    reads_frames,
+    with_grades,
+    with_query,
+    with_string_ids,
+)
 from pyterrier_debias.core.naming import distinct_names
 from pyterrier_debias.core.systems import System, with_indexer
 from pyterrier_debias.report.text import CORRECTION_NAMES
@@ -119,6 +127,7 @@ def find_biases(biases: str | Bias | Sequence[str | Bias]) -> list[Bias]:
     return list(found.values())
 
 
+@reads_frames
 def topics_and_qrels(
     collection: Any, topics: pd.DataFrame | int | None = None, qrels: pd.DataFrame | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -148,7 +157,7 @@ def topics_and_qrels(
             there = ", ".join(map(str, frame.columns))
             remedy = "; rename the column that holds it, as in topics.rename(columns={'title': 'query'})" * (missing == ["query"])
             raise InputError(f"{name}: column {missing[0]!r} is missing; there are {there}{remedy}")
-    asked, qrels = with_string_ids(asked), with_string_ids(with_grades(qrels, "audit"))
+    asked, qrels = with_string_ids(asked, "topics"), with_grades(qrels, "audit")
     check_text(asked, "query", "topics")
     repeated = asked["qid"].duplicated()
     if repeated.any():

@@ -18,7 +18,7 @@ from pyterrier_debias.core.bias import p_text
 from pyterrier_debias.core.counterfactuals import Arm, never_moved, ranks_among_others, score_arms
 from pyterrier_debias.core.decomposition import out_of_reach
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import check_pairs, check_text, reworded, with_grades, with_string_ids
+from pyterrier_debias.core.frames import check_pairs, check_text, reads_frames, reworded, with_grades, with_string_ids
 from pyterrier_debias.core.stage import flatten
 from pyterrier_debias.core.statistics import correct, inverted_interval, randomisation_test
 from pyterrier_debias.core.terrier import warn_of_expressions
@@ -77,6 +77,7 @@ def _sentence(row: Mapping[str, Any]) -> str:
     )
 
 
+@reads_frames
 def intervene(
     ranker: pt.Transformer,
     candidates: pd.DataFrame,
@@ -133,7 +134,7 @@ def intervene(
     pt.validate.columns(candidates, includes=["qid", "query", "docno", "text"], context="intervene")  # type: ignore[arg-type]  # printed only
     for name in ("query", "text"):
         check_text(candidates, name, "intervene")
-    candidates = with_string_ids(candidates).reset_index(drop=True)
+    candidates = with_string_ids(candidates, "intervene").reset_index(drop=True)
     check_pairs(candidates, "intervene")
     reason = out_of_reach(flatten(ranker), list(candidates.columns)) if len(candidates) else ""
     if reason:
@@ -185,7 +186,7 @@ def _wanted(candidates: pd.DataFrame, items: pd.DataFrame | None) -> np.ndarray:
     if items is None:
         return np.ones(len(candidates), dtype=bool)
     pt.validate.columns(items, includes=["qid", "docno"], context="intervene")  # type: ignore[arg-type]  # printed only
-    items = with_string_ids(items)
+    items = with_string_ids(items, "intervene, items")
     if "label" in items.columns:
         items = items[with_grades(items, "intervene")["label"] >= 1]
     return pd.MultiIndex.from_frame(candidates[["qid", "docno"]]).isin(pd.MultiIndex.from_frame(items[["qid", "docno"]]))
@@ -206,7 +207,7 @@ def _changed(change: Any, candidates: pd.DataFrame, column: str, name: str) -> l
         return []
     old = candidates[column].tolist()
     if isinstance(change, pt.Transformer):
-        made = with_string_ids(change(candidates))
+        made = with_string_ids(change(candidates), "intervene, change")
         if column not in made.columns or len(made) != len(candidates):
             raise InputError(f"intervene: change {name!r} returned {len(made)} rows of {len(candidates)}, or no {column!r}")
         keys = candidates[["qid", "docno"]].merge(made[["qid", "docno", column]], on=["qid", "docno"], how="left")

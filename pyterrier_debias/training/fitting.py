@@ -18,6 +18,7 @@ import pyterrier as pt
 from pyterrier_debias.core.cache_key import marks
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import whole_folder, write_whole
+from pyterrier_debias.core.frames import reads_frames
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.losses import get_loss
 from pyterrier_debias.training.options import Training, plain
@@ -83,6 +84,7 @@ class Fittable(pt.Estimator):
         loss = get_loss(training.loss, dict(training.loss_options))
         return Ranking(self, loss, in_batch=training.in_batch_negatives)
 
+    @reads_frames
     def fit(
         self,
         res_tr: pd.DataFrame,

@@ -155,7 +155,7 @@ def make_groups(
     name = frames.stage_name(stage)
     pt.validate.result_frame(candidates, extra_columns=["query", *text_columns], context=stage)
     judged = grades(qrels, stage)
-    rows = frames.with_string_ids(candidates)
+    rows = frames.with_string_ids(candidates, stage)
     if len(rows) == 0:
         raise InputError(f"{name}: there are no candidates to train on; check the topics and the first stage")
     frames.check_text(rows, "query", stage)
@@ -279,7 +279,7 @@ class AddJudged(Stage):
         if len(inp) == 0:
             return frames.without_index_columns(inp)
         judged = grades(self.qrels, self)
-        frame = frames.with_string_ids(inp)
+        frame = inp
         found = {*zip(frame["qid"], frame["docno"]), *zip(frame["qid"], frames.documents_of(frame["docno"], judged["docno"]))}
         judged = judged[judged["label"].ge(self.min_label) & judged["qid"].isin(set(frame["qid"]))]
         pairs = sorted(pair for pair in zip(judged["qid"], judged["docno"]) if pair not in found)

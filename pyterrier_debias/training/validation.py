@@ -54,7 +54,7 @@ class Validation:
         if depths is not None and "rank" not in candidates.columns:
             raise InputError(f"{name}: rerank_depth needs the first stage's column 'rank' in the validation candidates")
         self.qrels = grades(qrels, stage)
-        rows = frames.with_string_ids(candidates)
+        rows = frames.with_string_ids(candidates, stage)
         frames.check_text(rows, "query", stage)
         frames.check_pairs(rows, stage)
         frames.check_overlap(rows, self.qrels, stage)

@@ -80,7 +80,7 @@ def test_labels_may_be_the_floats_of_a_merge(alone):
 
 
 def test_fractions_are_no_labels():
-    with pytest.raises(InputError, match="audit: column 'label' is NaN or not a whole number in"):
+    with pytest.raises(InputError, match="audit: column 'label' is NaN or not a whole number up to"):
         audited(qrels=QRELS.assign(label=QRELS["label"] / 2))
 
 

@@ -13,7 +13,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import write_whole
-from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.frames import numbers, reads_frames
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.core.vectors import real_array
@@ -106,7 +106,7 @@ class BalancedPairs(Stage):
             raise InputError(f"BalancedPairs: groups={self.groups!r} must name two different groups")
         # An empty frame, by which stages are inspected, need not have columns of which only the beginning is known.
         names = [] if len(inp) == 0 and isinstance(self.columns, str) else self.profile_columns(inp)
-        frame = with_string_ids(inp)
+        frame = inp
         twice = frame.duplicated(["qid", "docno"])
         if twice.any():
             row = frame[twice].iloc[0]
@@ -185,6 +185,7 @@ class BalancedPairs(Stage):
         pt.validate.columns(frame, includes=list(self.columns), context=self)
         return list(self.columns)
 
+    @reads_frames
     def balance(self, before: pd.DataFrame, matched: pd.DataFrame) -> pd.DataFrame:
         """The balance of the profiles.
 
@@ -216,13 +217,12 @@ class BalancedPairs(Stage):
 
 
 def _profiles(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
-    try:
-        values = real_array(frame[list(names)].to_numpy(), "BalancedPairs: a profile column")
-        return values.reshape(len(frame), len(names))
-    except InputError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise InputError(f"BalancedPairs: the profile columns hold a value that is not a number ({error})") from error
+    real_array(frame[list(names)].to_numpy(), "BalancedPairs: a profile column")
+    columns = [numbers(frame[name], "BalancedPairs").to_numpy(dtype=np.float64) for name in names]
+    infinite = next((name for name, column in zip(names, columns) if np.isinf(column).any()), None)
+    if infinite is not None:
+        raise InputError(f"BalancedPairs: the profile column {infinite!r} holds an infinite number; fill or drop it")
+    return np.array(columns).T.reshape(len(frame), len(names))
 
 
 def plot_balance(balance: pd.DataFrame) -> Axes:

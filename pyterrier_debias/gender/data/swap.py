@@ -16,7 +16,7 @@ from pyterrier_debias.core.frames import check_text, reworded
 from pyterrier_debias.core.scripts import composed, word_pattern, word_places
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
-from pyterrier_debias.core.text import as_names, keyed_hash
+from pyterrier_debias.core.text import keyed_hash
 
 #: Words and their counterparts, both ways: titles, kinship, nouns for persons. Pronouns that have more than one are decided by
 #: :func:`followed_by_noun`. Words with other common meanings are left out (count, host, miss); "Guy", "Gal" and "Ms" count where
@@ -419,7 +419,7 @@ class SwapGender(RowWise):
         out = inp
         if self.text_attr is not None:
             check_text(inp, self.text_attr, self)
-            texts, docnos = inp[self.text_attr].tolist(), as_names(inp["docno"]).tolist()
+            texts, docnos = inp[self.text_attr].tolist(), inp["docno"].tolist()
             swapped = [turn(text, "document", docno) for text, docno in zip(texts, docnos)]
             added: dict[str, Any] = {"text_orig": inp[self.text_attr]} if self.keep_original else {}
             added[self.text_attr] = [text for text, _ in swapped]
@@ -430,9 +430,9 @@ class SwapGender(RowWise):
             warn_of_expressions(inp["query"], self)
             new = {
                 (qid, query): turn(query, "query", qid)[0]
-                for qid, query in set(zip(as_names(inp["qid"]), inp["query"]))
+                for qid, query in set(zip(inp["qid"], inp["query"]))
             }
-            queries = [new[pair] for pair in zip(as_names(inp["qid"]), inp["query"])]
+            queries = [new[pair] for pair in zip(inp["qid"], inp["query"])]
             out = reworded(out, queries)
         return out
 

@@ -102,7 +102,7 @@ def order_parts(
         ([['he', 'male', 0.25], ['her', 'female', -0.25], ['she', 'female', -0.25]], True)
     """
     words = WordList.of(wordlist)
-    run = in_order(with_string_ids(results), "contributions")
+    run = in_order(with_string_ids(results, "contributions"), "contributions")
     counts, own = counted(run, texts, words, tokeniser, "contributions")
     slices = query_slices(run["qid"])
     weight = np.concatenate([order_weights(rows.stop - rows.start, cutoff) for rows in slices.values()]) / len(slices)

@@ -11,7 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import check_pairs, ranked, with_string_ids
+from pyterrier_debias.core.frames import check_pairs, ranked, reads_frames, with_string_ids
 from pyterrier_debias.core.scripts import composed, word_places
 from pyterrier_debias.core.stage import RowWise, Stage
 from pyterrier_debias.core.text import Tokeniser
@@ -295,7 +295,7 @@ class ARaBEvaluator(_OfWords):
 
     def _counting(self, results: pd.DataFrame) -> pd.DataFrame:
         """The rows of the queries that count."""
-        run, wanted = with_string_ids(results), wanted_qids(self.query_filter, self)
+        run, wanted = with_string_ids(results, self), wanted_qids(self.query_filter, self)
         return run if wanted is None else run[run["qid"].isin(wanted)]
 
     def _background(
@@ -313,12 +313,16 @@ class ARaBEvaluator(_OfWords):
 
         if is_collection(self.background):
             return dict.fromkeys(slices, collection(self.background, neutrality, "ARaBEvaluator"))
-        frame = with_string_ids(self.background)
+        frame = with_string_ids(self.background, "ARaBEvaluator, background")
+        missing = [column for column in ("qid", "docno") if column not in frame.columns]
+        if missing:
+            raise InputError(f"ARaBEvaluator: the background lacks the column {missing[0]!r}; give a result frame")
         frame = in_order(frame[frame["qid"].isin(slices.keys())], self)
         frame = frame[frame.groupby("qid", sort=False).cumcount() < depth].reset_index(drop=True)
         others, docnos = neutrality(frame), frame["docno"].tolist()
         return {q: Background(docnos[part], others[part], depth) for q, part in query_slices(frame["qid"]).items()}
 
+    @reads_frames
     def evaluate(
         self, results: Mapping[str, pd.DataFrame] | pd.DataFrame, topics: pd.DataFrame | None = None, *, seed: int = 0
     ) -> BiasResult:
@@ -347,13 +351,15 @@ class ARaBEvaluator(_OfWords):
         # Resampling draws by place: sorted by query, the same results in another order give the same p values.
         found = {name: self(run).sort_values("qid", kind="stable") for name, run in runs.items()}
         if topics is not None:
-            asked = set(with_string_ids(topics)["qid"])
+            pt.validate.columns(topics, includes=["qid"], context=self)
+            asked = set(topics["qid"])
         else:
             asked = {qid for frame in found.values() for qid in frame["qid"]}
         wanted = wanted_qids(self.query_filter, self)
         asked = asked if wanted is None else asked & wanted
         return BiasResult.of(found, asked, self.convention(), seed=seed)
 
+    @reads_frames
     def contributions(self, results: pd.DataFrame, cutoff: int | None = None, top: int | None = 20) -> pd.DataFrame:
         """The documents that make a system's mean ARaB what it is.
 
@@ -572,7 +578,7 @@ def union_background(runs: Iterable[pd.DataFrame], depth: int = 200) -> pd.DataF
     """
     tops = []
     for run in runs:
-        run = ranked(with_string_ids(run), "background")
+        run = ranked(run, "background")
         tops.append(run[run["rank"] < depth].drop(columns="rank"))
     frame = pd.concat(tops, ignore_index=True).drop_duplicates(["qid", "docno"], ignore_index=True)
     return frame.assign(score=-np.arange(len(frame), dtype=np.float64))

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 from ir_measures import Metric
 from ir_measures.measures import MeanAgg, Measure, ParamInfo
 
@@ -197,7 +198,8 @@ class _OfTexts(Measure, metaclass=_Cut):
             A value for each judged query.
         """
         qids = sorted(set(qrels["query_id"].astype(str)))
-        run = with_string_ids(run.rename(columns={"query_id": "qid", "doc_id": "docno"}))
+        run = with_string_ids(run.rename(columns={"query_id": "qid", "doc_id": "docno"}), self)
+        pt.validate.columns(run, includes=["qid", "docno", "score"], context=self)  # type: ignore[arg-type]  # printed only
         asked = self._counting(set(qids))
         if not asked:
             logger.warning("%r: none of the %d judged queries counts; check the qids that it was given", self, len(qids))
@@ -608,7 +610,7 @@ class NFaiRR(FaiRR):
                 self._worked_out["all"] = collection(background, lambda frame: self._neutral(frame, self.texts), "NFaiRR")
             known.update(dict.fromkeys(lacking, self._worked_out["all"]))
         elif lacking:
-            whole = with_string_ids(background)
+            whole = with_string_ids(background, self)
             whole = ranked(whole[whole["qid"].isin(lacking)], f"background of {self!r}")
             known.update({**dict.fromkeys(lacking, Background()), **self._of_depth(whole)})
         return known
@@ -623,7 +625,7 @@ class NFaiRR(FaiRR):
         """Of a background the ranking, and the texts where they come from it."""
         if key != "background":
             return super()._content(key)
-        frame, field = with_string_ids(self.params[key]), self.text_field
+        frame, field = with_string_ids(self.params[key], self), self.text_field
         own = [column for column in ("qid", "docno", "score") if column in frame.columns]
         own = [*own, *([field] if self.texts.source is None and field in frame.columns else [])]
         return frame[own]
@@ -838,7 +840,7 @@ class QueryGroupGap(_OfTexts):
             raise InputError(f"QueryGroupGap: groups lack the column {lacking[0]!r}; give a frame qid, gender")
         there = list(dict.fromkeys(groups["gender"].astype(str)))
         self.between = two_categories(Lexicon({group: ["x"] for group in there}, "groups"), between)
-        known = with_string_ids(groups[["qid", "gender"]])
+        known = with_string_ids(groups[["qid", "gender"]], "QueryGroupGap")
         known = known.assign(gender=known["gender"].astype(str))
         self._gender = {qid: gender for qid, gender in zip(known["qid"], known["gender"]) if gender in self.between}
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.statistics import bootstrap_interval, equivalence_test, paired_t
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.gender.data.balanced_pairs import without_labels
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@frames.reads_frames
 def augment_balanced(
     topics: pd.DataFrame,
     qrels: pd.DataFrame,
@@ -76,13 +77,13 @@ def augment_balanced(
     with pairs that are among the test's.
     """
     name = "augment_balanced"
-    pt.validate.columns(topics, includes=["qid", "query"])
-    pt.validate.columns(pairs, includes=["match", "qid", "docno", "query"])
+    context: Any = name  # printed only
+    pt.validate.columns(topics, includes=["qid", "query"], context=context)
+    pt.validate.columns(pairs, includes=["match", "qid", "docno", "query"], context=context)
     if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 <= ratio < np.inf:
         raise InputError(f"{name}: ratio={ratio!r} must be a number of at least 0, e.g. 0.25")
-    if on_short not in ("raise", "all"):
-        raise InputError(f"{name}: on_short={on_short!r} is not known; use 'raise' or 'all'")
-    topics, pairs = frames.with_string_ids(topics), frames.with_string_ids(pairs)
+    check_choice(name, "on_short", on_short, ("raise", "all"))
+    topics, pairs = frames.with_string_ids(topics, name), frames.with_string_ids(pairs, name)
     judged = grades(qrels, name)
     frames.check_text(pairs, "query", name)
     relevant = int((judged["label"].gt(0) & judged["qid"].isin(set(topics["qid"]))).sum())

@@ -15,7 +15,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
-from pyterrier_debias.core.frames import check_text
+from pyterrier_debias.core.frames import check_text, reads_frames
 from pyterrier_debias.core.scripts import Segmenter, is_unspaced
 from pyterrier_debias.core.stage import Stage, same_value
 from pyterrier_debias.core.terrier import warn_of_expressions
@@ -269,6 +269,7 @@ class LinguisticComplexity(Stage):
             indices = dict(zip(chosen_columns(names, chosen["segment"]), values[row_of].T))
         return inp.assign(**indices, **{self.out: fitted.apply(values)[row_of]})
 
+    @reads_frames
     def fit(self, inp: pd.DataFrame) -> Self:
         """Learn the normalisation from a set of texts, such as the training queries; each different text counts once.
 
@@ -295,6 +296,7 @@ class LinguisticComplexity(Stage):
         self._report = self._reported(self.normalisation)
         return self
 
+    @reads_frames
     def report(self, inp: pd.DataFrame | None = None) -> pd.DataFrame:
         """How each index was used.
 

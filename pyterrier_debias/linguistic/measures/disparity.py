@@ -19,7 +19,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures, value_range
-from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.frames import reads_frames, with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import Interval, correct
 from pyterrier_debias.core.text import regex_word
@@ -293,6 +293,7 @@ class Disparity(Stage):
             return _frame([], TABLE_COLUMNS)
         return self._table(self._values(inp, form, None, None)[0])
 
+    @reads_frames
     def evaluate(
         self, inp: pd.DataFrame, topics: pd.DataFrame | None = None, qrels: pd.DataFrame | None = None
     ) -> DisparityResult:
@@ -378,7 +379,7 @@ class Disparity(Stage):
         self, inp: pd.DataFrame, form: str, topics: pd.DataFrame | None, qrels: pd.DataFrame | None
     ) -> tuple[pd.DataFrame, list[str]]:
         """One row per system, measure and query, sorted, with complexity, group, controls and indices; and notes."""
-        frame = with_string_ids(inp)
+        frame = with_string_ids(inp, self)
         frame = frame.assign(**{column: alone for column, alone in (("name", "system"), ("dataset", "")) if column not in frame})
         values = self._long(frame, form)
         twice = values.duplicated(["name", "measure", "dataset", "qid"])
@@ -442,9 +443,13 @@ class Disparity(Stage):
     def _known(self, frame: pd.DataFrame, topics: pd.DataFrame | None, qrels: pd.DataFrame | None) -> pd.DataFrame:
         """What is known of each query: ``dataset``, ``qid``, ``complexity``, controls, indices."""
         own = [c for c in dict.fromkeys([self._column, *self.controls, *self.indices, "query"]) if c in frame.columns]
-        known = frame[["dataset", "qid", *own]].drop_duplicates()
+        try:
+            known = frame[["dataset", "qid", *own]].drop_duplicates()
+        except TypeError as error:  # lists and the like cannot be compared
+            raise InputError(f"Disparity: one of {', '.join(own)} is neither text nor a number in a row ({error})") from error
         if topics is not None:
-            topics = with_string_ids(topics)
+            topics = with_string_ids(topics, "Disparity, topics")
+            pt.validate.columns(topics, includes=["qid"], context=self)
             keys = ["dataset", "qid"] if "dataset" in topics.columns else ["qid"]
             more = [c for c in topics.columns if c not in known.columns]
             known = known.merge(topics[[*keys, *more]].drop_duplicates(keys), on=keys, how="left")
@@ -490,7 +495,7 @@ class Disparity(Stage):
         if name == LENGTH and "query" in known.columns:
             return query_length(known["query"])
         if name == RELEVANT and qrels is not None:
-            return log_relevant(known, with_string_ids(qrels))
+            return log_relevant(known, with_string_ids(qrels, "Disparity, judgements"))
         hint = {LENGTH: "topics with 'query'", RELEVANT: "qrels"}.get(name, "topics that have it")
         raise InputError(f"Disparity: control {name!r} is not a column of the values or the topics; give evaluate() {hint}")
 

@@ -12,7 +12,7 @@ from ir_measures.measures import Measure, ParamInfo
 
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.evaluation import parse_measures, per_query, refuse_batches
-from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.frames import numbers, reads_frames, with_string_ids
 from pyterrier_debias.core.text import content_mark
 from pyterrier_debias.linguistic.formulas.slope import partial_slope
 from pyterrier_debias.linguistic.formulas.spread import bin_numbers, influence, inner_edges
@@ -69,6 +69,7 @@ class OverQueries(Measure):
         "name": ParamInfo(required=False, desc="what tables call the measure"),
     }
 
+    @reads_frames
     def __init__(self, of: Any, statistic: str, complexity: pd.DataFrame | None = None, *, name: str | None = None):
         """
         Args:
@@ -103,8 +104,8 @@ class OverQueries(Measure):
             The influence value of each judged query; without results its measure counts 0.
         """
         refuse_batches(self)
-        qrels = with_string_ids(qrels.rename(columns={"query_id": "qid", "doc_id": "docno", "relevance": "label"}))
-        run = with_string_ids(run.rename(columns={"query_id": "qid", "doc_id": "docno"}))
+        qrels = with_string_ids(qrels.rename(columns={"query_id": "qid", "doc_id": "docno", "relevance": "label"}), self)
+        run = with_string_ids(run.rename(columns={"query_id": "qid", "doc_id": "docno"}), self)
         qids = sorted(qrels["qid"].unique())
         of, statistic = self.params["of"], self.params["statistic"]
         values = per_query(run, qrels, [of], qids)[str(of)].to_numpy()
@@ -113,8 +114,8 @@ class OverQueries(Measure):
             yield Metric(qid, self, float(value))
 
     def _complexity(self, qids: list[str]) -> np.ndarray:
-        given = with_string_ids(self.params["complexity"])
-        known = dict(zip(given["qid"], given["complexity"].astype(float)))
+        given = with_string_ids(self.params["complexity"], self)
+        known = dict(zip(given["qid"], numbers(given["complexity"], self).astype(float)))
         lacking = [qid for qid in qids if np.isnan(known.get(qid, np.nan))]
         if lacking:
             raise InputError(
@@ -125,8 +126,8 @@ class OverQueries(Measure):
 
 
 def _mark(complexity: pd.DataFrame) -> str:
-    values = pd.to_numeric(complexity["complexity"], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    return content_mark(pd.DataFrame({"qid": complexity["qid"].astype(str).to_numpy(dtype=object), "complexity": values}))
+    values = numbers(complexity["complexity"], "OverQueries").to_numpy(dtype=np.float64)
+    return content_mark(pd.DataFrame({"qid": complexity["qid"].to_numpy(dtype=object), "complexity": values}))
 
 
 def influence_values(values: np.ndarray, statistic: str, complexity: np.ndarray | None = None) -> np.ndarray:

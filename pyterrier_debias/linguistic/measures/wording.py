@@ -16,8 +16,8 @@ from pyterrier_debias.core.frames import (
     check_text,
     first_candidates,
     ranked,
+    reads_frames,
     reworded,
-    with_string_ids,
 )
 from pyterrier_debias.core.retrieval import answered, unanswered_queries
 from pyterrier_debias.core.stage import Stage, flatten
@@ -188,8 +188,9 @@ class WordingSensitivity(Stage):
         check_text(inp, "query", self)
         if len(inp) == 0:
             return _typed(pd.DataFrame(columns=COLUMNS))
-        return self._ask(with_string_ids(inp), given, self._wordings(with_string_ids(inp))).rankings
+        return self._ask(inp, given, self._wordings(inp)).rankings
 
+    @reads_frames
     def evaluate(
         self, inp: pd.DataFrame, qrels: pd.DataFrame | None = None, *, topics: pd.DataFrame | None = None
     ) -> WordingResult:

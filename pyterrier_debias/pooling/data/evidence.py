@@ -614,7 +614,7 @@ def _scored(scorer: Any, frame: pd.DataFrame) -> pd.Series:
     found = scorer(asked)
     name: Any = "PoolEvidence(scorer=...)"  # PyTerrier does no more with it than to print it
     pt.validate.columns(found, includes=["qid", "docno", "score"], context=name)
-    found = frames.with_string_ids(found)
+    found = frames.with_string_ids(found, name)
     frames.check_pairs(found, name)
-    wanted = frames.with_string_ids(frame)[["qid", "docno"]]
+    wanted = frames.with_string_ids(frame, name)[["qid", "docno"]]
     return wanted.merge(found[["qid", "docno", "score"]], on=["qid", "docno"], how="left")["score"]

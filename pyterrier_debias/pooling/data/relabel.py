@@ -37,6 +37,7 @@ _CHANGED = "pyterrier_debias_relabelled.csv"
 Judge = Callable[[pd.DataFrame], Any]
 
 
+@frames.reads_frames
 def relabel(
     candidates: pd.DataFrame,
     qrels: pd.DataFrame,
@@ -75,8 +76,9 @@ def relabel(
     """
     check_judge("relabel", judge)
     check_options("relabel", action, threshold, depth)
-    pt.validate.columns(candidates, includes=["qid", "docno", *(["rank"] if depth is not None else [])])
-    rows, judged = frames.with_string_ids(candidates), grades(qrels, "relabel")
+    context: Any = "relabel"  # printed only
+    pt.validate.columns(candidates, includes=["qid", "docno", *(["rank"] if depth is not None else [])], context=context)
+    rows, judged = frames.with_string_ids(candidates, "relabel"), grades(qrels, "relabel")
     frames.check_pairs(rows, "relabel")
     known, asked = set(zip(judged["qid"], judged["docno"])), set(judged["qid"])
     shown = np.array([qid in asked and (qid, docno) not in known for qid, docno in zip(rows["qid"], rows["docno"])], dtype=bool)
@@ -89,6 +91,7 @@ def relabel(
     return (*apply(candidates, qrels, changes, label=label), changes)
 
 
+@frames.reads_frames
 def apply(
     candidates: pd.DataFrame, qrels: pd.DataFrame, changes: pd.DataFrame, *, label: int = 1
 ) -> tuple[pd.DataFrame, pd.DataFrame]:

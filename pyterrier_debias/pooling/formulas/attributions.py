@@ -40,7 +40,7 @@ def unjudged_parts(
     """
     tops = {}
     for name, results in runs.items():
-        run = ranked(with_string_ids(results)[["qid", "docno", "score"]], name)
+        run = ranked(with_string_ids(results, name)[["qid", "docno", "score"]], name)
         tops[name] = run[run["qid"].isin(set(qids)) & (run["rank"] < cutoff)]
     common = set.intersection(*(set(top["qid"]) for top in tops.values()))
     judged = set(zip(with_string_ids(qrels)["qid"], with_string_ids(qrels)["docno"]))

@@ -129,6 +129,7 @@ class HiddenJudgements:
         ``judgements.compare({'plain': ranker, 'CET': CETReranker(ranker)}, train, test).summary()``.
     """
 
+    @frames.reads_frames
     def __init__(
         self,
         qrels: pd.DataFrame,
@@ -195,6 +196,7 @@ class HiddenJudgements:
             "queries without a kept one": relevant["qid"].nunique() - kept["qid"].nunique(),
         }
 
+    @frames.reads_frames
     def evidence(self, candidates: pd.DataFrame) -> pd.DataFrame:
         """Add the pooling system's evidence to candidates of another system.
 
@@ -210,12 +212,13 @@ class HiddenJudgements:
         """
         context: Any = self  # PyTerrier does no more with it than to print it
         pt.validate.columns(candidates, includes=_PAIR, context=context)
-        rows = frames.with_string_ids(candidates)
+        rows = frames.with_string_ids(candidates, self)
         columns = {"score": "pool_score", "rank": "pool_rank"}
         known = self.run.rename(columns=columns)[[*_PAIR, *columns.values()]]
         found = rows[_PAIR].merge(known, on=_PAIR, how="left")
         return rows.assign(**{name: found[name].to_numpy(dtype=np.float64) for name in columns.values()})
 
+    @frames.reads_frames
     def compare(
         self,
         corrections: Mapping[str, Any],
@@ -381,7 +384,7 @@ class HiddenJudgements:
         pt.validate.columns(frame, includes=[*_PAIR, "query"], context=name)
         if len(frame) == 0:
             raise InputError(f"{name}: there are no candidates")
-        rows = frames.with_string_ids(frame)
+        rows = frames.with_string_ids(frame, name)
         frames.check_pairs(rows, name)
         frames.check_overlap(rows, self.full if what == "test" else self.pooled, name)
         return rows
@@ -494,7 +497,7 @@ class _Arm:
 def _run(run: pd.DataFrame, name: Any) -> pd.DataFrame:
     """A run with ranks."""
     pt.validate.columns(run, includes=_PAIR, context=name)
-    rows = frames.with_string_ids(run)
+    rows = frames.with_string_ids(run, f"{name}, pool_run")
     if "score" in rows.columns:
         return frames.ranked(rows[[*_PAIR, "score"]], f"{name}: pool_run")
     if "rank" not in rows.columns:

@@ -20,7 +20,7 @@ from ir_measures.measures import Measure, ParamInfo
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import parse_measures, per_query
-from pyterrier_debias.core.frames import check_overlap, ranked, with_string_ids
+from pyterrier_debias.core.frames import check_overlap, numbers, ranked, reads_frames, with_grades, with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.systems import check_run
 
@@ -131,6 +131,7 @@ class ExpectedNDCG(Measure):
             A value for each query of the run that counts.
         """
         judgements = _checked_qrels(self.params["judgements"], repr(self), ["qid", "docno", "label"])
+        judgements = judgements.assign(label=numbers(judgements["label"], "ExpectedNDCG"))
         gains = {q: dict(zip(rows["docno"], rows["label"])) for q, rows in judgements.groupby("qid", sort=False)}
         cutoff = self.params.get("cutoff")
         run = ranked(run.rename(columns={"query_id": "qid", "doc_id": "docno"}), repr(self))
@@ -175,6 +176,7 @@ def ndcg(gains: Sequence[float], judged: Sequence[float], cutoff: int | None = N
     return discounted(gains) / best if best else 0.0
 
 
+@reads_frames
 def infer_judgements(
     runs: Mapping[str, pd.DataFrame] | Sequence[pd.DataFrame] | pd.DataFrame,
     qrels: pd.DataFrame,
@@ -282,6 +284,7 @@ def _rows_of(queries: np.ndarray, rows: np.ndarray) -> dict[int, np.ndarray]:
     return dict(zip(names.tolist(), np.split(rows[order], starts[1:])))
 
 
+@reads_frames
 def leave_one_out(
     runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, measures: Sequence[Any] = ("nDCG@10",), *, depth: int = 10
 ) -> pd.DataFrame:
@@ -317,7 +320,7 @@ def leave_one_out(
         >>> found[["system", "judgements", "relevant", "score", "without", "place_without"]].values.tolist()
         [['a', 1, 1, 0.5, 0.0, 2], ['b', 1, 1, 0.5, 0.0, 2]]
     """
-    qrels = _checked_qrels(qrels, "leave_one_out", ["qid", "docno", "label"])
+    qrels = with_grades(qrels, "leave_one_out")
     runs = {name: strictly_ranked(check_run(run, name), f"run {name!r}") for name, run in _named(runs).items()}
     for name, run in runs.items():
         check_overlap(run, qrels, f"run {name!r}")
@@ -406,11 +409,12 @@ def _pairs(frame: pd.DataFrame) -> pd.Series:
 
 
 def _checked_qrels(qrels: pd.DataFrame, stage: str, columns: Sequence[str]) -> pd.DataFrame:
+    qrels = with_string_ids(qrels, f"{stage}, judgements")
     missing = [c for c in columns if c not in qrels.columns]
     if missing:
         there = ", ".join(map(str, qrels.columns))
         raise InputError(f"{stage}: column {missing[0]!r} of the judgements is missing; there are {there}")
-    return with_string_ids(qrels)
+    return qrels
 
 
 def _pooled(runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, depth: int) -> pd.DataFrame:
@@ -441,7 +445,7 @@ def _asked(infer: pt.Transformer, pairs: pd.DataFrame) -> pd.DataFrame:
             f"infer_judgements: infer returned no column {missing[0]!r}; it must return its rows with a 'label', for example "
             f"scorer >> pt.apply.label(lambda row: row['score'])"
         )
-    answer = with_string_ids(answer)[["qid", "docno", "label"]].drop_duplicates(["qid", "docno"])
+    answer = with_string_ids(answer, "infer_judgements, infer")[["qid", "docno", "label"]].drop_duplicates(["qid", "docno"])
     found = pairs[["qid", "docno"]].merge(answer, on=["qid", "docno"], how="left")
     labels = pd.to_numeric(found["label"], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     bad = np.flatnonzero(~(np.isfinite(labels) & (labels >= 0)))

@@ -183,6 +183,7 @@ class CETReranker(TrainedRanker):
         _ = self.relevance  # which asks for fit() first
         return cast(Ranker | EvidenceModel, self._fitted_selection)
 
+    @frames.reads_frames
     def selection_scores(self, inp: pd.DataFrame) -> pd.DataFrame:
         """What the fitted selection model gives each candidate, higher for those that labellers more likely saw.
 
@@ -204,6 +205,7 @@ class CETReranker(TrainedRanker):
         frames.check_pairs(inp, self)
         return inp.assign(selection_score=_scores(selection, inp, documents))
 
+    @frames.reads_frames
     def emphasis(self, res_tr: pd.DataFrame, qrels_tr: pd.DataFrame) -> pd.DataFrame:
         """How much each candidate counts as a negative: its chance to be drawn times the weight that it has in the end.
 

@@ -419,7 +419,7 @@ class RankDistribution(CarefulSampler):
         """
         pt.validate.columns(candidates, includes=["qid", "docno", column])
         judged = grades(dense_qrels, cls.__name__)
-        rows = frames.with_string_ids(candidates)
+        rows = frames.with_string_ids(candidates, cls.__name__)
         frames.check_pairs(rows, cls.__name__)
         frames.check_overlap(rows, judged, cls.__name__)
         rows = rows[rows["qid"].isin(set(judged["qid"])) & rows[column].notna()]
@@ -479,7 +479,8 @@ class ExcludeNegatives(CarefulSampler):
         """Turn the pairs into a frozenset."""
         pairs: Any = self.pairs
         if isinstance(pairs, pd.DataFrame):
-            pt.validate.columns(pairs, includes=["qid", "docno"])
+            pairs, context = frames.with_string_ids(pairs, "ExcludeNegatives, pairs"), "ExcludeNegatives"
+            pt.validate.columns(pairs, includes=["qid", "docno"], context=context)  # type: ignore[arg-type]  # printed only
             pairs = zip(pairs["qid"], pairs["docno"])
         object.__setattr__(self, "pairs", frozenset((str(qid), str(docno)) for qid, docno in pairs))
         if not hasattr(self.negatives, "chances"):

@@ -15,7 +15,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.frames import check_text, stage_name
+from pyterrier_debias.core.frames import check_text, numbers, reads_frames, stage_name
 from pyterrier_debias.core.scripts import Segmenter, composed, folded, word_places
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import TestResult, p_from_null
@@ -135,7 +135,6 @@ class AnswerPositions(Stage):
             v.columns(includes=[*needed, "answers"], mode="answers")
         answers = self._one_answer_a_row(inp, v.mode)
         check_text(answers, self.text_attr, self)
-        check_text(answers, "answer", self)
         finder = _Finder(self, counting, rotation)
         found: list[tuple[int, ...]] = []
         texts, docnos, strings = (answers[c].tolist() for c in (self.text_attr, "docno", "answer"))
@@ -165,14 +164,26 @@ class AnswerPositions(Stage):
         if mode == "answers":
             frame = inp.explode("answers").rename(columns={"answers": "answer"})
             frame = frame[frame["answer"].notna()]
-        start = frame["start"].fillna(_NONE).astype(int) if "start" in frame else pd.Series(_NONE, frame.index, dtype=int)
+        check_text(frame, "answer", self)
+        start = self._marked(frame, "start") if "start" in frame else pd.Series(_NONE, frame.index, dtype=int)
         if "end" in frame:
-            end = frame["end"].fillna(_NONE).astype(int)
+            end = self._marked(frame, "end")
         else:
-            end = start.where(start == _NONE, start + frame["answer"].map(len, na_action="ignore").fillna(0).astype(int))
+            end = start.where(start == _NONE, start + frame["answer"].map(len).astype(int))
         frame = frame.assign(start=start, end=end)
         key = [c for c in ("qid", "docno", "answer", "start", "end") if c in frame]
         return frame.drop_duplicates(key).reset_index(drop=True)
+
+    def _marked(self, frame: pd.DataFrame, column: str) -> pd.Series:
+        """Places as integers, -1 where they are missing."""
+        places = numbers(frame[column], self).fillna(_NONE)
+        whole = places.between(_NONE, 2**31) & (places == places.round())
+        if not whole.all():
+            raise InputError(
+                f"AnswerPositions: column {column!r} holds {places[~whole].iloc[0]}, which is no place in a text; count "
+                f"characters from 0, and write -1 where the place is not known"
+            )
+        return places.astype(int)
 
     def _frame(self, answers: pd.DataFrame, found: np.ndarray) -> pd.DataFrame:
         row, start, end, position, length, n, offset = found.T
@@ -193,6 +204,7 @@ class AnswerPositions(Stage):
             cut=matched & (is_cut(position, length, offset, words)),
         )
 
+    @reads_frames
     def measure(self, answers: Any, name: str | None = None) -> Positions:
         """Find all answers of a collection or frame, for histograms, tests and figures.
 

@@ -22,7 +22,7 @@ from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.scripts import Segmenter, joint, places_of, units
 from pyterrier_debias.core.stage import RowWise
-from pyterrier_debias.core.text import Tokeniser, as_name, as_names, get_tokeniser, keyed_integer
+from pyterrier_debias.core.text import Tokeniser, as_name, get_tokeniser, keyed_integer
 
 #: ``turn(text, docno, qid)`` gives the rotated text and the offset.
 Rotator = Callable[..., tuple[str, int]]
@@ -380,8 +380,8 @@ class RotatePassages(RowWise):
         self._check_ids(inp)
         check_text(inp, self.text_attr, self)
         originals = inp[self.text_attr].tolist()
-        docnos = as_names(inp["docno"]).tolist()
-        qids = as_names(inp["qid"]).tolist() if self.scope == "pair" else [""] * len(inp)
+        docnos = inp["docno"].tolist()
+        qids = inp["qid"].tolist() if self.scope == "pair" else [""] * len(inp)
         rows = pt.tqdm(zip(originals, docnos, qids), total=len(inp), desc="RotatePassages", disable=not self.verbose)
         turned = [turn(text, docno, qid) for text, docno, qid in rows]
         still = [text for text, (_, offset) in zip(originals, turned) if offset == 0]

@@ -58,7 +58,7 @@ def answer_thirds(context: Context) -> dict[str, str]:
         return {}
 
     relevant = context.qrels.loc[context.qrels["label"] >= 1, ["qid", "docno"]].drop_duplicates()
-    known = with_string_ids(answers).merge(relevant, on=["qid", "docno"])
+    known = with_string_ids(answers, "answers").merge(relevant, on=["qid", "docno"])
     known = known[known["qid"].isin(set(context.topics["qid"]))].reset_index(drop=True)
     if not len(known):
         return {}

@@ -15,7 +15,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.frames import check_text
+from pyterrier_debias.core.frames import check_text, reads_frames
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import Tokeniser, get_tokeniser
 from pyterrier_debias.position.data.rotation import word_spans
@@ -191,6 +191,7 @@ class MATSProbe(Stage):
         """
         return self.result(inp).curve()
 
+    @reads_frames
     def mats(self, inp: pd.DataFrame) -> pd.DataFrame:
         """MATS of a frame under every convention.
 
@@ -202,6 +203,7 @@ class MATSProbe(Stage):
         """
         return self.result(inp).mats()
 
+    @reads_frames
     def result(self, inp: pd.DataFrame | MATSAccumulator) -> MATSResult:
         """Everything at once: the curve and MATS under every convention, from one pass.
 
@@ -222,6 +224,7 @@ class MATSProbe(Stage):
             ddof=self.ddof,
         )
 
+    @reads_frames
     def accumulate(self, inp: pd.DataFrame, into: MATSAccumulator | None = None) -> MATSAccumulator:
         """Add the passages of a frame to sums that can be saved, and merged with those of other frames or machines.
 

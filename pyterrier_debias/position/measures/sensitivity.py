@@ -16,7 +16,7 @@ from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.decomposition import out_of_reach
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.evaluation import judged_input, parse_measures
-from pyterrier_debias.core.frames import check_pairs, check_text, first_candidates, ranked, with_string_ids
+from pyterrier_debias.core.frames import check_pairs, check_text, first_candidates, ranked, reads_frames, with_string_ids
 from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.retrieval import answered, unanswered_notes
 from pyterrier_debias.core.stage import Stage, flatten
@@ -189,8 +189,9 @@ class PositionSensitivity(Stage):
         self._check_options()
         if len(inp) == 0:
             return pd.DataFrame(columns=COLUMNS)
-        return self._lists(with_string_ids(inp), given).arms
+        return self._lists(inp, given).arms
 
+    @reads_frames
     def evaluate(
         self, inp: pd.DataFrame, qrels: pd.DataFrame | None = None, *, topics: pd.DataFrame | None = None
     ) -> SensitivityResult:
@@ -309,7 +310,7 @@ class PositionSensitivity(Stage):
         pt.validate.columns(answers, includes=["qid", "docno", "answer"], context=self)
         text = self._turning.text_attr
         keys = [c for c in ("qid", "docno") if c in texts]
-        known = with_string_ids(answers).merge(texts[[*keys, text]].drop_duplicates(keys), on=keys)
+        known = with_string_ids(answers, self).merge(texts[[*keys, text]].drop_duplicates(keys), on=keys)
         known = answers_in_texts(known, self.dataset, text, self)
         found = AnswerPositions(text_attr=text, rotation=self._turning)(known)
         found = found[found["matched"].to_numpy(dtype=bool)].sort_values(["qid", "docno", "start", "end"])

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import check_pairs, check_text, highest_grades, ranked, with_string_ids
+from pyterrier_debias.core.frames import check_pairs, check_text, highest_grades, ranked, reads_frames, with_string_ids
 from pyterrier_debias.core.statistics import Interval, binomial_interval
 from pyterrier_debias.data.readers import read_table
 from pyterrier_debias.survivorship.data.ranks import NEVER, first_relevant
@@ -48,6 +48,7 @@ def read_annotations(path: str | Path, *, codes: Mapping[int, str] = CODES) -> p
     return check_annotations(read_table(path), codes=codes)
 
 
+@reads_frames
 def check_annotations(frame: pd.DataFrame, *, codes: Mapping[int, str] = CODES) -> pd.DataFrame:
     """Annotations with string ids and checked numbers.
 
@@ -205,6 +206,7 @@ def agreement(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, le
     return pd.DataFrame(rows, columns=["one", "other", "kappa", "low", "high", "agreed", "n"])
 
 
+@reads_frames
 def rank_annotations(
     runs: Mapping[str, pd.DataFrame],
     labels: pd.DataFrame | Labeller,
@@ -245,11 +247,11 @@ def rank_annotations(
         missing = [c for c in ("qid", "docno", "score") if c not in run.columns]
         if missing:
             raise InputError(f"run {name!r}: column {missing[0]!r} is missing; there are {', '.join(map(str, run.columns))}")
-        run = with_string_ids(run)
+        run = with_string_ids(run, "rank_annotations")
         check_pairs(run, f"run {name!r}")
         top = ranked(run, f"run {name!r}")
         tops[name] = top[top["rank"] < depth]
-    asked = tops.values() if queries is None else [with_string_ids(queries)]
+    asked = tops.values() if queries is None else [with_string_ids(queries, "rank_annotations, queries")]
     qids = list(dict.fromkeys(qid for frame in asked for qid in frame["qid"]))
     judged = labels if isinstance(labels, pd.DataFrame) else _labelled(tops, labels, queries)
     judged = highest_grades(judged, "rank_annotations")
@@ -293,6 +295,7 @@ def _labelled(tops: Mapping[str, pd.DataFrame], labeller: Labeller, queries: pd.
     return pairs[["qid", "docno"]].assign(label=found)
 
 
+@reads_frames
 def answered_table(ranks: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
     """How many of the unanswered queries each system answers: the table of fifty queries.
 

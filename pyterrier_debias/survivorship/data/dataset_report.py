@@ -171,8 +171,8 @@ def dataset_report(
     name = getattr(dataset, "name", type(dataset).__name__)
     if topics is None or qrels is None:
         raise InputError(f"dataset_report: {name} has no {'topics' if topics is None else 'judgements'}; name a split that has")
-    topics = with_string_ids(topics).drop_duplicates("qid")
-    qrels = with_string_ids(with_grades(qrels, "dataset_report"))
+    topics = with_string_ids(topics, "dataset_report, topics").drop_duplicates("qid")
+    qrels = with_grades(qrels, "dataset_report")
     qrels = qrels[qrels["qid"].isin(set(topics["qid"]))]
     tables: dict[str, pd.DataFrame] = {}
     missing: dict[str, str] = {}
@@ -186,7 +186,7 @@ def dataset_report(
         found = topics.assign(first_relevant_rank=[1.0 if qid in best else NEVER for qid in topics["qid"]])
     else:
         source = f"proxy: {stand_in}" if stand_in else "shown"
-        shown = with_string_ids(shown)
+        shown = with_string_ids(shown, "dataset_report, candidates")
         shown = shown[shown["qid"].isin(set(topics["qid"]))]
         places = presented(shown, "dataset_report")
         ranks = first_relevant_ranks(shown, qrels, min_rel=min_rel, exact=exact, docno=docno, stage="dataset_report")

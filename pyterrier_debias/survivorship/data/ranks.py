@@ -16,7 +16,7 @@ import pandas as pd
 
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.frames import check_scores, stage_name, with_grades, with_string_ids
+from pyterrier_debias.core.frames import check_scores, reads_frames, stage_name, with_grades, with_string_ids
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ def presented(candidates: pd.DataFrame, stage: Any = "candidates") -> pd.DataFra
             f"{stage_name(stage)}: the candidates have no column {lacks}, so that the order shown is not known; they have "
             f"{', '.join(map(str, candidates.columns)) or 'none'}"
         )
-    frame = with_string_ids(candidates)
+    frame = with_string_ids(candidates, stage)
     keys = []
     for column, sign in (("rank", 1.0), ("score", -1.0)):
         if column in frame.columns:
@@ -185,6 +185,7 @@ def mapped(frame: pd.DataFrame, docno: str, stage: Any = "ids") -> pd.DataFrame:
     return frame if docno == "qna" else frame.assign(docno=passage_ids(frame["docno"].tolist()))
 
 
+@reads_frames
 def first_relevant_ranks(
     candidates: pd.DataFrame,
     qrels: pd.DataFrame,
@@ -231,7 +232,7 @@ def first_relevant_ranks(
     shown = presented(candidates, stage)
     listed = len(shown)
     queries = shown["qid"].drop_duplicates().tolist()
-    judged = with_string_ids(with_grades(qrels, stage))[["qid", "docno", "label"]]
+    judged = with_grades(qrels, stage)[["qid", "docno", "label"]]
     shown, judged = mapped(shown, docno, stage), mapped(judged, docno, stage)
     lists = shown.groupby("qid")["docno"].agg(["size", "nunique"])
     one = lists[(lists["size"] > 2) & (lists["nunique"] == 1)] if docno == "passage" else lists.iloc[:0]
@@ -368,6 +369,7 @@ def shown_to_labellers(dataset: Any, *, proxy: bool = True, stage: Any = "shown_
     return runs[name], name
 
 
+@reads_frames
 def with_ranks(topics: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     """Join first relevant ranks to topics; a query that was never shown to anybody has none.
 

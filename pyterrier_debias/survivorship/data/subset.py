@@ -197,7 +197,7 @@ class SurvivorshipSubset(RowWise):
 
     def _answers(self) -> pd.DataFrame:
         if self.answers is not None:
-            return with_string_ids(self.answers)
+            return with_string_ids(self.answers, "SurvivorshipSubset, answers")
         dataset = None if isinstance(self.candidates, pd.DataFrame) else self.candidates
         found = provided(dataset, "get_answers")
         topics = provided(dataset, "get_topics") if found is None else None

@@ -18,7 +18,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures, per_query
-from pyterrier_debias.core.frames import check_pairs, check_scores, highest_grades, with_string_ids
+from pyterrier_debias.core.frames import check_pairs, check_scores, highest_grades, reads_frames, with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import correct, paired_t, t_interval
 from pyterrier_debias.survivorship.data.ranks import NEVER, list_strata, types_of, with_ranks
@@ -306,6 +306,7 @@ class SurvivorshipCurve(Stage):
         values, _ = self._values(inp, self.subset)
         return self._table(values)
 
+    @reads_frames
     def evaluate(self, inp: pd.DataFrame) -> SurvivorshipResult:
         """The table, strata, trends and differences.
 
@@ -376,7 +377,7 @@ class SurvivorshipCurve(Stage):
 
     def _values(self, inp: pd.DataFrame, subset: SurvivorshipSubset) -> tuple[pd.DataFrame, list[str]]:
         """Long form: one row per system, measure and query, in the order of qids."""
-        topics = with_string_ids(inp).drop_duplicates("qid").sort_values("qid").reset_index(drop=True)
+        topics = with_string_ids(inp, self).drop_duplicates("qid").sort_values("qid").reset_index(drop=True)
         known = subset.ranks()
         strata = dict(zip(known["qid"], list_strata(known["relevant_shown"], known["shown"])))
         topics = with_ranks(topics, known).assign(list=topics["qid"].map(strata).fillna("").tolist())
@@ -397,7 +398,8 @@ class SurvivorshipCurve(Stage):
         frames = []
         named = self._named()
         for name, system in pt.tqdm(named.items(), desc="SurvivorshipCurve", unit="system", disable=not self.verbose):
-            results = with_string_ids(system if isinstance(system, pd.DataFrame) else system(topics))
+            results = system if isinstance(system, pd.DataFrame) else system(topics)
+            results = with_string_ids(results, f"SurvivorshipCurve, {name}")
             pt.validate.columns(results, includes=["qid", "docno", "score"], context=self)
             check_scores(results, f"results of {name!r}")
             check_pairs(results, f"results of {name!r}")
@@ -439,6 +441,7 @@ def _lacking(results: pd.DataFrame, name: Any, topics: pd.DataFrame, qrels: pd.D
         )
 
 
+@reads_frames
 def curve_of_values(
     values: pd.DataFrame,
     *,
@@ -468,7 +471,7 @@ def curve_of_values(
     Returns:
         The result.
     """
-    values = with_string_ids(values)
+    values = with_string_ids(values, "curve_of_values")
     unknown = {"type": "", "list": ""}
     values = values.assign(**{name: none for name, none in unknown.items() if name not in values.columns})[VALUE_COLUMNS]
     order = {c: {v: i for i, v in enumerate(dict.fromkeys(values[c]))} for c in ("name", "measure")}

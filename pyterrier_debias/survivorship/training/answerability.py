@@ -18,7 +18,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
-from pyterrier_debias.core.frames import check_text, with_string_ids
+from pyterrier_debias.core.frames import check_text, reads_frames, with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval
 from pyterrier_debias.core.text import keyed_hash, regex_word
@@ -252,6 +252,7 @@ class Answerability(Stage):
         """Options, and what was fitted."""
         return {**super().identity(), "fitted": self._fitted["fingerprint"] if self._fitted else None}
 
+    @reads_frames
     def fit(self, inp: pd.DataFrame) -> Answerability:
         """Learn from queries whose outcome is known.
 
@@ -312,6 +313,7 @@ class Answerability(Stage):
         p = fitted["sigmoid"](fitted["model"].decision_function(x))
         return inp.assign(p_answered=inp["query"].map(dict(zip(texts, p))).to_numpy(dtype=float))
 
+    @reads_frames
     def evaluate(self, inp: pd.DataFrame, *, bins: int = 10) -> AnswerabilityResult:
         """Test on queries whose outcome is known; give another split than that of ``fit``.
 
@@ -357,6 +359,7 @@ class Answerability(Stage):
             pd.DataFrame({"qid": topics["qid"].to_numpy(), "p_answered": p, "answered": y.astype(bool)}),
         )
 
+    @reads_frames
     def share(self, inp: pd.DataFrame) -> Interval:
         """The share of queries without labels that would be answered; see :func:`predicted_share`.
 
@@ -389,7 +392,7 @@ class Answerability(Stage):
         check_number("Answerability", "strength", self.strength, above=0)
         check_number("Answerability", "draws", self.draws, least=1, whole=True)
         check_number("Answerability", "level", self.level, above=0, most=0.9999)
-        topics = with_string_ids(inp).sort_values("qid", kind="stable").reset_index(drop=True)
+        topics = with_string_ids(inp, self).sort_values("qid", kind="stable").reset_index(drop=True)
         y = self._answered(topics)
         first = ~topics["qid"].duplicated().to_numpy()
         other = np.flatnonzero(y != y[first][np.cumsum(first) - 1])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.frames import reads_frames, with_string_ids
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.survivorship.data.ranks import NEVER
 from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
@@ -39,6 +39,7 @@ class TrainingSubset:
     frame: pd.DataFrame
 
 
+@reads_frames
 def training_subsets(
     frame: pd.DataFrame, subset: SurvivorshipSubset, ranks: Sequence[int | None], *, seed: int = 0, drawn: bool = True
 ) -> Iterator[TrainingSubset]:
@@ -67,7 +68,7 @@ def training_subsets(
     if not ranks:
         raise InputError("training_subsets: ranks is empty; name thresholds, such as [1, 3, 10]")
     subset.ranks()  # once: its copies with other thresholds share them
-    known = subset.apply_attributes(rank=None)(with_string_ids(frame))
+    known = subset.apply_attributes(rank=None)(with_string_ids(frame, "training_subsets"))
     if not len(known):
         raise InputError("training_subsets: no query of the frame was answered; check that qids and candidates belong together")
     by_qid = known.drop_duplicates("qid").set_index("qid")["first_relevant_rank"]
