@@ -144,15 +144,17 @@ def check_folder(target: str | Path, *, holds: str = "files", overwrite: bool = 
     _checked(place, target, holds, overwrite)
 
 
-def read_whole(folder: str | Path, read: Callable[[], T]) -> T:
+def read_whole(folder: str | Path, read: Callable[[], T], *, only: str | None = None) -> T:
     """Read a folder that :func:`whole_folder` wrote: all of one result, unchanged since, also while another one takes its place.
 
     What a killed process did not put in place to its end is put there first. A folder without a list is only read. Files are
-    compared with their checksums when they are first read, and again where the system says that they were written since.
+    compared with their checksums when they are first read, and again where the system says that they were written since; this
+    takes about a second for each gigabyte. Documentation (``.md``) is not compared.
 
     Args:
-        folder: The folder.
+        folder: The folder, or a folder in it. A name that leads to no folder, as that of a model on a hub, is only read.
         read: Reads it; called again where another result took the first one's place meanwhile.
+        only: The one file that is read, as a path in the folder; None for all.
 
     Returns:
         What ``read`` returned.
@@ -170,13 +172,17 @@ def read_whole(folder: str | Path, read: Callable[[], T]) -> T:
         'some text'
     """
     place = Path(folder).expanduser()
-    place = place.resolve() if place.is_dir() else place
+    if not place.is_dir():
+        return read()
+    place = place.resolve()
+    if _content(place) is None and any(name.startswith(f"{place.name}/") for name in _listed_in(place.parent)):
+        place, only = place.parent, only if only is None else f"{place.name}/{only}"
     for attempt in range(_ATTEMPTS):
         time.sleep(0.01 * attempt)
         restore(place, folder)
         before = _content(place)
         try:
-            _check_written(place, folder, before)
+            _check_written(place, folder, before, only)
             found = read()
         except Exception:
             if _content(place) == before and not _temporaries(place, _COMMIT):
@@ -565,14 +571,20 @@ def locked_inside(folder: str | Path) -> Iterator[None]:
         yield
 
 
-def _check_written(place: Path, shown: str | Path, content: bytes | None) -> None:
+def _listed_in(folder: Path) -> Iterable[str]:
+    written = _read(folder)
+    return () if written is None else written.files
+
+
+def _check_written(place: Path, shown: str | Path, content: bytes | None, only: str | None) -> None:
     """Compare the files of a list with it."""
     if content is None:
         return
     written = _read(place)
     if written is None:
         raise InputError(f"{shown} is damaged: {MANIFEST} cannot be read; copy the folder again, or make it anew")
-    check_files(place, written.files, shown, f"or, where the change is meant, remove {MANIFEST} there")
+    files = {name: listed for name, listed in written.files.items() if only in (None, name)}
+    check_files(place, files, shown, f"or, where the change is meant, remove {MANIFEST} there")
 
 
 #: What was compared already: the file to its stamp and its checksum.

@@ -186,7 +186,8 @@ def audit(
     Exit codes:
       0   done
       1   one bias could not be examined because of a defect; the others are reported
-      2   the input is at fault; one line says what and how to mend it, and nothing is written
+      2   the input is at fault; one line says what and how to mend it, and nothing is written; or the audit is finished and
+          cannot be written to --out: it is printed, and the line says where its files are
     """
     import shutil
 
@@ -209,9 +210,13 @@ def audit(
 
 
 def _perform(request: Request) -> AuditResult:
-    from pyterrier_debias.report.request import perform
+    from pyterrier_debias.report.request import UnwrittenError, perform
 
-    return perform(request, lambda line: typer.echo(line, err=True))
+    try:
+        return perform(request, lambda line: typer.echo(line, err=True))
+    except UnwrittenError as error:
+        typer.echo(error.result.to_text())
+        raise
 
 
 def _report_defects(result: AuditResult) -> None:

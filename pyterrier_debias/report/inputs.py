@@ -12,7 +12,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.bias import Bias
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, visible
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import check_overlap, check_pairs, check_text, with_grades, with_query, with_string_ids
 from pyterrier_debias.core.naming import distinct_names
@@ -115,6 +115,8 @@ def find_biases(biases: str | Bias | Sequence[str | Bias]) -> list[Bias]:
             bias = getattr(importlib.import_module(module), name)()
         if not isinstance(bias, Bias) or not bias.name:
             raise InputError(f"{bias!r} is not a bias; give a name, or an object of a subclass of Bias with a name of its own")
+        if visible(bias.name) != bias.name:
+            raise InputError(f"the name of a bias, {bias.name!r}, has characters that cannot be shown; give it another")
         found[bias.name] = bias
     if not found:
         raise InputError(f"no bias is named; use 'all' or some of {', '.join(BIASES)}")
@@ -192,7 +194,7 @@ def named_systems(systems: Any, collection: Any) -> list[System]:
             )
     found = [System.of(str(name), pipeline, dataset=collection) for name, pipeline in named]
     found = [replace(with_indexer(system, collection), name=str(name)) for system, (name, _) in zip(found, named)]
-    names = [system.name for system in found]
+    names = [visible(system.name) for system in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"two systems are named {twice!r}; give a dictionary with a name for each")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from pyterrier_debias.core.dataset import Dataset
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, one_line
 from pyterrier_debias.report.result import AuditResult
 
 
@@ -127,6 +128,7 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
 
     Raises:
         InputError: For whatever is wrong with the request; nothing is written then.
+        UnwrittenError: Where the audit was finished and its files could not be written to ``out``; it has the audit.
     """
     import tempfile
 
@@ -142,7 +144,7 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
     r = request
     collection: Dataset
     wmodels: list[str]
-    with ExitStack() as stack:
+    with keeping(r.out) as finished, ExitStack() as stack:
         if r.out is not None:
             check_folder(r.out, holds=HOLDS, overwrite=r.overwrite)
         if r.checkpoint is not None:
@@ -175,6 +177,71 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
             systems, collection, biases=chosen, baseline=r.baseline, split=r.split, topics=r.topics, depth=r.depth,
             draws=r.draws, correction=r.correction, seed=r.seed, checkpoint=r.checkpoint, verbose=r.verbose,
         )  # fmt: skip
+        finished.append(result)
         if results is not None:
             result.write_files(results)
     return result
+
+
+class UnwrittenError(InputError):
+    """Raised where an audit was finished and could not be written to its place.
+
+    Attributes:
+        result: The audit.
+    """
+
+    def __init__(self, told: str, result: AuditResult):
+        """
+        Args:
+            told: Why, and where its files are instead.
+            result: The audit.
+        """
+        super().__init__(told)
+        self.result = result
+
+
+@contextmanager
+def keeping(out: Path | None) -> Iterator[list[AuditResult]]:
+    """Lose no audit that was finished: what cannot be written to its place goes to a temporary folder.
+
+    Args:
+        out: Where it was to be written.
+
+    Yields:
+        A list that takes the audit when it is finished.
+
+    Raises:
+        UnwrittenError: In place of whatever the block raises once the list holds an audit.
+    """
+    finished: list[AuditResult] = []
+    try:
+        yield finished
+    except Exception as error:
+        if not finished:
+            raise
+        told = str(error) if isinstance(error, InputError) else one_line(error)
+        raise UnwrittenError(f"the audit is finished, but {told}; {_instead(finished[0], out)}", finished[0]) from error
+
+
+def _instead(result: AuditResult, out: Path | None) -> str:
+    """Write an audit where that is possible at all; where it is now, in words."""
+    import tempfile
+
+    from pyterrier_debias.core.files import write_whole
+    from pyterrier_debias.report.result import RESULT_FILE
+
+    for place in dict.fromkeys((None, Path.cwd(), Path.home())):
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="pyterrier-debias-audit-", dir=place))
+        except OSError:
+            continue
+        try:
+            result.write_files(folder)
+            return f"its files are in {folder}"
+        except Exception:  # a picture that cannot be drawn must not cost the figures either
+            try:
+                write_whole(folder / RESULT_FILE, result.to_json())
+                return f"it is in {folder / RESULT_FILE}, without pictures and tables"
+            except Exception:
+                shutil.rmtree(folder, ignore_errors=True)
+    return "nor can it be written elsewhere: what is printed is all there is of it"
