@@ -348,6 +348,11 @@ def _list_files(folder: Path, holds: str) -> None:
     """Write the list of a folder's files into it; lists of results inside it are part of this one."""
     for nested in folder.rglob(MANIFEST):
         nested.unlink()
+    # Some libraries give their files other permissions than the user's default, which the folder has.
+    mode = stat.S_IMODE(folder.stat().st_mode) & 0o666
+    for name in _files(folder):
+        if not (folder / name).is_symlink():
+            (folder / name).chmod(mode)
     files = {name: {"bytes": size, "blake2b": told} for name, size, told in _listed(folder)}
     about: dict[str, Any] = {"package": PACKAGE, "version": __version__, "holds": holds, "files": files}
     (folder / MANIFEST).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
