@@ -191,22 +191,11 @@ def command(made, folder, overwrite):
     options = ["--overwrite"] if overwrite else []
     data = folder.parent / "data"
     if not data.exists():
-        toy_files(data)
+        toy.write_files(data)
     call = ["audit", "--dataset", str(data), "--model", "none", "--out", str(folder), *options]
     done = CliRunner().invoke(app, call, catch_exceptions=False)
     if done.exit_code != 0:
         raise InputError(done.stderr)
-
-
-def toy_files(place):
-    """The toy collection as files."""
-    (place / "runs").mkdir(parents=True)
-    dataset = toy.collection()
-    dataset.get_corpus().to_csv(place / "passages.tsv", sep="\t", header=False, index=False)
-    dataset.get_topics().to_csv(place / "topics.tsv", sep="\t", header=False, index=False)
-    (place / "qrels.txt").write_text("".join(f"{q} 0 {q}-good 1\n" for q in toy.QIDS))
-    run = dataset.get_runs()["bm25"]
-    (place / "runs" / "bm25.trec").write_text("".join(f"{r.qid} Q0 {r.docno} 1 {r.score} x\n" for r in run.itertuples()))
 
 
 def saves(name):
@@ -473,7 +462,7 @@ def test_a_full_disk_changes_nothing(name, old, made, tmp_path):
 def test_a_folder_that_may_not_be_written(name, made, open_path):
     (open_path / "out").mkdir(mode=0o555)
     if name == "audit --out":
-        toy_files(open_path / "data")
+        toy.write_files(open_path / "data")
     else:
         FOLDERS[name].write(made, open_path / "elsewhere", False)  # what it is made of is loaded
     before = files(open_path)

@@ -26,7 +26,6 @@ from pyterrier_debias.report.result import for_spreadsheets
 from tests.biases import Made
 from tests.report import toy
 from tests.report.toy import ORDER, PICKY
-from tests.test_writing import toy_files
 
 
 class Bad(pt.Transformer):
@@ -52,7 +51,7 @@ def dataset():
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.toy", "Order")})
-    toy_files(tmp_path / "data")
+    toy.write_files(tmp_path / "data")
     return tmp_path / "data"
 
 
