@@ -47,8 +47,11 @@ class BrokenSystemError(RuntimeError):
         return "system {!r} raised {}".format(*self.args)
 
 
-class UnfitSystemError(BrokenSystemError):
-    """Raised where a probe has to refuse a system for what it does with its input: the cause is the :class:`InputError`."""
+class UnfitSystemError(BrokenSystemError, InputError):
+    """Raised where a probe has to refuse a system for what it does with its input: the cause is the :class:`InputError`.
+
+    Whoever examines one system only may take it for that.
+    """
 
     def __str__(self) -> str:
         """The reason alone, which names the system where that helps."""
