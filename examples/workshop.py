@@ -217,8 +217,8 @@ def keep_layers(
     from transformers import AutoModel, AutoTokenizer
 
     with loading(model, "keep_layers") as where:
-        encoder = AutoModel.from_pretrained(where, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(where)
+        encoder = AutoModel.from_pretrained(where, dtype=torch.float32, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     config = encoder.config
     depth = config.num_hidden_layers
     if layers is not None:

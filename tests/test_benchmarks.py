@@ -17,6 +17,8 @@ SETTINGS = {
     "--draws 19 --workers 1 --out {out}",
     "cet": "--examples 2 --words 8 --rounds 1",
     "complexity": "--queries small={queries} --out {out}",
+    "damage": "--files 7",
+    "faults": "--kills 1",
     "fuzz": "--calls 40 --only ^R",
     "gender": "--passages {passages} --times 1 --queries 2 --repeat 1",
     "gender_calibration": f"{_CALIBRATING} --strengths 1.0 --depth 10 --draws 19",

@@ -1,18 +1,40 @@
 """Files are whole or not there."""
 
 import errno
+import itertools
 import json
+import math
 import os
+import re
+import shutil
 import signal
+import socket
+import stat
 import subprocess
 import sys
+import time
+from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
 import pytest
 
 from pyterrier_debias import InputError, __version__
-from pyterrier_debias.core.files import MANIFEST, check_folder, entries, remove_written, whole_folder, write_whole
+from pyterrier_debias.core.files import (
+    MANIFEST,
+    check_folder,
+    check_seal,
+    entries,
+    file_name,
+    is_unfinished,
+    locked_inside,
+    read_whole,
+    remove_written,
+    sealed,
+    whole_folder,
+    write_whole,
+)
 
 
 def test_a_folder_appears_when_it_is_complete(tmp_path):
@@ -118,6 +140,7 @@ def test_others_files_stay_beside_ours(tmp_path):
     with pytest.raises(InputError, match=r"holds notes.txt already, which .*; what was made is in ") as made:
         fill(tmp_path / "out", {"another": "new", "notes.txt/below": "hours of work"}, overwrite=True)
     kept = Path(str(made.value).rpartition(" is in ")[2])
+    assert not list((tmp_path / "out").glob(".out.*.new.*")) and kept.name.endswith(".kept.pyterrier_debias")
     assert (kept / "notes.txt" / "below").read_text() == "hours of work"
     left = {name: text for name, text in content(tmp_path).items() if not Path(name).parts[1].startswith(".out.")}
     assert left == {**strangers, "out/empty": None, "out/new.png": "new"}
@@ -148,9 +171,10 @@ def test_what_changes_during_the_work_is_kept(tmp_path):
             (scratch / "a").write_text("new")
     assert (tmp_path / "out" / "a").read_text() == "my"
     (tmp_path / "out" / "a").write_text("old")
+    fill(tmp_path / "other", {"a": "theirs"})
     with pytest.raises(InputError, match="was written by another process meanwhile; what was made is in"):
         with whole_folder(tmp_path / "out", overwrite=True) as scratch:
-            fill(tmp_path / "out", {"a": "theirs"}, overwrite=True)
+            shutil.copytree(tmp_path / "other", tmp_path / "out", dirs_exist_ok=True)  # by one who knows no locks
             (scratch / "a").write_text("new")
     assert (tmp_path / "out" / "a").read_text() == "theirs"
 
@@ -223,39 +247,226 @@ with whole_folder(sys.argv[1], overwrite=True) as scratch:
         assert done.returncode == -signal.SIGKILL, done.stderr
         assert len(list(out.iterdir())) == 1 and entries(out) == []
         fill(out, {"x": "2"})
-        assert entries(out) == [out / MANIFEST, out / "x"]
+        assert sorted(out.iterdir()) == [out / MANIFEST, out / "x"]
         fill(out, {"y": "2"}, overwrite=True)
         remove_written(out)
-        # It may be another process' that is at work still, so it stays.
-        (left,) = out.iterdir()
-        (left / "x").unlink()
-        left.rmdir()
+        out.mkdir()
 
 
-@pytest.mark.parametrize("moment", range(1, 6))
-def test_what_a_process_that_is_killed_while_it_moves_leaves_can_be_replaced(tmp_path, monkeypatch, moment):
-    out, real = tmp_path / "out", os.replace
-    fill(out, {"a": "old", "b": "old"})
+class Killed(BaseException):
+    """Nothing that comes after it changes anything, as behind a kill -9."""
+
+
+CHANGES = ("replace", "link", "unlink", "mkdir", "rmdir")
+
+
+def killed_at(monkeypatch, moment, links=True):
+    """Let the process die when it changes the file system for so many times; locks are the system's."""
+    done = []
+
+    def dying(real, name):
+        def call(path, *args, **options):
+            if ".lock." in str(path):
+                return real(path, *args, **options)
+            done.append(name)
+            if len(done) >= moment:
+                raise Killed
+            if name == "link" and not links:
+                raise OSError(errno.EPERM, "Operation not permitted")
+            return real(path, *args, **options)
+
+        return call
+
+    for name in CHANGES:
+        monkeypatch.setattr(os, name, dying(getattr(os, name), name))
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("case", ["absent", "empty", "ours", "beside others"])
+def test_killed_at_any_moment_there_is_the_old_or_the_new_result(tmp_path, monkeypatch, case, links):
+    """What cannot be read is put right by the next reader, and what is left over is removed by the next writer."""
+    old = {"a": "old", "b": "old", "c/d": "old"} if case in ("ours", "beside others") else {}
+    new = {"a": "new", "b/x": "new", "e": "new"} if not old else {"a": "new", "c/y": "new", "e": "new"}
+    others = {"mine": "mine", "c/mine": "mine"} if case == "beside others" else {}
+    seen = []
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # it takes time, and a process that is killed loses nothing
+    for moment in itertools.count(1):
+        out = tmp_path / f"{moment}" / "out"
+        out.parent.mkdir()
+        if case == "empty":
+            out.mkdir()
+        if old:
+            fill(out, old)
+        for name, text in others.items():
+            (out / name).parent.mkdir(exist_ok=True, parents=True)
+            (out / name).write_text(text)
+        with monkeypatch.context() as patch, suppress(Killed):
+            killed_at(patch, moment, links)
+            fill(out, new, overwrite=bool(old))
+            break
+        found = read_whole(out, lambda: content(out)) if out.exists() else {}  # noqa: B023
+        found = {name: text for name, text in found.items() if text is not None and not name.startswith(".out.")}
+        assert found in ({**old, **others}, {**new, **others})
+        seen.append(found == {**new, **others})
+        fill(out, {"f": "newer"}, overwrite=True)
+        assert content(out.parent) == {f"out/{name}": text for name, text in {**others, "f": "newer"}.items()}
+        assert not [path for path in out.parent.rglob("*") if is_unfinished(path) and path.name != MANIFEST]
+    assert seen == sorted(seen) and not seen[0] and (seen[-1] or case == "absent") and len(seen) > 3
+
+
+WRITER = """
+import itertools, sys, time
+from pathlib import Path
+from pyterrier_debias.core.files import whole_folder
+print("started", flush=True)
+for number in itertools.count(int(sys.argv[2])):
+    with whole_folder(sys.argv[1], overwrite=True) as scratch:
+        for name in "abcdefgh":
+            (scratch / name).write_text(str(number))
+        (scratch / f"only-{number}").write_text(str(number))
+"""
+
+
+def test_readers_see_one_result_while_others_take_its_place(tmp_path):
+    """And go on doing so when the writer is killed, again and again."""
+    out = tmp_path / "out"
+    fill(out, dict.fromkeys([*"abcdefgh", "only-0"], "0"))
     (out / "mine").write_text("mine")
-    moves = []
+    numbers = []
 
-    class Killed(BaseException):
-        pass
+    def read():
+        numbers.append({(out / name).read_text() for name in "abcdefgh"})
+        only = [path.name for path in out.iterdir() if path.name.startswith("only-")]
+        return numbers[-1], only
 
-    def replace(before, after):
-        moves.append(after)
-        if len(moves) >= moment:  # nor can it move anything back
+    for first in (1, 10_000, 20_000):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(out), str(first)], stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout.readline() == "started\n"
+            until = time.monotonic() + 0.5
+            while time.monotonic() < until:
+                found, only = read_whole(out, read)
+                assert len(found) == 1 and only == [f"only-{next(iter(found))}"]
+            writer.kill()
+        found, only = read_whole(out, read)
+        assert len(found) == 1 and only == [f"only-{next(iter(found))}"]
+    assert len({frozenset(found) for found in numbers}) > 5
+    assert (out / "mine").read_text() == "mine"
+
+
+def test_a_second_writer_is_told_who_is_first(tmp_path):
+    code = """
+import sys
+from pyterrier_debias.core.files import locked_inside, whole_folder
+with {call} as scratch:
+    print("in it", flush=True)
+    sys.stdin.read()
+"""
+    fill(tmp_path / "old", {"a": "old"})
+    for name, call in (("new", "whole_folder(sys.argv[1])"), ("old", "whole_folder(sys.argv[1], overwrite=True)"),
+                       ("work", "locked_inside(sys.argv[1])")):  # fmt: skip
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        command = [sys.executable, "-c", code.format(call=call), str(tmp_path / name)]
+        second = locked_inside if name == "work" else partial(whole_folder, overwrite=True)
+        with subprocess.Popen(command, **pipes, text=True) as first:
+            assert first.stdout.readline() == "in it\n"
+            with pytest.raises(InputError, match=f"is being written by process {first.pid} on host {socket.gethostname()}; "):
+                with second(tmp_path / name):
+                    raise AssertionError("both write")
+            first.kill()
+        with second(tmp_path / name):
+            assert tmp_path.exists()
+        assert not [path for path in tmp_path.rglob("*") if is_unfinished(path)]
+    with whole_folder(tmp_path / "mine"), pytest.raises(InputError, match=f"is being written by process {os.getpid()} "):
+        with whole_folder(tmp_path / "mine"):
+            raise AssertionError("both write")
+
+
+def test_a_file_that_is_not_as_it_was_written_is_not_read(tmp_path):
+    out = tmp_path / "out"
+    fill(out, {"a": "some text", "sub/b": "more", "README.md": "a card"})
+    assert read_whole(out, lambda: "read") == "read"
+    (out / "README.md").write_text("my card")
+    (out / "mine").write_text("mine")
+    assert read_whole(out, lambda: "read") == "read"
+    for name, damaged, told in (
+        ("a", b"some tex!", "a is not as it was written; copy the folder again"),
+        ("sub/b", b"mor", "sub/b is not as it was written"),
+        ("sub/b", None, "sub/b is missing"),
+        (MANIFEST, b"{", f"{MANIFEST} cannot be read"),
+    ):
+        whole = (out / name).read_bytes()
+        (out / name).unlink() if damaged is None else (out / name).write_bytes(damaged)
+        with pytest.raises(InputError, match=f"out is damaged: {told}"):
+            read_whole(out, lambda: "read")
+        (out / name).write_bytes(whole)
+    (out / "a").write_text("my text")
+    (out / MANIFEST).unlink()  # as the message says
+    assert read_whole(out, (out / "a").read_text) == "my text"
+
+
+def test_what_cannot_be_put_right_where_nothing_may_be_written_is_told(tmp_path, monkeypatch):
+    fill(tmp_path / "out", {"a": "old"})
+    real = os.replace
+
+    def dies(before, after):
+        if ".commit." in str(before):
             raise Killed
         real(before, after)
 
-    monkeypatch.setattr(os, "replace", replace)
-    with pytest.raises(Killed):
-        fill(out, {"a": "new", "c": "new"}, overwrite=True)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "replace", dies)
+        fill(tmp_path / "out", {"a": "new"}, overwrite=True)
+
+    def refused(*args, **options):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(InputError, match=r"left half written by a process that was .*Read-only file system.*; read it once"):
+        read_whole(tmp_path / "out", lambda: "read")
     monkeypatch.undo()
-    fill(out, {"a": "newer", "d": "newer"}, overwrite=True)
-    assert {path.name: path.read_text() for path in entries(out) if path.name != MANIFEST} == {
-        "a": "newer", "d": "newer", "mine": "mine",
-    }  # fmt: skip
+    assert read_whole(tmp_path / "out", (tmp_path / "out" / "a").read_text) == "new"
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
+def test_the_umask_is_respected(tmp_path, mask):
+    old = os.umask(mask)
+    try:
+        (tmp_path / "empty").mkdir()
+        for name in ("new", "empty"):
+            with whole_folder(tmp_path / name) as scratch:
+                write_whole(scratch / "a", "x")
+                (scratch / "b").write_text("x")
+        write_whole(tmp_path / "file", "x")
+        (tmp_path / "private").write_text("old")
+        (tmp_path / "private").chmod(0o600)
+        write_whole(tmp_path / "private", "new")
+    finally:
+        os.umask(old)
+    modes = {path.relative_to(tmp_path).as_posix(): stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert modes.pop("private") == 0o600
+    assert {name: oct(mode) for name, mode in modes.items()} == {
+        name: oct((0o777 if name in ("new", "empty") else 0o666) & ~mask) for name in modes
+    }
+    assert len(modes) == 9
+
+
+def test_a_seal_tells_what_was_changed():
+    made = sealed({"a": [1, 2.5, None, "é"], "b": {"c": math.nan}})
+    read = json.loads(json.dumps(made, indent=2, ensure_ascii=False))
+    assert list(check_seal(read, "x.json")) == ["a", "b"]
+    assert check_seal({"a": 1}, "x.json") == {"a": 1}
+    for change in ({"a": [1, 2.5, None, "e"]}, {"d": 1}, {"blake2b": "0"}):
+        with pytest.raises(InputError, match=r"x.json is damaged: its content is not what its checksum says"):
+            check_seal({**read, **change}, "x.json")
+
+
+def test_a_name_as_a_part_of_a_path():
+    plain = ["position", "BM25 >> all-MiniLM-L6-v2".replace(">", "-"), "größe", "मात्रा"[:1], "a+b(c)=1, 2%@x.y"]
+    assert [file_name(name) for name in plain] == plain
+    odd = ["", ".", "..", "../x", "a/b", "a\\b", "C:x", "a\0b", "a\nb", "\x1b[31m", ".hidden", "x" * 300, "😀" * 100, "\ud800"]
+    made = [file_name(name) for name in odd]
+    assert len(set(made)) == len(odd)
+    assert all(re.fullmatch(r"[^/\\:\0-\x1f.][^/\\:\0-\x1f]*", name) and len(os.fsencode(name)) < 150 for name in made)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -309,8 +520,9 @@ def test_what_cannot_be_put_in_place_is_kept_and_the_old_content_too(tmp_path, m
             (scratch / "0").mkdir()
             for name in ("0/a", "a", "b"):
                 (scratch / name).write_text("new")
-    assert content(scratch) == {"0/a": "new", "a": "new", "b": "new"}
-    assert sorted(p.name for p in out.iterdir()) == sorted([MANIFEST, "a", "b", "sub", scratch.name])
+    (kept,) = out.glob(".out.*")
+    assert content(kept) == {"0/a": "new", "a": "new", "b": "new"}
+    assert sorted(p.name for p in out.iterdir()) == sorted([MANIFEST, "a", "b", "sub", kept.name])
     assert (out / MANIFEST).read_bytes() == told
     assert [(out / name).read_text() for name in ("a", "b", "sub/c")] == ["old", "old", "old"]
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import ast
+import copy
+import os
+import resource
+import shutil
+import tempfile
 from collections.abc import Callable
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +25,13 @@ from pyterrier_debias.core.files import MANIFEST, entries
 from pyterrier_debias.gender.data.balanced_pairs import BalancedPairs, save_pairs
 from pyterrier_debias.pooling.data.relabel import RelabelReranker
 from pyterrier_debias.pooling.training.cet import CETReranker
+from pyterrier_debias.position.formulas.mats import MATSAccumulator
 from pyterrier_debias.position.measures.mats_probe import MATSProbe, plot_ats
+from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.rankers.vectors import Vectors
 from pyterrier_debias.report import inputs
 from pyterrier_debias.report.cli import app
+from pyterrier_debias.report.gate import read_audit
 from tests.gender.letters import Letters, annotated
 from tests.gender.stereotypes import labelled
 from tests.pooling.judge import knows, pooled
@@ -182,22 +191,11 @@ def command(made, folder, overwrite):
     options = ["--overwrite"] if overwrite else []
     data = folder.parent / "data"
     if not data.exists():
-        toy_files(data)
+        toy.write_files(data)
     call = ["audit", "--dataset", str(data), "--model", "none", "--out", str(folder), *options]
     done = CliRunner().invoke(app, call, catch_exceptions=False)
     if done.exit_code != 0:
         raise InputError(done.stderr)
-
-
-def toy_files(place):
-    """The toy collection as files."""
-    (place / "runs").mkdir(parents=True)
-    dataset = toy.collection()
-    dataset.get_corpus().to_csv(place / "passages.tsv", sep="\t", header=False, index=False)
-    dataset.get_topics().to_csv(place / "topics.tsv", sep="\t", header=False, index=False)
-    (place / "qrels.txt").write_text("".join(f"{q} 0 {q}-good 1\n" for q in toy.QIDS))
-    run = dataset.get_runs()["bm25"]
-    (place / "runs" / "bm25.trec").write_text("".join(f"{r.qid} Q0 {r.docno} 1 {r.score} x\n" for r in run.itertuples()))
 
 
 def saves(name):
@@ -274,7 +272,9 @@ FILES = {
 
 
 def fit(made, folder):
-    ranker = CrossEncoder(made.tiny(), training=training(max_steps=4, evaluate_every=2, checkpoints=folder, resume=True))
+    source = made.rankers["CrossEncoder"]
+    model = InMemory(copy.deepcopy(source.module), source.tokenizer)
+    ranker = CrossEncoder(model, training=training(max_steps=4, evaluate_every=2, checkpoints=folder, resume=True))
     ranker.fit(candidates(), qrels())
 
 
@@ -300,6 +300,7 @@ OTHERS = {
     "report/card": "test_a_card_keeps_what_it_finds",
     "data/terrier": "tests/terrier/test_terrier_collection.py::test_only_its_own_indexes_are_removed",
     "core/files": "tests/test_files.py",
+    "core/locks": "tests/test_files.py",
 }
 
 
@@ -354,6 +355,164 @@ def test_one_result_does_not_replace_another(name, made, tmp_path):
     with pytest.raises(InputError, match=r"exists already and holds (an audit|vectors of documents), not "):
         FOLDERS[name].write(made, tmp_path / "out", True)
     assert files(tmp_path / "out") == before
+
+
+#: How each result is read again.
+READERS = {
+    "CrossEncoder.save": lambda folder: CrossEncoder.load(folder).module,
+    "CrossEncoder(mean).save": lambda folder: CrossEncoder.load(folder).module,
+    "BiEncoder.save": lambda folder: BiEncoder.load(folder).module,
+    "MultiVector.save": lambda folder: MultiVector.load(folder).module,
+    "T5Reranker.save": lambda folder: T5Reranker.load(folder).module,
+    "TK.save": lambda folder: TK.load(folder).module,
+    "CETReranker.save": CETReranker.load,
+    "CETReranker.save, two rankers": CETReranker.load,
+    "RelabelReranker.save": RelabelReranker.load,
+    "GenderClassifier.save": lambda folder: GenderClassifier.load(folder, encoder=Letters()),
+    "Vectors.write": Vectors.open,
+    "BiEncoder.retriever": Vectors.open,
+    "MATSAccumulator.save": MATSAccumulator.load,
+    "AuditResult.save": read_audit,
+    "audit --out": read_audit,
+}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_every_file_that_is_read_again_is_compared_with_its_checksum(name, made, tmp_path):
+    """Cut, changed, emptied or away: one clear error that names it. Without the damage it is read again."""
+    out, read = tmp_path / "out", READERS[name]
+    FOLDERS[name].write(made, out, False)
+    read(out)
+    audits = name in ("AuditResult.save", "audit --out")  # of which only audit.json is read
+    listed = [path for path in sorted(out.rglob("*")) if path.is_file() and path.suffix != ".md"]
+    listed = [path for path in listed if path.name == "audit.json"] if audits else listed
+    assert listed
+    for path in listed:
+        whole = path.read_bytes()
+        middle = len(whole) // 2
+        damages = [whole[:middle], b"", whole[:middle] + bytes([whole[middle] ^ 4]) + whole[middle + 1 :]] if whole else [b"x"]
+        for damaged in damages:
+            path.write_bytes(damaged)
+            with pytest.raises(InputError, match=r"damaged|no JSON|not UTF-8|no audit"):
+                read(out)
+        path.unlink()
+        with pytest.raises(InputError) if path.name != MANIFEST else nullcontext():
+            read(out)
+        path.write_bytes(whole)
+    read(out)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_file_of_that_name_is_kept(name, made, tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(InputError, match="out exists already and is a file"):
+        FOLDERS[name].write(made, tmp_path / "out", True)
+    assert [path.name for path in tmp_path.iterdir() if path.name != "data"] == ["out"]
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+@contextmanager
+def small_files():
+    """No file grows beyond 64 bytes, as on a full disk, whoever writes it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def as_nobody():
+    """Root may write anywhere; another user may not."""
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+    else:
+        yield
+
+
+@pytest.fixture
+def open_path():
+    """A folder that every user can reach."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_full_disk_changes_nothing(name, old, made, tmp_path):
+    out, write = tmp_path / "out", FOLDERS[name].write
+    if name == "audit --out":  # its data are written before, and it is printed and kept elsewhere; see tests/report
+        pytest.skip("see tests/report/test_nothing_is_lost.py")
+    write(made, tmp_path / "first", False)
+    if old:
+        shutil.copytree(tmp_path / "first", out)
+    before = files(tmp_path)
+    with small_files(), pytest.raises(InputError, match=r"cannot be written.*(File too large|nothing was changed)"):
+        write(made, out, old)
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_that_may_not_be_written(name, made, open_path):
+    (open_path / "out").mkdir(mode=0o555)
+    if name == "audit --out":
+        toy.write_files(open_path / "data")
+    else:
+        FOLDERS[name].write(made, open_path / "elsewhere", False)  # what it is made of is loaded
+    before = files(open_path)
+    with as_nobody(), pytest.raises(InputError, match=r"cannot be written: Permission denied"):
+        FOLDERS[name].write(made, open_path / "out", False)
+    with as_nobody(), pytest.raises(InputError, match=r"cannot be written: Permission denied"):
+        FOLDERS[name].write(made, open_path / "new", False)
+    assert files(open_path) == before
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_what_is_written_is_as_private_as_the_user_wants(name, made, tmp_path):
+    old = os.umask(0o027)
+    try:
+        FOLDERS[name].write(made, tmp_path / "out", False)
+    finally:
+        os.umask(old)
+    for path in (tmp_path / "out", *(tmp_path / "out").rglob("*")):
+        assert oct(path.stat().st_mode & 0o777) == ("0o750" if path.is_dir() else "0o640"), path
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_single_file_on_a_full_disk_or_where_nothing_may_be_written(name, made, tmp_path, open_path):
+    for folder in (tmp_path, open_path):
+        FILES[name].write(made, folder / name)
+        before = files(folder)
+        with small_files() if folder == tmp_path else as_nobody(), pytest.raises(InputError, match="cannot be written"):
+            FILES[name].write(made, folder / name)
+        assert files(folder) == before
+        (folder / "folder").mkdir()
+        with pytest.raises(InputError, match="cannot be written"):
+            FILES[name].write(made, folder / "folder")
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_checkpoints_where_nothing_can_be_written(name, made, tmp_path, open_path):
+    writer = CHECKPOINTS[name][1]
+    writer.write(made, tmp_path / "whole")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match=r"is a file|cannot be written"):
+        writer.write(made, tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+    (open_path / "out").mkdir(mode=0o555)
+    with as_nobody(), pytest.raises(InputError, match=r"cannot be written.*Permission denied"):
+        writer.write(made, open_path / "out")
+    assert files(open_path) == {"out": b""}
+    with small_files(), pytest.raises(InputError, match="cannot be written"):
+        writer.write(made, tmp_path / "full")
+    writer.write(made, tmp_path / "full")  # and goes on once there is room
+    assert {path.name for path in (tmp_path / "full").iterdir()} == {path.name for path in (tmp_path / "whole").iterdir()}
 
 
 @pytest.mark.parametrize("name", HOOKS)

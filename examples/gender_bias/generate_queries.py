@@ -124,8 +124,9 @@ def main() -> None:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     with loading(options.model, "generate_queries") as where:
-        tokenizer = AutoTokenizer.from_pretrained(where)
-        model = AutoModelForSeq2SeqLM.from_pretrained(where, dtype=torch.float32).to(pick_device(options.device))
+        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+        model = AutoModelForSeq2SeqLM.from_pretrained(where, dtype=torch.float32, trust_remote_code=False)
+        model = model.to(pick_device(options.device))
     check_folder(options.out / "model", overwrite=True)
     losses = fine_tune(model, tokenizer, pairs, options)
     queries = generate(model, tokenizer, documents["text"].tolist(), options)

@@ -39,7 +39,8 @@ def positions_off(model: str) -> InMemory:
     from transformers import AutoModel, AutoTokenizer
 
     with loading(model, "figure2") as where:
-        module, tokenizer = AutoModel.from_pretrained(where, dtype=torch.float32), AutoTokenizer.from_pretrained(where)
+        module = AutoModel.from_pretrained(where, dtype=torch.float32, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     positions = getattr(getattr(module, "embeddings", None), "position_embeddings", None)
     if not isinstance(positions, torch.nn.Embedding):
         raise InputError(f"figure2: {model} has no table of position vectors to put to zero; leave --positions-off out")

@@ -17,6 +17,8 @@ _JAVA = "JVM exception occurred:"
 _JAVA_STACK = re.compile(
     r"\s+(at )?[\w.$/]+\.[\w$<>]+\(([\w$]+\.(java|kt|scala):\d+|Native Method|Unknown Source)\)|\s*\.\.\. \d+ more"
 )
+#: Control characters, surrogates, line and paragraph separators, and what changes the direction of writing.
+_INVISIBLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069]")
 #: A path with at least two parts; its last part is kept.
 _PATH = re.compile(r"(?<![\w./:])(?:/[\w.+@%~-]+)+/([\w.+@%~-]+)")
 
@@ -158,6 +160,23 @@ def shortened(text: str, longest: int) -> str:
         return text
     end = longest // 4
     return f"{text[: longest - end].rstrip()} ... {text[len(text) - end :].lstrip()}"
+
+
+def visible(text: str) -> str:
+    """A name as it can be shown: in one line, and without what terminals and pictures take for more than letters.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The text; control characters, line ends, lone surrogates and marks that turn the direction of writing are replaced by the
+        sign for an unknown character.
+
+    Example:
+        >>> visible("BM25\\x1b[31m"), visible("größe मात्रा")
+        ('BM25\ufffd[31m', 'größe मात्रा')
+    """
+    return _INVISIBLE.sub("\ufffd", text)
 
 
 def trace(error: BaseException) -> str:

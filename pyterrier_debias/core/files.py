@@ -2,25 +2,33 @@
 
 Whatever :func:`whole_folder` fills gets a small hidden file, :data:`MANIFEST`, that lists what was written, with checksums.
 A file counts as written by this package where such a list names it and its content is still the listed one. Nothing else is ever
-replaced or removed.
+replaced or removed. Who reads such a folder does so by :func:`read_whole`: all of one result, and as it was written.
+
+One process at a time writes a folder, see :mod:`~pyterrier_debias.core.locks`. A finished result that goes to an existing folder
+is first renamed to one whose name ends in ``.commit.pyterrier_debias``; from then on it is the folder's content, and whoever
+finds it there after the process was killed moves the rest of it into place.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
+import secrets
 import shutil
 import stat
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from pyterrier_debias._version import __version__
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.locks import only_one
 
 #: The list of what was written into a folder.
 MANIFEST = ".pyterrier_debias-files.json"
@@ -29,7 +37,22 @@ PACKAGE = "pyterrier_debias"
 
 #: How names of temporary files and folders end; a process that is killed leaves them behind.
 _UNFINISHED = f".{PACKAGE}"
+#: What stands before that: a result that is being made, one that is being put in place, what it replaces, one that could not be
+#: put in place and is kept for the user, and a lock.
+_NEW, _COMMIT, _OLD, _KEPT, _LOCK = ".new", ".commit", ".old", ".kept", ".lock"
 _BLOCK = 1 << 20
+#: How many bytes of a name temporary names repeat; file systems allow 255 in all.
+_NAMED = 100
+#: Seconds that a reader waits for a process that puts a result in place, and how often it reads where results follow one another.
+_WAIT, _ATTEMPTS = 60.0, 20
+#: Seconds after which a temporary file that is not written to is a killed process'.
+_STALE = 3600.0
+#: What a write raises where the place, not the program, is at fault.
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EIO}
+#: Documentation is the user's to change; nothing is read from it.
+_NOT_READ = ".md"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -64,34 +87,44 @@ def whole_folder(target: str | Path, *, holds: str = "files", overwrite: bool = 
         A temporary folder inside the target, or beside it where it does not exist; it is removed when the block raises.
 
     Raises:
-        InputError: Before the block, as :func:`check_folder`, and where the target cannot be written. After it where a file must
-            have the name of one that is not ours, where the target was changed meanwhile, or its content cannot be put in place:
-            then nothing there is changed, the temporary folder is kept, and the message says where it is.
+        InputError: Before the block, as :func:`check_folder`, where another process writes there (the message names it), and
+            where the target cannot be written. After it where a file must have the name of one that is not ours, where the target
+            was changed meanwhile, or its content cannot be put in place: then nothing there is changed, the temporary folder is
+            kept, and the message says where it is.
     """
     place, shown = Path(target).resolve(), target
-    earlier, stamps = _checked(place, shown, holds, overwrite)
-    try:
-        inside = place if place.exists() else place.parent
-        inside.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=_UNFINISHED, dir=inside))
-    except OSError as error:
-        raise InputError(f"{shown} cannot be written: {error.strerror or error}") from error
-    try:
-        yield scratch
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
-    try:
-        _list_files(scratch, holds)
-        if place.exists():
-            _fill(place, scratch, earlier, stamps)
-        else:
-            scratch.chmod(0o755)
-            os.replace(scratch, place)
-    except OSError as error:
-        raise InputError(f"{shown} cannot be written: {error.strerror or error}; what was made is in {scratch}") from error
-    except InputError as error:
-        raise InputError(f"{shown} {error}; what was made is in {scratch}") from error
+    with ExitStack() as stack:
+        try:
+            _check_kind(place, shown)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(_locked(place, shown))
+            _finish(place)
+            earlier, stamps = _checked(place, shown, holds, overwrite)
+            inside = place if place.exists() else place.parent
+            for folder in {inside, place.parent}:
+                _sweep(folder, place.name)
+            scratch = inside / _temporary(place.name, _NEW)
+            scratch.mkdir()
+        except OSError as error:
+            raise InputError(f"{shown} cannot be written: {error.strerror or error}") from error
+        try:
+            yield scratch
+            _list_files(scratch, holds)
+        except BaseException as error:
+            shutil.rmtree(scratch, ignore_errors=True)
+            if isinstance(error, OSError) and error.errno in _NO_ROOM:
+                raise InputError(f"{shown} cannot be written: {error.strerror or error}; nothing was changed there") from error
+            raise
+        try:
+            if place.exists():
+                _fill(place, scratch, earlier, stamps)
+            else:
+                os.replace(scratch, place)
+        except OSError as error:
+            reason = f"cannot be written: {error.strerror or error}"
+            raise InputError(f"{shown} {reason}; what was made is in {_set_aside(scratch)}") from error
+        except InputError as error:
+            raise InputError(f"{shown} {error}; what was made is in {_set_aside(scratch)}") from error
 
 
 def check_folder(target: str | Path, *, holds: str = "files", overwrite: bool = False) -> None:
@@ -106,7 +139,81 @@ def check_folder(target: str | Path, *, holds: str = "files", overwrite: bool = 
         InputError: If the target is a file; where it holds an earlier result that may not be replaced, is of another kind, or
             has a file that was changed since; where it holds anything, and no list of what this package wrote.
     """
-    _checked(Path(target).resolve(), target, holds, overwrite)
+    place = Path(target).resolve()
+    restore(place, target)
+    _checked(place, target, holds, overwrite)
+
+
+def read_whole(folder: str | Path, read: Callable[[], T], *, only: str | None = None) -> T:
+    """Read a folder that :func:`whole_folder` wrote: all of one result, unchanged since, also while another one takes its place.
+
+    What a killed process did not put in place to its end is put there first. A folder without a list is only read. Files are
+    compared with their checksums when they are first read, and again where the system says that they were written since; this
+    takes about a second for each gigabyte. Documentation (``.md``) is not compared.
+
+    Args:
+        folder: The folder, or a folder in it. A name that leads to no folder, as that of a model on a hub, is only read.
+        read: Reads it; called again where another result took the first one's place meanwhile.
+        only: The one file that is read, as a path in the folder; None for all.
+
+    Returns:
+        What ``read`` returned.
+
+    Raises:
+        InputError: Where a file is missing or is not as it was written (the message names it), or the folder is just being
+            written and does not get finished.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as made:
+        ...     with whole_folder(Path(made) / "out") as scratch:
+        ...         write_whole(scratch / "x", "some text")
+        ...     read_whole(Path(made) / "out", (Path(made) / "out" / "x").read_text)
+        'some text'
+    """
+    place = Path(folder).expanduser()
+    if not place.is_dir():
+        return read()
+    place = place.resolve()
+    if _content(place) is None and any(name.startswith(f"{place.name}/") for name in _listed_in(place.parent)):
+        place, only = place.parent, only if only is None else f"{place.name}/{only}"
+    for attempt in range(_ATTEMPTS):
+        time.sleep(0.01 * attempt)
+        restore(place, folder)
+        before = _content(place)
+        try:
+            _check_written(place, folder, before, only)
+            found = read()
+        except Exception:
+            if _content(place) == before and not _temporaries(place, _COMMIT):
+                raise
+        else:
+            if _content(place) == before and not _temporaries(place, _COMMIT):
+                return found
+    raise InputError(f"{folder} is being written again and again; read it once that has ended")
+
+
+def restore(folder: str | Path, shown: str | Path | None = None) -> None:
+    """Put in place what a killed process left half in place; wait where a living one is just doing so.
+
+    Args:
+        folder: Any folder; nothing happens to one without such traces.
+        shown: As the user named it.
+
+    Raises:
+        InputError: Where that is not possible.
+    """
+    place, shown = Path(folder), folder if shown is None else shown
+    try:
+        if not _temporaries(place, _COMMIT):
+            return
+        with _locked(place, shown, wait=_WAIT):
+            _finish(place)
+    except OSError as error:
+        raise InputError(
+            f"{shown} was left half written by a process that was killed, and cannot be put right here "
+            f"({error.strerror or error}); read it once where it may be written"
+        ) from error
 
 
 def entries(folder: Path) -> list[Path]:
@@ -167,14 +274,18 @@ def remove_written(folder: Path) -> None:
         folder.rmdir()
 
 
+def _check_kind(place: Path, shown: str | Path) -> None:
+    if place.exists() and not place.is_dir():
+        raise InputError(f"{shown} exists already and is a file; name a folder")
+
+
 def _checked(
     place: Path, shown: str | Path, holds: str, overwrite: bool
 ) -> tuple[_Written | None, dict[str, tuple[int, int, int]]]:
     """What an earlier result left in a folder that may be filled, and the stamps of its files that are still there."""
     if not place.exists():
         return None, {}
-    if not place.is_dir():
-        raise InputError(f"{shown} exists already and is a file; name a folder")
+    _check_kind(place, shown)
     try:
         held = entries(place)
         written = _read(place)
@@ -205,10 +316,20 @@ def _checked(
     return written, stamps
 
 
+def _content(folder: Path) -> bytes | None:
+    """The list in a folder as it lies there; None if there is none."""
+    try:
+        return (folder / MANIFEST).read_bytes()
+    except OSError:
+        return None
+
+
 def _read(folder: Path) -> _Written | None:
     """The list in a folder; None if there is none, or it is not ours."""
+    content = _content(folder)
+    if content is None:
+        return None
     try:
-        content = (folder / MANIFEST).read_bytes()
         told = json.loads(content)
         files = {str(name): (int(about["bytes"]), str(about["blake2b"])) for name, about in told["files"].items()}
         ours = told["package"] == PACKAGE and all(_plain(name) for name in files)
@@ -227,16 +348,22 @@ def _list_files(folder: Path, holds: str) -> None:
     """Write the list of a folder's files into it; lists of results inside it are part of this one."""
     for nested in folder.rglob(MANIFEST):
         nested.unlink()
+    # Some libraries give their files other permissions than the user's default, which the folder has.
+    mode = stat.S_IMODE(folder.stat().st_mode) & 0o666
+    for name in _files(folder):
+        if not (folder / name).is_symlink():
+            (folder / name).chmod(mode)
     files = {name: {"bytes": size, "blake2b": told} for name, size, told in _listed(folder)}
     about: dict[str, Any] = {"package": PACKAGE, "version": __version__, "holds": holds, "files": files}
     (folder / MANIFEST).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    _checksum(folder / MANIFEST, settle=True)
 
 
 def _listed(folder: Path) -> Iterator[tuple[str, int, str]]:
     for name in _files(folder):
         path = folder / name
         if path.is_file() and not path.is_symlink():
-            yield name, path.stat().st_size, _checksum(path)
+            yield name, path.stat().st_size, _checksum(path, settle=True)
 
 
 def _files(folder: Path) -> list[str]:
@@ -245,9 +372,12 @@ def _files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
-def _checksum(path: Path) -> str:
+def _checksum(path: Path, *, settle: bool = False) -> str:
+    """The checksum of a file's content, which the system is asked to have on disk first."""
     state = blake2b(digest_size=16)
-    with open(path, "rb") as file:
+    with open(path, "r+b" if settle and os.access(path, os.W_OK) else "rb") as file:
+        if settle:
+            os.fsync(file.fileno())
         while block := file.read(_BLOCK):
             state.update(block)
     return state.hexdigest()
@@ -287,34 +417,288 @@ def _fill(place: Path, scratch: Path, earlier: _Written | None, stamps: dict[str
     clash = _clash(place, set(old), new, folders)
     if clash is not None:
         raise InputError(f"holds {clash} already, which {PACKAGE} did not write")
-    attic = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=_UNFINISHED, dir=place))
+    # The old files keep a second name, so that they can be put back, and the new ones take the first without a gap between.
+    attic = place / _temporary(place.name, _OLD)
+    attic.mkdir()
+    commit = scratch.with_name(scratch.name.removesuffix(_NEW + _UNFINISHED) + _COMMIT + _UNFINISHED)
     moved: list[tuple[Path, Path]] = []
     made: list[Path] = []
+
+    def move(before: Path, after: Path) -> None:
+        made.extend(_make_parents(after))
+        os.replace(before, after)
+        moved.append((before, after))
+
     try:
-        if earlier is not None:
-            (attic / MANIFEST).write_bytes(earlier.content)
-        # A list is there at every moment, so that what a killed process leaves can be replaced; listed files may be missing.
-        moves = [(place / name, attic / name) for name in old] + [(scratch / name, place / name) for name in (MANIFEST, *new)]
-        for before, after in moves:
-            made += _make_parents(after)
-            os.replace(before, after)
-            moved.append((before, after))
+        named_twice = {name for name in (*old, MANIFEST) if _named_twice(place / name, attic / name)}
+        os.replace(scratch, commit)
+        for name in old:
+            if name not in named_twice:
+                move(place / name, attic / name)
+            elif name not in new:
+                (place / name).unlink()  # renaming one name of a file to its other one would change nothing
+        for name in new:
+            move(commit / name, place / name)
         _remove_empty(place, listed)
         for name in folders:
             made += _make_parents(place / name / "anything")
+        move(commit / MANIFEST, place / MANIFEST)
     except BaseException:
         for before, after in reversed(moved):
             _make_parents(before)
             os.replace(after, before)
-            if after.name == MANIFEST and earlier is not None:
-                os.replace(attic / MANIFEST, after)
+        for name in _files(attic):
+            _make_parents(place / name)
+            os.replace(attic / name, place / name)
         for folder in reversed(made):
             with suppress(OSError):
                 folder.rmdir()
         shutil.rmtree(attic, ignore_errors=True)
+        if commit.exists():
+            os.replace(commit, scratch)
         raise
-    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.rmtree(commit, ignore_errors=True)
     shutil.rmtree(attic, ignore_errors=True)
+
+
+def _named_twice(path: Path, second: Path) -> bool:
+    """Give a file a second name, where the file system can."""
+    _make_parents(second)
+    try:
+        os.link(path, second)
+    except OSError:
+        return False
+    return True
+
+
+def _finish(place: Path) -> None:
+    """Go on where a process was killed while it put a result into a folder: the new one is complete, so it is the one that stays.
+
+    Raises:
+        InputError: Where a file must have the name of one that is neither of the new result nor of the old one.
+    """
+    for commit in _temporaries(place, _COMMIT):
+        new, old = _read(commit), _read(place)
+        if new is not None:
+            listed = {} if old is None else old.files
+            for name in [name for name in listed if name not in new.files and _unchanged(place, name, listed[name])]:
+                (place / name).unlink()
+            for name in _files(commit):
+                if name == MANIFEST:
+                    continue
+                path = place / name
+                if os.path.lexists(path) and not any(
+                    name in files and _unchanged(place, name, files[name]) for files in (listed, new.files)
+                ):
+                    raise InputError(
+                        f"{place} holds {name}, which {PACKAGE} did not write, and the result that a killed process began to put "
+                        f"there has a file of that name in {commit}; move one of them away"
+                    )
+                _make_parents(path)
+                os.replace(commit / name, path)
+            _remove_empty(place, listed)
+            for folder in sorted(path.relative_to(commit) for path in commit.rglob("*") if path.is_dir()):
+                (place / folder).mkdir(exist_ok=True)
+            os.replace(commit / MANIFEST, place / MANIFEST)
+        shutil.rmtree(commit, ignore_errors=True)
+
+
+def _sweep(folder: Path, name: str) -> None:
+    """Remove what killed processes left of results of this name; called by whoever holds the lock."""
+    for kind in (_NEW, _OLD):
+        for path in _temporaries(folder, kind, name):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _set_aside(scratch: Path) -> Path:
+    """Give a result that could not be put in place a name that nothing removes."""
+    kept = scratch.with_name(scratch.name.removesuffix(_NEW + _UNFINISHED) + _KEPT + _UNFINISHED)
+    with suppress(OSError):
+        os.replace(scratch, kept)
+        return kept
+    return scratch
+
+
+def _short(name: str) -> str:
+    """A name that is short enough to be part of a file's name."""
+    data = os.fsencode(name)
+    if len(data) <= _NAMED:
+        return name
+    return f"{data[:_NAMED].decode('utf-8', 'ignore')}-{blake2b(data, digest_size=4).hexdigest()}"
+
+
+def _temporary(name: str, kind: str = "") -> str:
+    return f".{_short(name)}.{secrets.token_hex(4)}{kind}{_UNFINISHED}"
+
+
+def _temporaries(folder: Path, kind: str, name: str | None = None) -> list[Path]:
+    """Temporary folders of a kind in a folder, of results of a name; None for any name."""
+    start = ".*" if name is None else re.escape(_short(name))
+    pattern = re.compile(rf"\.{start}\.[0-9a-f]{{8}}{re.escape(kind + _UNFINISHED)}", re.DOTALL)
+    try:
+        return sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name) and path.is_dir())
+    except OSError:
+        return []
+
+
+@contextmanager
+def _locked(place: Path, shown: str | Path, wait: float = 0.0) -> Iterator[None]:
+    """Be the only one who writes a folder. The lock lies beside it, or in it where nothing can be written beside it."""
+    name = f".{_short(place.name)}{_LOCK}{_UNFINISHED}"
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(only_one(place.parent / name, shown, wait=wait))
+        except OSError:
+            if not place.is_dir():
+                raise
+            stack.enter_context(only_one(place / name, shown, wait=wait))
+        yield
+
+
+@contextmanager
+def locked_inside(folder: str | Path) -> Iterator[None]:
+    """Be the only one who keeps work in a folder, such as checkpoints; the folder is made where it is missing.
+
+    Args:
+        folder: The folder; the lock lies in it.
+
+    Raises:
+        InputError: Where another process works there (the message names it and its host), or nothing can be written there.
+    """
+    place = Path(folder)
+    with ExitStack() as stack:
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(only_one(place / f"{_LOCK}{_UNFINISHED}", folder))
+            _sweep_files(place)
+        except OSError as error:
+            raise InputError(f"{folder} cannot be written: {error.strerror or error}; name another folder") from error
+        yield
+
+
+def _listed_in(folder: Path) -> Iterable[str]:
+    written = _read(folder)
+    return () if written is None else written.files
+
+
+def _check_written(place: Path, shown: str | Path, content: bytes | None, only: str | None) -> None:
+    """Compare the files of a list with it."""
+    if content is None:
+        return
+    written = _read(place)
+    if written is None:
+        raise InputError(f"{shown} is damaged: {MANIFEST} cannot be read; copy the folder again, or make it anew")
+    files = {name: listed for name, listed in written.files.items() if only in (None, name)}
+    check_files(place, files, shown, f"or, where the change is meant, remove {MANIFEST} there")
+
+
+#: What was compared already: the file to its stamp and its checksum.
+_compared: dict[Path, tuple[tuple[int, int, int], tuple[int, str]]] = {}
+
+
+def check_files(folder: Path, files: dict[str, tuple[int, str]], shown: str | Path, remedy: str) -> None:
+    """Compare files with their checksums; those that were compared before, and not written since, are not read again.
+
+    Args:
+        folder: Where they lie.
+        files: Path in the folder, with slashes, to size and checksum.
+        shown: The folder as the user named it.
+        remedy: What else to do, in words.
+
+    Raises:
+        InputError: Naming the first file that is missing or differs.
+    """
+    for name, listed in files.items():
+        if name.endswith(_NOT_READ):
+            continue
+        path = folder / name
+        try:
+            stamp = _stamp(path)
+            if _compared.get(path) == (stamp, listed):
+                continue
+            same = path.is_file() and (path.stat().st_size, _checksum(path)) == listed
+        except OSError as error:
+            told = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror or error})"
+            raise InputError(f"{shown} is damaged: {name} {told}; copy the folder again, or make it anew") from error
+        if not same:
+            raise InputError(
+                f"{shown} is damaged: {name} is not as it was written; copy the folder again, or make it anew, {remedy}"
+            )
+        _compared[path] = stamp, listed
+
+
+def checksums(folder: Path, leave_out: Iterable[str] = ()) -> dict[str, tuple[int, str]]:
+    """Size and checksum of every file below a folder, for :func:`check_files`.
+
+    Args:
+        folder: The folder.
+        leave_out: Paths that are not listed.
+
+    Returns:
+        Path in the folder, with slashes, to size and checksum.
+    """
+    return {name: (size, told) for name, size, told in _listed(folder) if name not in set(leave_out)}
+
+
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """What JSON can hold, with a checksum of it.
+
+    Args:
+        content: What is to be written; without the key ``blake2b``.
+
+    Returns:
+        The same with that key, for :func:`check_seal`.
+
+    Example:
+        >>> check_seal(sealed({"a": 1}), "a.json")
+        {'a': 1}
+    """
+    return {**content, "blake2b": _seal(content)}
+
+
+def check_seal(content: dict[str, Any], shown: str | Path) -> dict[str, Any]:
+    """Compare what was read with its checksum.
+
+    Args:
+        content: What :func:`sealed` gave, read again; without a checksum it is not compared.
+        shown: The file, for the message.
+
+    Returns:
+        The content without the checksum.
+
+    Raises:
+        InputError: Where it differs.
+    """
+    rest = {name: value for name, value in content.items() if name != "blake2b"}
+    if "blake2b" in content and content["blake2b"] != _seal(rest):
+        raise InputError(
+            f"{shown} is damaged: its content is not what its checksum says; copy it again, or make it anew, or, where the "
+            f"change is meant, remove 'blake2b' from it"
+        )
+    return rest
+
+
+def _seal(content: dict[str, Any]) -> str:
+    return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def file_name(text: str) -> str:
+    """A name as a part of a file's name: what could lead elsewhere, or cannot be shown, is replaced.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The text itself where it is plain; else with ``_`` for other characters and a checksum, so that names stay different.
+
+    Example:
+        >>> file_name("position-change"), file_name("../../escaped")
+        ('position-change', '_.._escaped-e44bc97d')
+    """
+    plain = re.sub(r"[^\w .()+@%=,-]", "_", text).lstrip(".") or "_"
+    if plain == text and len(os.fsencode(text)) <= _NAMED:
+        return text
+    return f"{_short(plain)}-{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
 
 
 def _clash(place: Path, old: set[str], new: Iterable[str], folders: Iterable[str]) -> str | None:
@@ -362,16 +746,36 @@ def write_whole(target: str | Path, content: str | bytes, *, replace: bool = Tru
     data = content.encode() if isinstance(content, str) else content
     if not replace and os.path.lexists(target):
         raise InputError(f"{target} exists already; move it away, or name another folder")
+    scratch = target.with_name(_temporary(target.name))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, scratch = tempfile.mkstemp(prefix=f".{target.name}.", suffix=_UNFINISHED, dir=target.parent)
+        # Nobody holds a lock for a single file: one that was written to just now may be another process'.
+        _sweep_files(target.parent, target.name, older=_STALE)
         try:
-            with os.fdopen(handle, "wb") as file:
+            # The system's own default for permissions; a file that is replaced keeps its own.
+            with open(scratch, "xb") as file:
                 file.write(data)
-            os.chmod(scratch, 0o644)
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(OSError):
+                about = os.lstat(target)
+                if stat.S_ISREG(about.st_mode):
+                    os.chmod(scratch, stat.S_IMODE(about.st_mode))
             os.replace(scratch, target)
         except BaseException:
-            os.unlink(scratch)
+            with suppress(OSError):
+                scratch.unlink()
             raise
     except OSError as error:
         raise InputError(f"{target} cannot be written: {error.strerror or error}") from error
+
+
+def _sweep_files(folder: Path, name: str | None = None, *, older: float = 0.0) -> None:
+    """Remove temporary files that killed processes left, of files of a name or of any, and so many seconds ago."""
+    start = ".*" if name is None else re.escape(_short(name))
+    pattern = re.compile(rf"\.{start}\.[0-9a-f]{{8}}{re.escape(_UNFINISHED)}", re.DOTALL)
+    for path in folder.iterdir():
+        if pattern.fullmatch(path.name):
+            with suppress(OSError):
+                if path.is_file() and time.time() - path.stat().st_mtime >= older:
+                    path.unlink()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_debias.core.errors import check_choice
+from pyterrier_debias.core.errors import check_choice, visible
 from pyterrier_debias.core.files import write_whole
 
 if TYPE_CHECKING:
@@ -150,10 +150,32 @@ def rendered(figure: Figure | SubFigure, kind: str = "png", *, dpi: int = 150) -
     check_choice("rendered", "kind", kind, figure.get_figure(root=True).canvas.get_supported_filetypes())
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     content = io.BytesIO()
+    _make_visible(figure)
     with style():
         figure.get_figure(root=True).savefig(content, format=kind, dpi=dpi, metadata=metadata)
     close(figure)
     return content.getvalue()
+
+
+def _make_visible(figure: Figure | SubFigure) -> None:
+    """Replace what no picture can show in its texts: the control characters of names; line ends are meant."""
+    from matplotlib.category import StrCategoryFormatter
+    from matplotlib.text import Text
+    from matplotlib.ticker import FixedFormatter, Formatter, FuncFormatter
+
+    def lines(text: str) -> str:
+        return "\n".join(visible(line) for line in text.split("\n"))
+
+    def visible_ticks(formatter: Formatter) -> Formatter:
+        return FuncFormatter(lambda value, place: lines(formatter(value, place)))
+
+    for text in figure.findobj(Text):
+        text.set_text(lines(text.get_text()))
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            formatter = axis.get_major_formatter()
+            if isinstance(formatter, (FixedFormatter, FuncFormatter, StrCategoryFormatter)):  # others write numbers
+                axis.set_major_formatter(visible_ticks(formatter))
 
 
 def save(figure: Figure | SubFigure, path: str | Path, *, dpi: int = 150) -> None:

@@ -47,8 +47,11 @@ class BrokenSystemError(RuntimeError):
         return "system {!r} raised {}".format(*self.args)
 
 
-class UnfitSystemError(BrokenSystemError):
-    """Raised where a probe has to refuse a system for what it does with its input: the cause is the :class:`InputError`."""
+class UnfitSystemError(BrokenSystemError, InputError):
+    """Raised where a probe has to refuse a system for what it does with its input: the cause is the :class:`InputError`.
+
+    Whoever examines one system only may take it for that.
+    """
 
     def __str__(self) -> str:
         """The reason alone, which names the system where that helps."""
@@ -364,13 +367,16 @@ class Context:
             Result frame with the ``query``, and ``text`` where a ranker follows, sorted by rank.
 
         Raises:
-            InputError: Where nothing is retrieved, a pair is repeated, a score is NaN, or no qid is judged.
+            UnfitSystemError: Where nothing is retrieved, a pair is repeated, a score is NaN, or no qid is judged.
             BrokenSystemError: Where the retriever raised for every query.
         """
         depth = None if system.ranker is None else self.depth
         known = self._known(system, depth)
         if known is None:
-            known = self._retrieve(system, depth)
+            if system.name in self._raised:
+                raise self._raised[system.name]
+            with self._refused(system):
+                known = self._retrieve(system, depth)
             self._retrieved.append(known)
         frame = known.frame
         return frame if depth is None else frame[frame["rank"] < depth].reset_index(drop=True)
@@ -450,13 +456,15 @@ class Context:
             Result frame sorted by rank.
 
         Raises:
-            InputError: See :meth:`candidates`.
+            UnfitSystemError: See :meth:`candidates`.
             BrokenSystemError: Where the retriever or the ranker raised.
         """
         if system.name not in self._ranked:
             frame = self.candidates(system)
             if system.ranker is not None:
-                frame = ranked(check_run(self._asked(system, system.ranker, frame), system.name), f"ranker of {system.name!r}")
+                found = self._asked(system, system.ranker, frame)
+                with self._refused(system):
+                    frame = ranked(check_run(found, system.name), f"ranker of {system.name!r}")
             self._ranked[system.name] = frame
         return self._ranked[system.name]
 
@@ -485,6 +493,16 @@ class Context:
             with nullcontext() if system is None else refused_alone(system):
                 self._made[key] = make(), given  # what is kept alive keeps its id
         return self._made[key][0]
+
+    @contextmanager
+    def _refused(self, system: System) -> Iterator[None]:
+        """What is wrong with one system's results concerns that system, which is not asked again."""
+        try:
+            with refused_alone(system):
+                yield
+        except UnfitSystemError as error:
+            self._raised[system.name] = error
+            raise
 
     def _asked(self, system: System, asked: Callable[[pd.DataFrame], Any], inp: pd.DataFrame) -> Any:
         """What a part of a system makes of a frame. A system that has raised is not asked again."""

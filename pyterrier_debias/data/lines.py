@@ -14,6 +14,9 @@ from typing import Any
 
 from pyterrier_debias.core.errors import InputError
 
+#: Bytes of a line at most, unpacked: more than the largest collection of questions that is one line of JSON, and little enough
+#: that a damaged or malicious file does not fill the memory.
+_LONGEST_LINE = 256 << 20
 _GZIP = b"\x1f\x8b"
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
@@ -59,12 +62,15 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         Number (from 1) and text of each line that is not space, without its line end.
 
     Raises:
-        InputError: If the file is missing, empty, damaged, or not UTF-8.
+        InputError: If the file is missing, empty, damaged, or not UTF-8, or has a line of more than 256 MiB.
     """
     number, offset, blank = 0, 0, True
     with _opened(path) as stream:
         try:
-            for number, raw in enumerate(stream, start=1):
+            for number, raw in enumerate(iter(lambda: stream.readline(_LONGEST_LINE + 1), b""), start=1):
+                if len(raw) > _LONGEST_LINE:
+                    what = f"the line has more than {_LONGEST_LINE >> 20} MiB"
+                    raise fault(path, number, what, "write one record a line, or check the file")
                 try:
                     line = raw.decode("utf-8")
                 except UnicodeDecodeError as error:

@@ -27,6 +27,7 @@ import pyterrier as pt
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.cache_key import marks, structure_of, weights_fingerprint
 from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.files import read_whole
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
 from pyterrier_debias.training.fitting import Fittable
@@ -516,7 +517,6 @@ class Ranker(Fittable, Stage):
         """The weights in memory; loads them where that has not happened for the present options."""
         import torch
 
-        from pyterrier_debias.rankers.tying import check_whole
 
         with self._lock:
             source = {name: getattr(self, name) for name in self._SOURCE}
@@ -541,14 +541,20 @@ class Ranker(Fittable, Stage):
                 elif isinstance(self.model, InMemory):
                     module, tokenizer = self.model.module, self.model.tokenizer
                 else:
-                    with loading(self.model, self) as where:
-                        module, tokenizer = self.read(where)
-                        check_whole(module, self.model, type(self).__name__)
+                    module, tokenizer = read_whole(self.model, self._read)
                 module = module.to(device=self.torch_device, dtype=self.torch_dtype).eval()
             # sentence-transformers chooses how it compares vectors at the first use, in steps that no thread may meet half way.
             getattr(module, "similarity_fn_name", None)
             self._loaded = _Loaded(module, tokenizer, source, fingerprint, marks(module))
             return self._loaded
+
+    def _read(self) -> tuple[Any, Any]:
+        from pyterrier_debias.rankers.tying import check_whole
+
+        with loading(self.model, self) as where:
+            module, tokenizer = self.read(where)
+            check_whole(module, self.model, type(self).__name__)
+        return module, tokenizer
 
     def _give(self) -> tuple[Any, Any]:
         """Weights for the ranker that holds this copy: the copy's own where it can load them again, else a further copy."""

@@ -139,9 +139,15 @@ class BiEncoder(TwoTowers):
                 raise InputError(
                     f"BiEncoder: {model!r} is a sentence-transformers model with modules of its own; leave pooling out"
                 )
-            module = SentenceTransformer(model, device="cpu", **options)
+            module = SentenceTransformer(model, device="cpu", trust_remote_code=False, **options)
         else:
-            encoder = Transformer(model, **options)
+            untrusted = {"trust_remote_code": False}
+            encoder = Transformer(
+                model,
+                model_kwargs={**options["model_kwargs"], **untrusted},
+                processor_kwargs=untrusted,
+                config_kwargs=untrusted,
+            )
             pooling = Pooling(encoder.get_embedding_dimension(), self.pooling or "mean")
             module = SentenceTransformer(modules=[encoder, pooling], device="cpu")
         return module, module.tokenizer

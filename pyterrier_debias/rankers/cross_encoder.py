@@ -128,23 +128,24 @@ class CrossEncoder(Ranker):
 
         from pyterrier_debias.rankers.heads import MeanHead
 
-        config = AutoConfig.from_pretrained(model)
+        config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+        options: dict[str, Any] = {"dtype": self.torch_dtype, "trust_remote_code": False}
         kind = (config.architectures or [""])[0]
-        tokenizer = AutoTokenizer.from_pretrained(model)
+        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
         if kind.endswith("ForSequenceClassification"):
             if config.num_labels not in (1, 2):
                 raise InputError(
                     f"CrossEncoder: model {model!r} has {config.num_labels} labels; a ranker needs one (a score) or two (not "
                     f"relevant, relevant)"
                 )
-            return AutoModelForSequenceClassification.from_pretrained(model, dtype=self.torch_dtype), tokenizer
+            return AutoModelForSequenceClassification.from_pretrained(model, **options), tokenizer
         if config.is_encoder_decoder or kind.endswith("ForCausalLM"):
             raise InputError(
                 f"CrossEncoder: model {model!r} is a {kind or config.model_type}, not an encoder; "
                 f"use T5Reranker for T5, or a checkpoint with a classification head"
             )
         if MeanHead.saved_in(model):
-            module = MeanHead(AutoModel.from_pretrained(model, dtype=self.torch_dtype))
+            module = MeanHead(AutoModel.from_pretrained(model, **options))
             module.load_head(model)
             return module, tokenizer
         logger.warning(
@@ -156,8 +157,8 @@ class CrossEncoder(Ranker):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             if self.head == "mean":
-                return MeanHead(AutoModel.from_pretrained(model, dtype=self.torch_dtype)), tokenizer
-            return AutoModelForSequenceClassification.from_pretrained(model, num_labels=1, dtype=self.torch_dtype), tokenizer
+                return MeanHead(AutoModel.from_pretrained(model, **options)), tokenizer
+            return AutoModelForSequenceClassification.from_pretrained(model, num_labels=1, **options), tokenizer
 
     def write(self, folder: Path) -> None:
         """Write an ordinary Hugging Face model folder, its window included; see :meth:`Ranker.write`."""

@@ -33,7 +33,7 @@ def _brings_projection(model: str) -> bool:
 
     modules = load_file_path(model, "modules.json")
     if modules is None:
-        return "HF_ColBERT" in (AutoConfig.from_pretrained(model).architectures or [])
+        return "HF_ColBERT" in (AutoConfig.from_pretrained(model, trust_remote_code=False).architectures or [])
     kinds = [part["type"].rpartition(".")[2] for part in json.loads(Path(modules).read_text(encoding="utf-8"))]
     return "Dense" in kinds or "MultiVectorMask" in kinds
 
@@ -126,7 +126,9 @@ class MultiVector(TwoTowers):
             )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            module = MultiVectorEncoder(model, device="cpu", model_kwargs={"dtype": self.torch_dtype})
+            module = MultiVectorEncoder(
+                model, device="cpu", model_kwargs={"dtype": self.torch_dtype}, trust_remote_code=False
+            )
         return module, module.tokenizer
 
     def task_window(self, task: str) -> int:

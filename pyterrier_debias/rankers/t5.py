@@ -168,13 +168,14 @@ class T5Reranker(Ranker):
         """Load a T5 (or mT5, UMT5) with its language-model head; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
         from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
-        config = AutoConfig.from_pretrained(model)
+        config = AutoConfig.from_pretrained(model, trust_remote_code=False)
         if config.model_type not in _ANSWER_SCALE:
             raise InputError(
                 f"T5Reranker: {model!r} is a {config.model_type} model, not one of {', '.join(_ANSWER_SCALE)}; use CrossEncoder "
                 f"for encoders"
             )
-        return AutoModelForSeq2SeqLM.from_pretrained(model, dtype=self.torch_dtype), AutoTokenizer.from_pretrained(model)
+        module = AutoModelForSeq2SeqLM.from_pretrained(model, dtype=self.torch_dtype, trust_remote_code=False)
+        return module, AutoTokenizer.from_pretrained(model, trust_remote_code=False)
 
     def write(self, folder: Path) -> None:
         """Write an ordinary Hugging Face model folder; see :meth:`Ranker.write`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.files import check_empty
+from pyterrier_debias.core.files import check_empty, read_whole
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, Ranker, loading, quiet
 from pyterrier_debias.rankers.dual_encoder import places
@@ -134,10 +134,15 @@ class TK(Ranker):
         from pyterrier_debias.rankers.word_tokenizer import without_special_tokens
 
         settings = _settings(config, convention=convention, positional=positional)
-        with loading(model, cls.__name__) as where:
-            tokenizer = AutoTokenizer.from_pretrained(where)
-            encoder = AutoModel.from_pretrained(where)
-            check_whole(encoder, model, cls.__name__)
+
+        def read() -> tuple[Any, Any]:
+            with loading(model, cls.__name__) as where:
+                tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+                encoder = AutoModel.from_pretrained(where, trust_remote_code=False)
+                check_whole(encoder, model, cls.__name__)
+            return tokenizer, encoder
+
+        tokenizer, encoder = read_whole(model, read)
         table = encoder.get_input_embeddings().weight.detach()
         if rescale:
             table = table * ((table.shape[1] / 2) ** 0.5 / table.norm(dim=1).mean())
@@ -202,11 +207,11 @@ class TK(Ranker):
             raise InputError(
                 f"TK: model {model!r} is a {kind}, not a TK; TK.from_embeddings({model!r}) makes a new one over its embeddings"
             )
-        found = TKModel.from_pretrained(model, dtype=self.torch_dtype, output_loading_info=True)
+        found = TKModel.from_pretrained(model, dtype=self.torch_dtype, output_loading_info=True, trust_remote_code=False)
         module, report = cast(tuple[TKModel, dict[str, Any]], found)
         if report["missing_keys"]:
             raise InputError(f"TK: model {model!r} lacks the weights {', '.join(sorted(report['missing_keys'])[:3])}")
-        return module, AutoTokenizer.from_pretrained(model)
+        return module, AutoTokenizer.from_pretrained(model, trust_remote_code=False)
 
     def write(self, folder: Path) -> None:
         """Write an ordinary Hugging Face model folder; see :meth:`Ranker.write`."""

@@ -19,7 +19,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.files import whole_folder, write_whole
+from pyterrier_debias.core.files import read_whole, whole_folder, write_whole
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.cross_encoder import CrossEncoder
@@ -345,10 +345,14 @@ class TrainedRanker(Stage, pt.Estimator):
             A stage; weights are loaded when a score is first asked for.
 
         Raises:
-            InputError: If there is no such folder, it holds something else, or a ranker whose class is neither of this package
-                nor of a module that is imported already.
+            InputError: If there is no such folder, it is not as it was written, it holds something else, or a ranker whose class
+                is neither of this package nor of a module that is imported already.
         """
         folder = Path(folder).expanduser()
+        return read_whole(folder, lambda: cls._read(folder, options))
+
+    @classmethod
+    def _read(cls, folder: Path, options: dict[str, Any]) -> Self:
         try:
             about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
             if about["stage"] != cls.__name__:
@@ -357,7 +361,7 @@ class TrainedRanker(Stage, pt.Estimator):
             kinds = {_plain_name(name, folder): _class_of(kind, folder) for name, kind in about["beside"].items()}
             beside = {name: kind.load(folder / name) for name, kind in kinds.items()}
             more, attributes = cls.read_beside(folder, about, beside, options)
-        except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"{cls.__name__}: {folder} holds no saved {cls.__name__} ({error}); check the path") from error

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.files import whole_folder
+from pyterrier_debias.core.errors import InputError, one_line
+from pyterrier_debias.core.files import read_whole, whole_folder
 from pyterrier_debias.core.vectors import real_array
 
 _FORMAT = 1
@@ -119,21 +119,26 @@ class Vectors:
             folder: A folder that :meth:`write` made.
 
         Returns:
-            The vectors; nothing is read into memory yet.
+            The vectors, compared with their checksums where this process has not done so (about a second for each gigabyte), and
+            not kept in memory.
 
         Raises:
-            InputError: If the folder does not hold vectors, or not whole ones.
+            InputError: If the folder does not hold vectors, or not whole ones as they were written.
         """
-        folder = Path(folder)
+        return read_whole(folder, lambda: cls._mapped(Path(folder)))
+
+    @classmethod
+    def _mapped(cls, folder: Path) -> Vectors:
+        """The vectors of a folder as it lies there."""
         try:
             meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
             matrix = np.load(folder / "vectors.npy", mmap_mode="r")
             docnos = np.load(folder / "docnos.npy", mmap_mode="r")
             whole = meta["format"] == _FORMAT and len(matrix) == len(docnos) == meta["documents"]
             longest, probe = float(meta["longest"]), list(meta["probe"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except Exception as error:  # numpy's reader raises whatever its parts do
             raise InputError(
-                f"{folder} is not a folder of vectors ({type(error).__name__}); make one with BiEncoder(...).retriever(corpus, "
+                f"{folder} is not a folder of vectors ({one_line(error)}); make one with BiEncoder(...).retriever(corpus, "
                 f"folder={str(folder)!r})"
             ) from error
         if not whole:
@@ -170,8 +175,8 @@ class Vectors:
         return self.__dict__.copy() if self.folder is None else {"folder": self.folder}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Map the folder again."""
-        self.__dict__.update(state if state["folder"] is None else vars(Vectors.open(state["folder"])))
+        """Map the folder again; whoever opened it first compared it with its checksums."""
+        self.__dict__.update(state if state["folder"] is None else vars(Vectors._mapped(state["folder"])))
 
 
 class _Check:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.files import read_whole
 from pyterrier_debias.core.frames import stage_name
 from pyterrier_debias.core.scripts import composed, word_places
 from pyterrier_debias.rankers import engine
@@ -282,7 +283,7 @@ class HuggingFaceWords:
                     model, tokenizer = self.encoder.module, self.encoder.tokenizer
                     model.eval()
                 else:
-                    model, tokenizer = self._read()
+                    model, tokenizer = read_whole(self.encoder, self._read)
                 self._loaded = self._ready(bare_encoder(model), tokenizer)
             return self._loaded
 
@@ -294,8 +295,8 @@ class HuggingFaceWords:
 
         with loading(self.encoder, self.stage) as where:
             where = _first_module(where)
-            tokenizer = AutoTokenizer.from_pretrained(where)
-            model = AutoModel.from_pretrained(where, dtype=getattr(torch, self.dtype))
+            tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+            model = AutoModel.from_pretrained(where, dtype=getattr(torch, self.dtype), trust_remote_code=False)
             check_whole(model, self.encoder, stage_name(self.stage))
         return model.to(pick_device(self.device)).eval(), tokenizer
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,9 +25,9 @@ from pyterrier_debias._version import __version__
 from pyterrier_debias.core.bias import FINDING_TYPES, PART_TYPES, Bias, Figure, Finding, parts_frame
 from pyterrier_debias.core.cache_key import cache_key
 from pyterrier_debias.core.dataset import provided
-from pyterrier_debias.core.errors import InputError, shortened
+from pyterrier_debias.core.errors import InputError, one_line, shortened
 from pyterrier_debias.core.evaluation import judged_qids
-from pyterrier_debias.core.files import PACKAGE, entries, write_whole
+from pyterrier_debias.core.files import PACKAGE, check_seal, entries, locked_inside, sealed, write_whole
 from pyterrier_debias.core.frames import frame_digest
 from pyterrier_debias.core.stage import Stage, flatten
 from pyterrier_debias.core.systems import Context, System
@@ -33,6 +35,8 @@ from pyterrier_debias.core.text import digest
 from pyterrier_debias.data.base import Collection
 from pyterrier_debias.data.irds import IRDSCollection
 from pyterrier_debias.report.pictures import DrawnFigure
+
+logger = logging.getLogger(__name__)
 
 #: The file that says what was audited.
 ABOUT = "checkpoint.json"
@@ -94,11 +98,21 @@ class Checkpoint:
         """
         path = self.folder / ABOUT
         if not path.is_file():
-            write_whole(path, json.dumps({_MARK: PACKAGE, **fingerprint}, indent=1) + "\n", replace=False)
+            write_whole(path, json.dumps(sealed({_MARK: PACKAGE, **fingerprint}), indent=1) + "\n", replace=False)
             return
         what = _difference(self._about(), fingerprint)
         if what is not None:
             raise InputError(f"checkpoint folder {self.folder} was made by another audit: {what}; name another folder")
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be the only audit that keeps its findings there.
+
+        Raises:
+            InputError: Where another process does so; the message names it and its host.
+        """
+        with locked_inside(self.folder):
+            yield
 
     def _about(self) -> dict[str, Any] | None:
         """What the folder says of its audit; None where it is none of ours."""
@@ -109,7 +123,7 @@ class Checkpoint:
             about = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{path} is damaged, or no checkpoint of an audit ({error}); name another folder") from error
-        return about if isinstance(about, dict) and about.get(_MARK) == PACKAGE else None
+        return check_seal(about, path) if isinstance(about, dict) and about.get(_MARK) == PACKAGE else None
 
     def kept(self, name: str, made: Any = None) -> Kept | None:
         """What a finished bias found; None where it has not finished.
@@ -119,16 +133,21 @@ class Checkpoint:
             made: What :func:`made_from` says of it.
 
         Returns:
-            The findings, with figures as pictures. A file that cannot be read counts as none, so that the bias runs again.
+            The findings, with figures as pictures. A file that is damaged is logged and counts as none, so that the bias runs
+            again.
         """
+        file = self._file(name, made)
+        if not file.is_file():
+            return None
         try:
-            content = json.loads(self._file(name, made).read_text(encoding="utf-8"))
+            content = check_seal(json.loads(file.read_text(encoding="utf-8")), file)
             figures = [
                 DrawnFigure.from_pictures(f["name"], f["caption"], {k: base64.b64decode(f[k]) for k in ("png", "svg")})
                 for f in content["figures"]
             ]
             return Kept([_read(finding) for finding in content["findings"]], figures)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            logger.warning("checkpoint: %s cannot be read (%s); %s is examined again", file, one_line(error), name)
             return None
 
     def keep(self, name: str, examined: Kept, made: Any = None) -> Kept:
@@ -155,7 +174,7 @@ class Checkpoint:
             ],
         }
         # NaN is written as such: this file is read by nobody but the package.
-        write_whole(self._file(name, made), json.dumps(content, ensure_ascii=False))
+        write_whole(self._file(name, made), json.dumps(sealed(content), ensure_ascii=False))
         return Kept(examined.findings, figures)
 
     def _file(self, name: str, made: Any) -> Path:

@@ -115,7 +115,8 @@ def audit(**options: Any) -> None:
     Exit codes:
       0   done
       1   one bias could not be examined because of a defect; the others are reported
-      2   the input is at fault; one line says what and how to mend it, and nothing is written
+      2   the input is at fault; one line says what and how to mend it, and nothing is written; or the audit is finished and
+          cannot be written to --out: it is printed, and the line says where its files are
     """
     import shutil
 
@@ -134,9 +135,13 @@ def audit(**options: Any) -> None:
 
 
 def _perform(request: Request) -> AuditResult:
-    from pyterrier_debias.report.options import perform
+    from pyterrier_debias.report.options import UnwrittenError, perform
 
-    return perform(request, lambda line: typer.echo(line, err=True))
+    try:
+        return perform(request, lambda line: typer.echo(line, err=True))
+    except UnwrittenError as error:
+        typer.echo(error.result.to_text())
+        raise
 
 
 @app.command(short_help="Hold an audit against budgets: a gate for continuous integration.")
@@ -152,7 +157,7 @@ def check(
 ) -> None:
     """Say whether the figures of an audit keep their budgets: one line for each that does not.
 
-    A budget is kept when the whole interval of a figure keeps it. Too few queries show nothing, and the gate stays shut.
+    A budget is kept when the whole interval of a figure keeps it. Too few queries show nothing, and the check fails.
 
     \b
     Example of a file:

@@ -12,7 +12,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.bias import Bias
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, visible
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import (
     check_overlap,
@@ -121,6 +121,8 @@ def find_biases(biases: str | Bias | Sequence[str | Bias]) -> list[Bias]:
             bias = getattr(importlib.import_module(module), name)()
         if not isinstance(bias, Bias) or not bias.name:
             raise InputError(f"{bias!r} is not a bias; give a name, or an object of a subclass of Bias with a name of its own")
+        if visible(bias.name) != bias.name:
+            raise InputError(f"the name of a bias, {bias.name!r}, has characters that cannot be shown; give it another")
         found[bias.name] = bias
     if not found:
         raise InputError(f"no bias is named; use 'all' or some of {', '.join(BIASES)}")
@@ -196,6 +198,7 @@ def named_systems(systems: Any, collection: Any) -> list[System]:
     names = [str(name) for name, _ in named]
     found = [System.of(name, pipeline, dataset=collection) for name, (_, pipeline) in zip(names, named)]
     found = [replace(with_indexer(system, collection), name=name) for name, system in zip(names, found)]
+    names = [visible(name) for name in names]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"two systems are named {twice!r}; give a dictionary with a name for each")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.files import check_folder, whole_folder
+from pyterrier_debias.core.errors import InputError, check_choice, one_line
+from pyterrier_debias.core.files import check_folder, whole_folder, write_whole
 from pyterrier_debias.core.frames import check_overlap
 from pyterrier_debias.core.systems import System
 from pyterrier_debias.data.lines import stem
@@ -25,7 +26,7 @@ from pyterrier_debias.report.first_stage import default_systems
 from pyterrier_debias.report.inputs import check_baseline, check_settings, find_biases
 from pyterrier_debias.report.models import Model, find_model
 from pyterrier_debias.report.request import Request
-from pyterrier_debias.report.result import HOLDS, AuditResult
+from pyterrier_debias.report.result import HOLDS, RESULT_FILE, AuditResult
 from pyterrier_debias.report.run import audit
 
 if TYPE_CHECKING:
@@ -46,9 +47,10 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
 
     Raises:
         InputError: For whatever is wrong with the request; nothing is written then.
+        UnwrittenError: Where the audit was finished and its files could not be written to ``out``; it has the audit.
     """
     r = request
-    with ExitStack() as stack:
+    with keeping(r.out) as finished, ExitStack() as stack:
         if r.out is not None:
             check_folder(r.out, holds=HOLDS, overwrite=r.overwrite)
         if r.checkpoint is not None:
@@ -76,9 +78,69 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
             systems, collection, biases=chosen, baseline=r.baseline, split=r.split, topics=r.topics, depth=r.depth,
             draws=r.draws, correction=r.correction, seed=r.seed, checkpoint=r.checkpoint, verbose=r.verbose,
         )  # fmt: skip
+        finished.append(result)
         if results is not None:
             result.write_files(results)
     return result
+
+
+class UnwrittenError(InputError):
+    """Raised where an audit was finished and could not be written to its place.
+
+    Attributes:
+        result: The audit.
+    """
+
+    def __init__(self, told: str, result: AuditResult):
+        """
+        Args:
+            told: Why, and where its files are instead.
+            result: The audit.
+        """
+        super().__init__(told)
+        self.result = result
+
+
+@contextmanager
+def keeping(out: Path | None) -> Iterator[list[AuditResult]]:
+    """Lose no audit that was finished: what cannot be written to its place goes to a temporary folder.
+
+    Args:
+        out: Where it was to be written.
+
+    Yields:
+        A list that takes the audit when it is finished.
+
+    Raises:
+        UnwrittenError: In place of whatever the block raises once the list holds an audit.
+    """
+    finished: list[AuditResult] = []
+    try:
+        yield finished
+    except Exception as error:
+        if not finished:
+            raise
+        told = str(error) if isinstance(error, InputError) else one_line(error)
+        raise UnwrittenError(f"the audit is finished, but {told}; {_instead(finished[0], out)}", finished[0]) from error
+
+
+def _instead(result: AuditResult, out: Path | None) -> str:
+    """Write an audit where that is possible at all; where it is now, in words."""
+    for place in dict.fromkeys((None, Path.cwd(), Path.home())):
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="pyterrier-debias-audit-", dir=place))
+        except OSError:
+            continue
+        try:
+            result.write_files(folder)
+            return f"its files are in {folder}"
+        except Exception:  # a picture that cannot be drawn must not cost the figures either
+            try:
+                write_whole(folder / RESULT_FILE, result.to_json())
+                return f"it is in {folder / RESULT_FILE}, without pictures and tables"
+            except Exception:
+                shutil.rmtree(folder, ignore_errors=True)
+    return "nor can it be written elsewhere: what is printed is all there is of it"
 
 
 def _check_device(r: Request) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import ATTRIBUTION_COLUMNS, FIGURE_KEY, FINDING_TYPES, PART_TYPES, PER_QUERY_COLUMNS
 from pyterrier_debias.core.errors import InputError, one_line
-from pyterrier_debias.core.files import whole_folder, write_whole
+from pyterrier_debias.core.files import check_seal, file_name, sealed, whole_folder, write_whole
 from pyterrier_debias.report.card import merged, write_card
 from pyterrier_debias.report.html import as_html
 from pyterrier_debias.report.pictures import picture
@@ -26,6 +27,9 @@ SCHEMA_VERSION = 2
 RESULT_FILE = "audit.json"
 #: What a folder of an audit holds, in words.
 HOLDS = "an audit"
+
+#: What a spreadsheet takes for a formula, except where it is a number.
+_FORMULA, _NUMBER = re.compile(r"\s*[=+\-@]|[\t\r]"), re.compile(r"[+-]?\d+([.,]\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 
 _TABLES = ("findings.csv", "per_query.csv", "index.html")
 
@@ -136,7 +140,9 @@ class AuditResult(AuditTables):
             "queries": json.dumps(self.queries, indent=1, **options),
             "attributions": _lines(self.attributions, **options),
         }
-        return "{\n" + ",\n".join(f'"{name}": {part}' for name, part in parts.items()) + "\n}\n"
+        text = "{\n" + ",\n".join(f'"{name}": {part}' for name, part in parts.items())
+        seal = sealed(json.loads(text + "}"))["blake2b"]
+        return f'{text},\n"blake2b": "{seal}"\n}}\n'
 
     @classmethod
     def from_json(cls, text: str) -> AuditResult:
@@ -162,6 +168,7 @@ class AuditResult(AuditTables):
                 f"this audit has schema version {content.get('schema_version')}, this package reads {SCHEMA_VERSION}; "
                 f"run the audit again, or read it with the version of pyterrier-debias that wrote it"
             )
+        content = check_seal(content, "this audit")
         missing = [k for k in ("settings", "findings", "per_query", "skipped", "failed") if k not in content]
         if missing:
             raise InputError(f"this audit lacks {missing[0]!r}; the file is damaged: run the audit again")
@@ -190,7 +197,8 @@ class AuditResult(AuditTables):
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the audit to a folder: whole, or not at all.
 
-        ``findings.csv`` and ``per_query.csv``, ``audit.json``, ``index.html``, and the figures as PNG.
+        ``findings.csv`` and ``per_query.csv``, ``audit.json``, ``index.html``, and the figures as PNG. Texts in the CSV files
+        that a spreadsheet would take for a formula have an apostrophe before them; in ``audit.json`` they are as they are.
 
         Args:
             folder: A folder that does not exist yet, or is empty.
@@ -218,12 +226,33 @@ class AuditResult(AuditTables):
             InputError: Where it holds a file of one of their names.
         """
         findings, per_query, page = _TABLES
-        write_whole(folder / findings, self.findings.to_csv(index=False), replace=False)
-        write_whole(folder / per_query, self.per_query.to_csv(index=False), replace=False)
+        write_whole(folder / findings, for_spreadsheets(self.findings).to_csv(index=False), replace=False)
+        write_whole(folder / per_query, for_spreadsheets(self.per_query).to_csv(index=False), replace=False)
         write_whole(folder / RESULT_FILE, self.to_json(), replace=False)
         write_whole(folder / page, self.to_html(), replace=False)
         for bias, figure in self.figures:
-            write_whole(folder / f"{bias}-{figure.name}.png", picture(figure, "png"), replace=False)
+            write_whole(folder / f"{file_name(f'{bias}-{figure.name}')}.png", picture(figure, "png"), replace=False)
+
+
+def for_spreadsheets(table: pd.DataFrame) -> pd.DataFrame:
+    """A table whose texts no spreadsheet takes for formulas: an apostrophe before those that begin as one.
+
+    Args:
+        table: Any table.
+
+    Returns:
+        The same; columns of numbers, and texts that are numbers, are as they were.
+
+    Example:
+        >>> for_spreadsheets(pd.DataFrame({"qid": ["=1+1", "-7", "q1"], "value": [-1.0, 0.5, 2.0]}))["qid"].tolist()
+        ["'=1+1", '-7', 'q1']
+    """
+
+    def plain(cell: Any) -> Any:
+        return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
+
+    texts = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name])]
+    return table.assign(**{name: table[name].map(plain, na_action="ignore") for name in texts})
 
 
 def _lines(frame: pd.DataFrame, **options: Any) -> str:

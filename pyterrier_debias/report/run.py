@@ -17,7 +17,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.bias import Bias, Figure, Finding, attributions_frame, corrected, findings_frame, per_query_frame
-from pyterrier_debias.core.errors import InputError, one_line, trace
+from pyterrier_debias.core.errors import InputError, one_line, trace, visible
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import frame_digest
 from pyterrier_debias.core.stage import flatten, parts_of
@@ -117,19 +117,21 @@ def audit(
     kept = None if checkpoint is None else Checkpoint(checkpoint)
     collection = open_dataset(dataset, split=split)
     all_topics, all_qrels = topics_and_qrels(collection, topics, qrels)
-    with tempfile.TemporaryDirectory(prefix="pyterrier-debias-") as folder:
+    with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="pyterrier-debias-") as folder:
         if systems is None:
             from pyterrier_debias.report.first_stage import default_systems
 
             examined = default_systems(collection, Path(folder), depth=depth, verbose=verbose)
         else:
             examined = named_systems(systems, collection)
-        examined = [_indexing_within(system, folder) for system in examined]
+        examined = [_indexing_within(replace(system, name=visible(system.name)), folder) for system in examined]
+        baseline = None if baseline is None else visible(baseline)
         check_baseline(baseline, examined)
         context = Context(
             examined, collection, all_topics, all_qrels, depth=depth, seed=seed, draws=draws, verbose=verbose
         )
         if kept is not None:
+            stack.enter_context(kept.alone())
             kept.claim(fingerprint(context, dataset=_dataset_name(dataset, collection), split=split))
         with _remembering(examined):
             seen = _visit(chosen, context, verbose, kept)
@@ -287,7 +289,9 @@ def _visit(biases: Sequence[Bias], context: Context, verbose: bool, checkpoint: 
         with _told(cross.name, seen.failed):
             reason = missing_reason(cross, ran, context)
             if reason is None:
-                seen.add(cross.biases[0], _kept_or_made(cross, context, checkpoint))
+                examined = _of_those_that_work(cross, context, seen, checkpoint)
+                if examined is not None:
+                    seen.add(cross.biases[0], examined)
             elif set(cross.biases) & set(ran):  # where none of them ran, they have said why
                 seen.skipped.append({"bias": cross.name, "system": ALL, "reason": reason})
     return seen
@@ -304,8 +308,27 @@ def _of_those_that_work(bias: Bias, context: Context, seen: _Seen, checkpoint: C
         except BrokenSystemError as error:
             _note(bias.name, error, seen.failed)
             left_out = error.system
+        except InputError:
+            found = _at_fault(bias, context)
+            if found is None:
+                raise
+            seen.skipped.append({"bias": bias.name, "system": found[0], "reason": found[1]})
+            left_out = found[0]
         context = replace(context, systems=[s for s in context.systems if s.name != left_out])
     return None
+
+
+def _at_fault(bias: Bias, context: Context) -> tuple[str, str] | None:
+    """The first of several systems that a bias cannot be examined on by itself, and why; None where it is none, or all."""
+    told: dict[str, str] = {}
+    for system in context.systems if len(context.systems) > 1 else ():
+        try:
+            _kept_or_made(bias, replace(context, systems=[system]), None)
+        except InputError as error:
+            told[system.name] = str(error)
+        except Exception:  # it is noted when the others have been found to work
+            continue
+    return next(iter(told.items())) if 0 < len(told) < len(context.systems) else None
 
 
 def _note(name: str, error: BrokenSystemError, failed: list[dict[str, str]]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.files import read_whole
 
 #: The file of ours in a ranker's folder.
 ABOUT = "pyterrier_debias_training.json"
@@ -92,6 +93,8 @@ def read_about(folder: str | Path, stage: str) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return read_whole(file.parent, lambda: json.loads(file.read_text(encoding="utf-8")), only=ABOUT)
+    except InputError:
+        raise
     except (OSError, ValueError) as error:
         raise InputError(f"{stage}: {file} cannot be read ({error}); save the ranker again") from error

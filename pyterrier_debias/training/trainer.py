@@ -31,7 +31,19 @@ from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
 from pyterrier_debias._version import __version__
 from pyterrier_debias.core.cache_key import trainable_fingerprint
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.files import PACKAGE, is_unfinished, remove_written, whole_folder, write_whole
+from pyterrier_debias.core.files import (
+    PACKAGE,
+    check_files,
+    check_seal,
+    checksums,
+    entries,
+    is_unfinished,
+    locked_inside,
+    remove_written,
+    sealed,
+    whole_folder,
+    write_whole,
+)
 from pyterrier_debias.training.examples import Example, Examples, run_length
 from pyterrier_debias.training.groups import Groups
 from pyterrier_debias.training.method import Method
@@ -94,6 +106,8 @@ def train(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyterrier_debias-")))
         else:
             folder = Path(training.checkpoints).expanduser()
+            if int(os.environ.get("RANK", "0")) == 0:
+                stack.enter_context(locked_inside(folder))
         checkpoint = _last_checkpoint(folder, training, record)
         arguments = _arguments(ranker, training, folder, steps, max(1, math.ceil(len(per_epoch) / effective)), validation)
         if arguments.save_strategy != "no" and int(os.environ.get("RANK", "0")) == 0:
@@ -239,13 +253,18 @@ def _key(metric: Any) -> str:
 
 
 def _about(checkpoint: Path) -> dict[str, Any] | None:
-    """What we wrote into a checkpoint; None if it is none of ours."""
+    """What we wrote into a checkpoint; None if it is none of ours.
+
+    Raises:
+        InputError: If it is ours, and not as it was written.
+    """
+    path = checkpoint / _RECORD
     try:
-        about = json.loads((checkpoint / _RECORD).read_text(encoding="utf-8"))
+        about = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     ours = isinstance(about, dict) and (about.get("package"), about.get("checkpoint")) == (PACKAGE, checkpoint.name)
-    return about if ours else None
+    return check_seal(about, path) if ours else None
 
 
 def mark_checkpoint(checkpoint: Path, **content: Any) -> None:
@@ -256,13 +275,14 @@ def mark_checkpoint(checkpoint: Path, **content: Any) -> None:
         content: What is known of it: ``whole`` (False while it is written, so that no run resumes from it), ``record``, ``best``.
     """
     about = {"package": PACKAGE, "version": __version__, "checkpoint": checkpoint.name, **content}
-    write_whole(checkpoint / _RECORD, json.dumps(about, indent=1) + "\n")
+    write_whole(checkpoint / _RECORD, json.dumps(sealed(about), indent=1) + "\n")
 
 
 def _remove(checkpoint: Path) -> None:
     """Remove what a run wrote into one of our checkpoints, and the folder where nothing else is in it."""
     if _about(checkpoint) is None:
         return
+    mark_checkpoint(checkpoint, whole=False)
     remove_written(checkpoint / _RANKER)
     for path in [path for path in checkpoint.iterdir() if is_unfinished(path)]:
         if path.is_dir():
@@ -339,7 +359,9 @@ def _check_free(folder: Path, last: Path | None, arguments: transformers.Trainin
     steps = {*range(every, arguments.max_steps, every), arguments.max_steps}
     for step in sorted(step for step in steps if step > done):
         path = folder / f"checkpoint-{step}"
-        if os.path.lexists(path) and _about(path) is None:
+        # A process that was killed may have made the folder only.
+        empty = path.is_dir() and not path.is_symlink() and not entries(path)
+        if os.path.lexists(path) and not empty and _about(path) is None:
             raise InputError(
                 f"{folder} holds {path.name}, which {PACKAGE} did not write, and training would write a checkpoint of that name; "
                 f"move it away, or name another folder"
@@ -580,7 +602,8 @@ class _Trainer(transformers.Trainer):
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                mark_checkpoint(target, whole=True, record=self.record, best=self.best)
+                files = checksums(target, [_RECORD])
+                mark_checkpoint(target, whole=True, record=self.record, best=self.best, files=files)
         except Exception as error:
             with suppress(OSError):
                 _remove(target)
@@ -603,6 +626,7 @@ class _Trainer(transformers.Trainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """Take the weights of a checkpoint, all of them and no others."""
         folder = Path(resume_from_checkpoint)
+        self._compare(folder)
         try:
             state = torch.load(folder / _WEIGHTS, map_location="cpu", weights_only=True)
             self.model.load_state_dict(state)
@@ -612,6 +636,12 @@ class _Trainer(transformers.Trainer):
                 f"written by, or name another folder"
             ) from error
         self.best = (_about(folder) or {}).get("best", {})
+
+    @staticmethod
+    def _compare(checkpoint: Path) -> None:
+        """Compare a checkpoint's files with their checksums."""
+        files = {name: (int(size), str(told)) for name, (size, told) in ((_about(checkpoint) or {}).get("files") or {}).items()}
+        check_files(checkpoint, files, f"training: checkpoint {checkpoint}", "or remove it, to resume from the one before")
 
     def _load_best_model(self) -> None:
         best = self.best

@@ -4,6 +4,7 @@ import gzip
 import json
 import pickle
 import sys
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from pyterrier_debias import Collection, Finding, InputError, audit, open_dataset
 from pyterrier_debias.core.dataset import Dataset, provided
+from pyterrier_debias.data import lines
 from pyterrier_debias.data.answers import locate, read_qna, read_spans, read_squad
 from pyterrier_debias.data.base import TextLoader
 from pyterrier_debias.data.readers import read_corpus, read_qrels, read_run, read_topics
@@ -206,6 +208,24 @@ def test_files_that_are_not_there(tmp_path):
             read(tmp_path / "nothing")
     with pytest.raises(InputError, match=r"cannot be read \(Is a directory\)"):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize("read", [read_run, read_qrels, read_corpus, read_topics, read_squad, read_spans, read_qna])
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, read, monkeypatch):
+    path = tmp_path / "f.gz"
+    monkeypatch.setattr(lines, "_LONGEST_LINE", 1 << 20)
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(64):
+            file.write(bytes([97]) * (1 << 20))
+    tracemalloc.start()
+    with pytest.raises(InputError, match=r"f.gz:1: the line has more than 1 MiB; write one record a line"):
+        read(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 << 20
+    path.write_bytes(gzip.compress(b"q1 0 d1 1\n" + b"q1 0 d2 0"))
+    if read is read_qrels:
+        assert len(read(path)) == 2
 
 
 def test_a_cut_corpus_is_refused_wherever_it_is_cut(tmp_path):

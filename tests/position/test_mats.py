@@ -190,7 +190,7 @@ def test_saved_whole_or_not_at_all(tmp_path, monkeypatch):
         save(path, array)
 
     monkeypatch.setattr(np, "save", full_disk)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(InputError, match="cannot be written: No space left on device"):
         accumulated(*collection()).save(tmp_path / "sums")
     assert len(saved) == 2
     assert list(tmp_path.iterdir()) == []

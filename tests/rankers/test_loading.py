@@ -1,14 +1,19 @@
 """Models are loaded one at a time in a process: transformers changes itself for the whole process while it loads one."""
 
+import ast
+import json
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 from transformers import PreTrainedModel, initialization
 from transformers.utils import logging as hf_logging
 
+import pyterrier_debias
 from pyterrier_debias import TK, BiEncoder, CrossEncoder, InputError, MultiVector, T5Reranker
 from pyterrier_debias.rankers import base, tying
 from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
@@ -198,3 +203,35 @@ def test_locks_of_rankers_are_taken_before_that_of_loading(make, tiny, tmp_path)
     ranker.module.train()
     ranker.mark_trained()
     ranker.save(tmp_path / "again")
+
+
+def test_no_call_that_loads_a_model_runs_code_of_its_own():
+    """transformers asks at the terminal where nothing is said."""
+    loads = {"SentenceTransformer", "MultiVectorEncoder", "Transformer"}
+    found = []
+    for path in Path(pyterrier_debias.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if name.endswith(".from_pretrained") or (name in loads and not any(k.arg == "modules" for k in node.keywords)):
+                found.append((f"{path.name}:{node.lineno}", ast.unparse(node)))
+    assert len(found) > 10
+    told = ("trust_remote_code=False", "untrusted", "**options")
+    assert [place for place, call in found if not any(word in call for word in told) and path_is_not_ours(call)] == []
+
+
+def path_is_not_ours(call):
+    """What was just written by the package itself is its own."""
+    return not call.startswith("Transformer(str(folder)")
+
+
+def test_a_model_with_code_of_its_own_is_refused(tiny, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny(), folder)
+    config = json.loads((folder / "config.json").read_text())
+    del config["model_type"]
+    config["auto_map"] = {name: f"own.{name}" for name in ("AutoConfig", "AutoModel", "AutoModelForSequenceClassification")}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    with pytest.raises(InputError, match="cannot be loaded"):
+        CrossEncoder(folder).warm_up()
+    assert not (tmp_path / "ran").exists()

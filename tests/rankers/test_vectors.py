@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.files import MANIFEST
 from pyterrier_debias.rankers.vectors import Vectors, dots, rounding, top_k
 
 
@@ -145,6 +146,9 @@ def test_bad_folders(tmp_path):
     with pytest.raises(InputError, match="not a folder of vectors"):
         Vectors.open(tmp_path / "nowhere")
     np.save(tmp_path / "v" / "docnos.npy", np.array([b"one"]))
+    with pytest.raises(InputError, match=r"v is damaged: docnos.npy is not as it was written"):
+        Vectors.open(tmp_path / "v")
+    (tmp_path / "v" / MANIFEST).unlink()  # as of an older version
     with pytest.raises(InputError, match="do not belong together"):
         Vectors.open(tmp_path / "v")
     (tmp_path / "v" / "vectors.npy").write_bytes(b"cut off")

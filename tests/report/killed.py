@@ -10,6 +10,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias import AuditResult, PlantedCollection, PlantedRanker, audit
+from pyterrier_debias.core.files import entries
 from tests.conftest import ROOT
 
 #: Names the checkpoint of an audit that is to die.
@@ -42,7 +43,7 @@ def check_that_it_goes_on(kept: Path, index: str | None = None) -> None:
     call = [sys.executable, "-c", command, str(kept), *([] if index is None else [index])]
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    before = {path.name: path.stat().st_mtime_ns for path in kept.iterdir()}
+    before = {path.name: path.stat().st_mtime_ns for path in entries(kept)}
     assert any("gender" in name for name in before) and not any("position" in name for name in before)
     gone_on, whole = (examine(folder, index) for folder in (kept, None))
     pd.testing.assert_frame_equal(gone_on.findings, whole.findings)

@@ -372,6 +372,9 @@ def test_other_json_is_refused(text, message):
 )  # fmt: skip
 def test_damaged_json_is_refused(result, part, content):
     damaged = {**json.loads(result.to_json()), part: content}
+    with pytest.raises(InputError, match="this audit is damaged: its content is not what its checksum says"):
+        AuditResult.from_json(json.dumps(damaged))
+    del damaged["blake2b"]  # as of an older version
     with pytest.raises(InputError, match="the file is damaged: run the audit again"):
         AuditResult.from_json(json.dumps(damaged))
 

@@ -32,6 +32,17 @@ def collection(name="toy"):
     )
 
 
+def write_files(place):
+    """The toy collection as files."""
+    (place / "runs").mkdir(parents=True)
+    dataset = collection()
+    dataset.get_corpus().to_csv(place / "passages.tsv", sep="\t", header=False, index=False)
+    dataset.get_topics().to_csv(place / "topics.tsv", sep="\t", header=False, index=False)
+    (place / "qrels.txt").write_text("".join(f"{q} 0 {q}-good 1\n" for q in QIDS))
+    run = dataset.get_runs()["bm25"]
+    (place / "runs" / "bm25.trec").write_text("".join(f"{r.qid} Q0 {r.docno} 1 {r.score} x\n" for r in run.itertuples()))
+
+
 class CountingRanker(pt.Transformer):
     """Scores a document by its length, and counts how often it is called with rows."""
 

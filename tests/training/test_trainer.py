@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -16,8 +17,10 @@ import pytest
 import torch
 
 from pyterrier_debias import CrossEncoder, InputError, Training
+from pyterrier_debias.core.files import locked_inside
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import ranknet
+from pyterrier_debias.training.trainer import remove_checkpoints
 from tests.training.networks import difference, resumable, weights
 from tests.training.toy import candidates, no_dropout, qrels, training
 
@@ -233,9 +236,56 @@ def test_the_same_model_elsewhere_goes_on(tiny, tmp_path):
 
 def test_a_damaged_checkpoint_is_named(tiny, tmp_path):
     fitted(tiny(), max_steps=2, checkpoints=tmp_path)
+    last = tmp_path / "checkpoint-2"
+    told = json.loads((last / "pyterrier_debias.json").read_text())
+    assert {"pytorch_model.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"} < set(told["files"])
+    for name in told["files"]:
+        if name.endswith(".md"):
+            continue
+        whole = (last / name).read_bytes()
+        (last / name).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        with pytest.raises(InputError, match=rf"checkpoint-2 is damaged: {re.escape(name)} is not as .*, or remove it"):
+            fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True)
+        (last / name).write_bytes(whole)
+    (last / "pyterrier_debias.json").write_text(json.dumps({**told, "version": "another"}))
+    with pytest.raises(InputError, match=r"pyterrier_debias.json is damaged: its content is not what its checksum says"):
+        fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True)
+
+
+def test_a_checkpoint_of_an_older_version_has_no_checksums(tiny, tmp_path):
+    fitted(tiny(), max_steps=2, checkpoints=tmp_path)
+    record = tmp_path / "checkpoint-2" / "pyterrier_debias.json"
+    told = json.loads(record.read_text())
+    record.write_text(json.dumps({name: value for name, value in told.items() if name not in ("files", "blake2b")}))
+    fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True)
     torch.save({"something": torch.zeros(1)}, tmp_path / "checkpoint-2" / "pytorch_model.bin")
     with pytest.raises(InputError, match=r"checkpoint-2 does not fit this model \(.*\); resume with the model"):
         fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True)
+
+
+def test_two_trainings_in_one_folder(tiny, tmp_path):
+    """The second is refused; what a killed one left there is removed, an empty checkpoint too."""
+    told = rf"run is being written by process {os.getpid()} on host"
+    with locked_inside(tmp_path / "run"), pytest.raises(InputError, match=told):
+        fitted(tiny(), max_steps=2, checkpoints=tmp_path / "run")
+    (tmp_path / "run" / "checkpoint-2").mkdir()
+    left = tmp_path / "run" / "checkpoint-2" / ".pyterrier_debias.json.0123abcd.pyterrier_debias"
+    left.write_text("{")
+    fitted(tiny(), max_steps=2, checkpoints=tmp_path / "run", resume=True)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint-2"]
+
+
+def test_a_checkpoint_that_is_half_removed_is_not_resumed_from(tiny, tmp_path, monkeypatch):
+    fitted(tiny(), max_steps=2, checkpoints=tmp_path)
+
+    def dies(folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer_module, "remove_written", dies)
+    with pytest.raises(KeyboardInterrupt):
+        remove_checkpoints(tmp_path)
+    monkeypatch.undo()
+    assert fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True).training_report.steps == 2
 
 
 @pytest.mark.parametrize("where", ["weights", "optimizer", "ranker", "record"])

@@ -13,7 +13,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.files import whole_folder, write_whole
+from pyterrier_debias.core.files import read_whole, whole_folder, write_whole
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.stage import RowWise, same_value
 from pyterrier_debias.core.terrier import warn_of_expressions
@@ -334,9 +334,13 @@ class GenderClassifier:
             A fitted classifier, whose encoder reads as the saved one did; it is loaded when it is first asked.
 
         Raises:
-            InputError: If there is no such folder, or it holds something else.
+            InputError: If there is no such folder, it holds something else, or is not as it was written.
         """
         folder = Path(folder).expanduser()
+        return read_whole(folder, lambda: cls._read(folder, encoder))
+
+    @classmethod
+    def _read(cls, folder: Path, encoder: Any) -> Self:
         try:
             about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
             with np.load(folder / _WEIGHTS) as arrays:
@@ -344,7 +348,7 @@ class GenderClassifier:
             name, labels, reads = about.pop("encoder"), about.pop("labels"), about.pop("reads")
             found = cls(name if encoder is None else encoder, **about)
             found.labels = tuple(labels)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except Exception as error:  # numpy's reader raises whatever its parts do
             raise InputError(f"GenderClassifier: {folder} holds no saved classifier ({error}); check the path") from error
         found._weights, found._bias = weights, bias
         if reads:  # a bi-encoder's

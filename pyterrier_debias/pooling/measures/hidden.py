@@ -24,7 +24,7 @@ from pyterrier_debias.core import frames
 from pyterrier_debias.core.cache_key import cache_key
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.evaluation import from_grade, parse_measures, per_query
-from pyterrier_debias.core.files import check_folder, whole_folder, write_whole
+from pyterrier_debias.core.files import read_whole, restore, whole_folder, write_whole
 from pyterrier_debias.core.stage import Stage, chain, flatten
 from pyterrier_debias.pooling.data.relabel import RelabelReranker, apply
 from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of
@@ -644,16 +644,16 @@ def _kept(
     slug = re.sub(r"[^\w.]+", "_", f"{arm.name}-{seed}")
     folder = Path(checkpoint).expanduser() / f"{slug}-{key}"
     names = ("per_query", "negatives", "costs")
+    restore(folder)
     if not (folder / "arm.json").is_file():
-        # Before the training, which may take hours.
-        check_folder(folder, holds=_HOLDS, overwrite=True)
-        made = make()
+        # The folder is this process' own during the training, which may take hours.
         with whole_folder(folder, holds=_HOLDS, overwrite=True) as scratch:
+            made = make()
             for name in names:
                 write_whole(scratch / f"{name}.csv.gz", gzip.compress(made[name].to_csv(index=False).encode(), mtime=0))
             write_whole(scratch / "arm.json", json.dumps(record, indent=1, sort_keys=True) + "\n")
     # Read in both cases, so that a comparison that went on gives what one in a single go would have given.
-    return {name: _read(folder / f"{name}.csv.gz") for name in names}
+    return read_whole(folder, lambda: {name: _read(folder / f"{name}.csv.gz") for name in names})
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError, check_choice, one_line
-from pyterrier_debias.core.files import whole_folder
+from pyterrier_debias.core.files import read_whole, whole_folder
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.core.vectors import real_array
 
@@ -792,9 +792,12 @@ class MATSAccumulator:
             An accumulator to which more can be added.
 
         Raises:
-            InputError: If there is no such folder, or it holds something else.
+            InputError: If there is no such folder, it holds something else, or is not as it was written.
         """
-        folder = Path(folder)
+        return read_whole(folder, lambda: cls._read(Path(folder)))
+
+    @classmethod
+    def _read(cls, folder: Path) -> MATSAccumulator:
         try:
             meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
             if meta["format"] != _FORMAT:
@@ -808,7 +811,7 @@ class MATSAccumulator:
                 sums.add(np.load(folder / f"{name}_keys.npy"), np.load(folder / f"{name}.npy"))
             made._texts = set(np.load(folder / "texts.npy").tolist())
             parts = {name: np.load(folder / f"kept_{name}.npy") for name in made._kept.parts}
-        except (OSError, ValueError, KeyError) as error:
+        except Exception as error:  # numpy's reader raises whatever its parts do
             if isinstance(error, InputError):
                 raise
             raise InputError(f"MATS: {folder} holds no saved MATS sums ({one_line(error)})") from error

@@ -1,0 +1,72 @@
+"""One process at a time writes into a folder; the one that comes second is told who was first."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyterrier_debias.core.errors import InputError
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+
+class HeldError(InputError):
+    """Raised where another process, or another thread of this one, holds a lock."""
+
+
+@contextmanager
+def only_one(lock: Path, shown: str | Path, *, wait: float = 0.0) -> Iterator[None]:
+    """Hold a lock as long as the block runs.
+
+    The operating system holds it for the process, and gives it up when the process ends, however it ends. The file says which
+    process on which host that is, and is removed when the block ends; one that a killed process left is taken over.
+
+    Args:
+        lock: The lock's file. Its folder must exist.
+        shown: What is written, as the user named it.
+        wait: How many seconds to wait for another process.
+
+    Raises:
+        HeldError: Naming the process that holds it, and its host.
+        OSError: Where the file cannot be made.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, only_one(Path(folder) / "lock", "the results"):
+        ...     (Path(folder) / "lock").read_text().startswith(f"process {os.getpid()} on host ")
+        True
+
+    When not to use it: for readers, who see whole results without it.
+    """
+    import filelock
+
+    held: BaseFileLock = filelock.FileLock(lock)
+    try:
+        held.acquire(timeout=wait)
+    except filelock.Timeout:
+        raise HeldError(
+            f"{shown} is being written by {_holder(lock)}; wait until it has finished, or name another folder"
+        ) from None
+    # Where a file system has no locks, the file's presence is the lock, and its content is filelock's own.
+    by_presence = isinstance(held, filelock.SoftFileLock)
+    try:
+        if not by_presence:
+            lock.write_text(f"process {os.getpid()} on host {socket.gethostname()}\n", encoding="utf-8")
+        yield
+    finally:
+        # While it is held, so that nobody's newer file is removed; whoever waits for this one sees that it has no name left.
+        if not by_presence:
+            with suppress(OSError):
+                lock.unlink()
+        held.release()
+
+
+def _holder(lock: Path) -> str:
+    with suppress(OSError, ValueError):
+        return " ".join(lock.read_text(encoding="utf-8")[:200].split()) or "another process"
+    return "another process"
