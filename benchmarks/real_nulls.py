@@ -80,7 +80,7 @@ class Ground:
         topics = topics[topics["qid"].isin(set(qrels.loc[qrels["label"] > 0, "qid"]))]
         topics = topics.sample(min(self.queries, len(topics)), random_state=0).sort_values("qid", ignore_index=True)
         with tempfile.TemporaryDirectory() as scratch:
-            run = first_stage(dataset, Path(scratch), depth=DEPTH).retriever(topics[["qid", "query"]])
+            run = first_stage(dataset, Path(scratch), depth=DEPTH).candidates(topics[["qid", "query"]])
             found = with_string_ids(run)[["qid", "docno", "score"]].merge(topics[["qid", "query"]], on="qid")
             found = ranked(found)
             found = dataset.text_loader()(found[found["rank"] < DEPTH])

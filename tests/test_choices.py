@@ -50,8 +50,12 @@ from pyterrier_debias import (
 from pyterrier_debias.core import bias, errors, plots, statistics, text
 from pyterrier_debias.data.readers import read_run
 from pyterrier_debias.gender.data import documents
-from pyterrier_debias.gender.formulas import arab, leaning, matching
+from pyterrier_debias.gender.formulas import arab, exposure, leaning, matching
+from pyterrier_debias.gender.measures import background
+from pyterrier_debias.gender.measures.exposure import AWRF, ExpectedExposure
+from pyterrier_debias.gender.measures.over_rankings import NFaiRR
 from pyterrier_debias.gender.training import neutral_reranker
+from pyterrier_debias.gender.training.balanced import augment_balanced
 from pyterrier_debias.linguistic.data import analysers, noun_phrases
 from pyterrier_debias.linguistic.formulas import lexical, spread
 from pyterrier_debias.linguistic.measures import over_queries
@@ -61,8 +65,10 @@ from pyterrier_debias.pooling.formulas.losses import debiased_contrastive, dynam
 from pyterrier_debias.position.formulas import mats, psi
 from pyterrier_debias.position.measures.mats_probe import plot_ats
 from pyterrier_debias.rankers import dual_encoder, engine, tk_model
+from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
 from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
 from pyterrier_debias.report import attributions, gate, inputs, options, pictures
+from pyterrier_debias.report.request import Request
 from pyterrier_debias.survivorship.data import ranks
 from pyterrier_debias.training import losses
 from tests import contract_cases as given
@@ -129,6 +135,16 @@ CASES = {
     "gender.measures.evaluator.AnnotateGender(method)": lambda word: AnnotateGender(method=word)(WOMEN),
     "gender.measures.evaluator.AnnotateGender(tf_form)": lambda word: AnnotateGender(tf_form=word)(WOMEN),
     "gender.measures.evaluator.AnnotateGender(unknown)": lambda word: AnnotateGender(unknown=word)(WOMEN),
+    "gender.formulas.exposure.attention(discount)": lambda word: exposure.attention(3, word),
+    "gender.formulas.exposure.expected_exposure(part)": lambda word: exposure.expected_exposure(VALUES, VALUES, word),
+    "gender.measures.background.Background.compare(outside)": lambda word: background.check_background(None, 10, word, "NFaiRR"),
+    "gender.measures.evaluator.ARaBEvaluator(outside)": lambda word: ARaBEvaluator(outside=word)(WOMEN),
+    "gender.measures.exposure.AWRF(discount)": lambda word: AWRF(discount=word),
+    "gender.measures.exposure.ExpectedExposure(part)": lambda word: ExpectedExposure(part=word),
+    "gender.measures.over_rankings.NFaiRR(outside)": lambda word: NFaiRR(outside=word),
+    "gender.training.balanced.augment_balanced(on_short)": lambda word: augment_balanced(
+        given.topics(), JUDGED, given.topics().assign(match=0, docno="d1"), ratio=0.5, on_short=word
+    ),
     "gender.measures.evaluator.ARaBEvaluator(unknown)": lambda word: ARaBEvaluator(unknown=word)(WOMEN),
     "gender.training.fair_rerankers.BiasAwareReranker(method)": lambda word: trained_by(BiasAwareReranker)(method=word),
     "gender.training.negatives.BiasAwareNegatives(method)": lambda word: BiasAwareNegatives(method=word),
@@ -202,7 +218,7 @@ CASES = {
         f"position.measures.mats_probe.MATSProbe({option})": lambda word, option=option: MATSProbe(
             "no/such-model", **{option: word}
         )(given.CORPUS)
-        for option in ("tokeniser", "pair_scope", "normaliser", "term_average", "std", "piece", "dtype")
+        for option in ("tokeniser", "pair_scope", "normaliser", "term_average", "std", "piece", "dtype", "duplicates")
     },
     "position.measures.mats_probe.plot_ats(std)": lambda word: plot_ats({"a": mats_result()}, std=word),
     "position.measures.sensitivity.PositionSensitivity(placements)": lambda word: sensitivity(placements=[word]),
@@ -216,6 +232,7 @@ CASES = {
         for make in (BiEncoder, CrossEncoder, MultiVector, T5Reranker, TK)
         for option in ("dtype", "long")
     },
+    "rankers.duo_t5.DuoT5Reranker(dtype)": lambda word: DuoT5Reranker("no/such-model", dtype=word)(CANDIDATES),
     "rankers.base.Ranker(dtype)": lambda word: CrossEncoder("no/such-model", dtype=word)(CANDIDATES),
     "rankers.base.Ranker(long)": lambda word: CrossEncoder("no/such-model", long=word)(CANDIDATES),
     "rankers.dual_encoder.prompt_of(task)": lambda word: dual_encoder.prompt_of(None, word),
@@ -235,7 +252,7 @@ CASES = {
     "report.attributions.worst_items(kind)": lambda word: attributions.worst_items(pd.DataFrame({"kind": []}), word),
     "report.gate.Budget(bound)": lambda word: gate.Budget("position", bound=word),
     "report.inputs.find_biases(biases)": inputs.find_biases,
-    "report.options.ranker_options(device)": lambda word: options.ranker_options(word, "float32", False),
+    "report.request.Request(device)": lambda word: options.perform(Request(device=word), print),
     "report.pictures.picture(kind)": lambda word: pictures.picture(bias.Figure("a", "b", lambda axes: None), word),
     "report.run.audit(biases)": lambda word: audit({}, "planted", biases=word),
     "report.run.audit(correction)": lambda word: audit({}, "planted", correction=word),

@@ -156,7 +156,7 @@ NO_IDS = [None, np.nan, pd.NA, pd.NaT, True, b"d1", ["d1"], {"d1"}, ("d1",), 2j,
 
 
 @pytest.mark.parametrize("column", ["qid", "docno"])
-@pytest.mark.parametrize("value", NO_IDS, ids=repr)
+@pytest.mark.parametrize("value", NO_IDS, ids=lambda value: repr(value).split(" at ")[0])
 def test_what_is_no_identifier_is_named(column, value):
     frame = RESULTS.assign(**{column: pd.Series(["a", "b", value, "c"], dtype=object)})
     with pytest.raises(InputError, match=rf"Stage: column '{column}' is .*, at row 2; "):

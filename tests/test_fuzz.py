@@ -1,10 +1,11 @@
 """Frames with random flaws: a result, or an error that says what is wrong; see benchmarks/fuzz.py, which makes more of them."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.test_benchmarks import FOLDER
+FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 
 
 @pytest.fixture

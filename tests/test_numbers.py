@@ -84,5 +84,5 @@ def test_what_is_no_number_is_refused(names, option, bad):
 
 def test_no_queries_have_no_chances():
     """No judged query was a division by 0, and uniform chances."""
-    with pytest.raises(InputError, match="RANCE: queries=0 must be a number above 0"):
+    with pytest.raises(InputError, match="RANCE: queries=0 must be a whole number of 1 or more"):
         rank_chances(np.zeros(30), 0)

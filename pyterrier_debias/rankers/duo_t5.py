@@ -10,7 +10,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import check_choice
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.rankers.base import loading, pick_device, source_fingerprint
 
@@ -95,8 +95,7 @@ class DuoT5Reranker(Stage):
             InputError: For missing texts, duplicate pairs, another number format, or a model that cannot be loaded.
         """
         pt.validate.result_frame(inp, extra_columns=["query", self.text_field], context=self)
-        if self.dtype != "float32":
-            raise InputError(f"DuoT5Reranker: dtype={self.dtype!r} is not possible; use dtype='float32'")
+        check_choice("DuoT5Reranker", "dtype", self.dtype, ("float32",))
         if len(inp) == 0:
             return frames.ranked(inp, self)
         for column in ("query", self.text_field):

@@ -277,15 +277,15 @@ def test_equality_and_pickling():
 
 
 REFUSED = [
-    (AnnotateGender(method="x"), "method 'x'"),
+    (AnnotateGender(method="x"), "method='x'"),
     (AnnotateGender(wordlist="nowhere"), "neither 'debias'"),
     (AnnotateGender(portions={"m": 1}), "must name each"),
-    (AnnotateGender(unknown="x"), "unknown 'x'"),
+    (AnnotateGender(unknown="x"), "unknown='x'"),
     (ARaBEvaluator([0]), "whole number of 1 or more"),
     (ARaBEvaluator("10"), "whole number of 1 or more"),
     (ARaBEvaluator([]), r"cutoffs=\[\] names no cut-off"),
     (ARaBEvaluator(query_filter="12"), r"query_filter='12' is one text; give a list"),
-    (ARaBEvaluator(tokeniser="x"), "tokeniser 'x'"),
+    (ARaBEvaluator(tokeniser="x"), "tokeniser='x'"),
 ]
 
 

@@ -163,7 +163,7 @@ def test_each_docno_is_hashed_once_and_ties_are_drawn_anew(monkeypatch):
 def test_negatives_that_cannot_be_drawn():
     with pytest.raises(InputError, match="share=2"):
         BiasAwareNegatives(share=2)
-    with pytest.raises(InputError, match="method 'log'"):
+    with pytest.raises(InputError, match="method='log'"):
         BiasAwareNegatives(method="log")
     groups = make_groups(world().assign(known="x"), qrels(), stage="test")
     with pytest.raises(InputError, match="no numbers"):

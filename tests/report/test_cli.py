@@ -186,9 +186,9 @@ def test_settings_that_no_audit_can_have(folder):
     assert "depth is 0" in refused(*base, "--depth", 0)
     assert "draws is 0" in refused(*base, "--draws", 0)
     assert "topics is -1" in refused(*base, "--topics", -1)
-    assert "correction 'hope'" in refused(*base, "--correction", "hope")
+    assert "correction='hope'" in refused(*base, "--correction", "hope")
     assert "baseline 'DPH' is not one of the systems: BM25" in refused(*base, "--baseline", "DPH")
-    assert "dtype 'float8'" in refused(*base, "--dtype", "float8")
+    assert "dtype='float8'" in refused(*base, "--dtype", "float8")
     assert "device 'abacus' is not known" in refused(*base, "--device", "abacus")
     assert "device 'cuda:77' is not there" in refused(*base, "--device", "cuda:77")
 

@@ -221,7 +221,7 @@ def test_it_round_trips(result, world, monkeypatch):
     assert back.to_json() == text
     pd.testing.assert_frame_equal(back.attributions, result.attributions, check_dtype=False)
     older = json.loads(text)
-    del older["attributions"]
+    del older["attributions"], older["blake2b"]
     assert AuditResult.from_json(json.dumps(older)).worst(kind="words").empty
     # Kept ones are read: nothing is ranked anew.
     monkeypatch.setattr(GenderBias, "examine", None)

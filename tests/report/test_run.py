@@ -128,7 +128,7 @@ def test_labels_are_numbers(dataset):
     as_text = audit(toy.systems(dataset), dataset, biases=[ORDER], qrels=qrels.assign(label=qrels["label"].astype(str)))
     pd.testing.assert_frame_equal(as_text.findings, audit(toy.systems(dataset), dataset, biases=[ORDER]).findings)
     for label in (np.nan, "relevant"):
-        with pytest.raises(InputError, match="audit: column 'label' is NaN or not a whole number up to 1 of"):
+        with pytest.raises(InputError, match="audit: column 'label' is NaN or not a whole number up to 1000000 in 1 of"):
             audit(toy.systems(dataset), dataset, biases=[ORDER], qrels=pd.concat([qrels, qrels[:1].assign(label=label)]))
 
 

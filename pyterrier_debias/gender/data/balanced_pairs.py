@@ -16,7 +16,6 @@ from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.frames import numbers, reads_frames
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import keyed_hash
-from pyterrier_debias.core.vectors import real_array
 from pyterrier_debias.gender.data.query_gender import label_of
 from pyterrier_debias.gender.formulas.matching import DIRECTIONS, METHODS, match, standardised_differences
 
@@ -217,7 +216,6 @@ class BalancedPairs(Stage):
 
 
 def _profiles(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
-    real_array(frame[list(names)].to_numpy(), "BalancedPairs: a profile column")
     columns = [numbers(frame[name], "BalancedPairs").to_numpy(dtype=np.float64) for name in names]
     infinite = next((name for name, column in zip(names, columns) if np.isinf(column).any()), None)
     if infinite is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 
 DISCOUNTS = ("trec", "dcg")
 PARTS = ("loss", "disparity", "relevance")
@@ -46,8 +46,7 @@ def attention(n: int, discount: str = "trec") -> np.ndarray:
         >>> attention(4).round(4).tolist(), attention(2, "dcg").round(4).tolist()
         ([1.0, 1.0, 0.6309, 0.5], [1.0, 0.6309])
     """
-    if discount not in DISCOUNTS:
-        raise InputError(f"AWRF: discount={discount!r} is not known; use one of {', '.join(map(repr, DISCOUNTS))}")
+    check_choice("AWRF", "discount", discount, DISCOUNTS)
     ranks = np.arange(1, n + 1)
     return 1 / np.log2(np.maximum(ranks, 2) if discount == "trec" else ranks + 1)
 
@@ -159,8 +158,7 @@ def expected_exposure(exposure: np.ndarray, target: np.ndarray, part: str = "los
         >>> expected_exposure(np.array([1.0, 0.5]), np.array([0.5, 1.0]))
         0.5
     """
-    if part not in PARTS:
-        raise InputError(f"ExpectedExposure: part={part!r} is not known; use one of {', '.join(map(repr, PARTS))}")
+    check_choice("ExpectedExposure", "part", part, PARTS)
     if part == "loss":
         return float(np.square(exposure - target).sum())
     return float(exposure @ (exposure if part == "disparity" else target))

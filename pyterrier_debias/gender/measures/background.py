@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.gender.formulas import arab
 
 logger = logging.getLogger(__name__)
@@ -102,8 +102,7 @@ def check_background(background: pd.DataFrame | None, depth: Any, outside: Any, 
     """
     if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)) or depth < 1:
         raise InputError(f"{stage}: depth={depth!r} must be a whole number of 1 or more")
-    if outside not in OUTSIDE:
-        raise InputError(f"{stage}: outside={outside!r} is not known; use one of {', '.join(map(repr, OUTSIDE))}")
+    check_choice(stage, "outside", outside, OUTSIDE)
     if background is None:
         return
     columns = set(background.columns)

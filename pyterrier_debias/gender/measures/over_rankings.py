@@ -581,7 +581,8 @@ class NFaiRR(FaiRR):
         Raises:
             InputError: For an unknown option, or a background that lacks a column.
         """
-        check_background(background, self.DEFAULTS["depth"] if depth is None else depth, outside or "add", "NFaiRR")
+        known_depth = self.DEFAULTS["depth"] if depth is None else depth
+        check_background(background, known_depth, "add" if outside is None else outside, "NFaiRR")
         if background is not None and "qid" in background.columns and "score" not in background.columns:
             raise InputError("NFaiRR: the background lacks the column 'score'; give a result frame")
         super().__init__(background=background, depth=depth, outside=outside, **params)

@@ -323,7 +323,6 @@ def rank_chances(counts: np.ndarray, queries: int, *, k: float = 2.0, window: in
         0
     """
     counts = np.asarray(counts, dtype=np.float64)
-    check_number("RANCE", "queries", queries, above=0, hint="there must be judged ones")
     if k <= 1 or window < 1 or window % 2 == 0 or degree < 0:
         raise InputError(f"RANCE: k={k!r} must be above 1, window={window!r} odd, and degree={degree!r} at least 0")
     if isinstance(queries, bool) or not isinstance(queries, (int, np.integer)) or queries < 1:

@@ -270,8 +270,7 @@ class MATSProbe(Stage):
 
     def _check_options(self) -> None:
         mats.check_conventions(self.options())
-        if self.duplicates not in ("once", "all"):
-            raise InputError(f"MATSProbe: duplicates={self.duplicates!r} is not known; use one of once, all")
+        check_choice("MATSProbe", "duplicates", self.duplicates, ("once", "all"))
         if self.memory < 1:
             raise InputError(f"MATSProbe: memory={self.memory} must be at least 1 byte")
 
