@@ -61,8 +61,8 @@ def _searched(characters: str) -> re.Pattern[str]:
 
 
 def more_characters() -> str:
-    """The characters that make :func:`has_more` true."""
-    everything = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
+    """The characters of 16 bits that make :func:`has_more` true; all beyond do."""
+    everything = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x10000)]))
     return "".join(regex.findall(rf"[{_BASE}\p{{M}}\u200C\u200D]+", everything, regex.V1))
 
 

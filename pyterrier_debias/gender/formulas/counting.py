@@ -253,6 +253,7 @@ def _letters(tokeniser: str) -> np.ndarray:
 def _more() -> np.ndarray:
     """For each code point whether words of a text that holds it may be no maximal runs of letters."""
     table = np.zeros(0x110000, dtype=bool)
+    table[0x10000:] = True  # what is a letter there changes with the version of Unicode, which `re` and `regex` do not share
     table[np.frombuffer(more_characters().encode("utf-32-le"), dtype="<u4")] = True
     return table
 
