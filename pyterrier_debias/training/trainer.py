@@ -284,6 +284,10 @@ def _remove(checkpoint: Path) -> None:
         return
     mark_checkpoint(checkpoint, whole=False)
     remove_written(checkpoint / _RANKER)
+    # A process killed while it removed the ranker leaves empty folders, without the list of what it wrote.
+    for path in sorted((checkpoint / _RANKER).glob("**"), reverse=True):
+        with suppress(OSError):
+            path.rmdir()
     for path in [path for path in checkpoint.iterdir() if is_unfinished(path)]:
         if path.is_dir():
             shutil.rmtree(path)

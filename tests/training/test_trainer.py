@@ -288,6 +288,25 @@ def test_a_checkpoint_that_is_half_removed_is_not_resumed_from(tiny, tmp_path, m
     assert fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True).training_report.steps == 2
 
 
+def test_folders_of_a_ranker_that_is_half_removed_are_removed(tiny, tmp_path, monkeypatch):
+    """Killed between the last file and the folder: what is left has no list of files any more."""
+    fitted(tiny(), max_steps=2, checkpoints=tmp_path)
+    remove = trainer_module.remove_written
+
+    def dies(folder):
+        remove(folder)
+        (folder / "beside").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer_module, "remove_written", dies)
+    with pytest.raises(KeyboardInterrupt):
+        remove_checkpoints(tmp_path)
+    monkeypatch.undo()
+    assert list(tmp_path.rglob("beside"))
+    remove_checkpoints(tmp_path)
+    assert not list(tmp_path.iterdir() if tmp_path.exists() else ())
+
+
 @pytest.mark.parametrize("where", ["weights", "optimizer", "ranker", "record"])
 def test_a_full_disk_leaves_the_checkpoint_before(tiny, tmp_path, monkeypatch, where):
     """Writing fails at step 4, wherever in the checkpoint; step 2 stays whole and is gone on from."""
