@@ -221,17 +221,17 @@ def random_words(ground: Ground, seed: int) -> Figures:
 
 def random_complexity(ground: Ground, seed: int) -> Figures:
     """Complexity permuted among queries."""
-    topics, controls, before, after = ground.prepared
-    topics = topics.assign(complexity=_chance(seed).permutation(topics["complexity"]))
-    slope = ranker_slope(after, before, topics, controls, draws=ground.draws, seed=seed)
-    return slope.per_sd.estimate, slope.per_sd.low, slope.per_sd.high, slope.p
+    return _permuted(ground.prepared[0]["complexity"], ground, seed)
 
 
 def random_skewed_complexity(ground: Ground, seed: int) -> Figures:
     """The same for a measure that is 0 for most queries: that of long queries with subordinate clauses."""
+    return _permuted(ground.prepared[0]["query"].map(wording_complexity), ground, seed)
+
+
+def _permuted(complexity: pd.Series, ground: Ground, seed: int) -> Figures:
     topics, controls, before, after = ground.prepared
-    skewed = topics["query"].map(wording_complexity)
-    topics = topics.assign(complexity=_chance(seed).permutation(skewed))
+    topics = topics.assign(complexity=_chance(seed).permutation(complexity))
     slope = ranker_slope(after, before, topics, controls, draws=ground.draws, seed=seed)
     return slope.per_sd.estimate, slope.per_sd.low, slope.per_sd.high, slope.p
 

@@ -66,9 +66,9 @@ def get_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
     return TOKENISERS[tokeniser]
 
 
-def as_name(value: Any) -> Any:
-    """An identifier where frames are not read: a whole float as an integer, since 7 and 7.0 are one; anything else as it is."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def as_name(value: Any) -> str:
+    """An identifier as text where frames are not read: a whole float as an integer, since 7 and 7.0 are one."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def keyed_hash(seed: int, *ids: str) -> int:

@@ -243,7 +243,7 @@ def neutral_qids(topics: pd.DataFrame, wordlist: Any = "debias", *, column: str 
         >>> neutral_qids(pd.DataFrame({"qid": ["1", "2"], "query": ["who was his mother", "how do bees fly"]}))
         ['2']
     """
-    topics = with_string_ids(topics).drop_duplicates("qid")
+    topics = topics.drop_duplicates("qid")
     if column is not None and column in topics.columns:
         keep = topics[column].astype(str).str.lower().isin(_NEUTRAL_LABELS).to_numpy()
     else:

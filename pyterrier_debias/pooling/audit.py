@@ -293,8 +293,7 @@ class _Examined:
             pool = (pool[0], check_run(own, pool[0])) if len(own) else None
         depths = [k for k in _DEPTHS if k <= max(min(depth, context.depth), _CUTOFF)]
         judged = {name: judged_shares(run, qrels, qids, depths) for name, run in results.items()}
-        ties = {name: tie_change(run, qrels, qids) for name, run in results.items()}
-        values, positives = {}, positives_reason(qrels)
+        values, ties, positives = {}, {}, positives_reason(qrels)
         if positives is None:
             runs = [*results.values(), *([] if pool is None else [pool[1][pool[1]["rank"] < depth]])]
             inferred = infer_judgements(runs, qrels, depth=max(context.depth, _CUTOFF))
@@ -302,6 +301,7 @@ class _Examined:
             for name, run in results.items():
                 found = per_query(strictly_ranked(run, f"run {name!r}"), qrels, measures, qids)
                 values[name] = found.set_axis(list(TREATMENTS), axis=1)
+                ties[name] = tie_change(run, qrels, qids)
         return cls(bias, context, qids, pool, depth, positives, judged, ties, values)
 
     # ------------------------------------------------------------------------------------------- findings

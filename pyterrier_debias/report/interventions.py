@@ -134,7 +134,7 @@ def intervene(
     pt.validate.columns(candidates, includes=["qid", "query", "docno", "text"], context="intervene")  # type: ignore[arg-type]  # printed only
     for name in ("query", "text"):
         check_text(candidates, name, "intervene")
-    candidates = with_string_ids(candidates, "intervene").reset_index(drop=True)
+    candidates = candidates.reset_index(drop=True)
     check_pairs(candidates, "intervene")
     reason = out_of_reach(flatten(ranker), list(candidates.columns)) if len(candidates) else ""
     if reason:
@@ -186,7 +186,6 @@ def _wanted(candidates: pd.DataFrame, items: pd.DataFrame | None) -> np.ndarray:
     if items is None:
         return np.ones(len(candidates), dtype=bool)
     pt.validate.columns(items, includes=["qid", "docno"], context="intervene")  # type: ignore[arg-type]  # printed only
-    items = with_string_ids(items, "intervene, items")
     if "label" in items.columns:
         items = items[with_grades(items, "intervene")["label"] >= 1]
     return pd.MultiIndex.from_frame(candidates[["qid", "docno"]]).isin(pd.MultiIndex.from_frame(items[["qid", "docno"]]))

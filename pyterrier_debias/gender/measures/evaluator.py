@@ -295,8 +295,8 @@ class ARaBEvaluator(_OfWords):
 
     def _counting(self, results: pd.DataFrame) -> pd.DataFrame:
         """The rows of the queries that count."""
-        run, wanted = with_string_ids(results, self), wanted_qids(self.query_filter, self)
-        return run if wanted is None else run[run["qid"].isin(wanted)]
+        wanted = wanted_qids(self.query_filter, self)
+        return results if wanted is None else results[results["qid"].isin(wanted)]
 
     def _background(
         self, run: pd.DataFrame, neutral: np.ndarray, slices: Mapping[str, slice], texts: Texts, words: WordList

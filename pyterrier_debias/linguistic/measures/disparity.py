@@ -19,7 +19,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures, value_range
-from pyterrier_debias.core.frames import reads_frames, with_string_ids
+from pyterrier_debias.core.frames import reads_frames
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import Interval, correct
 from pyterrier_debias.core.text import regex_word
@@ -379,8 +379,7 @@ class Disparity(Stage):
         self, inp: pd.DataFrame, form: str, topics: pd.DataFrame | None, qrels: pd.DataFrame | None
     ) -> tuple[pd.DataFrame, list[str]]:
         """One row per system, measure and query, sorted, with complexity, group, controls and indices; and notes."""
-        frame = with_string_ids(inp, self)
-        frame = frame.assign(**{column: alone for column, alone in (("name", "system"), ("dataset", "")) if column not in frame})
+        frame = inp.assign(**{column: alone for column, alone in (("name", "system"), ("dataset", "")) if column not in inp})
         values = self._long(frame, form)
         twice = values.duplicated(["name", "measure", "dataset", "qid"])
         if twice.any():
@@ -448,7 +447,6 @@ class Disparity(Stage):
         except TypeError as error:  # lists and the like cannot be compared
             raise InputError(f"Disparity: one of {', '.join(own)} is neither text nor a number in a row ({error})") from error
         if topics is not None:
-            topics = with_string_ids(topics, "Disparity, topics")
             pt.validate.columns(topics, includes=["qid"], context=self)
             keys = ["dataset", "qid"] if "dataset" in topics.columns else ["qid"]
             more = [c for c in topics.columns if c not in known.columns]
@@ -495,7 +493,7 @@ class Disparity(Stage):
         if name == LENGTH and "query" in known.columns:
             return query_length(known["query"])
         if name == RELEVANT and qrels is not None:
-            return log_relevant(known, with_string_ids(qrels, "Disparity, judgements"))
+            return log_relevant(known, qrels)
         hint = {LENGTH: "topics with 'query'", RELEVANT: "qrels"}.get(name, "topics that have it")
         raise InputError(f"Disparity: control {name!r} is not a column of the values or the topics; give evaluate() {hint}")
 

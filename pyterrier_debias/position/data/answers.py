@@ -150,7 +150,7 @@ class AnswerPositions(Stage):
                 )
             passage = finder.passage(text)
             places = [(start, end)] if start != _NONE else passage.find(answer)[: finder.most]
-            offset = finder.words_moved(passage, str(as_name(docno)), str(as_name(qid)))
+            offset = finder.words_moved(passage, as_name(docno), as_name(qid))
             n = len(passage.spans)
             placed = [(row, *place, *words_of_span(passage.spans, *place), n, offset) for place in places]
             # A marked stretch without any word (spaces; a lone bracket, under some tokenisers) has no position.

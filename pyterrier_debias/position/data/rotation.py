@@ -416,7 +416,7 @@ class RotatePassages(RowWise):
             if not isinstance(text, str):
                 check_text(pd.DataFrame([document]), attr, self)
             out = dict(document, text_orig=text) if keep else dict(document)
-            out[attr], offset = turn(text, _name(document["docno"]), _name(document["qid"]) if pair else "")
+            out[attr], offset = turn(text, as_name(document["docno"]), as_name(document["qid"]) if pair else "")
             out["rotation"] = offset
             number += 1
             if offset == 0:
@@ -529,10 +529,6 @@ class RotatePassages(RowWise):
                 raise InputError(
                     f"RotatePassages: column {column!r} is missing at row {bad[0]}; rotations are drawn by it, so fill it"
                 )
-
-
-def _name(value: Any) -> str:
-    return value if isinstance(value, str) else str(as_name(value))
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> str:

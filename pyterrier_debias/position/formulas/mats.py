@@ -26,7 +26,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError, check_choice, one_line
+from pyterrier_debias.core.errors import InputError, check_choice, check_number, one_line
 from pyterrier_debias.core.files import read_whole, whole_folder
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.core.vectors import real_array
@@ -91,9 +91,7 @@ def check_conventions(values: Mapping[str, Any]) -> None:
     """
     for name, known in CONVENTIONS.items():
         check_choice("MATSProbe", name, values[name], known)
-    ddof = values["ddof"]
-    if isinstance(ddof, bool) or not isinstance(ddof, (int, np.integer)) or ddof < 0:
-        raise InputError(f"MATSProbe: ddof={ddof!r} must be a whole number of at least 0")
+    check_number("MATSProbe", "ddof", values["ddof"], least=0, whole=True)
     for name in ("max_delta", "min_pairs"):
         if values[name] is not None and values[name] < 1:
             raise InputError(f"MATSProbe: {name}={values[name]} must be at least 1")

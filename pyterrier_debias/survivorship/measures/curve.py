@@ -377,7 +377,7 @@ class SurvivorshipCurve(Stage):
 
     def _values(self, inp: pd.DataFrame, subset: SurvivorshipSubset) -> tuple[pd.DataFrame, list[str]]:
         """Long form: one row per system, measure and query, in the order of qids."""
-        topics = with_string_ids(inp, self).drop_duplicates("qid").sort_values("qid").reset_index(drop=True)
+        topics = inp.drop_duplicates("qid").sort_values("qid").reset_index(drop=True)
         known = subset.ranks()
         strata = dict(zip(known["qid"], list_strata(known["relevant_shown"], known["shown"])))
         topics = with_ranks(topics, known).assign(list=topics["qid"].map(strata).fillna("").tolist())
@@ -471,7 +471,6 @@ def curve_of_values(
     Returns:
         The result.
     """
-    values = with_string_ids(values, "curve_of_values")
     unknown = {"type": "", "list": ""}
     values = values.assign(**{name: none for name, none in unknown.items() if name not in values.columns})[VALUE_COLUMNS]
     order = {c: {v: i for i, v in enumerate(dict.fromkeys(values[c]))} for c in ("name", "measure")}

@@ -18,7 +18,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
-from pyterrier_debias.core.frames import check_text, reads_frames, with_string_ids
+from pyterrier_debias.core.frames import check_text, reads_frames
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval
 from pyterrier_debias.core.text import keyed_hash, regex_word
@@ -392,7 +392,7 @@ class Answerability(Stage):
         check_number("Answerability", "strength", self.strength, above=0)
         check_number("Answerability", "draws", self.draws, least=1, whole=True)
         check_number("Answerability", "level", self.level, above=0, most=0.9999)
-        topics = with_string_ids(inp, self).sort_values("qid", kind="stable").reset_index(drop=True)
+        topics = inp.sort_values("qid", kind="stable").reset_index(drop=True)
         y = self._answered(topics)
         first = ~topics["qid"].duplicated().to_numpy()
         other = np.flatnonzero(y != y[first][np.cumsum(first) - 1])

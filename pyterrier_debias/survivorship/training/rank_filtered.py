@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import reads_frames, with_string_ids
+from pyterrier_debias.core.frames import reads_frames
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.survivorship.data.ranks import NEVER
 from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
@@ -68,7 +68,7 @@ def training_subsets(
     if not ranks:
         raise InputError("training_subsets: ranks is empty; name thresholds, such as [1, 3, 10]")
     subset.ranks()  # once: its copies with other thresholds share them
-    known = subset.apply_attributes(rank=None)(with_string_ids(frame, "training_subsets"))
+    known = subset.apply_attributes(rank=None)(frame)
     if not len(known):
         raise InputError("training_subsets: no query of the frame was answered; check that qids and candidates belong together")
     by_qid = known.drop_duplicates("qid").set_index("qid")["first_relevant_rank"]
