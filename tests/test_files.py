@@ -12,8 +12,9 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -21,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from pyterrier_debias import InputError, __version__
+from pyterrier_debias.core import files
 from pyterrier_debias.core.files import (
     MANIFEST,
     check_folder,
@@ -324,7 +326,56 @@ for number in itertools.count(int(sys.argv[2])):
         for name in "abcdefgh":
             (scratch / name).write_text(str(number))
         (scratch / f"only-{number}").write_text(str(number))
+    time.sleep(0.005)
 """
+
+
+@contextmanager
+def started(code, *arguments):
+    """A process that runs this code, and is killed at the end, however that comes: leaving its block would wait for it."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_result_that_was_moved_while_it_was_looked_for_is_not_taken_for_the_old_one(tmp_path, monkeypatch):
+    """The writer stops before it moves its list, and goes on as soon as the reader has looked at one thing."""
+    out, go_on, stopped = tmp_path / "out", threading.Event(), threading.Event()
+    fill(out, {"a": "old", "b": "old"})
+    real = os.replace
+
+    def stopping(before, after):
+        if Path(after) == out / MANIFEST:
+            stopped.set()
+            assert go_on.wait(60)
+        real(before, after)
+
+    def looked(look):
+        def call(*arguments):
+            seen = look(*arguments)
+            if stopped.is_set():
+                go_on.set()
+                writer.join()
+            return seen
+
+        return call
+
+    writer = threading.Thread(target=lambda: fill(out, {"a": "new", "b": "new"}, overwrite=True))
+
+    def read():
+        found = [(out / "a").read_text()]
+        if not stopped.is_set():
+            monkeypatch.setattr(os, "replace", stopping)
+            writer.start()
+            assert stopped.wait(60)
+        return [*found, (out / "b").read_text()]
+
+    for name in ("_temporaries", "_content", "_state"):
+        monkeypatch.setattr(files, name, looked(getattr(files, name)))
+    assert read_whole(out, read) == ["new", "new"]
 
 
 def test_readers_see_one_result_while_others_take_its_place(tmp_path):
@@ -340,13 +391,13 @@ def test_readers_see_one_result_while_others_take_its_place(tmp_path):
         return numbers[-1], only
 
     for first in (1, 10_000, 20_000):
-        with subprocess.Popen([sys.executable, "-c", WRITER, str(out), str(first)], stdout=subprocess.PIPE, text=True) as writer:
+        with started(WRITER, out, first) as writer:
             assert writer.stdout.readline() == "started\n"
-            until = time.monotonic() + 0.5
+            until = time.monotonic() + 1
             while time.monotonic() < until:
                 found, only = read_whole(out, read)
                 assert len(found) == 1 and only == [f"only-{next(iter(found))}"]
-            writer.kill()
+            assert writer.poll() is None, "readers do not stop a writer"
         found, only = read_whole(out, read)
         assert len(found) == 1 and only == [f"only-{next(iter(found))}"]
     assert len({frozenset(found) for found in numbers}) > 5
@@ -364,15 +415,12 @@ with {call} as scratch:
     fill(tmp_path / "old", {"a": "old"})
     for name, call in (("new", "whole_folder(sys.argv[1])"), ("old", "whole_folder(sys.argv[1], overwrite=True)"),
                        ("work", "locked_inside(sys.argv[1])")):  # fmt: skip
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        command = [sys.executable, "-c", code.format(call=call), str(tmp_path / name)]
         second = locked_inside if name == "work" else partial(whole_folder, overwrite=True)
-        with subprocess.Popen(command, **pipes, text=True) as first:
+        with started(code.format(call=call), tmp_path / name) as first:
             assert first.stdout.readline() == "in it\n"
             with pytest.raises(InputError, match=f"is being written by process {first.pid} on host {socket.gethostname()}; "):
                 with second(tmp_path / name):
                     raise AssertionError("both write")
-            first.kill()
         with second(tmp_path / name):
             assert tmp_path.exists()
         assert not [path for path in tmp_path.rglob("*") if is_unfinished(path)]

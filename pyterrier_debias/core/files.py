@@ -38,8 +38,10 @@ PACKAGE = "pyterrier_debias"
 #: How names of temporary files and folders end; a process that is killed leaves them behind.
 _UNFINISHED = f".{PACKAGE}"
 #: What stands before that: a result that is being made, one that is being put in place, what it replaces, one that could not be
-#: put in place and is kept for the user, and a lock.
-_NEW, _COMMIT, _OLD, _KEPT, _LOCK = ".new", ".commit", ".old", ".kept", ".lock"
+#: put in place and is kept for the user.
+_NEW, _COMMIT, _OLD, _KEPT = ".new", ".commit", ".old", ".kept"
+#: Two locks: who makes a result holds the first all the time; who moves files into place, writer or reader, the second meanwhile.
+_LOCK, _MOVING = ".lock", ".moving.lock"
 _BLOCK = 1 << 20
 #: How many bytes of a name temporary names repeat; file systems allow 255 in all.
 _NAMED = 100
@@ -97,8 +99,8 @@ def whole_folder(target: str | Path, *, holds: str = "files", overwrite: bool = 
         try:
             _check_kind(place, shown)
             place.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(_locked(place, shown))
-            _finish(place)
+            stack.enter_context(_locked(place, shown, _LOCK))
+            restore(place, shown)
             earlier, stamps = _checked(place, shown, holds, overwrite)
             inside = place if place.exists() else place.parent
             for folder in {inside, place.parent}:
@@ -117,7 +119,8 @@ def whole_folder(target: str | Path, *, holds: str = "files", overwrite: bool = 
             raise
         try:
             if place.exists():
-                _fill(place, scratch, earlier, stamps)
+                with _locked(place, shown, _MOVING, wait=_WAIT):
+                    _fill(place, scratch, earlier, stamps)
             else:
                 os.replace(scratch, place)
         except OSError as error:
@@ -180,15 +183,15 @@ def read_whole(folder: str | Path, read: Callable[[], T], *, only: str | None = 
     for attempt in range(_ATTEMPTS):
         time.sleep(0.01 * attempt)
         restore(place, folder)
-        before = _content(place)
+        before = _state(place)
         try:
-            _check_written(place, folder, before, only)
+            _check_written(place, folder, only)
             found = read()
         except Exception:
-            if _content(place) == before and not _temporaries(place, _COMMIT):
+            if _is_settled(place, before):
                 raise
         else:
-            if _content(place) == before and not _temporaries(place, _COMMIT):
+            if _is_settled(place, before):
                 return found
     raise InputError(f"{folder} is being written again and again; read it once that has ended")
 
@@ -207,7 +210,7 @@ def restore(folder: str | Path, shown: str | Path | None = None) -> None:
     try:
         if not _temporaries(place, _COMMIT):
             return
-        with _locked(place, shown, wait=_WAIT):
+        with _locked(place, shown, _MOVING, wait=_WAIT):
             _finish(place)
     except OSError as error:
         raise InputError(
@@ -322,6 +325,23 @@ def _content(folder: Path) -> bytes | None:
         return (folder / MANIFEST).read_bytes()
     except OSError:
         return None
+
+
+def _state(folder: Path) -> tuple[int, ...] | None:
+    """What tells one list in a folder from the next, even where both say the same; None if there is none."""
+    try:
+        return _stamp(folder / MANIFEST)
+    except OSError:
+        return None
+
+
+def _is_settled(folder: Path, before: tuple[int, ...] | None) -> bool:
+    """Whether a folder has held one result since its state was taken.
+
+    A result that is put in place first has a folder of its own there, and then its list takes the place of the old one. They are
+    looked for in this order: in the other one, a result whose list is moved between the two looks would be missed.
+    """
+    return not _temporaries(folder, _COMMIT) and _state(folder) == before
 
 
 def _read(folder: Path) -> _Written | None:
@@ -542,9 +562,9 @@ def _temporaries(folder: Path, kind: str, name: str | None = None) -> list[Path]
 
 
 @contextmanager
-def _locked(place: Path, shown: str | Path, wait: float = 0.0) -> Iterator[None]:
-    """Be the only one who writes a folder. The lock lies beside it, or in it where nothing can be written beside it."""
-    name = f".{_short(place.name)}{_LOCK}{_UNFINISHED}"
+def _locked(place: Path, shown: str | Path, kind: str, wait: float = 0.0) -> Iterator[None]:
+    """Hold one of a folder's locks. It lies beside the folder, or in it where nothing can be written beside it."""
+    name = f".{_short(place.name)}{kind}{_UNFINISHED}"
     with ExitStack() as stack:
         try:
             stack.enter_context(only_one(place.parent / name, shown, wait=wait))
@@ -581,11 +601,11 @@ def _listed_in(folder: Path) -> Iterable[str]:
     return () if written is None else written.files
 
 
-def _check_written(place: Path, shown: str | Path, content: bytes | None, only: str | None) -> None:
+def _check_written(place: Path, shown: str | Path, only: str | None) -> None:
     """Compare the files of a list with it."""
-    if content is None:
-        return
     written = _read(place)
+    if written is None and _content(place) is None:
+        return
     if written is None:
         raise InputError(f"{shown} is damaged: {MANIFEST} cannot be read; copy the folder again, or make it anew")
     files = {name: listed for name, listed in written.files.items() if only in (None, name)}
