@@ -299,6 +299,39 @@ def check_text(frame: pd.DataFrame, column: str, stage: Any) -> None:
         )
 
 
+def check_names(frame: pd.DataFrame, columns: Iterable[str], stage: Any) -> None:
+    """Check columns by which rows are sorted into groups, such as systems, data sets, annotators.
+
+    A row without a name would be in no group and be lost; a list or an array is no name.
+
+    Args:
+        frame: The frame to look at.
+        columns: The columns; those that it lacks are passed over.
+        stage: The calling stage, named in the message.
+
+    Raises:
+        InputError: If a value is missing, or is neither text, a number nor a truth value.
+
+    Example:
+        >>> check_names(pd.DataFrame({"name": ["BM25", 7]}), ["name"], "example")
+        >>> check_names(pd.DataFrame({"qid": ["1"], "name": [None]}), ["name"], "example")
+        Traceback (most recent call last):
+        pyterrier_debias.core.errors.InputError: example: column 'name' is missing at row 0 (qid='1'); ...
+    """
+    for column in columns:
+        values = frame[column].tolist() if column in frame.columns else []
+        bad = next((i for i, value in enumerate(values) if _missing(value) or not isinstance(value, _NAMES)), None)
+        if bad is not None:
+            kind = "is missing" if _missing(values[bad]) else f"is a {type(values[bad]).__name__}, no name,"
+            raise InputError(
+                f"{stage_name(stage)}: column {column!r} {kind} at {_row(frame, bad)}; name every row, or drop the column"
+            )
+
+
+#: What can be a name.
+_NAMES = (str, bool, int, float, np.bool_, np.integer, np.floating)
+
+
 def check_scores(frame: pd.DataFrame, stage: Any, column: str = "score") -> None:
     """Check that scores are numbers, not NaN, which has no rank. Infinite scores are allowed.
 

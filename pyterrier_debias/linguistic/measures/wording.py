@@ -315,7 +315,10 @@ class WordingSensitivity(Stage):
 
     def _run(self, stage: pt.Transformer, asks: pd.DataFrame, system: System) -> tuple[pd.DataFrame, dict[str, str]]:
         """What a retriever makes of topics, without those that it raises for, or a ranker of candidates."""
-        found, failed = (stage(asks), {}) if "docno" in asks.columns else answered(stage, asks)
+        try:
+            found, failed = (stage(asks), {}) if "docno" in asks.columns else answered(stage, asks)
+        except (InputError, pt.validate.InputValidationError) as error:
+            raise InputError(f"WordingSensitivity: {system.name!r} cannot use what it is given: {error}") from error
         return ranked(check_run(found, system.name), system.name), failed
 
     def _as_it_comes(self, stage: pt.Transformer, asks: pd.DataFrame, system: System) -> tuple[pd.DataFrame, dict[str, str]]:

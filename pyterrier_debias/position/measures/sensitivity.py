@@ -187,6 +187,7 @@ class PositionSensitivity(Stage):
         """
         given = self._mode(inp)
         self._check_options()
+        check_text(inp, "query", self)
         if len(inp) == 0:
             return pd.DataFrame(columns=COLUMNS)
         return self._lists(inp, given).arms
@@ -211,6 +212,7 @@ class PositionSensitivity(Stage):
         """
         given = self._mode(inp)
         self._check_options()
+        check_text(inp, "query", self)
         # Only judged queries have a value, so only these are ranked.
         inp, qrels, _, judged = judged_input(self, inp, qrels, topics)
         return self._result(self._lists(inp, given), judged, qrels)

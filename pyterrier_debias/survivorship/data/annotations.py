@@ -14,7 +14,15 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import check_pairs, check_text, highest_grades, ranked, reads_frames, with_string_ids
+from pyterrier_debias.core.frames import (
+    check_names,
+    check_pairs,
+    check_text,
+    highest_grades,
+    ranked,
+    reads_frames,
+    with_string_ids,
+)
 from pyterrier_debias.core.statistics import Interval, binomial_interval
 from pyterrier_debias.data.readers import read_table
 from pyterrier_debias.survivorship.data.ranks import NEVER, first_relevant
@@ -69,16 +77,10 @@ def check_annotations(frame: pd.DataFrame, *, codes: Mapping[int, str] = CODES) 
             f"annotations need the columns 'qid' and 'code' or 'first_relevant_rank'; they have "
             f"{', '.join(map(str, frame.columns)) or 'none'}"
         )
-    frame = with_string_ids(frame).reset_index(drop=True)
+    check_names(frame, ("annotator", "system"), "annotations")
+    frame = frame.reset_index(drop=True)
     if "annotator" not in frame.columns:
         frame = frame.assign(annotator="")
-    for column in ("annotator", "system"):
-        if column in frame.columns and frame[column].isna().any():
-            at = int(np.flatnonzero(frame[column].isna())[0])
-            raise InputError(
-                f"annotations: {column!r} is missing at row {at} (qid={frame['qid'].iloc[at]!r}); name it in every row, or leave "
-                f"the column out where there is one only"
-            )
     for column in ("code", "first_relevant_rank"):
         if column not in frame.columns:
             continue
