@@ -33,7 +33,7 @@ def stage_name(stage: Any) -> str:
     return stage if isinstance(stage, str) else type(stage).__name__
 
 
-def with_string_ids(frame: pd.DataFrame, stage: Any = "frame") -> pd.DataFrame:
+def with_string_ids(frame: pd.DataFrame, stage: Any) -> pd.DataFrame:
     """A frame as the library reads it: what every stage and every function does first with a frame that it is given.
 
     Identifiers become strings, which is how frames join: 7, 7.0 (an integer that a merge made a float) and ``"7"`` are one.
@@ -54,7 +54,7 @@ def with_string_ids(frame: pd.DataFrame, stage: Any = "frame") -> pd.DataFrame:
 
     Example:
         >>> found = pd.DataFrame({"qid": [1.0, 2.0], "docno": pd.Categorical(["a", "b"]), "score": ["2.5", "1"]})
-        >>> with_string_ids(found).values.tolist()
+        >>> with_string_ids(found, "example").values.tolist()
         [['1', 'a', 2.5], ['2', 'b', 1.0]]
     """
     if not isinstance(frame, pd.DataFrame):

@@ -87,7 +87,7 @@ def prepared_topics(topics: pd.DataFrame, qrels: pd.DataFrame) -> tuple[pd.DataF
         The judged topics with ``complexity``, ``relevant`` and ``length``; the names of the controls of the primary test; and how
         complexity was measured, in words.
     """
-    topics = with_string_ids(topics).drop_duplicates("qid")
+    topics = with_string_ids(topics, "linguistic bias, topics").drop_duplicates("qid")
     topics = topics[topics["qid"].isin(judged_qids(topics, qrels))]
     topics, how = measured_complexity(topics)
     topics = topics.assign(**{RELEVANT: log_relevant(topics, qrels)})

@@ -288,7 +288,7 @@ class _Examined:
         results, depth = cut_alike({system.name: context.results(system) for system in context.systems})
         pool = pools_run(context.dataset)
         if pool is not None:
-            own = with_string_ids(pool[1])
+            own = with_string_ids(pool[1], f"pooling bias, {pool[0]}")
             own = own[own["qid"].isin(set(qids))]
             pool = (pool[0], check_run(own, pool[0])) if len(own) else None
         depths = [k for k in _DEPTHS if k <= max(min(depth, context.depth), _CUTOFF)]

@@ -65,7 +65,7 @@ class MaxRep(RowWise):
         pt.validate.columns(inp, includes=["qid", "docno"], context=self)
         if isinstance(self.k, bool) or not isinstance(self.k, (int, np.integer)) or self.k < 1:
             raise InputError(f"MaxRep: k={self.k!r} must be a whole number of 1 or more")
-        judged = with_grades(with_string_ids(self.qrels), self)
+        judged = with_grades(self.qrels, self)
         judged = judged[judged["label"] >= self.min_label]
         known, labels = self._lists(), dict[str, dict[str, float]]()
         for qid, docnos in judged.groupby("qid", sort=False)["docno"]:
@@ -84,6 +84,7 @@ class MaxRep(RowWise):
     def _lists(self) -> Mapping[str, Any]:
         if not isinstance(self.neighbours, pd.DataFrame):
             return {str(docno): near for docno, near in self.neighbours.items()}
-        pt.validate.columns(self.neighbours, includes=["qid", "docno", "score"])
-        frame = with_string_ids(self.neighbours).sort_values(["score", "docno"], ascending=[False, False], kind="stable")
+        pt.validate.columns(self.neighbours, includes=["qid", "docno", "score"], context=self)
+        frame = with_string_ids(self.neighbours, "MaxRep, neighbours")
+        frame = frame.sort_values(["score", "docno"], ascending=[False, False], kind="stable")
         return {str(qid): docnos.tolist() for qid, docnos in frame.groupby("qid", sort=False)["docno"]}

@@ -21,7 +21,6 @@ from pyterrier_debias.core.frames import (
     highest_grades,
     ranked,
     reads_frames,
-    with_string_ids,
 )
 from pyterrier_debias.core.statistics import Interval, binomial_interval
 from pyterrier_debias.data.readers import read_table
@@ -249,11 +248,10 @@ def rank_annotations(
         missing = [c for c in ("qid", "docno", "score") if c not in run.columns]
         if missing:
             raise InputError(f"run {name!r}: column {missing[0]!r} is missing; there are {', '.join(map(str, run.columns))}")
-        run = with_string_ids(run, "rank_annotations")
         check_pairs(run, f"run {name!r}")
         top = ranked(run, f"run {name!r}")
         tops[name] = top[top["rank"] < depth]
-    asked = tops.values() if queries is None else [with_string_ids(queries, "rank_annotations, queries")]
+    asked = tops.values() if queries is None else [queries]
     qids = list(dict.fromkeys(qid for frame in asked for qid in frame["qid"]))
     judged = labels if isinstance(labels, pd.DataFrame) else _labelled(tops, labels, queries)
     judged = highest_grades(judged, "rank_annotations")
@@ -283,7 +281,7 @@ def _labelled(tops: Mapping[str, pd.DataFrame], labeller: Labeller, queries: pd.
     """Ask a labeller about every pair once, in an order that depends on the pairs only."""
     together = pd.concat(tops.values(), ignore_index=True)
     if "query" not in together.columns and queries is not None and "query" in queries.columns:
-        together = together.merge(with_string_ids(queries)[["qid", "query"]], on="qid", how="left")
+        together = together.merge(queries[["qid", "query"]], on="qid", how="left")
     missing = [column for column in ("query", "text") if column not in together.columns]
     if missing:
         raise InputError(f"rank_annotations: a labeller reads {missing[0]!r}, which the runs lack; add it with a text loader")
