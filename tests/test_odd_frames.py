@@ -84,7 +84,7 @@ CALLS = [
     *both(POSITION, cells(TEXTS, "query", None, 3), r"PositionSensitivity: column 'query' is missing at row 3"),
     *both(WORDING, TEXTS.drop(columns="text"), r"WordingSensitivity: .*PlantedRanker.*'text'"),
     *both(WORDING, cells(TEXTS, "text", b"a", 6), r"WordingSensitivity: .*column 'text' is a bytes, not text at row 6"),
-    (lambda: DISPARITY(cells(VALUES, "name", ARRAY, 1)), r"Disparity: column 'name' is a ndarray, no name, at row 1 .*name every"),
+    (lambda: DISPARITY(cells(VALUES, "name", ARRAY, 1)), r"Disparity: column 'name' is a ndarray, no name, at row 1 .*name"),
     (lambda: DISPARITY.evaluate(cells(VALUES, "name", ["a"])), r"Disparity: column 'name' is a list"),
     (lambda: DISPARITY.evaluate(cells(VALUES, "name", None)), r"Disparity: column 'name' is missing at row 0"),
     (lambda: DISPARITY(cells(VALUES, "name", np.nan, 2)), r"Disparity: column 'name' is missing at row 2"),

@@ -371,6 +371,7 @@ class Disparity(Stage):
         if self.ddof not in (0, 1):
             raise InputError(f"Disparity: ddof={self.ddof!r} must be 0 or 1")
         check_number("Disparity", "draws", self.draws, least=1, whole=True)
+        check_number("Disparity", "seed", self.seed, least=0, whole=True)
         check_number("Disparity", "level", self.level, above=0, most=0.9999)
 
     # ------------------------------------------------------------------------------------------------ input

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.frames import with_grades, with_string_ids
 from pyterrier_debias.core.stage import RowWise
 
@@ -63,8 +63,8 @@ class MaxRep(RowWise):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Label; see the class."""
         pt.validate.columns(inp, includes=["qid", "docno"], context=self)
-        if isinstance(self.k, bool) or not isinstance(self.k, (int, np.integer)) or self.k < 1:
-            raise InputError(f"MaxRep: k={self.k!r} must be a whole number of 1 or more")
+        check_number("MaxRep", "k", self.k, least=1, whole=True)
+        check_number("MaxRep", "min_label", self.min_label)
         judged = with_grades(self.qrels, self)
         judged = judged[judged["label"] >= self.min_label]
         known, labels = self._lists(), dict[str, dict[str, float]]()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.frames import (
     check_names,
     check_pairs,
@@ -241,8 +241,7 @@ def rank_annotations(
         raise InputError("rank_annotations: labelled_by must name who labelled; labels without an author are not comparable")
     if not runs:
         raise InputError("rank_annotations: there are no runs")
-    if not isinstance(depth, (int, np.integer)) or depth < 1:
-        raise InputError(f"rank_annotations: depth={depth!r} must be how many documents are looked at, from 1")
+    check_number("rank_annotations", "depth", depth, least=1, whole=True, hint="it is how many documents are looked at")
     tops = {}
     for name, run in runs.items():
         missing = [c for c in ("qid", "docno", "score") if c not in run.columns]

@@ -355,9 +355,7 @@ class SurvivorshipCurve(Stage):
             raise InputError(f"SurvivorshipCurve: measures={self.measures!r} must be a list, such as [{self.measures!r}]")
         if not parse_measures(self.measures):
             raise InputError("SurvivorshipCurve: measures is empty; name one, such as ['RR@10']")
-        whole = isinstance(self.ranks, (int, np.integer)) and not isinstance(self.ranks, bool)
-        if not whole or self.ranks < 1:
-            raise InputError(f"SurvivorshipCurve: ranks={self.ranks!r} must be a whole number from 1")
+        check_number("SurvivorshipCurve", "ranks", self.ranks, least=1, whole=True)
         check_number("SurvivorshipCurve", "draws", self.draws, least=1, whole=True)
         check_number("SurvivorshipCurve", "level", self.level, above=0, most=0.9999)
         names = list(self._named())
