@@ -8,17 +8,13 @@ examined again because its file is damaged, or documentation is; ``obscure`` is 
 Ends with 1 where there is one of the last two.
 """
 
-import argparse
-import logging
 import random
 import sys
 import tempfile
-import warnings
 from collections import Counter
 from pathlib import Path
 
-import torch
-from kept_things import KINDS, copied
+from kept_things import KINDS, asked, copied
 
 from pyterrier_debias import InputError
 
@@ -37,15 +33,7 @@ def damaged(content: bytes, how: str, draw: random.Random) -> bytes:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=1000, help="how many damaged files")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kinds", default=",".join(KINDS), help="which results, with commas between")
-    options = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    draw, kinds = random.Random(options.seed), options.kinds.split(",")
+    number_of_files, draw, kinds = asked(__doc__, "files", 1000, "how many damaged files", "kinds", KINDS)
     counts: Counter[tuple[str, str]] = Counter()
     worst = []
     with tempfile.TemporaryDirectory() as place:
@@ -56,7 +44,7 @@ def main() -> int:
             write(whole[kind])
             # The same path as that of the damaged ones.
             expected[kind] = read(copied(whole[kind], Path(place) / kind))
-        for number in range(options.files):
+        for number in range(number_of_files):
             kind = kinds[number % len(kinds)]
             _, read, patterns = KINDS[kind]
             folder = copied(whole[kind], Path(place) / kind)

@@ -10,22 +10,17 @@ that of a process that nothing killed; a file of somebody else is not as it was;
 there is one.
 """
 
-import argparse
-import logging
 import os
-import random
 import shutil
 import signal
 import sys
 import tempfile
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-from kept_things import audited, model, of_ranker, read_audit, read_vectors, trained, vectors
+from kept_things import asked, audited, model, of_ranker, read_audit, read_vectors, trained, vectors
 
 from pyterrier_debias import CrossEncoder
 from pyterrier_debias.core.files import MANIFEST, is_unfinished
@@ -106,20 +101,12 @@ def run(job: str, place: Path, seconds: float | None) -> bool | None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=50, help="how many of each job")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", default=",".join(JOBS), help="which jobs, with commas between")
-    options = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    draw = random.Random(options.seed)
+    most, draw, jobs = asked(__doc__, "kills", 50, "how many of each job", "jobs", JOBS)
     wrong = 0
     columns = ("unreadable", "not ended", "other bytes", "others' lost", "left over")
     print(f"{'':10}{'kills':>7}{'rounds':>8}" + "".join(f"{column:>14}" for column in columns))
     with tempfile.TemporaryDirectory() as home:
-        for job in options.jobs.split(","):
+        for job in jobs:
             whole = Path(home) / job / "whole"
             begin(job, whole)
             started = time.monotonic()
@@ -127,7 +114,7 @@ def main() -> int:
                 raise SystemExit(f"{job} does not run")
             takes, expected, kills, rounds = time.monotonic() - started, result(job, whole), 0, 0
             counts: Counter[str] = Counter()
-            while kills < options.kills:
+            while kills < most:
                 place = Path(home) / job / "place"
                 begin(job, place)
                 for _ in range(draw.randint(1, 3)):

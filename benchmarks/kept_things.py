@@ -1,6 +1,11 @@
-"""Small results of every kind that the package writes and reads again, for damage.py and faults.py."""
+"""Small results of every kind that the package writes and reads again, for damage.py and faults.py; and what these are asked."""
 
+import argparse
+import logging
+import random
 import shutil
+import warnings
+from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
 
@@ -18,6 +23,19 @@ from pyterrier_debias.report import gate
 
 WORDS = "harbour bridge signal engine doctor nurse market river north blue".split()
 QIDS = [f"q{i}" for i in range(6)]
+
+
+def asked(about: str | None, counted: str, default: int, what: str, which: str, known: Iterable[str]):
+    """What the command line says: how many, random numbers of its seed, and which kinds; the package is quiet from then on."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(f"--{counted}", type=int, default=default, help=what)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(f"--{which}", default=",".join(known), help=f"which {which}, with commas between")
+    given = vars(parser.parse_args())
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    return given[counted], random.Random(given["seed"]), given[which].split(",")
 
 
 class Letters:

@@ -110,18 +110,18 @@ def test_missing_text_is_named():
 
 
 def test_ids_become_strings_and_strings_are_left_alone():
-    converted = frames.with_string_ids(pd.DataFrame({"qid": [1, 2], "docno": ["a", "b"]}))
+    converted = frames.with_string_ids(pd.DataFrame({"qid": [1, 2], "docno": ["a", "b"]}), "Stage")
     assert converted["qid"].tolist() == ["1", "2"]
-    assert frames.with_string_ids(converted) is converted
+    assert frames.with_string_ids(converted, "Stage") is converted
 
 
 def test_ids_of_any_type_in_object_columns_become_strings():
     mixed = pd.DataFrame({"qid": [1, 2], "docno": ["a", 7], "doc_id": ["a", "b"]}).astype({"qid": object})
-    converted = frames.with_string_ids(mixed)
+    converted = frames.with_string_ids(mixed, "Stage")
     assert converted[["qid", "docno", "doc_id"]].values.tolist() == [["1", "a", "a"], ["2", "7", "b"]]
     for dtype in (object, "str"):
         strings = pd.DataFrame({"qid": pd.Series(["1"], dtype=dtype)})
-        assert frames.with_string_ids(strings) is strings
+        assert frames.with_string_ids(strings, "Stage") is strings
 
 
 KINDS = ["category", "string", "string[pyarrow]", pd.StringDtype("python"), object, "str"]
@@ -130,7 +130,7 @@ KINDS = ["category", "string", "string[pyarrow]", pd.StringDtype("python"), obje
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_strings_of_every_kind_are_the_same_strings(kind):
     plain = RESULTS.assign(query="tea", text="hot")
-    out = frames.with_string_ids(plain.astype(dict.fromkeys(["qid", "docno", "query", "text", "extra"], kind)))
+    out = frames.with_string_ids(plain.astype(dict.fromkeys(["qid", "docno", "query", "text", "extra"], kind)), "Stage")
     assert out.values.tolist() == plain.values.tolist()
     assert set(out.dtypes.map(type)) <= {pd.Series(["a"]).dtype.__class__, np.dtype("O").__class__, np.dtype("float64").__class__}
     assert (out["qid"] == "q1").dtype == bool  # neither pandas' nor pyarrow's three-valued one
@@ -139,7 +139,7 @@ def test_strings_of_every_kind_are_the_same_strings(kind):
 @pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
 def test_frames_that_convert_dtypes_made_are_read_as_before(backend):
     plain = RESULTS.assign(rank=[1, 0, 0, 1], label=[1, None, 0, 2.0], seen=[True, False, True, None])
-    out = frames.with_string_ids(plain.convert_dtypes(dtype_backend=backend))
+    out = frames.with_string_ids(plain.convert_dtypes(dtype_backend=backend), "Stage")
     assert out["rank"].dtype == "int64" and out["score"].dtype in ("int64", "float64")
     assert out.drop(columns=["label", "seen"]).values.tolist() == plain.drop(columns=["label", "seen"]).values.tolist()
     assert out["label"].isna().tolist() == [False, True, False, False] and out["seen"].tolist() == [True, False, True, None]
@@ -147,9 +147,9 @@ def test_frames_that_convert_dtypes_made_are_read_as_before(backend):
 
 def test_numbers_that_are_equal_are_one_identifier():
     given = pd.DataFrame({"qid": [7, 7.0, np.int8(7), "7"], "docno": pd.Series([1.5, 0.0, -1, 2**70], dtype=object)})
-    out = frames.with_string_ids(given)
+    out = frames.with_string_ids(given, "Stage")
     assert out.values.tolist() == [["7", "1.5"], ["7", "0"], ["7", "-1"], ["7", str(2**70)]]
-    assert frames.with_string_ids(pd.DataFrame({"qid": [1, 2]}, dtype="double[pyarrow]"))["qid"].tolist() == ["1", "2"]
+    assert frames.with_string_ids(pd.DataFrame({"qid": [1, 2]}, dtype="double[pyarrow]"), "Stage")["qid"].tolist() == ["1", "2"]
 
 
 NO_IDS = [None, np.nan, pd.NA, pd.NaT, True, b"d1", ["d1"], {"d1"}, ("d1",), 2j, np.inf, 2.0**53, object()]
@@ -170,15 +170,15 @@ def test_a_name_that_no_file_or_measure_takes_is_named(docno):
         frames.with_string_ids(pd.DataFrame({"docno": ["a\U0001f600", docno]}, dtype=object), "Stage")
     with pytest.raises(InputError, match="Stage: column 'text' holds half of a surrogate pair"):
         texts = pd.array(["caf\u00e9", "tea\ud800"], dtype=pd.StringDtype("python"))
-        frames.check_text(frames.with_string_ids(pd.DataFrame({"text": texts})), "text", "Stage")
+        frames.check_text(frames.with_string_ids(pd.DataFrame({"text": texts}), "Stage"), "text", "Stage")
 
 
 def test_numeric_text_is_a_score():
     text = RESULTS.assign(score=["1", " 2.50", "-inf", "1e-3"], rank=["3", "2", "1", "0"])
-    out = frames.with_string_ids(text)
+    out = frames.with_string_ids(text, "Stage")
     assert out["score"].tolist() == [1.0, 2.5, -np.inf, 0.001] and out["rank"].tolist() == [3, 2, 1, 0]
     assert text["score"].tolist()[0] == "1"
-    added = frames.with_string_ids(RESULTS.assign(score=[1, None, pd.NA, Decimal("2.5")]))["score"]
+    added = frames.with_string_ids(RESULTS.assign(score=[1, None, pd.NA, Decimal("2.5")]), "Stage")["score"]
     assert added.dtype == "float64" and added.isna().tolist() == [False, True, True, False]
 
 
@@ -192,7 +192,7 @@ def test_a_score_that_is_no_number_is_named(score):
 
 
 def test_column_labels_are_text_and_occur_once():
-    out = frames.with_string_ids(RESULTS.rename(columns={"extra": 0}))
+    out = frames.with_string_ids(RESULTS.rename(columns={"extra": 0}), "Stage")
     assert out.columns.tolist() == ["qid", "docno", "score", "0"] and out["0"].tolist() == list("wxyz")
     with pytest.raises(InputError, match="Stage: column '0' occurs more than once"):
         frames.with_string_ids(RESULTS.assign(**{"0": 1}).rename(columns={"extra": 0}), "Stage")
@@ -203,7 +203,7 @@ def test_column_labels_are_text_and_occur_once():
     with pytest.raises(InputError, match="Stage: needs a pandas DataFrame, not a dict"):
         frames.with_string_ids({"qid": ["1"]}, "Stage")
     own = RESULTS.assign(qid=1).rename(columns={"extra": "self"})
-    assert frames.with_string_ids(own)["self"].tolist() == list("wxyz")
+    assert frames.with_string_ids(own, "Stage")["self"].tolist() == list("wxyz")
 
 
 INDEXES = [[0, 0, 1, 1], pd.Index(range(4), name="qid"), pd.MultiIndex.from_product([[0, 1], [0, 1]])]
@@ -211,9 +211,9 @@ INDEXES = [[0, 0, 1, 1], pd.Index(range(4), name="qid"), pd.MultiIndex.from_prod
 
 @pytest.mark.parametrize("index", INDEXES, ids=["repeated", "named", "levels"])
 def test_an_index_that_pandas_takes_for_something_is_replaced(index):
-    assert frames.with_string_ids(RESULTS.set_axis(index)).index.tolist() == [0, 1, 2, 3]
+    assert frames.with_string_ids(RESULTS.set_axis(index), "Stage").index.tolist() == [0, 1, 2, 3]
     named = RESULTS.set_axis([3, 1, 2, 0])
-    assert frames.with_string_ids(named) is named
+    assert frames.with_string_ids(named, "Stage") is named
 
 
 def test_a_grade_that_no_measure_takes_is_named():

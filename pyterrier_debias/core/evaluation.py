@@ -104,7 +104,7 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
     asked = [str(qid) for qid in qids]
     table = {str(m): dict.fromkeys(asked, 0.0) for m in parsed}
     keep = set(asked)
-    run = _by_query(results, "score", keep)
+    run = _by_query(with_string_ids(results, "per_query"), "score", keep)
     if run:
         for metric in ir_measures.iter_calc(parsed, _by_query(with_grades(qrels, "per_query"), "label", keep), run):
             if metric.query_id in keep:
@@ -115,7 +115,6 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
 
 def _by_query(frame: pd.DataFrame, column: str, keep: set[str]) -> dict[str, dict[str, Any]]:
     """Query to document to value, of the queries to keep: what ir_measures makes of a frame, row by row and slower."""
-    frame = with_string_ids(frame)
     table: dict[str, dict[str, Any]] = {}
     for qid, docno, value in zip(*(frame[name].to_numpy(dtype=object) for name in ("qid", "docno", column))):
         if qid in keep:

@@ -33,7 +33,7 @@ def stage_name(stage: Any) -> str:
     return stage if isinstance(stage, str) else type(stage).__name__
 
 
-def with_string_ids(frame: pd.DataFrame, stage: Any = "frame") -> pd.DataFrame:
+def with_string_ids(frame: pd.DataFrame, stage: Any) -> pd.DataFrame:
     """A frame as the library reads it: what every stage and every function does first with a frame that it is given.
 
     Identifiers become strings, which is how frames join: 7, 7.0 (an integer that a merge made a float) and ``"7"`` are one.
@@ -54,7 +54,7 @@ def with_string_ids(frame: pd.DataFrame, stage: Any = "frame") -> pd.DataFrame:
 
     Example:
         >>> found = pd.DataFrame({"qid": [1.0, 2.0], "docno": pd.Categorical(["a", "b"]), "score": ["2.5", "1"]})
-        >>> with_string_ids(found).values.tolist()
+        >>> with_string_ids(found, "example").values.tolist()
         [['1', 'a', 2.5], ['2', 'b', 1.0]]
     """
     if not isinstance(frame, pd.DataFrame):
@@ -297,6 +297,39 @@ def check_text(frame: pd.DataFrame, column: str, stage: Any) -> None:
             f"{stage_name(stage)}: column '{column}' holds half of a surrogate pair, no character, at {_row(frame, broken)}; "
             f"replace it, e.g. text.encode('utf-8', 'replace').decode()"
         )
+
+
+def check_names(frame: pd.DataFrame, columns: Iterable[str], stage: Any) -> None:
+    """Check columns by which rows are sorted into groups, such as systems, data sets, annotators.
+
+    A row without a name would be in no group and be lost; a list or an array is no name.
+
+    Args:
+        frame: The frame to look at.
+        columns: The columns; those that it lacks are passed over.
+        stage: The calling stage, named in the message.
+
+    Raises:
+        InputError: If a value is missing, or is neither text, a number nor a truth value.
+
+    Example:
+        >>> check_names(pd.DataFrame({"name": ["BM25", 7]}), ["name"], "example")
+        >>> check_names(pd.DataFrame({"qid": ["1"], "name": [None]}), ["name"], "example")
+        Traceback (most recent call last):
+        pyterrier_debias.core.errors.InputError: example: column 'name' is missing at row 0 (qid='1'); ...
+    """
+    for column in columns:
+        values = frame[column].tolist() if column in frame.columns else []
+        bad = next((i for i, value in enumerate(values) if _missing(value) or not isinstance(value, _NAMES)), None)
+        if bad is not None:
+            kind = "is missing" if _missing(values[bad]) else f"is a {type(values[bad]).__name__}, no name,"
+            raise InputError(
+                f"{stage_name(stage)}: column {column!r} {kind} at {_row(frame, bad)}; name every row, or drop the column"
+            )
+
+
+#: What can be a name.
+_NAMES = (str, bool, int, float, np.bool_, np.integer, np.floating)
 
 
 def check_scores(frame: pd.DataFrame, stage: Any, column: str = "score") -> None:

@@ -411,7 +411,7 @@ class Context:
             if tied:
                 more = asked(system.candidates, self.topics[self.topics["qid"].isin(tied)].reset_index(drop=True))
                 order = {qid: number for number, qid in enumerate(frame["qid"].drop_duplicates())}
-                frame = pd.concat([frame[~frame["qid"].isin(tied)], with_string_ids(more)], ignore_index=True)
+                frame = pd.concat([frame[~frame["qid"].isin(tied)], with_string_ids(more, about)], ignore_index=True)
                 frame = frame.sort_values("qid", key=lambda qids: qids.map(order), kind="stable", ignore_index=True)
         frame = ranked(check_run(frame, system.name), about)
         check_overlap(frame, self.qrels, about)

@@ -132,6 +132,9 @@ def content_mark(content: frozenset[str] | pd.DataFrame) -> str:
     if isinstance(content, pd.DataFrame):
         numeric = [name for name, column in content.items() if pd.api.types.is_numeric_dtype(column)]
         same = content.astype({name: np.float64 if name in numeric else object for name in content.columns})
+        others = [name for name in content.columns if name not in numeric]
+        # What cannot be hashed has a mark too: a name is no place to refuse it.
+        same[others] = same[others].map(lambda value: value if pd.api.types.is_hashable(value) else repr(value))
         rows = np.sort(pd.util.hash_pandas_object(same, index=False).to_numpy())
         number = keyed_hash(0, rows.tobytes().hex())
     else:

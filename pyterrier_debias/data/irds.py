@@ -85,7 +85,7 @@ class IRDSCollection:
             text = query.default_text() if field is None else getattr(query, field)
             others = {k: v for k, v in query._asdict().items() if isinstance(v, str) and k not in ("query_id", "text")}
             rows.append({**others, "qid": query.query_id, "query": text})
-        frame = with_string_ids(pd.DataFrame(rows))
+        frame = with_string_ids(pd.DataFrame(rows), f"{self.name}, topics")
         return frame[["qid", "query", *frame.columns.drop(["qid", "query"])]]
 
     def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
@@ -101,7 +101,7 @@ class IRDSCollection:
             InputError: If there are none, or they cannot be downloaded.
         """
         rows = [(q.query_id, q.doc_id, q.relevance) for q in _records(id_of_split(self.irds_id, variant), "qrels")]
-        return with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "label"]))
+        return with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "label"]), f"{self.name}, judgements")
 
     def text_loader(self, fields: str | Iterable[str] = "text", *, verbose: bool = False) -> DocstoreLoader:
         """A stage that adds fields of documents to frames with ``docno``.
@@ -121,7 +121,7 @@ class IRDSCollection:
         if not _reference(self.irds_id).has_scoreddocs():
             return None
         rows = [(s.query_id, s.doc_id, float(s.score)) for s in _records(self.irds_id, "scoreddocs")]
-        return ranked(with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "score"])), self.name)
+        return ranked(pd.DataFrame(rows, columns=["qid", "docno", "score"]), f"{self.name}, scoreddocs")
 
     def get_runs(self) -> dict[str, pd.DataFrame]:
         """The candidates under the name ``scoreddocs``; empty if there are none."""
@@ -138,7 +138,7 @@ class IRDSCollection:
             (q.query_id, q.doc_id, answer, -1, -1)
             for q in _records(self.irds_id, "qrels") if q.relevance > 0 for answer in answers.get(q.query_id, ())
         ]
-        return with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "answer", "start", "end"]))
+        return with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "answer", "start", "end"]), f"{self.name}, answers")
 
 
 class DocstoreLoader(RowWise):

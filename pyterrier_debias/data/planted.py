@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.text import regex_word
 from pyterrier_debias.data import planted_material as material
 from pyterrier_debias.data.base import Collection
@@ -826,7 +827,7 @@ class PlantedCollection(Collection):
         strengths = {
             "position": position, "pooling": pooling, "gender": gender, "linguistic": linguistic, "survivorship": survivorship,
         }
-        if passages is None and _is_whole(topics) and _is_whole(train_topics):
+        if passages is None and isinstance(topics, Integral) and isinstance(train_topics, Integral):
             passages = 20 * topics + PER_TRAIN_TOPIC * train_topics
         _check(seed, topics, passages, train_topics, depth, {**strengths, "paraphrased": paraphrased})
         strengths = {bias: float(strength) for bias, strength in strengths.items()}
@@ -851,23 +852,15 @@ def _name(seed: int, shares: Mapping[str, float]) -> str:
     return "-".join([f"planted-{seed}", *(f"{name}{share:g}" for name, share in shares.items() if share != usual.get(name, 0.5))])
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
 def _check(seed: Any, topics: Any, passages: Any, train_topics: Any, depth: Any, shares: Mapping[str, Any]) -> None:
     """Refuse options that no collection can be made from."""
     for name, value, least in (
         ("seed", seed, None), ("topics", topics, 1), ("train_topics", train_topics, 0), ("passages", passages, 1),
         ("depth", depth, 1),
     ):
-        if not _is_whole(value) or (least is not None and value < least):
-            wanted = "a whole number" + ("" if least is None else f" of at least {least}")
-            raise InputError(f"PlantedCollection: {name}={value!r} must be {wanted}")
+        check_number("PlantedCollection", name, value, least=least, whole=True)
     for name, value in shares.items():
-        number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-        if not number or not 0 <= value <= 1:
-            raise InputError(f"PlantedCollection: {name}={value!r} must be a number from 0 to 1")
+        check_number("PlantedCollection", name, value, least=0, most=1)
     if topics + train_topics > len(_combinations()):
         raise InputError(
             f"PlantedCollection: topics + train_topics = {topics + train_topics}, but there are only "

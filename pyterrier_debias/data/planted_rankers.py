@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import check_choice, check_number
 from pyterrier_debias.core.frames import check_text, ranked
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import regex_word
@@ -193,16 +192,9 @@ class PlantedRanker(Stage):
         """Refuse options out of range."""
         check_choice("PlantedRanker", "bias", self.bias, BIASES)
         check_choice("PlantedRanker", "favours", self.favours, ("female", "male"))
-        if not _is_number(self.strength) or not 0 <= self.strength <= 1:
-            raise InputError(f"PlantedRanker: strength={self.strength!r} must be a number from 0 to 1")
-        if not _is_number(self.noise) or not 0 <= self.noise < math.inf:
-            raise InputError(f"PlantedRanker: noise={self.noise!r} must be a number of at least 0")
-        if not isinstance(self.seed, (int, np.integer)) or isinstance(self.seed, bool):
-            raise InputError(f"PlantedRanker: seed={self.seed!r} must be a whole number")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        check_number("PlantedRanker", "strength", self.strength, least=0, most=1)
+        check_number("PlantedRanker", "noise", self.noise, least=0)
+        check_number("PlantedRanker", "seed", self.seed, whole=True)
 
 
 def _first_positions(text: str) -> dict[str, int]:

@@ -417,7 +417,7 @@ class TerrierCollection:
             if frame is None and self._dataset is None:
                 raise InputError(f"TerrierCollection: an index has no {what}; give {what}=..., or a dataset that has them")
         if self._topics is not None and self._qrels is not None:
-            check_overlap(with_string_ids(self._topics), with_string_ids(self._qrels), "TerrierCollection")
+            check_overlap(self.get_topics(), self.get_qrels(), "TerrierCollection")
         self.index = open_index(index)
         self.text_attr = text_attr
         self.tokeniser = tokeniser
@@ -490,11 +490,11 @@ class TerrierCollection:
 
     def _asked(self, what: str, own: pd.DataFrame | None, variant: str | None) -> pd.DataFrame:
         if own is not None and variant is None:
-            return with_string_ids(own)
+            return with_string_ids(own, f"TerrierCollection, {what}")
         if self._dataset is None:
             raise NotProvidedError(f"{self.name}: there are no {what} for {variant!r}; only those that were given")
         asked = getattr(self._dataset, f"get_{what}")
-        return with_string_ids(asked() if variant is None else asked(variant))
+        return with_string_ids(asked() if variant is None else asked(variant), f"TerrierCollection, {what} of the dataset")
 
     def text_loader(self, fields: str | Iterable[str] = "text", *, verbose: bool = False) -> IndexTexts:
         """A stage that adds what the index stores to frames with ``docno``.

@@ -213,7 +213,7 @@ class GenderBias(WordListBias):
         """See :meth:`WordListBias.neutral_qids`: by the topics' column, the classifier, or words."""
         if self.classifier is None or self.topics_column in topics.columns:
             return super().neutral_qids(topics)
-        labels = QueryGender(self.classifier)(with_string_ids(topics).drop_duplicates("qid"))
+        labels = QueryGender(self.classifier)(with_string_ids(topics, "gender bias, topics").drop_duplicates("qid"))
         return labels.loc[labels["gender"] == "neutral", "qid"].tolist()
 
     def told_by(self, topics: pd.DataFrame) -> str:

@@ -87,7 +87,7 @@ def prepared_topics(topics: pd.DataFrame, qrels: pd.DataFrame) -> tuple[pd.DataF
         The judged topics with ``complexity``, ``relevant`` and ``length``; the names of the controls of the primary test; and how
         complexity was measured, in words.
     """
-    topics = with_string_ids(topics).drop_duplicates("qid")
+    topics = with_string_ids(topics, "linguistic bias, topics").drop_duplicates("qid")
     topics = topics[topics["qid"].isin(judged_qids(topics, qrels))]
     topics, how = measured_complexity(topics)
     topics = topics.assign(**{RELEVANT: log_relevant(topics, qrels)})
@@ -396,6 +396,9 @@ class _Examined:
                 text = f"{_MAIN} does not change in any query when the same needs are asked {what}: nothing is tested."
                 if arm == "noun_phrases":
                     text += " It only repeats words, and a retriever such as PISA's ignores how often a query has a word."
+            number, different = result.without_phrases.get(arm, (0, 0))
+            if number:
+                text += f" In {number} of {different} different queries no noun phrase was found; they are treated as a whole."
             text += "".join(f" {note}" for note in unanswered_notes(f"Asked {what}", len(own), without.get(arm, {})))
             ends = {"low": row["low"], "high": row["high"], "p": row["p"], "n": row["n"]}
             convention = f"paired by query; p by randomisation, the interval is this test inverted; {result.convention}"

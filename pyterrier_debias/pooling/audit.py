@@ -141,13 +141,14 @@ def judged_difference(
     return frame.assign(difference=frame["system"] - frame["pool"]), test
 
 
-def tie_change(run: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str]) -> float:
+def tie_change(run: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str], usual: float) -> float:
     """By how much mean nDCG@10 changes where tied scores are ordered the other way: by ascending docno, not by descending.
 
     Args:
         run: Result frame.
         qrels: Judgements.
         qids: Judged queries.
+        usual: Mean nDCG@10 in the usual order.
 
     Returns:
         The change; 0 where no tie decides.
@@ -155,16 +156,14 @@ def tie_change(run: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str]) -> f
     Example:
         >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "score": 1.0})
         >>> judged = pd.DataFrame({"qid": ["q1"], "docno": ["d2"], "label": [1]})
-        >>> round(tie_change(run, judged, ["q1"]), 3)
+        >>> round(tie_change(run, judged, ["q1"], 1.0), 3)
         -0.369
     """
     if not run.duplicated(["qid", "score"]).any():
         return 0.0
-    usual = strictly_ranked(run, "tie_change")
     other = run.sort_values(["qid", "score", "docno"], ascending=[True, False, True])
     other = other.assign(score=-other.groupby("qid").cumcount().astype("float64"))
-    means = [per_query(one[["qid", "docno", "score"]], qrels, [_MAIN], list(qids))[_MAIN].mean() for one in (usual, other)]
-    return float(means[1] - means[0])
+    return float(per_query(other[["qid", "docno", "score"]], qrels, [_MAIN], list(qids))[_MAIN].mean() - usual)
 
 
 def positives_reason(qrels: pd.DataFrame) -> str | None:
@@ -288,7 +287,7 @@ class _Examined:
         results, depth = cut_alike({system.name: context.results(system) for system in context.systems})
         pool = pools_run(context.dataset)
         if pool is not None:
-            own = with_string_ids(pool[1])
+            own = with_string_ids(pool[1], f"pooling bias, {pool[0]}")
             own = own[own["qid"].isin(set(qids))]
             pool = (pool[0], check_run(own, pool[0])) if len(own) else None
         depths = [k for k in _DEPTHS if k <= max(min(depth, context.depth), _CUTOFF)]
@@ -301,7 +300,7 @@ class _Examined:
             for name, run in results.items():
                 found = per_query(strictly_ranked(run, f"run {name!r}"), qrels, measures, qids)
                 values[name] = found.set_axis(list(TREATMENTS), axis=1)
-                ties[name] = tie_change(run, qrels, qids)
+                ties[name] = tie_change(run, qrels, qids, values[name][TREATMENTS[0]].mean())
         return cls(bias, context, qids, pool, depth, positives, judged, ties, values)
 
     # ------------------------------------------------------------------------------------------- findings

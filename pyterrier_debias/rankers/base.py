@@ -26,7 +26,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.cache_key import marks, structure_of, weights_fingerprint
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import read_whole
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
@@ -447,8 +447,8 @@ class Ranker(Fittable, Stage):
             raise InputError(f"{name}: fields={self.fields!r} names no column; give a list, e.g. ['title', 'body']")
         for option in ("max_length", "batch_tokens", "passage_length", "passage_stride"):
             value = getattr(self, option)
-            if value is not None and value < 1:
-                raise InputError(f"{name}: {option}={value} must be at least 1")
+            if value is not None or option.startswith("passage"):
+                check_number(name, option, value, least=1, whole=True)
 
     # Weights
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.bias import p_text
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.statistics import correct, equivalence_test, paired_t
 from pyterrier_debias.report.noninferiority import bias_verdict, change_interval, leaves_out_zero, non_inferiority, size_interval
 from pyterrier_debias.report.tables import AuditTables
@@ -155,10 +155,8 @@ def compare(
 
     When not to use it: to choose among many debiased rankers and report the best as if it were the only one.
     """
-    if not margin > 0:
-        raise InputError(f"compare: margin is {margin}; it must be positive")
-    if draws < 1:
-        raise InputError(f"compare: draws is {draws}; it must be 1 or more")
+    check_number("compare", "margin", margin, above=0)
+    check_number("compare", "draws", draws, least=1, whole=True)
     if isinstance(effectiveness, str):
         raise InputError(f"compare: effectiveness is {effectiveness!r}; give a list of measures, such as [{effectiveness!r}]")
     old = [before] if isinstance(before, AuditTables) else list(before)

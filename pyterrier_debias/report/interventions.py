@@ -17,7 +17,7 @@ import pyterrier as pt
 from pyterrier_debias.core.bias import p_text
 from pyterrier_debias.core.counterfactuals import Arm, never_moved, ranks_among_others, score_arms
 from pyterrier_debias.core.decomposition import out_of_reach
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.frames import check_pairs, check_text, reads_frames, reworded, with_grades, with_string_ids
 from pyterrier_debias.core.stage import flatten
 from pyterrier_debias.core.statistics import correct, inverted_interval, randomisation_test
@@ -126,6 +126,8 @@ def intervene(
     move it.
     """
     passages, queries = dict(passages or {}), dict(queries or {})
+    check_number("intervene", "draws", draws, least=1, whole=True)
+    check_number("intervene", "level", level, above=0, most=0.9999)
     twice = set(passages) & set(queries)
     if not passages and not queries:
         raise InputError("intervene: there is no change; give passages={name: change} or queries={name: change}")

@@ -59,8 +59,8 @@ def unshown_reason(shown: pd.DataFrame | None, qrels: pd.DataFrame | None) -> st
         )
     if qrels is None:
         return None
-    labels = with_string_ids(qrels)
-    shown = with_string_ids(shown)
+    labels = with_string_ids(qrels, "survivorship bias, judgements")
+    shown = with_string_ids(shown, "survivorship bias, candidates")
     judged = shown[["qid", "docno"]].merge(labels[["qid", "docno", "label"]], on=["qid", "docno"])
     other = labels[labels["qid"].isin(set(shown["qid"]))]
     if judged.empty and len(other):
@@ -95,7 +95,7 @@ def answer_grade(dataset: Any, qrels: pd.DataFrame) -> int:
     answers = provided(dataset, "get_answers")
     if answers is None or not len(answers):
         return 1
-    pairs = with_string_ids(answers)[["qid", "docno"]].drop_duplicates()
+    pairs = with_string_ids(answers, "survivorship bias, answers")[["qid", "docno"]].drop_duplicates()
     labels = pairs.merge(qrels[["qid", "docno", "label"]], on=["qid", "docno"])["label"]
     return int(labels[labels > 0].min()) if (labels > 0).any() else 1
 
@@ -136,14 +136,15 @@ def shown_queries(context: Context, grade: int) -> tuple[pd.DataFrame, list[str]
     dataset, notes = context.dataset, []
     ranks = first_relevant_ranks(dataset.get_candidates(), context.qrels, min_rel=grade, stage="survivorship bias")
     shown = set(ranks["qid"])
-    topics = with_string_ids(context.topics)
+    where = "survivorship bias, topics"
+    topics = with_string_ids(context.topics, where)
     seen = topics[topics["qid"].isin(shown)]
     if len(seen) < len(topics):
         notes.append(f"{len(topics) - len(seen)} queries for which nobody was shown anything are left out.")
     seen = seen.assign(asked=True)
     own, full = provided(dataset, "get_topics"), provided(dataset, "get_topics", "full")
-    if full is not None and own is not None and set(with_string_ids(own)["qid"]) == set(topics["qid"]):
-        lost = with_string_ids(full)
+    if full is not None and own is not None and set(with_string_ids(own, where)["qid"]) == set(topics["qid"]):
+        lost = with_string_ids(full, f"{where} of 'full'")
         answered = set(ranks.loc[ranks["first_relevant_rank"] < NEVER, "qid"])
         lost = lost[lost["qid"].isin(shown - answered - set(topics["qid"]))]
         if len(lost):

@@ -13,7 +13,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.stage import Stage, same_value
 
 #: Grades that judgements may have. TREC uses -2 for spam; a gain of 2 to the power of the grade must stay a small number.
@@ -117,6 +117,7 @@ def grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     Raises:
         InputError: See :func:`check_labels`.
     """
+    qrels = frames.with_string_ids(qrels, f"{frames.stage_name(stage)}, judgements")
     check_labels(qrels, stage)
     return frames.highest_grades(qrels, stage)
 
@@ -278,6 +279,7 @@ class AddJudged(Stage):
         pt.validate.result_frame(inp, context=self)
         if len(inp) == 0:
             return frames.without_index_columns(inp)
+        check_number("AddJudged", "min_label", self.min_label)
         judged = grades(self.qrels, self)
         frame = inp
         found = {*zip(frame["qid"], frame["docno"]), *zip(frame["qid"], frames.documents_of(frame["docno"], judged["docno"]))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures
@@ -121,8 +121,8 @@ class Training:
             check_choice("Training", name, getattr(self, name), known)
         for name, least in _WHOLE.items():
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-                raise InputError(f"Training: {name}={value!r} must be a whole number of at least {least}")
+            if value is not None or _default(self.__dataclass_fields__[name]) is not None:
+                check_number("Training", name, value, least=least, whole=True)
         for name in ("epochs", "clip"):
             value = getattr(self, name)
             if value is not None:
@@ -132,8 +132,7 @@ class Training:
         for name in ("warmup", "weight_decay"):
             check_number("Training", name, getattr(self, name), least=0)
         for depth in self.depths() or ():
-            if not isinstance(depth, int) or depth < 1:
-                raise InputError(f"Training: rerank_depth={self.rerank_depth!r} must hold whole numbers of at least 1")
+            check_number("Training", "rerank_depth", depth, least=1, whole=True)
         if not hasattr(self.negatives, "sample"):
             raise InputError(f"Training: negatives={self.negatives!r} has no method sample; use e.g. UniformNegatives()")
         if self.weights is not None and not hasattr(self.weights, "weigh"):
@@ -164,7 +163,9 @@ class Training:
         """The re-ranking depths to choose from; None for all candidates."""
         if self.rerank_depth is None:
             return None
-        return (self.rerank_depth,) if isinstance(self.rerank_depth, int) else tuple(self.rerank_depth)
+        if isinstance(self.rerank_depth, Sequence) and not isinstance(self.rerank_depth, str):
+            return tuple(self.rerank_depth)
+        return (cast(int, self.rerank_depth),)
 
     def describe(self) -> dict[str, Any]:
         """All options as JSON-compatible values; objects and functions by their names."""

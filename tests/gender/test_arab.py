@@ -150,5 +150,5 @@ def test_what_is_refused():
         with pytest.raises(InputError, match="must name each of m, f, be at least 0 and sum to 1"):
             arab.neutrality(np.array([[1, 0]]), ("m", "f"), portions)
     for cutoff in (0, 2.5, True, "5"):
-        with pytest.raises(InputError, match="whole number of 1 or more"):
+        with pytest.raises(InputError, match="whole number of at least 1"):
             arab.arab(np.array([1.0]), cutoff)

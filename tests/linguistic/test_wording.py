@@ -56,6 +56,19 @@ def test_rankings_are_those_of_rewritten_queries(found):
     assert row["after"] == pytest.approx(means) and row["difference"] == pytest.approx(row["after"] - row["before"])
 
 
+def test_queries_without_a_noun_phrase_are_part_of_the_result():
+    def tagger(queries):
+        return [[(word, "NN" if word == "tea" else "VB") for word in query.split()] for query in queries]
+
+    topics = pd.DataFrame({"qid": list("1234"), "query": ["tea", "run and go", "drink tea", "run and go"]})
+    candidates = topics.assign(docno="d1", text="tea")
+    qrels = pd.DataFrame({"qid": list("1234"), "docno": "d1", "label": 1})
+    rewrites = ["noun_phrases", "relative_clause", "keywords", str.upper]
+    stage = WordingSensitivity(PlantedRanker(), rewrites=rewrites, tagger=tagger, complexity=COMPLEXITY, draws=9)
+    found = stage.evaluate(candidates, qrels)
+    assert found.without_phrases == {"noun_phrases": (1, 3), "relative_clause": (1, 3)}  # two of the queries are the same
+
+
 def test_differences_are_paired(found):
     own = found.per_query.set_index("qid")
     for arm in ("noun_phrases", "question_frame", "relative_clause", "keywords"):

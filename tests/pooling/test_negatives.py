@@ -471,7 +471,7 @@ def test_rank_chances_refuse_options(options):
 
 @pytest.mark.parametrize("queries", [0, -3, 2.5, math.nan, True, "5"])
 def test_rank_chances_need_judged_queries(queries):
-    with pytest.raises(InputError, match=r"queries=.* must be a whole number of 1 or more"):
+    with pytest.raises(InputError, match=r"queries=.* must be a whole number of at least 1"):
         rank_chances(np.zeros(50), queries)
 
 

@@ -110,10 +110,11 @@ class BalancedPairs(Stage):
         if twice.any():
             row = frame[twice].iloc[0]
             raise InputError(f"BalancedPairs: the pair ({row['qid']!r}, {row['docno']!r}) occurs twice; keep one row per pair")
-        sides = [np.flatnonzero(side) for side in self._sides(frame)]
+        of_groups = self._sides(frame)
+        sides = [np.flatnonzero(side) for side in of_groups]
         if len(frame) and not all(map(len, sides)):
             self._tell_absent(frame, sides)
-        profiles = _profiles(frame, names)
+        profiles = _profiles(frame, names, of_groups)
         keys = [f"{qid}\0{docno}" for qid, docno in zip(frame["qid"], frame["docno"])]
         found = match(
             *(profiles[side] for side in sides),
@@ -202,9 +203,10 @@ class BalancedPairs(Stage):
         names = self.profile_columns(before)
         parts = []
         for frame in (before, matched):
-            table = _profiles(frame, names)
+            sides = self._sides(frame)
+            table = _profiles(frame, names, sides)
             there = table.any(axis=1)
-            parts += [table[there & side] for side in self._sides(frame)]
+            parts += [table[there & side] for side in sides]
         prefix = self.columns if isinstance(self.columns, str) else ""
         rows: dict[str, Any] = {"category": [name.removeprefix(prefix) for name in names]}
         for when, pair in (("before", parts[:2]), ("after", parts[2:])):
@@ -215,11 +217,17 @@ class BalancedPairs(Stage):
         return pd.DataFrame(rows)
 
 
-def _profiles(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
+def _profiles(frame: pd.DataFrame, names: Sequence[str], sides: Sequence[np.ndarray]) -> np.ndarray:
+    """The profiles of all rows; those of the two sides must be finite."""
     columns = [numbers(frame[name], "BalancedPairs").to_numpy(dtype=np.float64) for name in names]
-    infinite = next((name for name, column in zip(names, columns) if np.isinf(column).any()), None)
-    if infinite is not None:
-        raise InputError(f"BalancedPairs: the profile column {infinite!r} holds an infinite number; fill or drop it")
+    counting = np.logical_or(*sides)
+    for name, column in zip(names, columns):
+        bad = np.flatnonzero(counting & ~np.isfinite(column))
+        if len(bad):
+            raise InputError(
+                f"BalancedPairs: the profile column {name!r} holds {column[bad[0]]}, not a finite number, at row {bad[0]}; fill "
+                f"or drop it"
+            )
     return np.array(columns).T.reshape(len(frame), len(names))
 
 

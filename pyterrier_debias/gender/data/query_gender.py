@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import read_whole, whole_folder, write_whole
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.stage import RowWise, same_value
@@ -212,9 +212,13 @@ class GenderClassifier:
             The classifier itself.
 
         Raises:
-            InputError: For unequal lengths, fewer than two labels, or one that is not known; for an encoder that cannot be
-                fine-tuned.
+            InputError: For an option out of range, unequal lengths, fewer than two labels, or one that is not known; for an
+                encoder that cannot be fine-tuned.
         """
+        check_number("GenderClassifier", "strength", self.strength, above=0)
+        check_number("GenderClassifier", "epochs", self.epochs, least=0, whole=True)
+        check_number("GenderClassifier", "learning_rate", self.learning_rate, above=0, most=0.9999, hint="such as 5e-5")
+        check_number("GenderClassifier", "batch_size", self.batch_size, least=1, whole=True)
         checked = _checked_labels(texts, labels)
         if self.epochs:
             from pyterrier_debias.rankers.bi_encoder import BiEncoder

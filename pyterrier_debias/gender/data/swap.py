@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.frames import check_text, reworded
 from pyterrier_debias.core.scripts import composed, word_pattern, word_places
 from pyterrier_debias.core.stage import RowWise
@@ -453,8 +453,7 @@ class SwapGender(RowWise):
 
     def _turner(self, draw: int) -> Callable[[str, str, str], tuple[str, int]]:
         """What turns a text of a kind and a name; the pairs are read once, however many texts follow."""
-        if not isinstance(self.share, (int, float)) or not 0 <= self.share <= 1:
-            raise InputError(f"SwapGender: share={self.share!r} must lie between 0 and 1")
+        check_number("SwapGender", "share", self.share, least=0, most=1)
         if self.text_attr is None and not self.queries:
             raise InputError("SwapGender: text_attr=None and queries=False leave nothing to swap; name a column")
         table, limit = _table(self.pairs), self.share * 2.0**64

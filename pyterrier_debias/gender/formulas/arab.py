@@ -9,11 +9,10 @@ Documents are rows, groups columns; lists are in the order of their ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas.counting import WordCounts
 
@@ -197,9 +196,7 @@ def neutrality(
     """
     if len(groups) < 2:
         raise InputError(f"neutrality compares groups; the word list has only {', '.join(groups)}")
-    # Not ``< 0``: NaN is refused too.
-    if isinstance(threshold, bool) or not isinstance(threshold, Real) or not threshold >= 0:
-        raise InputError(f"neutrality: threshold={threshold!r} must be a number of words, at least 0")
+    check_number("neutrality", "threshold", threshold, least=0, hint="it counts words")
     wished = wished_portions(groups, portions)
     totals = np.asarray(totals, dtype=np.float64)
     everything = totals.sum(axis=1)
@@ -227,6 +224,10 @@ def wished_portions(groups: tuple[str, ...], portions: Mapping[str, float] | Non
     """
     if portions is None:
         return np.full(len(groups), 1 / len(groups))
+    if not isinstance(portions, Mapping):
+        raise InputError(f"portions={portions!r} must be a mapping of each of {', '.join(groups)} to its portion")
+    for group, portion in portions.items():
+        check_number("portions", str(group), portion)
     if set(portions) != set(groups) or not np.isclose(sum(portions.values()), 1) or min(portions.values()) < 0:
         raise InputError(f"portions {dict(portions)} must name each of {', '.join(groups)}, be at least 0 and sum to 1")
     return np.array([portions[group] for group in groups], dtype=np.float64)
@@ -305,6 +306,5 @@ def nfairr(neutral: np.ndarray, background: np.ndarray, cutoff: int) -> float:
 
 
 def _positive(cutoff: int) -> int:
-    if not isinstance(cutoff, (int, np.integer)) or isinstance(cutoff, bool) or cutoff < 1:
-        raise InputError(f"cut-off {cutoff!r} must be a whole number of 1 or more")
+    check_number("cut-off", "k", cutoff, least=1, whole=True)
     return int(cutoff)

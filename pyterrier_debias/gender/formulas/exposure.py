@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import check_choice, check_number
 
 DISCOUNTS = ("trec", "dcg")
 PARTS = ("loss", "disparity", "relevance")
@@ -107,8 +107,7 @@ def rank_exposure(n: int, patience: float) -> np.ndarray:
         >>> rank_exposure(3, 0.5).tolist()
         [1.0, 0.5, 0.25]
     """
-    if isinstance(patience, bool) or not isinstance(patience, (float, np.floating)) or not 0 < patience < 1:
-        raise InputError(f"ExpectedExposure: patience={patience!r} must be a number above 0 and below 1")
+    check_number("ExpectedExposure", "patience", patience, above=0, most=0.9999)
     return float(patience) ** np.arange(n)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import check_number
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas.arab import check_magnitude, leans, magnitudes, neutrality
@@ -108,8 +108,7 @@ def gendered(
         [True, False, False]
     """
     words = WordList.of(wordlist)
-    if threshold < 0:
-        raise InputError(f"threshold={threshold} must be at least 0")
+    check_number("gendered", "threshold", threshold, least=0, hint="it counts words")
     distinct = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     if not distinct:
         return np.empty(0, dtype=bool)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.vectors import real_array
 from pyterrier_debias.gender.formulas.counting import threads
 
@@ -111,9 +111,9 @@ def match(
     first, second = _checked(first, second)
     for name, value, known in (("method", method, METHODS), ("direction", direction, DIRECTIONS)):
         check_choice("match", name, value, known)
+    if min_similarity is not None:
+        check_number("match", "min_similarity", min_similarity, hint="use a cosine such as 0.9, or None")
     least = -np.inf if min_similarity is None else float(min_similarity)
-    if np.isnan(least):
-        raise InputError("matching: min_similarity is NaN; use a cosine such as 0.9, or None")
     left, right = _Side(first, first_ids, "first_ids"), _Side(second, second_ids, "second_ids")
     dropped = len(first) - len(left.rows), len(second) - len(right.rows)
     if not len(left.rows) or not len(right.rows):

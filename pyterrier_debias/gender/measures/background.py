@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.gender.formulas import arab
 
 logger = logging.getLogger(__name__)
@@ -100,8 +100,7 @@ def check_background(background: pd.DataFrame | None, depth: Any, outside: Any, 
     Raises:
         InputError: For a frame that lacks a column, a depth that is not a whole number of 1 or more, or an unknown choice.
     """
-    if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)) or depth < 1:
-        raise InputError(f"{stage}: depth={depth!r} must be a whole number of 1 or more")
+    check_number(stage, "depth", depth, least=1, whole=True)
     check_choice(stage, "outside", outside, OUTSIDE)
     if background is None:
         return

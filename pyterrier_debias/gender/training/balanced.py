@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.statistics import bootstrap_interval, equivalence_test, paired_t
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.gender.data.balanced_pairs import without_labels
@@ -80,8 +79,7 @@ def augment_balanced(
     context: Any = name  # printed only
     pt.validate.columns(topics, includes=["qid", "query"], context=context)
     pt.validate.columns(pairs, includes=["match", "qid", "docno", "query"], context=context)
-    if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 <= ratio < np.inf:
-        raise InputError(f"{name}: ratio={ratio!r} must be a number of at least 0, e.g. 0.25")
+    check_number(name, "ratio", ratio, least=0, hint="such as 0.25")
     check_choice(name, "on_short", on_short, ("raise", "all"))
     topics, pairs = frames.with_string_ids(topics, name), frames.with_string_ids(pairs, name)
     judged = grades(qrels, name)
@@ -230,10 +228,8 @@ def choose_ratio(
     """
     if 0 not in effectiveness:
         raise InputError("choose_ratio: the original data is missing; give the values of ratio 0")
-    if not 0 < level < 1:
-        raise InputError(f"choose_ratio: level={level!r} must lie between 0 and 1")
-    if not margin > 0:
-        raise InputError(f"choose_ratio: margin={margin!r} must be above 0, e.g. 0.01")
+    check_number("choose_ratio", "level", level, above=0, most=0.9999)
+    check_number("choose_ratio", "margin", margin, above=0, hint="such as 0.01")
     ratios = sorted(float(ratio) for ratio in effectiveness)
     if ratios[0] < 0:
         raise InputError(f"choose_ratio: ratio {ratios[0]:g} is below 0")

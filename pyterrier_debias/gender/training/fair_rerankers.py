@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas.leaning import check_reader, gendered, lean_by
@@ -138,8 +137,7 @@ class BiasAwareReranker(_FairReranker):
             InputError: Naming the option and the remedy.
         """
         self.checked_base()
-        if not isinstance(self.strength, Real) or not self.strength >= 0:
-            raise InputError(f"BiasAwareReranker: strength={self.strength!r} must be a number of at least 0")
+        check_number("BiasAwareReranker", "strength", self.strength, least=0)
         check_reader(self)
 
     def own_training(self) -> Training:
@@ -250,8 +248,7 @@ class AdversarialReranker(_FairReranker):
             raise InputError(
                 f"AdversarialReranker: ranker is a {type(base).__name__}; the adversary reads what a CrossEncoder's head reads"
             )
-        if not isinstance(self.reversal, Real) or not self.reversal >= 0:
-            raise InputError(f"AdversarialReranker: reversal={self.reversal!r} must be a number of at least 0")
+        check_number("AdversarialReranker", "reversal", self.reversal, least=0)
         names = WordList.of(self.wordlist).names
         if len(names) < 2:
             raise InputError(f"AdversarialReranker: neutrality compares groups; the word list has only {names[0]}")

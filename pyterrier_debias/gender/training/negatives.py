@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.text import Tokeniser, keyed_generator, keyed_hash
 from pyterrier_debias.gender.data.words import WordListLike
 from pyterrier_debias.gender.formulas.leaning import check_reader, lean_by
@@ -82,8 +81,7 @@ class BiasAwareNegatives:
 
     def __post_init__(self) -> None:
         """Refuse options that cannot be used."""
-        if not isinstance(self.share, Real) or not 0 <= self.share <= 1:
-            raise InputError(f"BiasAwareNegatives: share={self.share!r} must lie between 0 and 1")
+        check_number("BiasAwareNegatives", "share", self.share, least=0, most=1)
         check_reader(self)
 
     def biases(self, groups: Groups) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +9,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.gender.data.words import WordListLike
@@ -113,8 +112,7 @@ class NeutralReranker(Stage):
         """
         column = self.text_field if self.bias is None else self.bias
         pt.validate.result_frame(inp, extra_columns=["score", column], context=self)
-        if not isinstance(self.strength, Real) or not 0 <= self.strength <= 1:
-            raise InputError(f"NeutralReranker: strength={self.strength!r} must lie between 0 and 1")
+        check_number("NeutralReranker", "strength", self.strength, least=0, most=1)
         check_choice("NeutralReranker", "normalise", self.normalise, NORMALISATIONS)
         check_reader(self)
         frames.check_scores(inp, self)

@@ -73,12 +73,15 @@ def _joined(texts: Sequence[str]) -> str:
     return "".join([texts[0], *(joint(before, text) + text for before, text in itertools.pairwise(texts))])
 
 
-def warn_without_phrases(tagged: Sequence[Tagged], stage: Any) -> None:
+def warn_without_phrases(tagged: Sequence[Tagged], stage: Any) -> tuple[int, int]:
     """Warn with the share of texts in which a tagger found no noun phrase.
 
     Args:
         tagged: The tagged texts; those without tokens play no part.
         stage: The calling stage, named in the message.
+
+    Returns:
+        How many, of how many.
     """
     texts = [tokens for tokens in tagged if tokens]
     without = sum(not noun_phrases(tokens) for tokens in texts)
@@ -87,6 +90,7 @@ def warn_without_phrases(tagged: Sequence[Tagged], stage: Any) -> None:
             "%s: %d of %d different queries (%.1f %%) have no noun phrase and are treated as a whole; where they are not "
             "English, give a tagger for their language", stage_name(stage), without, len(texts), 100 * without / len(texts),
         )  # fmt: skip
+    return without, len(texts)
 
 
 class RepeatNounPhrases(RowWise):

@@ -181,7 +181,27 @@ def rewritten(queries: Sequence[str], rewrite: str | Callable[[str], str], *, ta
         >>> rewritten(["tea"], str.upper)
         ['TEA']
     """
+    return rewritten_and_told(queries, rewrite, tagger)[0]
+
+
+def rewritten_and_told(
+    queries: Sequence[str], rewrite: str | Callable[[str], str], tagger: str | Tagger = "auto"
+) -> tuple[list[str], tuple[int, int]]:
+    """What :func:`rewritten` makes, and in how many different queries no noun phrase was found, of how many.
+
+    Args:
+        queries: As for :func:`rewritten`, like the others.
+        rewrite: See there.
+        tagger: See there.
+
+    Returns:
+        n queries; and the two numbers, both 0 for a rewrite that looks for no noun phrases.
+
+    Raises:
+        InputError: See :func:`rewritten`.
+    """
     check_rewrite(rewrite, "rewritten")
+    without = (0, 0)
     distinct = list(dict.fromkeys(queries))
     if callable(rewrite):
         new = {query: rewrite(query) for query in distinct}
@@ -189,13 +209,13 @@ def rewritten(queries: Sequence[str], rewrite: str | Callable[[str], str], *, ta
         needs_tags = rewrite in ("noun_phrases", "relative_clause") and distinct
         tagged = list(get_tagger(tagger)(distinct)) if needs_tags else [[]] * len(distinct)
         check_tags(tagged)
-        warn_without_phrases(tagged, f"rewrite {rewrite!r}")
+        without = warn_without_phrases(tagged, f"rewrite {rewrite!r}")
         new = {query: REWRITES[rewrite](query, tags) for query, tags in zip(distinct, tagged)}
     bad = next((query for query, text in new.items() if not isinstance(text, str)), None)
     if bad is not None:
         made = type(new[bad]).__name__
         raise InputError(f"rewrite {rewrite_name(rewrite)!r} made a {made} of query {bad!r}; it must return text")
-    return [new[query] for query in queries]
+    return [new[query] for query in queries], without
 
 
 class RewriteQueries(RowWise):

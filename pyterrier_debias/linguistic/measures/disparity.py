@@ -19,7 +19,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures, value_range
-from pyterrier_debias.core.frames import reads_frames
+from pyterrier_debias.core.frames import check_names, reads_frames
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import Interval, correct
 from pyterrier_debias.core.text import regex_word
@@ -371,6 +371,7 @@ class Disparity(Stage):
         if self.ddof not in (0, 1):
             raise InputError(f"Disparity: ddof={self.ddof!r} must be 0 or 1")
         check_number("Disparity", "draws", self.draws, least=1, whole=True)
+        check_number("Disparity", "seed", self.seed, least=0, whole=True)
         check_number("Disparity", "level", self.level, above=0, most=0.9999)
 
     # ------------------------------------------------------------------------------------------------ input
@@ -380,6 +381,9 @@ class Disparity(Stage):
     ) -> tuple[pd.DataFrame, list[str]]:
         """One row per system, measure and query, sorted, with complexity, group, controls and indices; and notes."""
         frame = inp.assign(**{column: alone for column, alone in (("name", "system"), ("dataset", "")) if column not in inp})
+        if form == "long":  # measures may be objects of ir_measures
+            frame = frame.assign(measure=frame["measure"].map(str, na_action="ignore"))
+        check_names(frame, ["name", "dataset", *(["measure"] if form == "long" else [])], self)
         values = self._long(frame, form)
         twice = values.duplicated(["name", "measure", "dataset", "qid"])
         if twice.any():
@@ -422,7 +426,7 @@ class Disparity(Stage):
     def _long(self, frame: pd.DataFrame, form: str) -> pd.DataFrame:
         wanted = None if self.measures is None else [str(m) for m in self.measures]
         if form == "long":
-            values = frame.assign(measure=frame["measure"].astype(str))[["name", "measure", "dataset", "qid", "value"]]
+            values = frame[["name", "measure", "dataset", "qid", "value"]]
         else:
             columns = wanted if wanted is not None else [c for c in frame.columns if _is_measure(frame, c)]
             absent = [c for c in columns if c not in frame.columns]

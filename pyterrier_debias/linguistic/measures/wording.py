@@ -25,7 +25,7 @@ from pyterrier_debias.core.statistics import inverted_interval, randomisation_te
 from pyterrier_debias.core.systems import System, check_run, probed_system, takes_topics
 from pyterrier_debias.core.terrier import as_asked, tokenising
 from pyterrier_debias.linguistic.data.analysers import Tagger
-from pyterrier_debias.linguistic.data.rewrites import REWRITES, check_rewrite, rewrite_name, rewritten
+from pyterrier_debias.linguistic.data.rewrites import REWRITES, check_rewrite, rewrite_name, rewritten_and_told
 from pyterrier_debias.linguistic.formulas.slope import Slope, within_slope
 from pyterrier_debias.linguistic.measures.disparity import query_length, with_complexity
 
@@ -59,6 +59,8 @@ class WordingResult:
             parser reads all of them; and a query that was written for Terrier gives way to the topic's. Else empty.
         unanswered: One row per query and wording that has no results, and counts 0 there: ``qid``, ``arm`` (also
             :data:`AS_IT_COMES`), ``query``, ``reason`` (what was raised; empty if nothing was found).
+        without_phrases: Of each rewrite that looks for noun phrases: in how many different queries it found none, of how many;
+            it treats these as a whole.
     """
 
     table: pd.DataFrame
@@ -69,6 +71,7 @@ class WordingResult:
     convention: str
     as_it_comes: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["qid", "measure", "value"]))
     unanswered: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_UNANSWERED))
+    without_phrases: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """The slope of the first measure in one line."""
@@ -188,7 +191,7 @@ class WordingSensitivity(Stage):
         check_text(inp, "query", self)
         if len(inp) == 0:
             return _typed(pd.DataFrame(columns=COLUMNS))
-        return self._ask(inp, given, self._wordings(inp)).rankings
+        return self._ask(inp, given, self._wordings(inp)[0]).rankings
 
     @reads_frames
     def evaluate(
@@ -214,7 +217,8 @@ class WordingSensitivity(Stage):
             pt.validate.columns(topics, includes=["qid", "query"], context=self)
             check_text(topics, "query", self)
         inp, qrels, topics, qids = judged_input(self, inp, qrels, topics)
-        wordings = self._with_complexity(self._wordings(pd.concat([topics[topics["qid"].isin(qids)], inp])))
+        wordings, without_phrases = self._wordings(pd.concat([topics[topics["qid"].isin(qids)], inp]))
+        wordings = self._with_complexity(wordings)
         asked = self._ask(inp, given, wordings)
         values = pd.concat(
             [per_query(run, qrels, self.measures, qids).assign(arm=arm) for arm, run in asked.rankings.groupby("arm", sort=False)]
@@ -235,7 +239,9 @@ class WordingSensitivity(Stage):
         own = pd.DataFrame() if asked.as_it_comes is None else per_query(asked.as_it_comes, qrels, self.measures, qids)
         own = own.reset_index().melt("qid", var_name="measure") if len(own) else pd.DataFrame(columns=["qid", "measure", "value"])
         convention = self.convention + ("; queries in words for Terrier" if asked.tokenised else "")
-        return WordingResult(table, slopes, flat, wordings, asked.rankings, convention, own, asked.unanswered)
+        return WordingResult(
+            table, slopes, flat, wordings, asked.rankings, convention, own, asked.unanswered, without_phrases
+        )
 
     @property
     def convention(self) -> str:
@@ -270,14 +276,17 @@ class WordingSensitivity(Stage):
         check_number("WordingSensitivity", "level", self.level, above=0, most=0.9999)
         parse_measures(self.measures)
 
-    def _wordings(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Every query in every wording: ``qid``, ``arm``, ``query``."""
+    def _wordings(self, inp: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, tuple[int, int]]]:
+        """Every query in every wording: ``qid``, ``arm``, ``query``; and :attr:`WordingResult.without_phrases`."""
         queries = as_asked(inp)[["qid", "query"]].drop_duplicates("qid").reset_index(drop=True)
         own = queries["query"].tolist()
-        frames = [queries.assign(arm=ORIGINAL)]
+        frames, without = [queries.assign(arm=ORIGINAL)], {}
         for rewrite in self.rewrites:
-            frames.append(queries.assign(query=rewritten(own, rewrite, tagger=self.tagger), arm=rewrite_name(rewrite)))
-        return pd.concat(frames, ignore_index=True)
+            new, told = rewritten_and_told(own, rewrite, self.tagger)
+            frames.append(queries.assign(query=new, arm=rewrite_name(rewrite)))
+            if told[1]:
+                without[rewrite_name(rewrite)] = told
+        return pd.concat(frames, ignore_index=True), without
 
     def _with_complexity(self, wordings: pd.DataFrame) -> pd.DataFrame:
         own = wordings.assign(qid=wordings["qid"] + "%" + wordings["arm"], needed=wordings["qid"])
@@ -315,7 +324,10 @@ class WordingSensitivity(Stage):
 
     def _run(self, stage: pt.Transformer, asks: pd.DataFrame, system: System) -> tuple[pd.DataFrame, dict[str, str]]:
         """What a retriever makes of topics, without those that it raises for, or a ranker of candidates."""
-        found, failed = (stage(asks), {}) if "docno" in asks.columns else answered(stage, asks)
+        try:
+            found, failed = (stage(asks), {}) if "docno" in asks.columns else answered(stage, asks)
+        except (InputError, pt.validate.InputValidationError) as error:
+            raise InputError(f"WordingSensitivity: {system.name!r} cannot use what it is given: {error}") from error
         return ranked(check_run(found, system.name), system.name), failed
 
     def _as_it_comes(self, stage: pt.Transformer, asks: pd.DataFrame, system: System) -> tuple[pd.DataFrame, dict[str, str]]:

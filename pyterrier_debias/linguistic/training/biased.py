@@ -169,7 +169,7 @@ class LessData(BiasedLearner):
         """The candidates of the queries that were drawn."""
         qids = sorted((group.qid for group in groups.groups), key=lambda qid: keyed_hash(seed, "less data", qid))
         kept = set(qids[: math.ceil(self.share * len(qids))])
-        return candidates[frames.with_string_ids(candidates)["qid"].isin(kept)].reset_index(drop=True)
+        return candidates[frames.with_string_ids(candidates, type(self).__name__)["qid"].isin(kept)].reset_index(drop=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +228,7 @@ class BiasedData(BiasedLearner):
 
     def data(self, candidates: pd.DataFrame, groups: Groups, seed: int) -> pd.DataFrame:
         """The candidates with rewritten queries."""
-        frame = frames.with_string_ids(candidates)
+        frame = frames.with_string_ids(candidates, type(self).__name__)
         topics = frame[["qid", "query"]].drop_duplicates("qid")
         new = self.rewrite(topics)
         changed = frame["qid"].map(dict(zip(new["qid"], new["query"])))

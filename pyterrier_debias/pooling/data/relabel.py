@@ -109,8 +109,7 @@ def apply(
     dropped = set(changes.loc[changes["action"] == "drop", ["qid", "docno"]].itertuples(index=False, name=None))
     added = changes.loc[changes["action"] == "relabel", ["qid", "docno"]].assign(label=label)
     if dropped:
-        rows = frames.with_string_ids(candidates)
-        keep = np.array([pair not in dropped for pair in zip(rows["qid"], rows["docno"])], dtype=bool)
+        keep = np.array([pair not in dropped for pair in zip(candidates["qid"], candidates["docno"])], dtype=bool)
         candidates = candidates[keep].reset_index(drop=True)
     if len(added):
         qrels = pd.concat([grades(qrels, "relabel"), added], ignore_index=True)

@@ -43,7 +43,8 @@ def unjudged_parts(
         run = ranked(with_string_ids(results, name)[["qid", "docno", "score"]], name)
         tops[name] = run[run["qid"].isin(set(qids)) & (run["rank"] < cutoff)]
     common = set.intersection(*(set(top["qid"]) for top in tops.values()))
-    judged = set(zip(with_string_ids(qrels)["qid"], with_string_ids(qrels)["docno"]))
+    qrels = with_string_ids(qrels, "pooling bias, judgements")
+    judged = set(zip(qrels["qid"], qrels["docno"]))
     rows = []
     for (name, top), sign in zip(tops.items(), (-1.0, 1.0)):
         top = top[top["qid"].isin(common)]

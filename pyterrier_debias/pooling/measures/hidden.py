@@ -22,7 +22,7 @@ import pyterrier as pt
 from pyterrier_debias._version import __version__
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.cache_key import cache_key
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import from_grade, parse_measures, per_query
 from pyterrier_debias.core.files import read_whole, restore, whole_folder, write_whole
 from pyterrier_debias.core.stage import Stage, chain, flatten
@@ -142,9 +142,8 @@ class HiddenJudgements:
     ):
         name = type(self).__name__
         for option, value in (("depth", depth), ("per_query", per_query), ("min_label", min_label)):
-            counts = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1
-            if not counts and not (option == "per_query" and value is None):
-                raise InputError(f"{name}: {option}={value!r} must be a whole number of at least 1")
+            if option != "per_query" or value is not None:
+                check_number(name, option, value, least=1, whole=True)
         check_choice(name, "non_relevant", non_relevant, NON_RELEVANT)
         self.depth, self.per_query, self.min_label, self.non_relevant = depth, per_query, min_label, non_relevant
         self.run = _run(pool_run, name)

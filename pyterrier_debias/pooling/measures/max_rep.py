@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.frames import with_grades, with_string_ids
 from pyterrier_debias.core.stage import RowWise
 
@@ -63,9 +63,9 @@ class MaxRep(RowWise):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Label; see the class."""
         pt.validate.columns(inp, includes=["qid", "docno"], context=self)
-        if isinstance(self.k, bool) or not isinstance(self.k, (int, np.integer)) or self.k < 1:
-            raise InputError(f"MaxRep: k={self.k!r} must be a whole number of 1 or more")
-        judged = with_grades(with_string_ids(self.qrels), self)
+        check_number("MaxRep", "k", self.k, least=1, whole=True)
+        check_number("MaxRep", "min_label", self.min_label)
+        judged = with_grades(self.qrels, self)
         judged = judged[judged["label"] >= self.min_label]
         known, labels = self._lists(), dict[str, dict[str, float]]()
         for qid, docnos in judged.groupby("qid", sort=False)["docno"]:
@@ -84,6 +84,7 @@ class MaxRep(RowWise):
     def _lists(self) -> Mapping[str, Any]:
         if not isinstance(self.neighbours, pd.DataFrame):
             return {str(docno): near for docno, near in self.neighbours.items()}
-        pt.validate.columns(self.neighbours, includes=["qid", "docno", "score"])
-        frame = with_string_ids(self.neighbours).sort_values(["score", "docno"], ascending=[False, False], kind="stable")
+        pt.validate.columns(self.neighbours, includes=["qid", "docno", "score"], context=self)
+        frame = with_string_ids(self.neighbours, "MaxRep, neighbours")
+        frame = frame.sort_values(["score", "docno"], ascending=[False, False], kind="stable")
         return {str(qid): docnos.tolist() for qid, docnos in frame.groupby("qid", sort=False)["docno"]}

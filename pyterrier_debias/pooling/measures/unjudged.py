@@ -303,8 +303,9 @@ def leave_one_out(
     Returns:
         One row per system and measure: ``system``, ``measure``; ``judgements`` and ``relevant`` (how many were removed, how many
         of these have a label above 0), ``score`` and ``without`` (means over the judged queries), ``difference`` (without -
-        score), ``place`` and ``place_without`` (1 is the best; ties share the better place), and ``tau``: Kendall's tau-b of the
-        order of all systems with and without these judgements (NaN for fewer than two).
+        score), ``place`` and ``place_without`` (1 is the best; ties share the better place), ``tau``: Kendall's tau-b of the
+        order of all systems with and without these judgements (NaN for fewer than two), and ``missing``: how many judged queries
+        have no results of the system. These count 0 in all of its means; a warning tells where there are some.
 
     Raises:
         InputError: For an unknown measure, a run that lacks a column or does not overlap the judgements.
@@ -326,6 +327,10 @@ def leave_one_out(
         check_overlap(run, qrels, f"run {name!r}")
     parsed = parse_measures(measures)
     qids = list(dict.fromkeys(qrels["qid"]))
+    missing = {name: len(set(qids) - set(run["qid"])) for name, run in runs.items()}
+    for name, number in missing.items():
+        if number:
+            logger.warning("leave_one_out: %d of %d judged queries have no results of %r and count 0", number, len(qids), name)
     tops = {name: _pairs(run[run["rank"] < depth]).unique() for name, run in runs.items()}
     times = pd.Index(np.concatenate(list(tops.values()))).value_counts()
     pairs = _pairs(qrels)
@@ -351,6 +356,7 @@ def leave_one_out(
                     "place": int((before > before[name]).sum()) + 1,
                     "place_without": int((after > after[name]).sum()) + 1,
                     "tau": float(kendall_tau(before.to_numpy(), after.to_numpy())),
+                    "missing": missing[name],
                 }
             )
     return pd.DataFrame(rows)

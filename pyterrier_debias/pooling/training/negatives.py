@@ -250,6 +250,8 @@ class PositiveAwareNegatives(CarefulSampler):
             check_number("PositiveAwareNegatives", "percentage", self.percentage, above=0, most=1, hint="such as 0.95")
         if self.margin is not None:
             check_number("PositiveAwareNegatives", "margin", self.margin, least=0)
+        if self.max_score is not None:
+            check_number("PositiveAwareNegatives", "max_score", self.max_score)
 
     def wanted(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
         """Which candidates pass all rules."""
@@ -323,10 +325,12 @@ def rank_chances(counts: np.ndarray, queries: int, *, k: float = 2.0, window: in
         0
     """
     counts = np.asarray(counts, dtype=np.float64)
-    if k <= 1 or window < 1 or window % 2 == 0 or degree < 0:
-        raise InputError(f"RANCE: k={k!r} must be above 1, window={window!r} odd, and degree={degree!r} at least 0")
-    if isinstance(queries, bool) or not isinstance(queries, (int, np.integer)) or queries < 1:
-        raise InputError(f"RANCE: queries={queries!r} must be a whole number of 1 or more: how many queries were judged")
+    check_number("RANCE", "k", k, above=1)
+    check_number("RANCE", "window", window, least=1, whole=True)
+    check_number("RANCE", "degree", degree, least=0, whole=True)
+    check_number("RANCE", "queries", queries, least=1, whole=True, hint="it is how many queries were judged")
+    if window % 2 == 0:
+        raise InputError(f"RANCE: window={window!r} must be odd")
     if not ((counts >= 0) & (counts <= queries)).all():
         bad = int(np.flatnonzero(~((counts >= 0) & (counts <= queries)))[0])
         raise InputError(f"RANCE: {counts[bad]:g} of {queries} queries have a relevant document at rank {bad}, which cannot be")
@@ -370,10 +374,14 @@ class RankDistribution(CarefulSampler):
 
     def __post_init__(self) -> None:
         """Take any sequence of numbers; refuse what is not a distribution."""
-        object.__setattr__(self, "chances_by_rank", tuple(float(chance) for chance in self.chances_by_rank))
-        chances = np.array(self.chances_by_rank)
-        if not (np.isfinite(chances) & (chances >= 0)).all() or not chances.any():
-            raise InputError("RankDistribution: chances_by_rank must be finite and at least 0, and not all 0")
+        if isinstance(self.chances_by_rank, str) or not isinstance(self.chances_by_rank, Iterable):
+            raise InputError(f"RankDistribution: chances_by_rank={self.chances_by_rank!r} must be a list of numbers")
+        given = list(self.chances_by_rank)
+        for chance in given:
+            check_number("RankDistribution", "chances_by_rank", chance, least=0)
+        object.__setattr__(self, "chances_by_rank", tuple(map(float, given)))
+        if not any(given):
+            raise InputError("RankDistribution: chances_by_rank are all 0; one at least must be above")
 
     def __repr__(self) -> str:
         """With a digest in place of the chances."""

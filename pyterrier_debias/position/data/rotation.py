@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.scripts import Segmenter, joint, places_of, units
 from pyterrier_debias.core.stage import RowWise
@@ -468,10 +468,11 @@ class RotatePassages(RowWise):
         pair = _one_of("scope", self.scope, ("passage", "pair")) == "pair"
         first = 0 if self.allow_identity else 1
         draw = self.draw if draw is None else draw
+        check_number("RotatePassages", "draw", draw, whole=True)
+        check_number("RotatePassages", "seed", self.seed, whole=True)
         fixed = self.offset
         if fixed is not None:
-            if isinstance(fixed, bool) or not isinstance(fixed, (int, np.integer)):
-                raise InputError(f"RotatePassages: offset={fixed!r} must be a whole number of units, or None to draw")
+            check_number("RotatePassages", "offset", fixed, whole=True, hint="it counts units; None draws")
             if draw != 0 or first:
                 raise InputError(
                     f"RotatePassages: offset={fixed} leaves nothing to draw; leave out draw and allow_identity, or the offset"

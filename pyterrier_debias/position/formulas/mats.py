@@ -93,8 +93,8 @@ def check_conventions(values: Mapping[str, Any]) -> None:
         check_choice("MATSProbe", name, values[name], known)
     check_number("MATSProbe", "ddof", values["ddof"], least=0, whole=True)
     for name in ("max_delta", "min_pairs"):
-        if values[name] is not None and values[name] < 1:
-            raise InputError(f"MATSProbe: {name}={values[name]} must be at least 1")
+        if values[name] is not None or name == "min_pairs":
+            check_number("MATSProbe", name, values[name], least=1, whole=True)
 
 
 def autocorrelate(positions: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:
@@ -534,7 +534,9 @@ class MATSAccumulator:
     """
 
     def __init__(self, *, sample: int | None = None, memory: int = 2 * 2**30, seed: int = 0):
-        if sample is not None and (sample < 0 or sample == 1):
+        if sample is not None:
+            check_number("MATS", "sample", sample, least=0, whole=True)
+        if sample == 1:
             raise InputError(f"MATS: sample={sample} is not possible; use 0 (no spread over pairs), 2 or more, or None (all)")
         self.sample = sample
         self.memory = memory

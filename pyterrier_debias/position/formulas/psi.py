@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.statistics import CELLS, p_from_null
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.position.data.rotation import rotated_text, word_spans, words_of_span
@@ -216,14 +216,16 @@ def bucket_of(positions: np.ndarray, buckets: int | Sequence[float]) -> tuple[np
         ([0, 0, 0, 1], [0.0, 100.0, 500.0])
     """
     positions = np.asarray(positions, dtype=float)
-    if isinstance(buckets, (int, np.integer)):
-        if buckets < 2:
-            raise InputError(f"PositionSensitivity: buckets={buckets} leaves nothing to compare; use at least 2, or edges")
+    if not isinstance(buckets, (Sequence, np.ndarray)) or isinstance(buckets, str):
+        check_number("PositionSensitivity", "buckets", buckets, least=2, whole=True, hint="or give edges in a list")
         if not len(positions):
             return np.empty(0, dtype=int), np.empty(0)
         edges = np.quantile(positions, np.linspace(0, 1, buckets + 1), method="higher")
     else:
-        edges = np.asarray(buckets, dtype=float)
+        try:
+            edges = np.asarray(buckets, dtype=float)
+        except (TypeError, ValueError):
+            edges = np.empty(0)
         if edges.ndim != 1 or len(edges) < 3 or (np.diff(edges) <= 0).any():
             raise InputError(f"PositionSensitivity: buckets={list(buckets)} must be at least three edges in ascending order")
     inner = np.unique(edges[1:-1])

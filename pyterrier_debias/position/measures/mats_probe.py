@@ -14,7 +14,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import plots
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.frames import check_text, reads_frames
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import Tokeniser, get_tokeniser
@@ -271,8 +271,7 @@ class MATSProbe(Stage):
     def _check_options(self) -> None:
         mats.check_conventions(self.options())
         check_choice("MATSProbe", "duplicates", self.duplicates, ("once", "all"))
-        if self.memory < 1:
-            raise InputError(f"MATSProbe: memory={self.memory} must be at least 1 byte")
+        check_number("MATSProbe", "memory", self.memory, least=1, hint="it is in bytes")
 
     def _passages(self, inp: pd.DataFrame) -> tuple[list[str], list[str]]:
         """Names and texts, each document once."""

@@ -14,7 +14,7 @@ import pyterrier as pt
 from pyterrier_debias.core.counterfactuals import COLUMNS, TOLERANCE, Arm, never_moved, score_arms, score_changes
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.decomposition import out_of_reach
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import judged_input, parse_measures
 from pyterrier_debias.core.frames import check_pairs, check_text, first_candidates, ranked, reads_frames, with_string_ids
 from pyterrier_debias.core.indexing import handed_over
@@ -187,6 +187,7 @@ class PositionSensitivity(Stage):
         """
         given = self._mode(inp)
         self._check_options()
+        check_text(inp, "query", self)
         if len(inp) == 0:
             return pd.DataFrame(columns=COLUMNS)
         return self._lists(inp, given).arms
@@ -211,6 +212,7 @@ class PositionSensitivity(Stage):
         """
         given = self._mode(inp)
         self._check_options()
+        check_text(inp, "query", self)
         # Only judged queries have a value, so only these are ranked.
         inp, qrels, _, judged = judged_input(self, inp, qrels, topics)
         return self._result(self._lists(inp, given), judged, qrels)
@@ -231,9 +233,10 @@ class PositionSensitivity(Stage):
             raise InputError(f"PositionSensitivity: placements={self.placements!r} must be a list of some of {known}")
         check_choice("PositionSensitivity", "placement_unit", self.placement_unit, ("word", "sentence"))
         check_choice("PositionSensitivity", "bucket_unit", self.bucket_unit, BUCKET_UNITS)
-        for option, value in (("draws", self.draws), ("depth", self.depth), ("queries_per_call", self.queries_per_call)):
-            if value is not None and value < 1:
-                raise InputError(f"PositionSensitivity: {option}={value} must be at least 1")
+        for option in ("draws", "depth", "queries_per_call", "resamples"):
+            if option != "depth" or self.depth is not None:
+                check_number("PositionSensitivity", option, getattr(self, option), least=1, whole=True)
+        check_number("PositionSensitivity", "level", self.level, above=0, most=0.9999)
         if not self._turning.allow_identity and self.draws > 1:
             raise InputError(
                 f"PositionSensitivity: RotatePassages(allow_identity=False) with draws={self.draws} excludes the original text "

@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import check_pairs, check_text, highest_grades, ranked, reads_frames, with_string_ids
+from pyterrier_debias.core.errors import InputError, check_number
+from pyterrier_debias.core.frames import (
+    check_names,
+    check_pairs,
+    check_text,
+    highest_grades,
+    ranked,
+    reads_frames,
+)
 from pyterrier_debias.core.statistics import Interval, binomial_interval
 from pyterrier_debias.data.readers import read_table
 from pyterrier_debias.survivorship.data.ranks import NEVER, first_relevant
@@ -69,16 +76,10 @@ def check_annotations(frame: pd.DataFrame, *, codes: Mapping[int, str] = CODES) 
             f"annotations need the columns 'qid' and 'code' or 'first_relevant_rank'; they have "
             f"{', '.join(map(str, frame.columns)) or 'none'}"
         )
-    frame = with_string_ids(frame).reset_index(drop=True)
+    check_names(frame, ("annotator", "system"), "annotations")
+    frame = frame.reset_index(drop=True)
     if "annotator" not in frame.columns:
         frame = frame.assign(annotator="")
-    for column in ("annotator", "system"):
-        if column in frame.columns and frame[column].isna().any():
-            at = int(np.flatnonzero(frame[column].isna())[0])
-            raise InputError(
-                f"annotations: {column!r} is missing at row {at} (qid={frame['qid'].iloc[at]!r}); name it in every row, or leave "
-                f"the column out where there is one only"
-            )
     for column in ("code", "first_relevant_rank"):
         if column not in frame.columns:
             continue
@@ -240,18 +241,16 @@ def rank_annotations(
         raise InputError("rank_annotations: labelled_by must name who labelled; labels without an author are not comparable")
     if not runs:
         raise InputError("rank_annotations: there are no runs")
-    if not isinstance(depth, (int, np.integer)) or depth < 1:
-        raise InputError(f"rank_annotations: depth={depth!r} must be how many documents are looked at, from 1")
+    check_number("rank_annotations", "depth", depth, least=1, whole=True, hint="it is how many documents are looked at")
     tops = {}
     for name, run in runs.items():
         missing = [c for c in ("qid", "docno", "score") if c not in run.columns]
         if missing:
             raise InputError(f"run {name!r}: column {missing[0]!r} is missing; there are {', '.join(map(str, run.columns))}")
-        run = with_string_ids(run, "rank_annotations")
         check_pairs(run, f"run {name!r}")
         top = ranked(run, f"run {name!r}")
         tops[name] = top[top["rank"] < depth]
-    asked = tops.values() if queries is None else [with_string_ids(queries, "rank_annotations, queries")]
+    asked = tops.values() if queries is None else [queries]
     qids = list(dict.fromkeys(qid for frame in asked for qid in frame["qid"]))
     judged = labels if isinstance(labels, pd.DataFrame) else _labelled(tops, labels, queries)
     judged = highest_grades(judged, "rank_annotations")
@@ -281,7 +280,7 @@ def _labelled(tops: Mapping[str, pd.DataFrame], labeller: Labeller, queries: pd.
     """Ask a labeller about every pair once, in an order that depends on the pairs only."""
     together = pd.concat(tops.values(), ignore_index=True)
     if "query" not in together.columns and queries is not None and "query" in queries.columns:
-        together = together.merge(with_string_ids(queries)[["qid", "query"]], on="qid", how="left")
+        together = together.merge(queries[["qid", "query"]], on="qid", how="left")
     missing = [column for column in ("query", "text") if column not in together.columns]
     if missing:
         raise InputError(f"rank_annotations: a labeller reads {missing[0]!r}, which the runs lack; add it with a text loader")

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.dataset import provided
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.frames import with_grades, with_string_ids
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.data.base import Collection
@@ -166,6 +166,7 @@ def dataset_report(
         >>> report.tables["first_ranks"]["queries"].tolist()
         [1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 5]
     """
+    check_number("dataset_report", "min_rel", min_rel, hint="it is the lowest grade that is relevant")
     arguments = [] if split is None else [split]
     topics, qrels = (provided(dataset, method, *arguments) for method in ("get_topics", "get_qrels"))
     name = getattr(dataset, "name", type(dataset).__name__)

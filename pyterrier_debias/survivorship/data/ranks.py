@@ -334,7 +334,7 @@ def answered_qids(answers: pd.DataFrame, stage: Any = "answers") -> set[str]:
             f"{', '.join(map(str, answers.columns)) or 'none'}"
         )
     found = set()
-    for qid, value in zip(with_string_ids(answers)["qid"], answers[column].tolist()):
+    for qid, value in zip(with_string_ids(answers, f"{stage_name(stage)}, answers")["qid"], answers[column].tolist()):
         texts = [value] if isinstance(value, str) else [] if np.ndim(value) == 0 else list(value)
         if any(text.strip() and text.strip() != NO_ANSWER for text in texts):
             found.add(qid)
@@ -380,7 +380,6 @@ def with_ranks(topics: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     Returns:
         A copy with string ids and ``first_relevant_rank`` (infinite if there is none).
     """
-    topics = with_string_ids(topics)
-    known = with_string_ids(ranks).set_index("qid")["first_relevant_rank"]
+    known = ranks.set_index("qid")["first_relevant_rank"]
     found = topics["qid"].map(known).to_numpy(dtype=float, na_value=np.nan)
     return topics.assign(first_relevant_rank=np.where(np.isnan(found), NEVER, found))

@@ -18,7 +18,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures, per_query
-from pyterrier_debias.core.frames import check_pairs, check_scores, highest_grades, reads_frames, with_string_ids
+from pyterrier_debias.core.frames import check_names, check_pairs, check_scores, highest_grades, reads_frames, with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import correct, paired_t, t_interval
 from pyterrier_debias.survivorship.data.ranks import NEVER, list_strata, types_of, with_ranks
@@ -355,9 +355,7 @@ class SurvivorshipCurve(Stage):
             raise InputError(f"SurvivorshipCurve: measures={self.measures!r} must be a list, such as [{self.measures!r}]")
         if not parse_measures(self.measures):
             raise InputError("SurvivorshipCurve: measures is empty; name one, such as ['RR@10']")
-        whole = isinstance(self.ranks, (int, np.integer)) and not isinstance(self.ranks, bool)
-        if not whole or self.ranks < 1:
-            raise InputError(f"SurvivorshipCurve: ranks={self.ranks!r} must be a whole number from 1")
+        check_number("SurvivorshipCurve", "ranks", self.ranks, least=1, whole=True)
         check_number("SurvivorshipCurve", "draws", self.draws, least=1, whole=True)
         check_number("SurvivorshipCurve", "level", self.level, above=0, most=0.9999)
         names = list(self._named())
@@ -399,10 +397,11 @@ class SurvivorshipCurve(Stage):
         named = self._named()
         for name, system in pt.tqdm(named.items(), desc="SurvivorshipCurve", unit="system", disable=not self.verbose):
             results = system if isinstance(system, pd.DataFrame) else system(topics)
-            results = with_string_ids(results, f"SurvivorshipCurve, {name}")
+            where = f"SurvivorshipCurve, results of {name!r}"
+            results = with_string_ids(results, where)
             pt.validate.columns(results, includes=["qid", "docno", "score"], context=self)
-            check_scores(results, f"results of {name!r}")
-            check_pairs(results, f"results of {name!r}")
+            check_scores(results, where)
+            check_pairs(results, where)
             for note in _lacking(results, name, topics, qrels):
                 notes.append(note)
                 logger.warning("SurvivorshipCurve: %s", note)
@@ -470,7 +469,15 @@ def curve_of_values(
 
     Returns:
         The result.
+
+    Raises:
+        InputError: If a column is missing, or a row names no system or measure.
     """
+    stage: Any = "curve_of_values"
+    pt.validate.columns(values, includes=["name", "measure", "qid", "value", "first_relevant_rank"], context=stage)
+    check_names(values, ("name", "measure", "list"), stage)
+    if "type" in values.columns:
+        values = values.assign(type=types_of(values["type"]))
     unknown = {"type": "", "list": ""}
     values = values.assign(**{name: none for name, none in unknown.items() if name not in values.columns})[VALUE_COLUMNS]
     order = {c: {v: i for i, v in enumerate(dict.fromkeys(values[c]))} for c in ("name", "measure")}
