@@ -62,7 +62,7 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
             if r.out is not None and r.checkpoint.resolve().is_relative_to(r.out.resolve()):
                 raise InputError(f"--checkpoint {r.checkpoint} lies in --out {r.out}, which is filled at the end; name another")
         _check_ties(r)
-        chosen = _with_classifier(find_biases(r.biases), r.gender_classifier)
+        chosen = with_classifier(find_biases(r.biases), r.gender_classifier)
         check_settings(correction=r.correction, depth=r.depth, draws=r.draws, topics=r.topics, seed=r.seed)
         _check_device(r)
         models = _models(r)
@@ -214,8 +214,19 @@ def _told_of_ties(r: Request, systems: Sequence[System]) -> list[System]:
     return [replace(s, note=f"{s.note} {told}".strip()) if s.ranker is None else s for s in systems]
 
 
-def _with_classifier(biases: Sequence[Bias], folder: Path | None) -> list[Bias]:
-    """The biases, that of gender with a saved classifier, which is tried on a query before anything is retrieved."""
+def with_classifier(biases: Sequence[Bias], folder: Path | None) -> list[Bias]:
+    """The biases, that of gender with a saved classifier, which is tried on a query before anything is retrieved.
+
+    Args:
+        biases: What is asked for.
+        folder: What :meth:`GenderClassifier.save` wrote; None for the biases as they are.
+
+    Returns:
+        The biases, in the same order.
+
+    Raises:
+        InputError: Where the bias gender is not among them, or the folder holds no classifier that can tell neutral queries.
+    """
     if folder is None:
         return list(biases)
     if all(bias.name != "gender" for bias in biases):
