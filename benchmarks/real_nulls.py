@@ -8,7 +8,8 @@ construction, and every p value at or below 0.05 is a false alarm:
   lexical ranker that prefers early matches;
 - position, *swapped halves*: quality on passages and on passages whose halves were swapped, with the names of the two exchanged
   at random query by query: real differences, most of them 0, with random signs;
-- gender, *random words*: two groups of random words, each as frequent in the candidates as a word of the library's list;
+- gender, *random words*: two groups of random words, each as frequent in the candidates as a word of the library's list; *by
+  article*: questions about one article flip together (SQuAD alone has such articles: ``--collections squad``);
 - linguistic, *random complexity*: the complexity of queries is permuted among them; *skewed* is one that is 0 for most queries;
 - pooling, *even judging*: of all documents that BM25 or a reranker ranks each is judged with even chances;
 - survivorship, *random order*: ten documents of each query in a random order, half of its answers among them; BM25's quality.
@@ -32,7 +33,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,15 @@ class Ground:
     def bm25(self) -> pd.DataFrame:
         """Candidates with texts."""
         return self._loaded[2]
+
+    @cached_property
+    def articles(self) -> pd.Series | None:
+        """Query to the title of what answers it, where documents are parts of titled articles; else None."""
+        title = {doc["docno"]: doc["title"] for doc in open_dataset(str(self.folder)).get_corpus_iter() if doc.get("title")}
+        if len(set(title.values())) > len(title) / 2:
+            return None
+        answers = self.qrels[self.qrels["label"] > 0].drop_duplicates("qid").set_index("qid")["docno"]
+        return answers.map(title)
 
     @cached_property
     def reranked(self) -> pd.DataFrame:
@@ -179,9 +189,9 @@ def _chance(seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, 1])
 
 
-def _tested(difference: np.ndarray, ground: Ground, seed: int) -> Figures:
-    interval = inverted_interval(difference, draws=ground.draws, seed=seed)
-    p = randomisation_test(np.zeros(len(difference)), difference, draws=ground.draws, seed=seed).p
+def _tested(difference: np.ndarray, ground: Ground, seed: int, clusters: pd.Series | None = None) -> Figures:
+    interval = inverted_interval(difference, clusters=clusters, draws=ground.draws, seed=seed)
+    p = randomisation_test(np.zeros(len(difference)), difference, clusters=clusters, draws=ground.draws, seed=seed).p
     return interval.estimate, interval.low, interval.high, p
 
 
@@ -199,8 +209,10 @@ def swapped_halves(ground: Ground, seed: int) -> Figures:
     return _tested(ground.swapped * _chance(seed).choice([-1.0, 1.0], len(ground.swapped)), ground, seed)
 
 
-def random_words(ground: Ground, seed: int) -> Figures:
+def random_words(ground: Ground, seed: int, *, by_article: bool = False) -> Figures:
     """Two groups of random words in the place of the library's."""
+    if by_article and ground.articles is None:
+        return (float("nan"),) * 4
     rng = _chance(seed)
     real, frequencies = WordList.of("debias"), ground.frequencies
     free = frequencies[~frequencies.index.isin({word for group in real.groups.values() for word in group})]
@@ -218,7 +230,8 @@ def random_words(ground: Ground, seed: int) -> Figures:
         return (float("nan"),) * 4
     results = ground.reranked[ground.reranked["qid"].isin(set(neutral_qids(ground.topics)))]
     found = ARaBEvaluator([10], wordlist=WordList(groups, "random"))(results).sort_values("qid")
-    return _tested((found["ARaB"] - found["expected"]).to_numpy(), ground, seed)
+    articles = found["qid"].map(ground.articles) if by_article else None
+    return _tested((found["ARaB"] - found["expected"]).to_numpy(), ground, seed, articles)
 
 
 def random_complexity(ground: Ground, seed: int) -> Figures:
@@ -265,6 +278,7 @@ NULLS: dict[tuple[str, str], Callable[[Ground, int], Figures]] = {
     ("position", "rotated texts"): rotated_texts,
     ("position", "swapped halves"): swapped_halves,
     ("gender", "random words"): random_words,
+    ("gender", "random words, by article"): partial(random_words, by_article=True),
     ("linguistic", "random complexity"): random_complexity,
     ("linguistic", "random skewed complexity"): random_skewed_complexity,
     ("pooling", "even judging"): even_judging,
