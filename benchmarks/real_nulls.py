@@ -4,8 +4,9 @@ Nulls are made from the texts, topics, judgements and rankings of real collectio
 many answers of a query, skewed measures, ties, lists of unequal length. In each of them a test's null hypothesis is true by
 construction, and every p value at or below 0.05 is a false alarm:
 
-- position, *rotated texts*: the lists called original and rotated are all random rotations of the same passages, ranked by a
-  lexical ranker that prefers early matches;
+- position, *rotated passages*: ranks of relevant passages of which all versions, the one called original too, are random
+  rotations, ranked among unchanged others by a lexical ranker that prefers early matches;
+- position, *rotated texts*: nDCG@10 of lists that are all random rotations of the same passages, one of them called original;
 - position, *swapped halves*: quality on passages and on passages whose halves were swapped, with the names of the two exchanged
   at random query by query: real differences, most of them 0, with random signs;
 - gender, *random words*: two groups of random words, each as frequent in the candidates as a word of the library's list; *by
@@ -52,6 +53,7 @@ from pyterrier_debias.data.planted_rankers import wording_complexity
 from pyterrier_debias.gender.audit import neutral_qids
 from pyterrier_debias.linguistic.audit import prepared_topics, ranker_slope
 from pyterrier_debias.pooling.audit import judged_difference
+from pyterrier_debias.position.measures.sensitivity_result import displacements
 from pyterrier_debias.report.first_stage import first_stage
 from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks, list_strata
 from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
@@ -131,14 +133,27 @@ class Ground:
         return per_query(head, self.qrels[self.qrels["label"] > 0], [MEASURE], self.topics["qid"].tolist())[MEASURE].to_numpy()
 
     @cached_property
-    def rotated(self) -> np.ndarray:
-        """Quality of lists of rotated passages: queries by rotations."""
-        columns = []
+    def rotated_lists(self) -> list[pd.DataFrame]:
+        """What the ranker makes of each rotation of all passages."""
+        found = []
         for draw in range(ROTATIONS):
             turn = RotatePassages(seed=0).rotator(draw)
             rows = zip(self.bm25["text"].tolist(), self.bm25["docno"].tolist(), self.bm25["qid"].tolist())
-            columns.append(self.quality(self.ranker(self.bm25.assign(text=[turn(*row)[0] for row in rows]))))
-        return np.column_stack(columns)
+            ranking = self.ranker(self.bm25.assign(text=[turn(*row)[0] for row in rows]))
+            found.append(ranking[["qid", "docno", "score", "rank"]].assign(arm="rotated", draw=draw))
+        return found
+
+    @cached_property
+    def rotated(self) -> np.ndarray:
+        """Quality of lists of rotated passages: queries by rotations."""
+        return np.column_stack([self.quality(ranking) for ranking in self.rotated_lists])
+
+    @cached_property
+    def moved(self) -> np.ndarray:
+        """The mean rank of a query's relevant passages, rotated alone: queries that have any, by rotations."""
+        arms = pd.concat([self.reranked.assign(arm="original", draw=0), *self.rotated_lists])
+        found = displacements(arms, self.qrels, self.topics["qid"].tolist())
+        return found.pivot_table(index="qid", columns="draw", values="after").to_numpy()
 
     @cached_property
     def swapped(self) -> np.ndarray:
@@ -197,9 +212,16 @@ def _tested(difference: np.ndarray, ground: Ground, seed: int, clusters: pd.Seri
 
 def rotated_texts(ground: Ground, seed: int) -> Figures:
     """Four rotations of a query's list, one of which is called the original."""
-    rng = _chance(seed)
-    table = np.take_along_axis(ground.rotated, rng.permuted(np.tile(np.arange(ROTATIONS), (len(ground.rotated), 1)), axis=1), 1)
-    table = table[:, :LISTS]
+    return _exchanged(ground.rotated, ground, seed)
+
+
+def rotated_passages(ground: Ground, seed: int) -> Figures:
+    """Four rotations of relevant passages, one of which is called the original."""
+    return _exchanged(ground.moved, ground, seed)
+
+
+def _exchanged(values: np.ndarray, ground: Ground, seed: int) -> Figures:
+    table = _chance(seed).permuted(values, axis=1)[:, :LISTS]
     interval = inverted_interval(table, draws=ground.draws, seed=seed)
     return interval.estimate, interval.low, interval.high, exchange_test(table, draws=ground.draws, seed=seed).p
 
@@ -275,6 +297,7 @@ def random_order(ground: Ground, seed: int) -> Figures:
 
 
 NULLS: dict[tuple[str, str], Callable[[Ground, int], Figures]] = {
+    ("position", "rotated passages"): rotated_passages,
     ("position", "rotated texts"): rotated_texts,
     ("position", "swapped halves"): swapped_halves,
     ("gender", "random words"): random_words,
