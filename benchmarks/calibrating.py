@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import plots
+from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.statistics import binomial_interval
 
 LEVEL = 0.05
@@ -44,6 +46,34 @@ def over_cases(
         return gathered(map(p_values, tasks))
     with ProcessPoolExecutor(workers) as pool:
         return gathered(pool.map(p_values, tasks, chunksize=chunksize))
+
+
+def finished(
+    path: Path,
+    tasks: Callable[[pd.DataFrame], Iterable[Any]],
+    p_values: Callable[[Any], list[dict[str, Any]]],
+    workers: int,
+    *,
+    every: int = 1,
+) -> pd.DataFrame:
+    """The rows of all tasks; those that a file holds are not made again, and the file grows as tasks are finished.
+
+    Args:
+        path: A CSV file, which may exist.
+        tasks: What is left to do, given the rows that are there.
+        p_values: Makes the rows of a task.
+        workers: Processes; in this one where one is enough.
+        every: After how many tasks the file is written.
+    """
+    there = pd.read_csv(path) if path.is_file() else pd.DataFrame()
+    rows, left = there.to_dict("records"), list(tasks(there))
+    with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
+        made = pool.map(p_values, left) if pool else map(p_values, left)
+        for number, own in enumerate(pt.tqdm(made, total=len(left), desc=path.stem), start=1):
+            rows += own
+            if number % every == 0 or number == len(left):
+                write_whole(path, pd.DataFrame(rows).to_csv(index=False))
+    return pd.DataFrame(rows)
 
 
 def rates(found: pd.DataFrame, keys: Sequence[str], *, means: Sequence[str] = ()) -> pd.DataFrame:

@@ -25,6 +25,10 @@ complexity is taken as it was planted (``planted.wording_complexity``): how well
 takes an hour to an hour and a half on two cores, and writes p_values.csv (one row per collection and test), rates.csv,
 coverage.csv, calibration.png, calibration.inc and calibration_coverage.inc (the tables of the documentation), and prints them.
 Finished collections are kept in the folder: a run that was stopped resumes, and one with more collections adds to it.
+
+    python benchmarks/calibration.py --real FOLDER --nulls 2000 --out calibration
+
+makes nulls of real collections instead, by ``real_nulls.py``, and writes them to the folder ``real`` in it.
 """
 
 from __future__ import annotations
@@ -34,8 +38,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -46,12 +49,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from calibrating import LEVEL, rates, shown, write_table
+import real_nulls
+from calibrating import LEVEL, finished, rates, shown, write_table
 
 from pyterrier_debias import PlantedCollection, PlantedRanker, RotatePassages, audit
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.evaluation import per_query
-from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.statistics import binomial_interval, exchange_test, inverted_interval, randomisation_test
 from pyterrier_debias.core.text import keyed_hash
@@ -312,7 +315,7 @@ def pooling(case: Case) -> tuple[float, float, float, float]:
     qrels = case.qrels if case.bias == "pooling" else case.asked(case.ground.half_judged)
     lists = case.asked(case.arms.deep), case.asked(case.ground.deep)
     frame, test = judged_difference(*lists, qrels, case.topics["qid"].tolist(), seed=case.seed)
-    interval = inverted_interval(frame["difference"].to_numpy(), draws=case.setting.draws, seed=case.seed)
+    interval = inverted_interval(frame["difference"].to_numpy(), seed=case.seed)
     return interval.estimate, interval.low, interval.high, test.p
 
 
@@ -355,19 +358,16 @@ def done(
 ) -> pd.DataFrame:
     """Rows of all collections; those that a file holds are not made again, and the file grows as seeds are finished."""
     keys = ["seed", "bias", "strength"] if function is examined else ["seed"]
-    rows = pd.read_csv(path).to_dict("records") if path.is_file() else []
-    there = {tuple(row[key] for key in keys) for row in rows}
-    left: dict[int, list[Case]] = {}
-    for case in cases:
-        if tuple(getattr(case, key) for key in keys) not in there:
-            left.setdefault(case.seed, []).append(case)
-    with ProcessPoolExecutor(workers) as pool:
-        found = pt.tqdm(pool.map(function, left.values()), total=len(left), desc=path.stem)
-        for number, seed in enumerate(found, start=1):
-            rows += seed
-            if number % LOT == 0 or number == len(left):
-                write_whole(path, pd.DataFrame(rows).to_csv(index=False))
-    return pd.DataFrame(rows)
+
+    def lots(there: pd.DataFrame) -> Iterator[list[Case]]:
+        known = {tuple(row[key] for key in keys) for row in there.to_dict("records")}
+        left: dict[int, list[Case]] = {}
+        for case in cases:
+            if tuple(getattr(case, key) for key in keys) not in known:
+                left.setdefault(case.seed, []).append(case)
+        yield from left.values()
+
+    return finished(path, lots, function, workers, every=LOT)
 
 
 def in_order(found: pd.DataFrame) -> pd.DataFrame:
@@ -483,7 +483,7 @@ def main() -> None:
     parser.add_argument("--collections", type=int, default=2_000, help="in which nothing is planted")
     parser.add_argument("--power-collections", type=int, default=300, help="for each bias and strength")
     parser.add_argument("--levels", nargs="*", choices=LEVELS, default=LEVELS, help="how strongly; see STRENGTHS")
-    parser.add_argument("--first-seed", type=int, default=0, help="collections that were never looked at begin elsewhere")
+    parser.add_argument("--first-seed", type=int, default=0, help="fresh collections, and fresh nulls of real ones")
     parser.add_argument("--topics", type=int, default=60, help="of null collections")
     parser.add_argument("--power-topics", type=int, default=120, help="of collections with a bias")
     parser.add_argument("--depth", type=int, default=20, help="candidates of a query")
@@ -493,7 +493,17 @@ def main() -> None:
     parser.add_argument("--audits", type=int, default=0, help="null collections that are audited as a whole (minutes each)")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("calibration"))
+    parser.add_argument("--real", type=Path, help="a folder of real collections: nulls of these, in place of all this")
+    parser.add_argument("--nulls", type=int, default=2_000, help="of each kind on each real collection")
     options = parser.parse_args()
+    if options.real is not None:
+        seeds = range(options.first_seed, options.first_seed + options.nulls)
+        told = real_nulls.examine(
+            options.real, real_nulls.COLLECTIONS, seeds, options.out / "real", queries=100, draws=options.draws,
+            workers=options.workers,
+        )  # fmt: skip
+        print("\n".join(told))
+        return
 
     sizes = (options.depth, options.deep, options.rotations, options.draws)
     first = options.first_seed

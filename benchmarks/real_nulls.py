@@ -4,11 +4,13 @@ Nulls are made from the texts, topics, judgements and rankings of real collectio
 many answers of a query, skewed measures, ties, lists of unequal length. In each of them a test's null hypothesis is true by
 construction, and every p value at or below 0.05 is a false alarm:
 
-- position, *rotated texts*: the lists called original and rotated are all random rotations of the same passages, ranked by a
-  lexical ranker that prefers early matches;
+- position, *rotated passages*: ranks of relevant passages of which all versions, the one called original too, are random
+  rotations, ranked among unchanged others by a lexical ranker that prefers early matches;
+- position, *rotated texts*: nDCG@10 of lists that are all random rotations of the same passages, one of them called original;
 - position, *swapped halves*: quality on passages and on passages whose halves were swapped, with the names of the two exchanged
   at random query by query: real differences, most of them 0, with random signs;
-- gender, *random words*: two groups of random words, each as frequent in the candidates as a word of the library's list;
+- gender, *random words*: two groups of random words, each as frequent in the candidates as a word of the library's list; *by
+  article*: questions about one article flip together (SQuAD alone has such articles: ``--collections squad``);
 - linguistic, *random complexity*: the complexity of queries is permuted among them; *skewed* is one that is 0 for most queries;
 - pooling, *even judging*: of all documents that BM25 or a reranker ranks each is judged with even chances;
 - survivorship, *random order*: ten documents of each query in a random order, half of its answers among them; BM25's quality.
@@ -18,6 +20,9 @@ construction, and every p value at or below 0.05 is a false alarm:
 reads the collections from FOLDER (see ``--collections``), writes p_values.csv (one row a null), rates.csv and real_nulls.inc (the
 table of the documentation), and prints them: the share of false alarms, how often the 95 % interval leaves 0 out, and how often
 interval and test disagree. A test is right where the 99 % interval of its false alarms reaches no higher than 7 %.
+
+Finished nulls are kept in the folder: a run that was stopped resumes, and one with more ``--nulls``, or other seeds
+(``--first-seed``), adds to it. ``calibration.py --real FOLDER`` makes them, too.
 """
 
 from __future__ import annotations
@@ -27,9 +32,9 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +42,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pandas as pd
-from calibrating import LEVEL, over_cases, rates, shown, write_table
+from calibrating import LEVEL, finished, rates, shown, write_table
 
 from pyterrier_debias import ARaBEvaluator, PlantedRanker, RotatePassages, WordList, open_dataset
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.frames import ranked, with_string_ids
-from pyterrier_debias.core.statistics import bootstrap_interval, exchange_test, randomisation_test
+from pyterrier_debias.core.statistics import exchange_test, inverted_interval, randomisation_test
 from pyterrier_debias.core.text import regex_word
 from pyterrier_debias.data.planted_rankers import wording_complexity
 from pyterrier_debias.gender.audit import neutral_qids
 from pyterrier_debias.linguistic.audit import prepared_topics, ranker_slope
 from pyterrier_debias.pooling.audit import judged_difference
+from pyterrier_debias.position.measures.sensitivity_result import displacements
 from pyterrier_debias.report.first_stage import first_stage
 from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks, list_strata
 from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
@@ -103,6 +109,15 @@ class Ground:
         return self._loaded[2]
 
     @cached_property
+    def articles(self) -> pd.Series | None:
+        """Query to the title of what answers it, where documents are parts of titled articles; else None."""
+        title = {doc["docno"]: doc["title"] for doc in open_dataset(str(self.folder)).get_corpus_iter() if doc.get("title")}
+        if len(set(title.values())) > len(title) / 2:
+            return None
+        answers = self.qrels[self.qrels["label"] > 0].drop_duplicates("qid").set_index("qid")["docno"]
+        return answers.map(title)
+
+    @cached_property
     def reranked(self) -> pd.DataFrame:
         """The candidates as the lexical ranker orders them."""
         return self.ranker(self.bm25)
@@ -118,14 +133,27 @@ class Ground:
         return per_query(head, self.qrels[self.qrels["label"] > 0], [MEASURE], self.topics["qid"].tolist())[MEASURE].to_numpy()
 
     @cached_property
-    def rotated(self) -> np.ndarray:
-        """Quality of lists of rotated passages: queries by rotations."""
-        columns = []
+    def rotated_lists(self) -> list[pd.DataFrame]:
+        """What the ranker makes of each rotation of all passages."""
+        found = []
         for draw in range(ROTATIONS):
             turn = RotatePassages(seed=0).rotator(draw)
             rows = zip(self.bm25["text"].tolist(), self.bm25["docno"].tolist(), self.bm25["qid"].tolist())
-            columns.append(self.quality(self.ranker(self.bm25.assign(text=[turn(*row)[0] for row in rows]))))
-        return np.column_stack(columns)
+            ranking = self.ranker(self.bm25.assign(text=[turn(*row)[0] for row in rows]))
+            found.append(ranking[["qid", "docno", "score", "rank"]].assign(arm="rotated", draw=draw))
+        return found
+
+    @cached_property
+    def rotated(self) -> np.ndarray:
+        """Quality of lists of rotated passages: queries by rotations."""
+        return np.column_stack([self.quality(ranking) for ranking in self.rotated_lists])
+
+    @cached_property
+    def moved(self) -> np.ndarray:
+        """The mean rank of a query's relevant passages, rotated alone: queries that have any, by rotations."""
+        arms = pd.concat([self.reranked.assign(arm="original", draw=0), *self.rotated_lists])
+        found = displacements(arms, self.qrels, self.topics["qid"].tolist())
+        return found.pivot_table(index="qid", columns="draw", values="after").to_numpy()
 
     @cached_property
     def swapped(self) -> np.ndarray:
@@ -176,19 +204,25 @@ def _chance(seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, 1])
 
 
-def _tested(difference: np.ndarray, ground: Ground, seed: int) -> Figures:
-    interval = bootstrap_interval(difference, draws=ground.draws, seed=seed)
-    p = randomisation_test(np.zeros(len(difference)), difference, draws=ground.draws, seed=seed).p
+def _tested(difference: np.ndarray, ground: Ground, seed: int, clusters: pd.Series | None = None) -> Figures:
+    interval = inverted_interval(difference, clusters=clusters, draws=ground.draws, seed=seed)
+    p = randomisation_test(np.zeros(len(difference)), difference, clusters=clusters, draws=ground.draws, seed=seed).p
     return interval.estimate, interval.low, interval.high, p
 
 
 def rotated_texts(ground: Ground, seed: int) -> Figures:
     """Four rotations of a query's list, one of which is called the original."""
-    rng = _chance(seed)
-    table = np.take_along_axis(ground.rotated, rng.permuted(np.tile(np.arange(ROTATIONS), (len(ground.rotated), 1)), axis=1), 1)
-    table = table[:, :LISTS]
-    difference = table[:, 1:].mean(axis=1) - table[:, 0]
-    interval = bootstrap_interval(difference, draws=ground.draws, seed=seed)
+    return _exchanged(ground.rotated, ground, seed)
+
+
+def rotated_passages(ground: Ground, seed: int) -> Figures:
+    """Four rotations of relevant passages, one of which is called the original."""
+    return _exchanged(ground.moved, ground, seed)
+
+
+def _exchanged(values: np.ndarray, ground: Ground, seed: int) -> Figures:
+    table = _chance(seed).permuted(values, axis=1)[:, :LISTS]
+    interval = inverted_interval(table, draws=ground.draws, seed=seed)
     return interval.estimate, interval.low, interval.high, exchange_test(table, draws=ground.draws, seed=seed).p
 
 
@@ -197,8 +231,10 @@ def swapped_halves(ground: Ground, seed: int) -> Figures:
     return _tested(ground.swapped * _chance(seed).choice([-1.0, 1.0], len(ground.swapped)), ground, seed)
 
 
-def random_words(ground: Ground, seed: int) -> Figures:
+def random_words(ground: Ground, seed: int, *, by_article: bool = False) -> Figures:
     """Two groups of random words in the place of the library's."""
+    if by_article and ground.articles is None:
+        return (float("nan"),) * 4
     rng = _chance(seed)
     real, frequencies = WordList.of("debias"), ground.frequencies
     free = frequencies[~frequencies.index.isin({word for group in real.groups.values() for word in group})]
@@ -216,7 +252,8 @@ def random_words(ground: Ground, seed: int) -> Figures:
         return (float("nan"),) * 4
     results = ground.reranked[ground.reranked["qid"].isin(set(neutral_qids(ground.topics)))]
     found = ARaBEvaluator([10], wordlist=WordList(groups, "random"))(results).sort_values("qid")
-    return _tested((found["ARaB"] - found["expected"]).to_numpy(), ground, seed)
+    articles = found["qid"].map(ground.articles) if by_article else None
+    return _tested((found["ARaB"] - found["expected"]).to_numpy(), ground, seed, articles)
 
 
 def random_complexity(ground: Ground, seed: int) -> Figures:
@@ -241,7 +278,7 @@ def even_judging(ground: Ground, seed: int) -> Figures:
     pairs = ground.bm25[["qid", "docno"]]
     qrels = pairs[_chance(seed).random(len(pairs)) < 0.5].assign(label=0)
     frame, test = judged_difference(ground.reranked, ground.bm25, qrels, ground.topics["qid"].tolist(), seed=seed)
-    interval = bootstrap_interval(frame["difference"].to_numpy(), draws=ground.draws, seed=seed)
+    interval = inverted_interval(frame["difference"].to_numpy(), seed=seed)
     return interval.estimate, interval.low, interval.high, test.p
 
 
@@ -260,9 +297,11 @@ def random_order(ground: Ground, seed: int) -> Figures:
 
 
 NULLS: dict[tuple[str, str], Callable[[Ground, int], Figures]] = {
+    ("position", "rotated passages"): rotated_passages,
     ("position", "rotated texts"): rotated_texts,
     ("position", "swapped halves"): swapped_halves,
     ("gender", "random words"): random_words,
+    ("gender", "random words, by article"): partial(random_words, by_article=True),
     ("linguistic", "random complexity"): random_complexity,
     ("linguistic", "random skewed complexity"): random_skewed_complexity,
     ("pooling", "even judging"): even_judging,
@@ -272,7 +311,7 @@ NULLS: dict[tuple[str, str], Callable[[Ground, int], Figures]] = {
 ground_of = lru_cache(maxsize=1)(Ground)
 
 
-def p_values(task: tuple[Path, int, int, range]) -> list[dict[str, Any]]:
+def p_values(task: tuple[Path, int, int, Sequence[int]]) -> list[dict[str, Any]]:
     """All nulls of some seeds on one collection."""
     folder, queries, draws, seeds = task
     logging.disable(logging.WARNING)
@@ -284,7 +323,7 @@ def p_values(task: tuple[Path, int, int, range]) -> list[dict[str, Any]]:
             rows.append(
                 {
                     "collection": folder.name, "test": test, "null": null, "seed": seed, "value": value, "low": low,
-                    "high": high, "p": p, "queries": len(ground.topics),
+                    "high": high, "p": p, "queries": len(ground.topics), "asked": queries, "draws": draws,
                 }
             )  # fmt: skip
     return rows
@@ -297,42 +336,71 @@ def agreement(found: pd.DataFrame) -> pd.DataFrame:
     return found.groupby(["collection", "test", "null"], sort=False)[["leaves_0_out", "disagree"]].mean().reset_index()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="the folder of real collections")
-    parser.add_argument("--collections", nargs="*", default=list(COLLECTIONS), help="their folders in it")
-    parser.add_argument("--nulls", type=int, default=2_000, help="of each kind, on each collection")
-    parser.add_argument("--queries", type=int, default=100, help="of each collection")
-    parser.add_argument("--draws", type=int, default=999, help="permutations of a test, resamples of an interval")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("real-nulls"))
-    options = parser.parse_args()
+def examine(
+    data: Path, collections: Sequence[str], seeds: range, out: Path, *, queries: int, draws: int, workers: int
+) -> list[str]:
+    """Make the nulls that a folder lacks, and write what it then holds of these collections, as files and a table.
 
+    Args:
+        data: The folder of real collections.
+        collections: Their folders in it.
+        seeds: Of the nulls.
+        out: Where results go, and earlier ones are; they count whatever their seeds, but must be of as many queries and draws.
+        queries: Of each collection.
+        draws: Permutations of a test.
+        workers: Processes.
+
+    Returns:
+        What is reached and what is missed, a line each.
+    """
     started = time.perf_counter()
-    seeds = [range(first, min(first + LOT, options.nulls)) for first in range(0, options.nulls, LOT)]
-    tasks = [(options.data / name, options.queries, options.draws, some) for name in options.collections for some in seeds]
-    found = over_cases(p_values, tasks, options.workers)
-    found = found.dropna(subset=["p"])
+    out.mkdir(parents=True, exist_ok=True)
+
+    def tasks(there: pd.DataFrame) -> Iterator[tuple[Path, int, int, list[int]]]:
+        if len(there) and set(zip(there["asked"], there["draws"])) != {(queries, draws)}:
+            raise SystemExit(f"{out} holds nulls that were made with other --queries or --draws; name another folder")
+        for name in collections:
+            known = set(there.loc[there["collection"] == name, "seed"]) if len(there) else set()
+            left = [seed for seed in seeds if seed not in known]
+            yield from ((data / name, queries, draws, left[first : first + LOT]) for first in range(0, len(left), LOT))
+
+    found = finished(out / "p_values.csv", tasks, p_values, workers)
+    found = found[found["collection"].isin(collections)].dropna(subset=["p"])
     table = rates(found, ["test", "null", "collection"], means=["queries"]).merge(agreement(found))
-    options.out.mkdir(parents=True, exist_ok=True)
-    found.to_csv(options.out / "p_values.csv", index=False)
-    table.to_csv(options.out / "rates.csv", index=False)
+    table.to_csv(out / "rates.csv", index=False)
     rows = [["Test, null", "collection", "queries", "nulls", "p at or below .05", "interval leaves 0 out", "they disagree"]]
     for row in table.to_dict("records"):
         rows.append([
             f"{row['test']}, {row['null']}", row["collection"], f"{row['queries']:.0f}", str(row["seeds"]), shown(row),
             f"{row['leaves_0_out']:.1%}", f"{row['disagree']:.1%}",
         ])  # fmt: skip
+    first = int(found["seed"].min())
     title = (
-        f"False alarms on real collections [99 % interval]; ``python benchmarks/real_nulls.py --nulls {options.nulls} "
-        f"--queries {options.queries} --draws {options.draws}``"
+        f"False alarms on real collections [99 % interval]; ``python benchmarks/real_nulls.py --nulls {found['seed'].nunique()} "
+        f"{f'--first-seed {first} ' if first else ''}--queries {queries} --draws {draws}``"
     )
-    write_table(options.out / "real_nulls.inc", title, rows)
-    print(f"{len(found)} nulls in {time.perf_counter() - started:.0f} s")
-    print(table.round(4).to_string(index=False))
+    write_table(out / "real_nulls.inc", title, rows)
+    lines = [f"{len(found)} nulls in {time.perf_counter() - started:.0f} s", table.round(4).to_string(index=False)]
     for row in table.to_dict("records"):
         verdict = "reached" if row["high"] <= 0.07 else "MISSED" if row["low"] > 0.07 else "too few to say"
-        print(f"false alarms, {row['test']}, {row['null']}, {row['collection']}: {shown(row)}: {verdict}")
+        lines.append(f"false alarms, {row['test']}, {row['null']}, {row['collection']}: {shown(row)}: {verdict}")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="the folder of real collections")
+    parser.add_argument("--collections", nargs="*", default=list(COLLECTIONS), help="their folders in it")
+    parser.add_argument("--nulls", type=int, default=2_000, help="of each kind, on each collection")
+    parser.add_argument("--first-seed", type=int, default=0, help="of the nulls; another one makes fresh ones")
+    parser.add_argument("--queries", type=int, default=100, help="of each collection")
+    parser.add_argument("--draws", type=int, default=999, help="permutations of a test")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("real-nulls"))
+    o = parser.parse_args()
+    seeds = range(o.first_seed, o.first_seed + o.nulls)
+    told = examine(o.data, o.collections, seeds, o.out, queries=o.queries, draws=o.draws, workers=o.workers)
+    print("\n".join(told))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """Every benchmark starts and ends, at its smallest setting; its figures are not looked at here."""
 
+import importlib
 import runpy
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -11,6 +13,7 @@ FOLDER = ROOT / "benchmarks"
 
 #: Options of all programs that simulate collections.
 _CALIBRATING = "--seeds 2 --topics 12 --workers 1 --out {out}"
+_REAL = "--data {data} --collections msmarco_trec_dl --queries 20 --draws 99 --workers 1"
 #: Program to its smallest setting; ``{out}`` is a folder, ``{queries}`` and ``{passages}`` files, ``{data}`` real collections.
 SETTINGS = {
     "calibration": "--collections 2 --power-collections 1 --topics 12 --power-topics 12 --depth 10 --deep 10 --rotations 1 "
@@ -29,9 +32,10 @@ SETTINGS = {
     "mutation": "pyterrier_debias/gender/formulas/arab.py --sample 0",
     "pooling_calibration": f"{_CALIBRATING} --strengths 0.7 --depth 10",
     "position_calibration": f"{_CALIBRATING} --strengths 1.0 --power-seeds 1 --depth 8",
-    "real_nulls": "--data {data} --collections msmarco_trec_dl --nulls 2 --queries 20 --draws 99 --workers 1 --out {out}",
+    "real_nulls": f"{_REAL} --nulls 2 --out {{out}}",
     "rotation": "--passages 200 --words 20 --rounds 1",
     "scoring": "--data {data}/msmarco_trec_dl --pairs 4 --max-length 32 --repeats 1 --groups cross-encoder",
+    "slope": "--simulations 2 --draws 19 --queries 12 --slopes 0.5",
     "survivorship_calibration": f"{_CALIBRATING} --strengths 0.5 --draws 19",
     "tk": "--queries 1 --depth 2 --words 8 --rounds 1",
     "unjudged_treatments": "--dataset {data}/msmarco_trec_dl --splits dl19 --out {out}",
@@ -45,6 +49,50 @@ def test_every_benchmark_is_started():
     assert programs == {*SETTINGS, *OVER_TERRIER}
 
 
+def started(name, said, monkeypatch):
+    """Run a program with a command line."""
+    monkeypatch.setattr(sys, "argv", [str(FOLDER / f"{name}.py"), *said.split()])
+    monkeypatch.syspath_prepend(str(FOLDER))
+    try:
+        runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+    except SystemExit as end:
+        assert not end.code, end.code
+
+
+def test_nulls_of_real_collections_are_added_to(shared_data, tmp_path, monkeypatch, capsys):
+    """Fresh seeds are added, what is there is kept, a seed's nulls are always the same, and intervals agree with tests."""
+    said = _REAL.format(data=shared_data)
+    started("real_nulls", f"{said} --nulls 2 --out {tmp_path / 'added'}", monkeypatch)
+    kept = pd.read_csv(tmp_path / "added" / "p_values.csv")
+    started("real_nulls", f"{said} --nulls 2 --first-seed 1 --out {tmp_path / 'added'}", monkeypatch)
+    both = pd.read_csv(tmp_path / "added" / "p_values.csv")
+    assert both.head(len(kept)).equals(kept) and both["seed"].tolist() == [0] * 9 + [1] * 9 + [2] * 9
+    started("real_nulls", f"{said} --nulls 1 --first-seed 2 --out {tmp_path / 'fresh'}", monkeypatch)
+    fresh = pd.read_csv(tmp_path / "fresh" / "p_values.csv")
+    pd.testing.assert_frame_equal(both.tail(9).reset_index(drop=True), fresh)
+    inverted = both[both["test"].isin(["position", "gender", "pooling", "linguistic"])].dropna(subset=["p"])
+    assert (((inverted["low"] > 0) | (inverted["high"] < 0)) == (inverted["p"] <= 0.05)).all()
+    assert "3 --queries 20" in (tmp_path / "added" / "real_nulls.inc").read_text()
+    with pytest.raises(AssertionError, match="made with other --queries or --draws"):
+        started("real_nulls", f"{said.replace('99', '19')} --nulls 1 --out {tmp_path / 'added'}", monkeypatch)
+
+
+def test_the_calibration_makes_nulls_of_real_collections(shared_data, tmp_path, monkeypatch, capsys):
+    asked = []
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+    def examine(*given, **more):
+        asked.append((given, more))
+        return [""]
+
+    monkeypatch.setattr(importlib.import_module("real_nulls"), "examine", examine)
+    said = f"--real {shared_data} --nulls 5 --first-seed 7 --draws 9 --workers 1 --out {tmp_path}"
+    started("calibration", said, monkeypatch)
+    ((data, collections, seeds, out), more), = asked
+    assert (data, seeds, out) == (shared_data, range(7, 12), tmp_path / "real") and len(collections) >= 3
+    assert more == {"queries": 100, "draws": 9, "workers": 1}
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_it_runs(name, request, tmp_path, monkeypatch, capsys):
     files = {"out": tmp_path / "out", "queries": tmp_path / "queries.tsv", "passages": tmp_path / "passages.tsv"}
@@ -52,11 +100,6 @@ def test_it_runs(name, request, tmp_path, monkeypatch, capsys):
     files["passages"].write_text("1\tHe met her and his brother.\n2\tRain fell on the hills.\n")
     if "{data}" in SETTINGS[name]:
         files["data"] = request.getfixturevalue("shared_data")
-    monkeypatch.setattr(sys, "argv", [str(FOLDER / f"{name}.py"), *SETTINGS[name].format(**files).split()])
-    monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.chdir(tmp_path)
-    try:
-        runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
-    except SystemExit as end:
-        assert not end.code
+    started(name, SETTINGS[name].format(**files), monkeypatch)
     assert capsys.readouterr().out.strip()

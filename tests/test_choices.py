@@ -48,6 +48,7 @@ from pyterrier_debias import (
     audit,
 )
 from pyterrier_debias.core import bias, errors, plots, statistics, text
+from pyterrier_debias.data.opening import open_dataset
 from pyterrier_debias.data.readers import read_run
 from pyterrier_debias.gender.data import documents
 from pyterrier_debias.gender.formulas import arab, exposure, leaning, matching
@@ -121,6 +122,7 @@ CASES = {
     "core.text.get_tokeniser(tokeniser)": text.get_tokeniser,
     "data.planted_rankers.PlantedRanker(bias)": lambda word: PlantedRanker(word)(CANDIDATES),
     "data.planted_rankers.PlantedRanker(favours)": lambda word: PlantedRanker(favours=word)(CANDIDATES),
+    "data.opening.open_dataset(ties)": lambda word: open_dataset("planted", ties=word),
     "data.readers.read_run(ties)": lambda word: read_run("no-such-file", ties=word),
     "gender.data.balanced_pairs.BalancedPairs(method)": lambda word: BalancedPairs(method=word)(given.profiled()),
     "gender.data.balanced_pairs.BalancedPairs(direction)": lambda word: BalancedPairs(direction=word)(given.profiled()),

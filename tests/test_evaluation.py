@@ -91,3 +91,16 @@ def test_whole_numbers_as_ids_do(kind):
 def test_a_name_is_no_list_of_measures():
     with pytest.raises(InputError, match=r"must be a list, not 'nDCG@10'; give \['nDCG@10'\]"):
         parse_measures("nDCG@10")
+
+
+@pytest.mark.parametrize("measure", ["nDCG@2", "RR", "RR@10", "P@1", "AP", "Success@1", "R@1"])
+@pytest.mark.parametrize("step", [0.0, 1e-12])
+def test_every_measure_breaks_ties_in_one_order(measure, step):
+    """The greater docno first: ir_measures' RR@10 had the other order, so that one table told of two rankings."""
+    judged = pd.DataFrame({"qid": ["q"], "docno": ["b"], "label": [1]})
+    for scores, first in (([1.0, 1.0], True), ([1.0 + step, 1.0], not step), ([1.0, 1.0 + step], True)):
+        run = pd.DataFrame({"qid": "q", "docno": ["a", "b"], "score": scores})
+        ordered = run.assign(score=[0.0, 1.0] if first else [1.0, 0.0])
+        assert per_query(run, judged, [measure], ["q"]).equals(per_query(ordered, judged, [measure], ["q"])), scores
+    assert per_query(run, judged, [measure], ["q"]).iloc[0, 0] == 1
+    assert per_query(run, judged.assign(docno="a"), ["Judged@1"], ["q"]).iloc[0, 0] == 0

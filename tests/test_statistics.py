@@ -455,3 +455,63 @@ def test_two_level_bootstrap_covers():
         interval = ours.two_level_interval(values[..., None], lambda m: m[..., 0], draws=400, seed=trial)
         hits += interval.low <= 0 <= interval.high
     assert 0.90 <= hits / trials <= 0.985
+
+
+def clustered(seed, effect=0.0, clusters=20, size=5):
+    """Queries of which five share what moves them: differences and the clusters' labels, shuffled."""
+    generator = np.random.default_rng(seed)
+    of = generator.permutation(np.repeat(np.arange(clusters), size))
+    return effect + generator.normal(size=clusters)[of] + 0.5 * generator.normal(size=clusters * size), of.astype(str)
+
+
+def test_clusters_flip_together_by_hand():
+    """Three clusters: eight patterns of signs."""
+    d, of = np.array([0.1, 0.4, -0.2, 0.3, 0.6]), ["a", "b", "a", "b", "c"]
+    sums = {label: sum(x for x, own in zip(d, of) if own == label) for label in "abc"}
+    every = [abs(sum(sign * x for sign, x in zip(signs, sums.values()))) for signs in itertools.product((-1, 1), repeat=3)]
+    found = ours.randomisation_test(np.zeros(5), d, clusters=of)
+    assert found.p == np.mean([x >= abs(d.sum()) - 1e-12 for x in every])
+    assert (found.statistic, found.n) == (pytest.approx(d.mean()), 5)
+
+
+def test_clusters_of_one_are_no_clusters():
+    d = clustered(0, 0.3)[0]
+    alone = np.arange(len(d))
+    assert ours.randomisation_test(np.zeros(100), d, clusters=alone) == ours.randomisation_test(np.zeros(100), d)
+    assert ours.inverted_interval(d, clusters=alone, draws=999) == ours.inverted_interval(d, draws=999)
+
+
+def test_only_the_test_by_cluster_is_calibrated_where_queries_share_documents():
+    rejected = np.zeros(2)
+    for seed in range(300):
+        d, of = clustered(seed)
+        zero = np.zeros(len(d))
+        rejected += [ours.randomisation_test(zero, d, clusters=labels, draws=199, seed=seed).p <= 0.05 for labels in (None, of)]
+    assert ours.binomial_interval(int(rejected[0]), 300).low > 0.2
+    by_cluster = ours.binomial_interval(int(rejected[1]), 300)
+    assert by_cluster.low <= 0.05 <= by_cluster.high
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_interval_by_cluster_agrees_with_its_test(seed):
+    """It holds exactly those means that the test does not reject once they are taken from every query."""
+    d, of = clustered(seed, 0.45, clusters=12, size=4)
+    of[:9] = "0"  # clusters of unequal size
+    options = {"clusters": of, "draws": 499, "seed": seed}
+    interval = ours.inverted_interval(d, **options)
+    assert (interval.low <= 0 <= interval.high) == (ours.randomisation_test(np.zeros(48), d, **options).p > 0.05)
+    for end, outward in ((interval.low, -1), (interval.high, 1)):
+        inside, outside = (ours.randomisation_test(np.full(48, end + step * outward), d, **options).p for step in (-1e-6, 1e-6))
+        assert inside > 0.05 >= outside
+    assert interval.n == 48 and interval.estimate == pytest.approx(d.mean())
+    plain = ours.inverted_interval(d, draws=499, seed=seed)
+    assert interval.high - interval.low > plain.high - plain.low
+
+
+def test_clusters_must_fit():
+    with pytest.raises(InputError, match="got 2 for 3"):
+        ours.randomisation_test(np.zeros(3), np.ones(3), clusters=["a", "b"])
+    with pytest.raises(InputError, match="clusters are for differences"):
+        ours.inverted_interval(np.ones((3, 2)), clusters=["a", "b", "c"])
+    alone = ours.inverted_interval(np.array([1.0, 2.0, 3.0]), clusters=["a"] * 3)
+    assert alone.estimate == 2 and np.isnan([alone.low, alone.high]).all()

@@ -12,7 +12,7 @@ import pandas as pd
 
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import check_overlap, with_grades, with_string_ids
+from pyterrier_debias.core.frames import check_overlap, ranked, with_grades, with_string_ids
 
 
 def parse_measures(measures: Sequence[Any]) -> list[Any]:
@@ -83,7 +83,9 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
     """Measures of each query.
 
     A query that is judged and has no results counts 0, since its user found nothing; a query without judgements has no
-    value and must not be asked for.
+    value and must not be asked for. Every measure sees one order: equal scores by descending docno, as trec_eval has it. (Left to
+    themselves, ir_measures' RR@k and Judged@k take ascending ones, and trec_eval calls scores equal that differ by less than
+    single precision holds; see :func:`~pyterrier_debias.core.frames.ranked`.)
 
     Args:
         results: Result frame ``qid``, ``docno``, ``score``.
@@ -96,7 +98,7 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
         name as text).
 
     Raises:
-        InputError: For an unknown measure, or a label that is not a whole number.
+        InputError: For an unknown measure, a label that is not a whole number, or, where scores are tied, one that is NaN.
 
     Identifiers are compared as strings, so that 7 and ``'7'`` are one query.
     """
@@ -104,13 +106,23 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
     asked = [str(qid) for qid in qids]
     table = {str(m): dict.fromkeys(asked, 0.0) for m in parsed}
     keep = set(asked)
-    run = _by_query(with_string_ids(results, "per_query"), "score", keep)
+    run = _by_query(_untied(with_string_ids(results, "per_query")), "score", keep)
     if run:
         for metric in ir_measures.iter_calc(parsed, _by_query(with_grades(qrels, "per_query"), "label", keep), run):
             if metric.query_id in keep:
                 table[str(metric.measure)][metric.query_id] = metric.value
     values = {name: [of[qid] for qid in asked] for name, of in table.items()}
     return pd.DataFrame(values, index=pd.Index(list(qids), name="qid"), dtype=np.float64)
+
+
+def _untied(results: pd.DataFrame) -> pd.DataFrame:
+    """Results in which no two scores of a query are equal, to any evaluator; as they are where none were."""
+    with np.errstate(over="ignore"):
+        single = results["score"].to_numpy(dtype=np.float64).astype(np.float32)
+    if not pd.DataFrame({"qid": results["qid"].to_numpy(), "score": single}).duplicated().any():
+        return results
+    results = ranked(results, "per_query")
+    return results.assign(score=-results["rank"].astype(np.float64))
 
 
 def _by_query(frame: pd.DataFrame, column: str, keep: set[str]) -> dict[str, dict[str, Any]]:

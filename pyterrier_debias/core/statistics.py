@@ -7,7 +7,7 @@ all differences are zero there is no evidence, and p is 1. Both libraries are im
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -138,9 +138,19 @@ def wilcoxon(before: np.ndarray, after: np.ndarray) -> TestResult:
 
 
 def randomisation_test(
-    before: np.ndarray, after: np.ndarray, *, draws: int = 10_000, seed: int = 0, block: int = 1_000
+    before: np.ndarray,
+    after: np.ndarray,
+    *,
+    clusters: Sequence[object] | np.ndarray | None = None,
+    draws: int = 10_000,
+    seed: int = 0,
+    block: int = 1_000,
 ) -> TestResult:
     """Paired randomisation test of the mean difference: signs are flipped at random, two-sided.
+
+    The null hypothesis is that the two values of each unit could be exchanged, whatever was the case in the others. Queries that
+    share documents are no such units: where a document moves one, it moves the others. With ``clusters`` all units of a cluster
+    flip together, and only clusters must be independent.
 
     All 2**n sign patterns are enumerated where there are no more than ``draws`` of them; otherwise p is
     (1 + number at least as extreme) / (1 + draws), which is valid at any number of draws.
@@ -148,27 +158,47 @@ def randomisation_test(
     Args:
         before: Shape [n].
         after: Shape [n].
+        clusters: n labels: which units flip together, such as the article that a question is about; None for each alone.
         draws: How many sign patterns.
         seed: Seed of the draws.
         block: Sign patterns held in memory at once, at most; fewer of more than 4,000 units. The draws are the same.
 
     Returns:
-        The mean difference and p.
+        The mean difference and p; ``n`` counts units, not clusters.
 
     Raises:
         InputError: For unequal lengths or NaN.
+
+    Example:
+        >>> d = np.array([0.1, 0.2, 0.1, 0.3, 0.2, 0.1])
+        >>> randomisation_test(np.zeros(6), d).p, randomisation_test(np.zeros(6), d, clusters=list("aabbcc")).p
+        (0.03125, 0.25)
     """
     d = _differences(before, after)
-    n = len(d)
-    if n == 0:
+    units, mean = len(d), float(d.mean()) if len(d) else float("nan")
+    if units == 0:
         return TestResult(float("nan"), float("nan"), 0, "paired randomisation")
+    d, _ = _of_clusters(d, clusters)
+    n = len(d)
     observed, tolerance = abs(d.sum()), _tolerance(d)
     count, exact = 0, _all_flips(n, draws)
     for signs in _flips(n, draws, seed, block):
         count += int((np.abs(d.sum() - 2 * (signs @ d)) >= observed - tolerance).sum())
     if exact:
-        return TestResult(float(d.mean()), count / 2**n, n, "paired randomisation (exact)")
-    return TestResult(float(d.mean()), (1 + count) / (1 + draws), n, "paired randomisation")
+        return TestResult(mean, count / 2**n, units, "paired randomisation (exact)")
+    return TestResult(mean, (1 + count) / (1 + draws), units, "paired randomisation")
+
+
+def _of_clusters(d: np.ndarray, clusters: Sequence[object] | np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of differences by cluster, and of how many units; clusters in the order in which they first occur."""
+    if clusters is None:
+        return d, np.ones(len(d))
+    labels = list(clusters)
+    if len(labels) != len(d):
+        raise InputError(f"clusters must be as many labels as there are units; got {len(labels)} for {len(d)}")
+    places: dict[object, int] = {}
+    of = np.array([places.setdefault(label, len(places)) for label in labels])
+    return np.bincount(of, weights=d), np.bincount(of).astype(float)
 
 
 def _tolerance(d: np.ndarray) -> float:
@@ -262,6 +292,7 @@ def _choices(n: int, m: int, draws: int, seed: int, block: int = 1_000) -> Itera
 def inverted_interval(
     values: np.ndarray,
     *,
+    clusters: Sequence[object] | np.ndarray | None = None,
     level: float = 0.95,
     draws: int = 10_000,
     seed: int = 0,
@@ -283,6 +314,7 @@ def inverted_interval(
 
     Args:
         values: Differences, shape [n]; or measurements, shape [n, m], of which the first is compared with the mean of the others.
+        clusters: Of differences: which units flip together; see :func:`randomisation_test`.
         level: Coverage aimed at.
         draws: How many sign patterns, or choices; see the tests.
         seed: Seed of the draws.
@@ -311,25 +343,29 @@ def inverted_interval(
     if not 0 < level < 1:
         raise InputError(f"an interval needs a level between 0 and 1, not {level}")
     values = np.asarray(values, dtype=float)
+    size_of = np.ones(len(values))
     if values.ndim == 1:
         d, m = _differences(np.zeros(len(values)), values), 2
+        d, size_of = _of_clusters(d, clusters)
         table, changed = np.column_stack([d, -d]), d != 0
+    elif clusters is not None:
+        raise InputError("clusters are for differences, not for measurements; give one difference of each unit")
     else:
         table = _had_been_first(_measurements(values))
         m, changed = values.shape[1], np.ptp(values, axis=1) != 0
-    n = len(table)
-    estimate = float(table[:, 0].mean()) if n else float("nan")
+    n, of_units = len(table), len(values)
+    estimate = float(table[:, 0].sum() / of_units) if n else float("nan")
     if n < 2:
-        return Interval(estimate, float("nan"), float("nan"), level, n)
+        return Interval(estimate, float("nan"), float("nan"), level, of_units)
     if not changed.any():
-        return Interval(estimate, estimate, estimate, level, n)
+        return Interval(estimate, estimate, estimate, level, of_units)
     drawn = _flips(n, draws, seed) if values.ndim == 1 else _choices(n, m, draws, seed)
     exact = _all_flips(n, draws) if values.ndim == 1 else _all_choices(n, m, draws)
     units, parts = np.arange(n), []
     for choices in drawn:
         sums = table[:, 0].sum() - 2 * (choices @ table[:, 0]) if values.ndim == 1 else table[units, choices].sum(axis=1)
         kept = choices == 0
-        parts.append(np.column_stack([sums, kept.sum(axis=1), kept[:, changed].sum(axis=1)]))
+        parts.append(np.column_stack([sums, kept @ size_of, kept[:, changed] @ size_of[changed]]))
     sums, of_all, of_changed = np.concatenate(parts).T
     total, tolerance = table[:, 0].sum(), _tolerance(table)
     above, below = (np.where(np.abs(x) <= tolerance, 0.0, x) for x in (total - sums, total + sums))
@@ -337,7 +373,7 @@ def inverted_interval(
     # The smallest count of agreeing draws with which p is above 1 - level; without the sample itself where draws are random.
     enough = int(np.floor(round(1 - level, 12) * (size if exact else size + 1) + 1e-9)) + exact
     ends = []
-    for number, kept in ((n, of_all), (int(changed.sum()), of_changed)):
+    for number, kept in ((of_units, of_all), (size_of[changed].sum(), of_changed)):
         gained = (number - kept) / (m - 1) - kept  # what a draw's sum gains with each unit of mu
         with np.errstate(divide="ignore", invalid="ignore"):
             first, second = above / (number + gained), below / (number - gained)
@@ -345,11 +381,11 @@ def inverted_interval(
         lows = np.where(every, -np.inf, np.fmin(first, second))
         highs = np.where(every, np.inf, np.fmax(first, second))
         low, high = np.partition(lows, enough - 1)[enough - 1], np.partition(highs, size - enough)[size - enough]
-        ends.append(np.clip([low, high], least, most) * number / n)
+        ends.append(np.clip([low, high], least, most) * number / of_units)
     low, high = min(ends[0][0], ends[1][0]), max(ends[0][1], ends[1][1])
     if not np.isfinite([low, high]).all():
         low, high = float("nan"), float("nan")
-    return Interval(estimate, float(low), float(high), level, n)
+    return Interval(estimate, float(low), float(high), level, of_units)
 
 
 def bootstrap_interval(

@@ -12,13 +12,13 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.dataset import Dataset, provided
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_overlap, ranked, with_query
 from pyterrier_debias.data.answers import reader_of
 from pyterrier_debias.data.base import Collection
 from pyterrier_debias.data.irds import IRDSCollection, id_of_split
 from pyterrier_debias.data.lines import stem
-from pyterrier_debias.data.readers import read_corpus, read_qrels, read_run, read_table, read_topics
+from pyterrier_debias.data.readers import TIES, read_corpus, read_qrels, read_run, read_table, read_topics
 
 # What a folder's files are called, with or without .gz. Of each list the first pattern that fits any file counts.
 CORPUS = ("corpus.jsonl", "corpus.tsv", "passages.tsv", "collection.tsv", "corpus*.jsonl", "*passages*.tsv", "doc*.trec")
@@ -34,18 +34,20 @@ RUN_TABLES = {"candidates.tsv": ("bm25", "qid", "pid", "bm25_rank")}
 
 
 @overload
-def open_dataset(spec: Collection, split: str | None = None) -> Collection: ...
+def open_dataset(spec: Collection, split: str | None = None, *, ties: str = "docno") -> Collection: ...
 
 
 @overload
-def open_dataset(spec: str | Path | IRDSCollection, split: str | None = None) -> Collection | IRDSCollection: ...
+def open_dataset(
+    spec: str | Path | IRDSCollection, split: str | None = None, *, ties: str = "docno"
+) -> Collection | IRDSCollection: ...
 
 
 @overload
-def open_dataset(spec: Any, split: str | None = None) -> Dataset: ...
+def open_dataset(spec: Any, split: str | None = None, *, ties: str = "docno") -> Dataset: ...
 
 
-def open_dataset(spec: Any, split: str | None = None) -> Dataset:
+def open_dataset(spec: Any, split: str | None = None, *, ties: str = "docno") -> Dataset:
     """Open a dataset by name, path or object; all have the interface of :class:`Dataset`.
 
     - ``'planted'``: the embedded collection, :class:`PlantedCollection` with its defaults.
@@ -68,13 +70,15 @@ def open_dataset(spec: Any, split: str | None = None) -> Dataset:
         split: The test set of ``get_topics()``, ``get_qrels()`` and ``get_runs()``. Default: ``test`` if there is one,
             otherwise the first in alphabetical order (of files with answers, the last with ``dev`` in its name). With an
             ``irds:`` id, its last part: ``irds:beir/nfcorpus`` and ``test``.
+        ties: How tied scores of a folder's runs are ordered: ``'docno'`` or ``'rank'``, see :func:`read_run`; other datasets
+            have no ranks but those of their scores.
 
     Returns:
         The dataset.
 
     Raises:
         InputError: If nothing of that name exists, a file is missing or invalid (with its line), the split is not known, or
-            topics, judgements and corpus do not belong together.
+            topics, judgements and corpus do not belong together; for ``ties`` of another name.
 
     Example:
         >>> import pathlib, tempfile
@@ -88,6 +92,7 @@ def open_dataset(spec: Any, split: str | None = None) -> Dataset:
     When not to use it: for a folder laid out in another way; read its files with :func:`read_corpus`, :func:`read_topics`,
     :func:`read_qrels` and :func:`read_run`, and hand the frames to :class:`Collection`.
     """
+    check_choice("open_dataset", "ties", ties, TIES)
     if not isinstance(spec, (str, Path)):
         return _from_object(spec, split)
     if spec == "planted":
@@ -103,7 +108,7 @@ def open_dataset(spec: Any, split: str | None = None) -> Dataset:
             f"name it with --terrier beside --dataset"
         )
     if path.is_dir():
-        return _from_folder(path, split)
+        return _from_folder(path, split, ties)
     if path.is_file():
         return _from_file(path, split)
     raise InputError(
@@ -229,7 +234,7 @@ def _from_file(path: Path, split: str | None) -> Collection:
     return reader(path, split=split) if split else reader(path)
 
 
-def _from_folder(folder: Path, split: str | None) -> Collection:
+def _from_folder(folder: Path, split: str | None, ties: str) -> Collection:
     if not _files(folder, TOPICS):
         with_answers = {stem(f): f for f in _files(folder, ("*.json*",)) if reader_of(f)}
         if with_answers:
@@ -249,7 +254,7 @@ def _from_folder(folder: Path, split: str | None) -> Collection:
             f"{corpus['docno'].iloc[0]!r}); check that both belong to the same collection"
         )
     return Collection(
-        folder.resolve().name, corpus=corpus, topics=topics, qrels=qrels, split=chosen, runs=_runs(folder, chosen, topics)
+        folder.resolve().name, corpus=corpus, topics=topics, qrels=qrels, split=chosen, runs=_runs(folder, chosen, topics, ties)
     )
 
 
@@ -339,7 +344,7 @@ def _named(folder: Path, files: Mapping[str, Path], split: str | None) -> str:
     return found[0]
 
 
-def _runs(folder: Path, split: str, topics: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+def _runs(folder: Path, split: str, topics: Mapping[str, pd.DataFrame], ties: str) -> dict[str, pd.DataFrame]:
     """The runs of a split: those whose name begins with it, and those that name no split but rank its topics.
 
     A run named bm25 comes first: it is what a ranker that is audited alone is given to rerank.
@@ -350,7 +355,7 @@ def _runs(folder: Path, split: str, topics: Mapping[str, pd.DataFrame]) -> dict[
         head, _, rest = name.partition(".")
         if head in topics and head != split:
             continue
-        run = read_run(file)
+        run = read_run(file, ties=ties)
         qids = set(run["qid"])
         if qids.isdisjoint(topics[split]["qid"]):
             if any(not qids.isdisjoint(frame["qid"]) for frame in topics.values()):

@@ -27,6 +27,8 @@ _DOCNO_NAMES = ("docno", "_id", "doc_id", "docid", "pid", "id")
 _QID_NAMES = ("qid", "_id", "query_id", "query-id", "id")
 _TEXT_NAMES = ("text", "contents", "body", "passage")
 _QUERY_NAMES = ("query", "text", "title", "question")
+#: How tied scores of a run's file can be ordered, the default first.
+TIES = ("docno", "rank")
 
 
 def read_corpus(path: str | Path, *, columns: Sequence[str] = ("docno", "text")) -> pd.DataFrame:
@@ -175,7 +177,7 @@ def read_run(path: str | Path, *, ties: str = "docno") -> pd.DataFrame:
         >>> read_run(path).values.tolist()
         [['q1', 'd2', 8.5, 0], ['q1', 'd1', 7.5, 1]]
     """
-    check_choice("read_run", "ties", ties, ("docno", "rank"))
+    check_choice("read_run", "ties", ties, TIES)
     layout = "write 'qid Q0 docno rank score tag'"
     numbers, qids, docnos, scores, places = [], [], [], [], []
     for number, line in read_lines(path):

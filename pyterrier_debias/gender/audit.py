@@ -29,7 +29,7 @@ from pyterrier_debias.gender.data.query_gender import GenderClassifier, QueryGen
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas.attributions import order_parts
 from pyterrier_debias.gender.formulas.counting import count_words
-from pyterrier_debias.gender.measures.evaluation import BiasResult
+from pyterrier_debias.gender.measures.evaluation import BiasResult, cluster_of
 from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator, union_background
 
 _CUTOFF = 10
@@ -56,6 +56,7 @@ class WordListBias(JointBias):
         name: What findings call the bias.
         wordlist: The groups' words.
         contrast: What is compared; see :meth:`WordList.contrast`.
+        clusters: The topics' column that says which queries flip together in tests; None for each alone.
 
     Example:
         >>> ages = WordList({"young": ["teen", "youth"], "old": ["elderly", "senior"]}, "age")
@@ -69,12 +70,20 @@ class WordListBias(JointBias):
     #: The topics' column that says which queries are neutral, where it is there.
     topics_column: str | None = None
 
-    def __init__(self, wordlist: Any, name: str | None = None, *, contrast: str | tuple[str, str] | None = None):
+    def __init__(
+        self,
+        wordlist: Any,
+        name: str | None = None,
+        *,
+        contrast: str | tuple[str, str] | None = None,
+        clusters: str | None = None,
+    ):
         """
         Args:
             wordlist: What :meth:`WordList.of` takes.
             name: What findings call the bias; default the list's name.
             contrast: What is compared where there are more than two groups; see :meth:`WordList.contrast`.
+            clusters: A column of the topics, such as the article that a question is about, where topics share candidates.
 
         Raises:
             InputError: For what is not a word list, or a contrast of unknown groups.
@@ -83,6 +92,7 @@ class WordListBias(JointBias):
         self.wordlist.contrast(contrast)
         self.name = name or self.wordlist.name
         self.contrast = contrast
+        self.clusters = clusters
 
     def needs(self, system: System | None, dataset: Any) -> str | None:
         """See :meth:`Bias.needs`: texts of documents, neutral topics, and a list in the collection's language."""
@@ -191,16 +201,17 @@ class GenderBias(WordListBias):
 
     topics_column = "gender"
 
-    def __init__(self, *, classifier: GenderClassifier | None = None) -> None:
+    def __init__(self, *, classifier: GenderClassifier | None = None, clusters: str | None = None) -> None:
         """The library's list of words.
 
         Args:
             classifier: A fitted classifier, which says which queries are neutral where the topics do not.
+            clusters: See :class:`WordListBias`.
 
         Raises:
             InputError: For what is no fitted classifier with the label ``neutral``.
         """
-        super().__init__("debias", "gender")
+        super().__init__("debias", "gender", clusters=clusters)
         if classifier is not None and not isinstance(classifier, GenderClassifier):
             raise InputError(f"GenderBias: classifier={classifier!r} must be a GenderClassifier; fit or load one")
         if classifier is not None and "neutral" not in (classifier.labels or ()):
@@ -307,7 +318,9 @@ class _Examined:
             background=union_background([frame[["qid", "docno", "score"]] for frame in runs.values()], context.depth),
         )  # fmt: skip
         topics = pd.DataFrame({"qid": qids})
-        found = evaluator.evaluate(runs, topics, seed=context.seed)
+        if bias.clusters is not None:
+            topics = topics.assign(cluster=topics["qid"].map(cluster_of(context.topics, bias.clusters, f"{bias.name} bias")))
+        found = evaluator.evaluate(runs, topics, clusters=None if bias.clusters is None else "cluster", seed=context.seed)
         candidates = {name: evaluator(frame) for name, frame in first.items() if len(frame)}
         return cls(bias, context, evaluator, found, candidates, runs, Texts(texts), len(qids), len(judged))
 
@@ -335,6 +348,11 @@ class _Examined:
         return cast(BiasResult, self.found)  # there are no runs where there is none
 
     @property
+    def _together(self) -> str:
+        """Which queries flip together, in words."""
+        return "" if self.bias.clusters is None else f" of all queries with one {self.bias.clusters!r} together"
+
+    @property
     def _evaluator(self) -> ARaBEvaluator:
         return cast(ARaBEvaluator, self.evaluator)  # the same
 
@@ -360,7 +378,7 @@ class _Examined:
             f"{self.bias.told_by(self.context.topics)}."
         )
         mean = Interval(row["ARaB"], low, high, 0.95, len(own))
-        convention = f"{how}; p by flipping signs, the interval is this test inverted"
+        convention = f"{how}; p by flipping signs{self._together}, the interval is this test inverted"
         yield self.bias.finding(name, _ARAB, _NEUTRAL, mean, text, p=row["p"], convention=convention, values=own["ARaB"])
         added = Interval(row["added"], row["added_low"], row["added_high"], 0.95, len(own))
         if (own["added"] == 0).all():
@@ -374,8 +392,8 @@ class _Examined:
             )
         yield self.bias.finding(
             name, _ARAB, _ORDER, added, text, p=row["added_p"], null_value=row["floor"], primary=True,
-            convention=f"{how}; expectation over all orders in closed form; p by flipping signs, the interval is this test "
-            f"inverted",
+            convention=f"{how}; expectation over all orders in closed form; p by flipping signs{self._together}, the interval is "
+            f"this test inverted",
             values=own["added"], parts=self._parts(name),
         )  # fmt: skip
         absolute = own["ARaB"].abs()
@@ -417,7 +435,8 @@ class _Examined:
                 continue
             change = both["after"] - both["before"]
             most = _FURTHEST[column]
-            interval = inverted_interval(change.to_numpy(), seed=self.context.seed, least=-most, most=most)
+            of = after["cluster"].loc[change.index].to_numpy() if "cluster" in after.columns else None
+            interval = inverted_interval(change.to_numpy(), clusters=of, seed=self.context.seed, least=-most, most=most)
             text = (
                 f"its ranker changes {measure} of its candidates from {both['before'].mean():.3f} to {both['after'].mean():.3f}: "
                 f"{interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}] over {interval.n} neutral queries, of "
@@ -428,8 +447,11 @@ class _Examined:
                 convention = f"{self._measured.convention}; paired by query; not tested"
                 yield self.bias.finding(name, measure, _ADDED, interval, f"{text}.", convention=convention, values=change)
                 continue
-            test = randomisation_test(both["before"].to_numpy(), both["after"].to_numpy(), seed=self.context.seed)
-            convention = f"{self._measured.convention}; paired by query; p by randomisation, the interval is this test inverted"
+            test = randomisation_test(both["before"].to_numpy(), both["after"].to_numpy(), clusters=of, seed=self.context.seed)
+            convention = (
+                f"{self._measured.convention}; paired by query; p by randomisation{self._together}, the interval is this test "
+                f"inverted"
+            )
             text = f"{text} (p = {p_text(test.p)})."
             yield self.bias.finding(name, measure, _ADDED, interval, text, p=test.p, convention=convention, values=change)
 

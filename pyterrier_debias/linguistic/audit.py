@@ -295,7 +295,10 @@ class _Examined:
     def _slopes(self, name: str) -> Iterator[Finding]:
         slope, share = self.found.test("slope", name), self.found.test("share", name)
         notes = "".join(f" {note}" for note in self.found.notes)
-        test = f"for one standard deviation of complexity, given {self.controls}; p by studentised permutation; {self.how}"
+        test = (
+            f"for one standard deviation of complexity, given {self.controls}; p by studentised permutation and by flipping "
+            f"signs, the larger one; {self.how}"
+        )
         if np.isnan(slope["value"]):
             text = f"nothing can be said of complexity: it does not vary among these queries, given {self.controls}.{notes}"
             yield self.bias.finding(name, _SLOPE, "complexity", np.nan, text, convention=test, n=slope["n"])
@@ -338,7 +341,7 @@ class _Examined:
         )
         convention = (
             f"for one standard deviation of complexity, given {_MAIN} of the candidates in the order that the ranker was given, "
-            f"and {self.controls}; p by studentised permutation; {self.how}"
+            f"and {self.controls}; p by studentised permutation and by flipping signs, the larger one; {self.how}"
         )
         ends: dict[str, Any] = {"low": found.low, "high": found.high, "n": found.n, "p": slope.p, "primary": True}
         influence = pd.Series(slope.influence * slope.sd, index=qids)

@@ -8,19 +8,23 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
+from pyterrier_debias.core.bias import Bias
 from pyterrier_debias.core.errors import InputError, check_choice, one_line
 from pyterrier_debias.core.files import check_folder, whole_folder, write_whole
 from pyterrier_debias.core.frames import check_overlap
 from pyterrier_debias.core.systems import System
 from pyterrier_debias.data.lines import stem
 from pyterrier_debias.data.opening import INDEX_FILE, is_index_folder, open_dataset
-from pyterrier_debias.data.readers import read_qrels, read_run, read_topics
+from pyterrier_debias.data.readers import TIES, read_qrels, read_run, read_topics
 from pyterrier_debias.data.terrier import TerrierCollection, check_weighting_model
+from pyterrier_debias.gender.audit import GenderBias
+from pyterrier_debias.gender.data.query_gender import GenderClassifier
 from pyterrier_debias.report.checkpoint import Checkpoint
 from pyterrier_debias.report.first_stage import default_systems
 from pyterrier_debias.report.inputs import check_baseline, check_settings, find_biases
@@ -57,18 +61,21 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
             Checkpoint(r.checkpoint)
             if r.out is not None and r.checkpoint.resolve().is_relative_to(r.out.resolve()):
                 raise InputError(f"--checkpoint {r.checkpoint} lies in --out {r.out}, which is filled at the end; name another")
-        chosen = find_biases(r.biases)
+        _check_ties(r)
+        chosen = with_classifier(find_biases(r.biases), r.gender_classifier)
         check_settings(correction=r.correction, depth=r.depth, draws=r.draws, topics=r.topics, seed=r.seed)
         _check_device(r)
         models = _models(r)
         _check_terrier(r)
         wmodels = [] if r.terrier is None else r.wmodel or ["BM25"]
-        collection = open_dataset(r.dataset, split=r.split) if r.terrier is None else _over_index(r, r.terrier, wmodels)
+        over, where = r.terrier, r.dataset
+        collection = open_dataset(where, split=r.split, ties=r.ties) if over is None else _over_index(r, over, wmodels)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyterrier-debias-"))
         systems = default_systems(
             collection, Path(folder), models=models, runs=_runs(r, collection), weighting_models=wmodels, depth=r.depth,
             device=r.device, dtype=r.dtype, verbose=r.verbose,
         )  # fmt: skip
+        systems = _told_of_ties(r, systems)
         check_baseline(r.baseline, systems)
         _load_models(systems)
         results = None if r.out is None else stack.enter_context(whole_folder(r.out, holds=HOLDS, overwrite=r.overwrite))
@@ -187,9 +194,47 @@ def _runs(r: Request, collection: Any) -> dict[str, pd.DataFrame]:
             raise InputError(f"two runs are named {name!r}; name them apart, as in --run first=FILE --run second=FILE")
         if is_index_folder(path):
             raise InputError(f"run {path} is a folder with a Terrier index, not a run; give it as --terrier {path}")
-        runs[name] = read_run(path)
+        runs[name] = read_run(path, ties=r.ties)
         check_overlap(runs[name], collection.get_qrels(), f"run {path}")
     return runs
+
+
+def _check_ties(r: Request) -> None:
+    """Refuse an order of ties that cannot apply, since no run is read from a file."""
+    check_choice("audit", "ties", r.ties, TIES)
+    if r.ties != TIES[0] and (r.terrier is not None or not (r.run or Path(r.dataset).expanduser().is_dir())):
+        raise InputError(f"--ties {r.ties} is for runs that are read from files; give --run FILE, or a --dataset with runs")
+
+
+def _told_of_ties(r: Request, systems: Sequence[System]) -> list[System]:
+    """Systems with a note where tied scores of runs are in the order of the files' ranks."""
+    if r.ties == TIES[0]:
+        return list(systems)
+    told = "Tied scores of runs are in the order of their files' ranks."
+    return [replace(s, note=f"{s.note} {told}".strip()) if s.ranker is None else s for s in systems]
+
+
+def with_classifier(biases: Sequence[Bias], folder: Path | None) -> list[Bias]:
+    """The biases, that of gender with a saved classifier, which is tried on a query before anything is retrieved.
+
+    Args:
+        biases: What is asked for.
+        folder: What :meth:`GenderClassifier.save` wrote; None for the biases as they are.
+
+    Returns:
+        The biases, in the same order.
+
+    Raises:
+        InputError: Where the bias gender is not among them, or the folder holds no classifier that can tell neutral queries.
+    """
+    if folder is None:
+        return list(biases)
+    if all(bias.name != "gender" for bias in biases):
+        raise InputError(f"--gender-classifier {folder} is for the bias gender, which --biases leaves out; name it there, too")
+    classifier = GenderClassifier.load(folder)
+    bias = GenderBias(classifier=classifier)
+    classifier.probabilities(["who was the first"])
+    return [bias if one.name == "gender" else one for one in biases]
 
 
 def _check_terrier(r: Request) -> None:

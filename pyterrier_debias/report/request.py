@@ -45,6 +45,11 @@ class Request:
         "A TREC run in place of a retriever; every model reranks it. May be repeated.  [default: the collection's BM25 "
         "run, or BM25 through PISA]",
     ))  # fmt: skip
+    ties: str = field(default="docno", metadata=_shown(
+        "NAME",
+        "How tied scores of runs that are read from files are ordered: docno (descending, as trec_eval does it) or rank (as the "
+        "files' own ranks say, for runs whose scores were rounded).",
+    ))  # fmt: skip
     terrier: Path | None = field(default=None, metadata=_shown(
         "INDEX",
         "A Terrier index (a folder) in place of the collection's documents; it must store their texts. Topics and "
@@ -63,6 +68,11 @@ class Request:
         "NAMES",
         "Which biases: 'all', or some of position, survivorship, gender, linguistic, pooling, with commas between.",
         commas=True,
+    ))  # fmt: skip
+    gender_classifier: Path | None = field(default=None, metadata=_shown(
+        "FOLDER",
+        "A saved GenderClassifier: the bias gender takes the queries that it calls neutral, where the topics do not say which "
+        "are.  [default: queries without a gendered word]",
     ))  # fmt: skip
     baseline: str | None = field(default=None, metadata=_shown(
         "SYSTEM", "Compare every system with this one, query by query, such as BM25."

@@ -370,6 +370,12 @@ def trec(tmp_path):
     return tmp_path
 
 
+def test_tied_scores_of_a_folders_runs_can_follow_the_files_ranks(beir):
+    write(beir, "runs/tied.trec", "1 Q0 d1 1 .5 t\n1 Q0 d2 2 .5 t\n")
+    assert open_dataset(beir).get_runs()["tied"]["docno"].tolist() == ["d2", "d1"]
+    assert open_dataset(beir, ties="rank").get_runs()["tied"]["docno"].tolist() == ["d1", "d2"]
+
+
 def test_a_table_of_candidates_is_a_run(beir):
     header = "qid\tpid\tbm25_rank\tlabel\n"
     write(beir, "candidates.tsv.gz", f"{header}1\td1\t2\t1\n1\td2\t1\t0\n2\td1\t1\t0\n")

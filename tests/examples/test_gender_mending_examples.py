@@ -7,8 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pyterrier_debias.gender.audit import GenderBias
 from pyterrier_debias.gender.formulas.counting import count_words
 from pyterrier_debias.report.first_stage import pisa_installed
+from pyterrier_debias.report.options import with_classifier
 from tests import tiny_models
 from tests.conftest import ROOT, importable
 
@@ -64,6 +66,24 @@ def test_labellers_of_queries_in_miniature(tmp_path, run):
     assert words.loc["all", "accuracy"] == 15 / 16 and words.loc["female", "accuracy"] == 3 / 4
     assert words["precision"].to_dict() == {"all": 15 / 16, "female": 1, "male": 1, "neutral": 4 / 5, "other": 1}
     assert set(four.index.get_level_values(0)) == {"words", "linear head", "fine-tuned"}
+
+
+def test_the_recipe_saves_a_classifier_that_an_audit_takes(tmp_path, run):
+    kinds = {"f": "who is the mother of {}", "m": "who is the father of {}", "n": "how old is {}", "o": "his sister in {}"}
+    rows = [f"{label}{i},{text.format(i)},{label}" for i in range(4) for label, text in kinds.items()]
+    (tmp_path / "queries.csv").write_text("\n".join(rows) + "\n")
+    model = tiny_models.build_sentence_transformer(tmp_path / "model")
+    said = ["--queries", tmp_path / "queries.csv", "--model", model, "--folds", 2, "--out", tmp_path / "out"]
+    code, printed = run("query_gender.py", *said, "--epochs", 0, "--save", tmp_path / "head")
+    assert code == 0, printed.err
+    assert "linear head, fitted on all 16 queries" in printed.out
+    table = pd.read_csv(tmp_path / "out" / "four_labels.csv")
+    assert set(table["labeller"]) == {"words", "linear head"}
+    (bias,) = with_classifier([GenderBias()], tmp_path / "head")
+    queries = pd.DataFrame({"qid": ["1"], "query": ["how old is 1"]})
+    assert bias.classifier.labels == ("female", "male", "neutral", "other") and bias.neutral_qids(queries) in (["1"], [])
+    code, printed = run("query_gender.py", *said, "--save", tmp_path / "head")
+    assert code == 2 and "exists already" in printed.err
 
 
 # Tables

@@ -11,6 +11,7 @@ import pytest
 from ir_measures import RR
 
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.statistics import inverted_interval, randomisation_test
 from pyterrier_debias.gender.data import documents
 from pyterrier_debias.gender.measures.evaluation import against_zero, mean_floor
 from pyterrier_debias.gender.measures.evaluator import AnnotateGender, ARaBEvaluator, GenderCounts, marked_words, union_background
@@ -302,3 +303,36 @@ def test_what_is_refused(stage, message):
         ARaBEvaluator()(pd.concat([frame(ONE)] * 2))
     with pytest.raises(InputError, match="no results for any query"):
         ARaBEvaluator(query_filter=["9"]).evaluate(frame(ONE))
+
+
+def test_queries_that_share_candidates_flip_together():
+    """Two questions about each of eight passages: sixteen queries, eight of which are independent."""
+    generator = np.random.default_rng(3)
+    words = ["he his rain", "she her rain", "rain", "he he he", "her"]
+    rows = [
+        {"qid": f"{passage}-{question}", "docno": f"{passage}-{place}", "score": -float(place), "text": text}
+        for passage in range(8) for lists in [generator.choice(words, 3)] for question in "ab"
+        for place, text in enumerate(lists)
+    ]  # fmt: skip
+    run = pd.DataFrame(rows)
+    other = run.assign(score=generator.normal(size=len(run)))
+    topics = pd.DataFrame({"qid": run["qid"].unique()}).assign(passage=lambda t: t["qid"].str[0].astype(int))
+    found = ARaBEvaluator([3]).evaluate({"one": run, "other": other}, topics, clusters="passage")
+    plain = ARaBEvaluator([3]).evaluate({"one": run, "other": other}, topics)
+    own = found.per_query[found.per_query["system"] == "one"].sort_values("qid")
+    assert own["cluster"].tolist() == own["qid"].str[0].tolist()
+    sums = own.groupby("cluster")[["ARaB", "added"]].sum()
+    row = found.table.set_index("system").loc["one"]
+    for name, p, ends in (("ARaB", "p", ("low", "high")), ("added", "added_p", ("added_low", "added_high"))):
+        assert row[p] == against_zero(sums[name].to_numpy()).p
+        interval = inverted_interval(own[name].to_numpy(), clusters=own["cluster"])
+        assert tuple(row[list(ends)]) == (interval.low, interval.high) and row[name] == pytest.approx(own[name].mean())
+    assert found.table.loc[0, "p"] > plain.table.loc[0, "p"]
+    wide = found.per_query.pivot(index="qid", columns="system", values="ARaB")
+    test = randomisation_test(wide["one"].to_numpy(), wide["other"].to_numpy(), clusters=wide.index.str[0])
+    assert found.compare()["p"].tolist() == [test.p] and plain.compare()["p"].tolist() != [test.p]
+    for given in (None, topics.drop(columns="passage")):
+        with pytest.raises(InputError, match="clusters='passage' must be a column of the topics"):
+            ARaBEvaluator([3]).evaluate(run, given, clusters="passage")
+    with pytest.raises(InputError, match="topic '0-a' has no 'passage'"):
+        ARaBEvaluator([3]).evaluate(run, topics.assign(passage=[None, *"x" * 15]), clusters="passage")

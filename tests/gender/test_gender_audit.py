@@ -9,6 +9,7 @@ import pytest
 
 from pyterrier_debias import Collection, InputError, PlantedCollection, PlantedRanker, System, audit
 from pyterrier_debias.core.bias import PER_QUERY_COLUMNS
+from pyterrier_debias.core.statistics import randomisation_test
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.gender.audit import GenderBias, WordListBias, folded_mean, neutral_qids
 from pyterrier_debias.gender.data.query_gender import GenderClassifier
@@ -205,3 +206,28 @@ def test_mean_of_absolute_normal_values():
     generator = np.random.default_rng(0)
     drawn = np.abs(0.7 + 1.3 * generator.standard_normal(200_000)).mean()
     assert folded_mean(np.array([0.7]), np.array([1.3]))[0] == pytest.approx(drawn, abs=0.01)
+
+
+def test_queries_that_share_candidates_flip_together():
+    """By a column of the topics: every p and every interval beside it; the figures themselves stay."""
+    topics = TOPICS.drop(columns="gender", errors="ignore").assign(article=[f"a{i // 4}" for i in range(len(TOPICS))])
+
+    def found_by(clusters):
+        context = Context(SYSTEMS, PLANTED, topics, QRELS, depth=20)
+        return {f.key: f for f in examined(GenderBias(clusters=clusters), context).findings}
+
+    plain, together = found_by(None), found_by("article")
+    assert plain.keys() == together.keys()
+    of, changed = topics.set_index("qid")["article"], 0
+    for key, found in together.items():
+        assert found.value == pytest.approx(plain[key].value, nan_ok=True)
+        if np.isnan(found.p) or np.isnan(plain[key].p):
+            continue
+        sums = found.values.groupby(of.loc[found.values.index].to_numpy()).sum().to_numpy()
+        assert found.p == randomisation_test(np.zeros(len(sums)), sums).p
+        assert (found.low <= 0 <= found.high) == (found.p > 0.05)
+        assert "of all queries with one 'article' together" in found.convention
+        changed += found.p != plain[key].p
+    assert changed
+    with pytest.raises(InputError, match="gender bias: clusters='book' must be a column of the topics"):
+        found_by("book")

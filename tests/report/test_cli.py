@@ -14,7 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from pyterrier_debias.core.files import MANIFEST
-from pyterrier_debias.report import inputs
+from pyterrier_debias.gender.audit import GenderBias
+from pyterrier_debias.gender.data.query_gender import GenderClassifier
+from pyterrier_debias.report import inputs, options
 from pyterrier_debias.report.cli import app
 from tests import tiny_models
 from tests.biases import Made
@@ -107,6 +109,62 @@ def test_runs_take_the_retrievers_place(folder, tmp_path):
     assert re.search(r"first\s+RR@10\s+original\s+1\.0000", out)
     assert re.search(r"other\s+RR@10\s+original\s+0\.5000", out)
     assert "BM25" not in out
+
+
+def test_tied_scores_can_follow_the_ranks_of_a_file(folder, tmp_path):
+    """Every query has its relevant document first by docno (descending), and second by the file's ranks."""
+    rows = "".join(f"{q} Q0 {q}-{kind} {rank} 1.5 t\n" for q in QIDS for rank, kind in enumerate(("bad", "good"), start=1))
+    (tmp_path / "tied.trec").write_text(rows)
+    said = ["--dataset", folder, "--run", tmp_path / "tied.trec", "--model", "none"]
+    assert re.search(r"tied\s+RR@10\s+original\s+1\.0000", call(*said)[1])
+    code, out, _ = call(*said, "--ties", "rank")
+    assert code == 0 and re.search(r"tied\s+RR@10\s+original\s+0\.5000", out)
+    assert "Tied scores of runs are in the order of their files' ranks." in out
+    (folder / "runs" / "bm25.trec").write_text(rows)
+    for order, value in (("docno", "1.0000"), ("rank", "0.5000")):
+        assert re.search(rf"BM25\s+RR@10\s+original\s+{value}", call("--dataset", folder, "--model", "none", "--ties", order)[1])
+    assert "ties='file' is not known; use one of 'docno', 'rank'" in refused(*said, "--ties", "file")
+    assert "give --run FILE" in refused("--model", "none", "--ties", "rank")
+
+
+def test_a_saved_classifier_tells_neutral_queries(folder, tmp_path, monkeypatch):
+    """The option reaches the bias as it was saved; what is no classifier is refused before anything runs."""
+    given = []
+
+    class Asked(GenderBias):
+        def __init__(self, **options):
+            super().__init__(**options)
+            given.append(self.classifier)
+
+        def needs(self, system, dataset):
+            return None
+
+        def examine(self, context):
+            told = ", ".join(self.neutral_qids(context.topics))
+            yield self.finding(context.systems[0].name, "neutral", "all", 1.0, f"neutral: {told or 'none'}.")
+
+        def figures(self, context):
+            return ()
+
+    encoder = tiny_models.build_sentence_transformer(tmp_path / "encoder")
+    queries = ["a blue river", "the old king works"] * 3
+    (folder / "topics.tsv").write_text("".join(f"{qid}\t{query}\n" for qid, query in zip(QIDS, queries)))
+    fitted = GenderClassifier(str(encoder), strength=1e6).fit(queries, ["neutral", "male"] * 3)
+    fitted.save(tmp_path / "classifier")
+    monkeypatch.setattr(inputs, "BIASES", {"gender": ("pyterrier_debias.gender.audit", "GenderBias")})
+    monkeypatch.setattr(options, "GenderBias", Asked)
+    said = ["--dataset", folder, "--model", "none", "--gender-classifier"]
+    code, _, err = call(*said, tmp_path / "classifier", "--out", tmp_path / "out")
+    assert code == 0, err
+    assert given == [fitted]
+    assert pd.read_csv(tmp_path / "out" / "findings.csv")["text"].tolist() == [f"BM25: neutral: {', '.join(QIDS[::2])}."]
+    (tmp_path / "empty").mkdir()
+    for place in ("empty", "nowhere"):
+        assert "holds no saved classifier" in refused(*said, tmp_path / place) and place in refused(*said, tmp_path / place)
+    GenderClassifier(str(encoder)).fit(queries, ["male", "female"] * 3).save(tmp_path / "two")
+    assert "cannot tell neutral queries" in refused(*said, tmp_path / "two")
+    monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.toy", "Order")})
+    assert "which --biases leaves out" in refused(*said, tmp_path / "classifier")
 
 
 def test_a_defect_in_a_bias_is_told_apart_from_bad_input(folder, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import pyterrier_debias
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.data.readers import TIES
 from pyterrier_debias.report import cli
 from pyterrier_debias.report.inputs import BIASES
 from pyterrier_debias.report.models import KINDS
@@ -19,9 +20,10 @@ from pyterrier_debias.report.text import CORRECTION_NAMES
 #: Each option with a value that is not its default, as it is written and as it is meant.
 GIVEN = {
     "dataset": ("irds:x", "irds:x"), "split": ("dl20", "dl20"), "model": ("none", ["none"]), "model_kind": ("bi", "bi"),
-    "run": ("a=b.trec", ["a=b.trec"]), "terrier": ("index", Path("index")), "wmodel": ("DPH", ["DPH"]),
+    "run": ("a=b.trec", ["a=b.trec"]), "ties": ("rank", "rank"), "terrier": ("index", Path("index")), "wmodel": ("DPH", ["DPH"]),
     "queries": ("q.tsv", Path("q.tsv")), "qrels": ("q.txt", Path("q.txt")), "biases": ("gender, pooling", ["gender", "pooling"]),
-    "baseline": ("BM25", "BM25"), "depth": (7, 7), "draws": (3, 3), "topics": (5, 5), "seed": (9, 9),
+    "gender_classifier": ("g", Path("g")), "baseline": ("BM25", "BM25"),
+    "depth": (7, 7), "draws": (3, 3), "topics": (5, 5), "seed": (9, 9),
     "correction": ("fdr_bh", "fdr_bh"), "out": ("o", Path("o")), "overwrite": (True, True), "checkpoint": ("c", Path("c")),
     "device": ("mps", "mps"), "dtype": ("float16", "float16"), "verbose": (True, True),
 }  # fmt: skip
@@ -77,7 +79,8 @@ def test_the_table_of_options_is_complete_and_lists_may_be_repeated(asked):
 
 
 @pytest.mark.parametrize(
-    ("name", "choices"), [("biases", BIASES), ("correction", CORRECTION_NAMES), ("dtype", DTYPES), ("model", KINDS)]
+    ("name", "choices"),
+    [("biases", BIASES), ("correction", CORRECTION_NAMES), ("dtype", DTYPES), ("model", KINDS), ("ties", TIES)],
 )
 def test_the_help_names_every_choice(name, choices):
     told = Request.__dataclass_fields__[name].metadata["help"]

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.frames import stage_name
 from pyterrier_debias.core.statistics import (
     Interval,
     TestResult,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def against_zero(values: np.ndarray, *, seed: int = 0) -> TestResult:
+def against_zero(values: np.ndarray, *, clusters: np.ndarray | None = None, seed: int = 0) -> TestResult:
     """Is the mean of signed values zero? Signs are flipped at random, query by query.
 
     The null hypothesis is that each query's value is as likely with the other sign. It holds for a system that leans in single
@@ -35,6 +36,7 @@ def against_zero(values: np.ndarray, *, seed: int = 0) -> TestResult:
 
     Args:
         values: Shape [n], no NaN.
+        clusters: Which queries flip together; see :func:`~pyterrier_debias.core.statistics.randomisation_test`.
         seed: Seed of the signs.
 
     Returns:
@@ -45,7 +47,33 @@ def against_zero(values: np.ndarray, *, seed: int = 0) -> TestResult:
         0.03125
     """
     values = np.asarray(values, dtype=np.float64)
-    return randomisation_test(np.zeros(len(values)), values, seed=seed)
+    return randomisation_test(np.zeros(len(values)), values, clusters=clusters, seed=seed)
+
+
+def cluster_of(topics: pd.DataFrame | None, column: str, stage: Any) -> dict[str, str]:
+    """Which topics flip together.
+
+    Args:
+        topics: ``qid`` and the column.
+        column: Its name.
+        stage: Who asks; named in the message.
+
+    Returns:
+        Query to cluster, as text.
+
+    Raises:
+        InputError: Where there are no topics, they lack the column, or a topic has no cluster.
+
+    Example:
+        >>> cluster_of(pd.DataFrame({"qid": ["1", "2"], "article": ["sea", "sea"]}), "article", "mine")
+        {'1': 'sea', '2': 'sea'}
+    """
+    if topics is None or column not in topics.columns:
+        raise InputError(f"{stage_name(stage)}: clusters={column!r} must be a column of the topics; give topics that have it")
+    lacking = topics.loc[topics[column].isna(), "qid"]
+    if len(lacking):
+        raise InputError(f"{stage_name(stage)}: topic {lacking.iloc[0]!r} has no {column!r}; every topic needs a cluster")
+    return dict(zip(topics["qid"].astype(str), topics[column].astype(str)))
 
 
 def mean_floor(sd: np.ndarray) -> float:
@@ -73,8 +101,8 @@ class BiasResult:
     """How far systems lean, made by :meth:`ARaBEvaluator.evaluate`.
 
     Attributes:
-        per_query: What the evaluator returns, sorted by qid, with ``system`` before it, and ``added`` (``ARaB`` less
-            ``expected``).
+        per_query: What the evaluator returns, sorted by qid, with ``system`` before it, ``added`` (``ARaB`` less ``expected``),
+            and ``cluster`` where queries flip by cluster.
         table: One row per system and cut-off: ``system``, ``cutoff``, ``n`` (queries), ``missing`` (asked, without results); the
             mean ``ARaB`` with ``low``, ``high`` and ``p`` (:func:`against_zero`; the 95 % interval is this test inverted, NaN
             where fewer than six queries are not 0); ``magnitude``: the mean of absolute values; ``first``, ``second``,
@@ -141,7 +169,9 @@ class BiasResult:
         column = "ARaB" if measure == "abs(ARaB)" else measure
         if column not in self.per_query.columns:
             raise InputError(f"measure {measure!r} is not known; use ARaB, abs(ARaB), RaB, added, FaiRR or NFaiRR")
-        rows = []
+        rows, clusters = [], None
+        if "cluster" in self.per_query.columns:
+            clusters = self.per_query.drop_duplicates("qid").set_index("qid")["cluster"]
         for cutoff, part in self.per_query.groupby("cutoff", sort=True):
             wide = part.pivot(index="qid", columns="system", values=column)
             wide = wide.abs() if measure == "abs(ARaB)" else wide
@@ -149,8 +179,9 @@ class BiasResult:
             for before, after in combinations(dict.fromkeys(self.per_query["system"]), 2):
                 both = wide[[before, after]].dropna()
                 a, b = both[before].to_numpy(), both[after].to_numpy()
-                interval = inverted_interval(b - a, seed=self.seed)
-                test = randomisation_test(a, b, seed=self.seed)
+                of = None if clusters is None else clusters.loc[both.index].to_numpy()
+                interval = inverted_interval(b - a, clusters=of, seed=self.seed)
+                test = randomisation_test(a, b, clusters=of, seed=self.seed)
                 own.append(
                     {"cutoff": cutoff, "before": before, "after": after, "n": len(both), "difference": interval.estimate,
                      "low": interval.low, "high": interval.high, "p": test.p}
@@ -214,16 +245,17 @@ class BiasResult:
 
 def _row(name: str, cutoff: int, part: pd.DataFrame, missing: int, seed: int) -> dict[str, Any]:
     values, added = part["ARaB"].to_numpy(), part["added"].to_numpy()
-    mean, order = inverted_interval(values, seed=seed), inverted_interval(added, seed=seed)
+    how: dict[str, Any] = {"clusters": part["cluster"].to_numpy() if "cluster" in part.columns else None, "seed": seed}
+    mean, order = inverted_interval(values, **how), inverted_interval(added, **how)
     fair = part["NFaiRR"].dropna().to_numpy()
     fairness = bootstrap_interval(fair, seed=seed) if len(fair) else Interval(np.nan, np.nan, np.nan, 0.95, 0)
     return {
         "system": name, "cutoff": cutoff, "n": len(part), "missing": missing,
-        "ARaB": mean.estimate, "low": mean.low, "high": mean.high, "p": against_zero(values, seed=seed).p,
+        "ARaB": mean.estimate, "low": mean.low, "high": mean.high, "p": against_zero(values, **how).p,
         "magnitude": float(np.abs(values).mean()),
         "first": int((values > 0).sum()), "second": int((values < 0).sum()), "neither": int((values == 0).sum()),
         "expected": float(part["expected"].mean()),
-        "added": order.estimate, "added_low": order.low, "added_high": order.high, "added_p": against_zero(added, seed=seed).p,
+        "added": order.estimate, "added_low": order.low, "added_high": order.high, "added_p": against_zero(added, **how).p,
         "floor": mean_floor(part["sd"].to_numpy()),
         "NFaiRR": fairness.estimate, "NFaiRR_low": fairness.low, "NFaiRR_high": fairness.high, "NFaiRR_n": fairness.n,
     }  # fmt: skip

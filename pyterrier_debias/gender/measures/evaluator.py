@@ -21,7 +21,7 @@ from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas import arab
 from pyterrier_debias.gender.formulas.counting import WordCounts, get_gender_tokeniser, word_counts
 from pyterrier_debias.gender.measures.background import Background, check_background, collection, is_collection, tell_outside
-from pyterrier_debias.gender.measures.evaluation import BiasResult
+from pyterrier_debias.gender.measures.evaluation import BiasResult, cluster_of
 
 #: Columns of what :class:`ARaBEvaluator` returns, behind ``qid`` and what the results tell about a query.
 VALUES = ("ARaB", "RaB", "FaiRR", "IFaiRR", "NFaiRR", "agnostic", "expected", "sd")
@@ -324,20 +324,27 @@ class ARaBEvaluator(_OfWords):
 
     @reads_frames
     def evaluate(
-        self, results: Mapping[str, pd.DataFrame] | pd.DataFrame, topics: pd.DataFrame | None = None, *, seed: int = 0
+        self,
+        results: Mapping[str, pd.DataFrame] | pd.DataFrame,
+        topics: pd.DataFrame | None = None,
+        *,
+        clusters: str | None = None,
+        seed: int = 0,
     ) -> BiasResult:
         """Evaluate one system or several, with tests, intervals, and the documents that contribute most.
 
         Args:
             results: A result frame, or a mapping from a system's name to one.
             topics: The topics that were asked, so that those without results are counted; None for those that any system has.
+            clusters: A column of the topics that says which of them share candidates, such as the article that questions are
+                about: their signs flip together in tests and the intervals beside them. None where candidates differ.
             seed: Seed of everything random.
 
         Returns:
             The result.
 
         Raises:
-            InputError: If no query is left, and what the stage refuses.
+            InputError: If no query is left, the topics lack the column of clusters, and what the stage refuses.
 
         Example:
             >>> run = pd.DataFrame({"qid": ["1", "2"], "docno": "d", "score": 1.0, "text": ["he and his", "her son"]})
@@ -350,6 +357,9 @@ class ARaBEvaluator(_OfWords):
             raise InputError("ARaBEvaluator: there are no results; give a result frame, or a mapping from names to result frames")
         # Resampling draws by place: sorted by query, the same results in another order give the same p values.
         found = {name: self(run).sort_values("qid", kind="stable") for name, run in runs.items()}
+        if clusters is not None:
+            of = cluster_of(topics, clusters, self)
+            found = {name: frame.assign(cluster=frame["qid"].map(of)) for name, frame in found.items()}
         if topics is not None:
             pt.validate.columns(topics, includes=["qid"], context=self)
             asked = set(topics["qid"])

@@ -6,6 +6,11 @@ permutes the residuals My (Freedman and Lane, 1983): without controls that is pe
 slope is divided by a standard error of its own that allows for residuals whose spread depends on complexity (MacKinnon and
 White's HC3, 1985; DiCiccio and Romano, 2017), because the effectiveness of complex queries may vary more, or less, than that of
 simple ones without being lower.
+
+Where few queries are very complex, that standard error says too little: a permutation gives the widely spread residuals of
+complex queries to simple ones, which hardly decide the slope. So a second null distribution leaves every residual at its query
+and flips signs at random (the wild bootstrap of the restricted model; Davidson and Flachaire, 2008), and p is the larger one of
+the two. Under exchangeable residuals it is never below the permutations'.
 """
 
 from __future__ import annotations
@@ -42,10 +47,11 @@ class Slope:
 
     Attributes:
         slope: Change of effectiveness with one unit of complexity, the controls being equal.
-        low: Lower end of its interval: the slope less its standard error (HC3) times the t beyond which permutations reject, so
-            that it holds 0 exactly where p is above 1 - ``level``. NaN with too few permutations to reject.
+        low: Lower end of its interval: the slope less its standard error (HC3) times the t beyond which the test rejects, so
+            that it holds 0 exactly where p is above 1 - ``level``. NaN with too few draws to reject.
         high: Upper end.
-        p: Two-sided, by permutation; 1 where effectiveness does not vary, NaN if there is no slope.
+        p: Two-sided, by permutation, and between queries also by flipping signs: the larger of both; 1 where effectiveness does
+            not vary, NaN if there is no slope.
         t: The slope over its standard error.
         n: Number of queries.
         sd: Standard deviation of complexity over the queries (ddof 0).
@@ -91,9 +97,9 @@ def partial_slope(
     seed: int = 0,
     block: int = 500,
 ) -> Slope:
-    """Regress effectiveness on complexity and controls, and test the slope by permutation.
+    """Regress effectiveness on complexity and controls, and test the slope by permutation and by flipping signs.
 
-    The permutations depend on the order of the queries: sort them by an identifier where one frame must always give one p.
+    The draws depend on the order of the queries: sort them by an identifier where one frame must always give one p.
 
     Args:
         values: Shape [n]: effectiveness.
@@ -102,9 +108,9 @@ def partial_slope(
             already express are left out.
         strata: n labels, such as the collection a query is from: each has a level of its own, and permutations stay inside.
         level: Coverage of intervals.
-        draws: How many permutations.
-        seed: Seed of the permutations.
-        block: Permutations held in memory at once, at most; fewer of many queries
+        draws: How many permutations, and how many patterns of signs.
+        seed: Seed of both.
+        block: Draws held in memory at once, at most; fewer of many queries
             (:data:`~pyterrier_debias.core.statistics.CELLS`).
 
     Returns:
@@ -120,7 +126,12 @@ def partial_slope(
         >>> round(found.slope, 3), round(found.share, 2), found.p < 0.01
         (-0.02, 1.0, True)
 
-    When not to use it: to show that complexity is the *cause*. Complex queries may also be the ones with difficult needs; rewrite
+    References:
+        DiCiccio and Romano, Robust permutation tests for correlation and regression coefficients, JASA 112, 2017. Davidson and
+        Flachaire, The wild bootstrap, tamed at last, Journal of Econometrics 146, 2008.
+
+    When not to use it: where only two or three queries are complex, since flipping their signs gives too few slopes to reject
+    with; to show that complexity is the *cause*. Complex queries may also be the ones with difficult needs; rewrite
     the same needs (:mod:`pyterrier_debias.linguistic.data.rewrites`) to find out.
     """
     y, x = np.asarray(values, dtype=float), np.asarray(complexity, dtype=float)
@@ -159,8 +170,9 @@ def partial_slope(
         return slopes, t, shares
 
     slope, t, partial = (float(found[0]) for found in fitted(left[None]))
-    generator = np.random.default_rng(seed)
+    generator, flipper = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     nulls: list[np.ndarray] = []
+    flipped: list[np.ndarray] = []
     places = [np.flatnonzero(codes == stratum) for codes in [_codes(strata, n)] for stratum in range(codes.max() + 1)]
     floor = 0.0
     block = at_once(block, n)
@@ -171,7 +183,10 @@ def partial_slope(
         _, null, shares = fitted(permuted)
         nulls.append(np.abs(null))
         floor += float(shares.sum())
-    p, widest = _against(t, np.concatenate(nulls), level)
+        signs = flipper.integers(0, 2, size=permuted.shape, dtype=np.int8)
+        flipped.append(np.abs(fitted(np.where(signs == 1, left, -left))[1]))
+    # Both ends and p are those of the null distribution that rejects less.
+    p, widest = np.max([_against(t, np.concatenate(null), level) for null in (nulls, flipped)], axis=0).tolist()
     error = float(np.sqrt((left - slope * x_left) ** 2 @ weights))
     half = widest * error if error > 0 else 0.0
     low, high = slope - half, slope + half

@@ -564,8 +564,8 @@ class Disparity(Stage):
             given += ", each dataset with a level of its own"
         slope = found.per_sd
         how = (
-            f"for one standard deviation of complexity, {given}; p by studentised permutation (Freedman-Lane, HC3), and the "
-            f"interval by its quantile"
+            f"for one standard deviation of complexity, {given}; p by studentised permutation (Freedman-Lane, HC3) and by "
+            f"flipping signs, the larger one; the interval by its quantile"
         )
         yield _test("slope", slope, p=found.p, convention=how)
         share = Interval(found.share, found.share_low, found.share_high, self.level, found.n)

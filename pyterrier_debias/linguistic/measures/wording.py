@@ -345,7 +345,7 @@ class WordingSensitivity(Stage):
     ) -> dict[str, Any]:
         before, after = own[ORIGINAL].to_numpy(), own[arm].to_numpy()
         least, most = value_range(measure)
-        own_range = {"least": least - most, "most": most - least}
+        own_range: dict[str, Any] = {"least": least - most, "most": most - least}
         found = inverted_interval(after - before, level=self.level, draws=self.draws, seed=self.seed, **own_range)
         texts = wordings.pivot(index="qid", columns="arm", values="query").loc[own.index]
         sd = complexity[ORIGINAL].std(ddof=0)
