@@ -150,7 +150,7 @@ def intervene(
         # Arms are numbered: what a user calls a change may be any word, also that of the reference.
         arms = [Arm("original", 0, rows, texts, None)]
         arms += [Arm(f"i{number}", 0, rows, new, f"i{number}") for number, new in enumerate(new_texts.values())]
-        scored = score_arms(candidates, arms, ranker, text_attr="text", name="intervene")
+        scored = score_arms(candidates, arms, ranker, text_field="text", name="intervene")
         original = scored[scored["arm"] == "original"]
         _check_whole(original, candidates, "")
         for number, (name, new) in enumerate(new_texts.items()):
@@ -165,7 +165,7 @@ def intervene(
             moved = wanted & (np.array(new, dtype=object) != candidates["query"].to_numpy(dtype=object))
             unchanged[name] = int((wanted & ~moved).sum())
             asked = reworded(candidates, new, keep=False)
-            after = score_arms(asked, [Arm(name, 0, rows, texts, f"q{number}")], ranker, text_attr="text", name="intervene")
+            after = score_arms(asked, [Arm(name, 0, rows, texts, f"q{number}")], ranker, text_field="text", name="intervene")
             _check_whole(after, candidates, f" under the change {name!r}")
             still |= {name} if never_moved(original, after) else set()
             own = candidates.loc[moved, ["qid", "docno"]]

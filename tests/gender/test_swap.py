@@ -146,7 +146,7 @@ def test_the_stage():
     assert out["text_orig"].tolist() == frame()["text"].tolist()
     assert out["query"].tolist() == ["who is she", "who is she", "the sea"]
     assert out["query_0"].tolist() == frame()["query"].tolist()
-    only = SwapGender(text_attr=None, queries=True)(frame()[["qid", "query"]])
+    only = SwapGender(text_field=None, queries=True)(frame()[["qid", "query"]])
     assert list(only.columns) == ["qid", "query_0", "query"] or set(only.columns) == {"qid", "query", "query_0"}
 
 
@@ -183,7 +183,7 @@ def test_pairs_are_read_once_however_many_texts_there_are():
 def test_what_cannot_be_used():
     for options, words in (
         ({"share": 2}, "share=2"),
-        ({"text_attr": None}, "nothing to swap"),
+        ({"text_field": None}, "nothing to swap"),
         ({"pairs": {"mary": "john smith"}}, "'john smith'"),
         ({"pairs": {"mary": "john", "ann": "john"}}, "'john' has more than one"),
     ):

@@ -293,7 +293,7 @@ def test_numbers_as_identifiers_draw_as_their_text():
 
 def test_original_on_request_and_other_column():
     inp = frame().rename(columns={"text": "body"})
-    out = RotatePassages(text_attr="body", keep_original=True)(inp)
+    out = RotatePassages(text_field="body", keep_original=True)(inp)
     assert out["text_orig"].tolist() == inp["body"].tolist()
     assert "text" not in out
 

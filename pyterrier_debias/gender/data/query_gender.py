@@ -436,19 +436,19 @@ class QueryGender(RowWise):
         self,
         labeller: str | GenderClassifier | Callable[[list[str]], Any] = "words",
         *,
-        text_attr: str = "query",
+        text_field: str = "query",
         wordlist: WordListLike = "debias",
         tokeniser: str | Tokeniser = "regex_word",
     ):
         """
         Args:
             labeller: ``'words'``, a fitted :class:`GenderClassifier`, or a function.
-            text_attr: The column of texts, e.g. ``'text'`` for documents.
+            text_field: The column of texts, e.g. ``'text'`` for documents.
             wordlist: A list with the groups ``f`` and ``m``, for ``'words'``.
             tokeniser: For ``'words'``; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
         """
         self.labeller = labeller
-        self.text_attr = text_attr
+        self.text_field = text_field
         self.wordlist = wordlist
         self.tokeniser = tokeniser
 
@@ -458,16 +458,16 @@ class QueryGender(RowWise):
         Raises:
             InputError: For a text that is missing, a labeller that is not known, or what it must not answer.
         """
-        pt.validate.columns(inp, includes=[self.text_attr], context=self)
+        pt.validate.columns(inp, includes=[self.text_field], context=self)
         if not callable(self.labeller) and not isinstance(self.labeller, GenderClassifier):
             check_choice("QueryGender", "labeller", self.labeller, ("words",), "a GenderClassifier or a function")
         if self.labeller == "words":
             get_gender_tokeniser(self.tokeniser)
             WordList.of(self.wordlist)
-        check_text(inp, self.text_attr, self)
-        warn_of_expressions(inp["query"] if self.text_attr == "query" else (), self)
-        places = {text: i for i, text in enumerate(dict.fromkeys(inp[self.text_attr].tolist()))}
-        rows = [places[text] for text in inp[self.text_attr].tolist()]
+        check_text(inp, self.text_field, self)
+        warn_of_expressions(inp["query"] if self.text_field == "query" else (), self)
+        places = {text: i for i, text in enumerate(dict.fromkeys(inp[self.text_field].tolist()))}
+        rows = [places[text] for text in inp[self.text_field].tolist()]
         found = self._probabilities(list(places))[rows] if rows else np.empty((0, len(LABELS)))
         gender = [LABELS[i] for i in found.argmax(axis=1)] if rows else []
         columns = {"gender": pd.Series(gender, index=inp.index, dtype="object" if not rows else None)}

@@ -384,7 +384,7 @@ class SwapGender(RowWise):
     def __init__(
         self,
         *,
-        text_attr: str | None = "text",
+        text_field: str | None = "text",
         queries: bool = False,
         share: float = 1.0,
         pairs: Mapping[str, str] | None = None,
@@ -393,14 +393,14 @@ class SwapGender(RowWise):
     ):
         """
         Args:
-            text_attr: The column to swap; None for queries alone.
+            text_field: The column to swap; None for queries alone.
             queries: Whether queries are swapped, too.
             share: Which share of documents (and of queries) is swapped; they are drawn apart.
             pairs: Further words and their counterparts, both ways.
             seed: Seed of that draw.
             keep_original: Whether to add ``text_orig``.
         """
-        self.text_attr = text_attr
+        self.text_field = text_field
         self.queries = queries
         self.share = share
         self.pairs = pairs
@@ -413,16 +413,16 @@ class SwapGender(RowWise):
         Raises:
             InputError: For options that cannot be used, or a text that is missing or not a string.
         """
-        columns = [] if self.text_attr is None else ["docno", self.text_attr]
+        columns = [] if self.text_field is None else ["docno", self.text_field]
         pt.validate.columns(inp, includes=columns + (["qid", "query"] if self.queries else []), context=self)
         turn = self._turner(0)
         out = inp
-        if self.text_attr is not None:
-            check_text(inp, self.text_attr, self)
-            texts, docnos = inp[self.text_attr].tolist(), inp["docno"].tolist()
+        if self.text_field is not None:
+            check_text(inp, self.text_field, self)
+            texts, docnos = inp[self.text_field].tolist(), inp["docno"].tolist()
             swapped = [turn(text, "document", docno) for text, docno in zip(texts, docnos)]
-            added: dict[str, Any] = {"text_orig": inp[self.text_attr]} if self.keep_original else {}
-            added[self.text_attr] = [text for text, _ in swapped]
+            added: dict[str, Any] = {"text_orig": inp[self.text_field]} if self.keep_original else {}
+            added[self.text_field] = [text for text, _ in swapped]
             added["swapped"] = np.array([n for _, n in swapped], dtype=np.int64)
             out = out.assign(**added)
         if self.queries:
@@ -455,8 +455,8 @@ class SwapGender(RowWise):
         """What turns a text of a kind and a name; the pairs are read once, however many texts follow."""
         if not isinstance(self.share, (int, float)) or not 0 <= self.share <= 1:
             raise InputError(f"SwapGender: share={self.share!r} must lie between 0 and 1")
-        if self.text_attr is None and not self.queries:
-            raise InputError("SwapGender: text_attr=None and queries=False leave nothing to swap; name a column")
+        if self.text_field is None and not self.queries:
+            raise InputError("SwapGender: text_field=None and queries=False leave nothing to swap; name a column")
         table, limit = _table(self.pairs), self.share * 2.0**64
 
         def turned(text: str, kind: str, name: str) -> tuple[str, int]:

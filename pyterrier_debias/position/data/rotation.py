@@ -329,7 +329,7 @@ class RotatePassages(RowWise):
         seed: int = 208973249,
         draw: int = 0,
         offset: int | None = None,
-        text_attr: str = "text",
+        text_field: str = "text",
         keep_original: bool = False,
         verbose: bool = False,
         segmenter: Segmenter | None = None,
@@ -350,7 +350,7 @@ class RotatePassages(RowWise):
             draw: Which of the independent draws under this seed: 0, 1, 2, ... give further rotations of one passage.
             offset: How many units are moved from the front of every passage to its end, in place of a draw: r - 1 in the paper.
                 It counts modulo the passage's units, so that ``-offset`` undoes ``offset``. None draws.
-            text_attr: The column to rotate.
+            text_field: The column to rotate.
             keep_original: Whether to add ``text_orig``.
             verbose: Whether to show progress.
             segmenter: With ``'whitespace'``: cuts stretches of text without blanks into words that are pieces of it, such as
@@ -364,7 +364,7 @@ class RotatePassages(RowWise):
         self.seed = seed
         self.draw = draw
         self.offset = offset
-        self.text_attr = text_attr
+        self.text_field = text_field
         self.keep_original = keep_original
         self.verbose = verbose
         self.segmenter = segmenter
@@ -378,16 +378,16 @@ class RotatePassages(RowWise):
         pt.validate.columns(inp, includes=self._columns(), context=self)
         turn = self.rotator()
         self._check_ids(inp)
-        check_text(inp, self.text_attr, self)
-        originals = inp[self.text_attr].tolist()
+        check_text(inp, self.text_field, self)
+        originals = inp[self.text_field].tolist()
         docnos = inp["docno"].tolist()
         qids = inp["qid"].tolist() if self.scope == "pair" else [""] * len(inp)
         rows = pt.tqdm(zip(originals, docnos, qids), total=len(inp), desc="RotatePassages", disable=not self.verbose)
         turned = [turn(text, docno, qid) for text, docno, qid in rows]
         still = [text for text, (_, offset) in zip(originals, turned) if offset == 0]
         self._warn_of_fixed(sum(map(self.cannot_turn(), still)), len(inp))
-        added: dict[str, Any] = {"text_orig": inp[self.text_attr]} if self.keep_original else {}
-        added[self.text_attr] = [text for text, _ in turned]
+        added: dict[str, Any] = {"text_orig": inp[self.text_field]} if self.keep_original else {}
+        added[self.text_field] = [text for text, _ in turned]
         added["rotation"] = np.array([offset for _, offset in turned], dtype=np.int64)
         return inp.assign(**added)
 
@@ -406,7 +406,7 @@ class RotatePassages(RowWise):
         return self._stream(inp, self.rotator())
 
     def _stream(self, documents: Any, turn: Rotator) -> Iterator[dict[str, Any]]:
-        attr, pair, keep, ids = self.text_attr, self.scope == "pair", self.keep_original, self._ids()
+        attr, pair, keep, ids = self.text_field, self.scope == "pair", self.keep_original, self._ids()
         fixed = number = 0
         cannot_turn = self.cannot_turn()
         for document in pt.tqdm(documents, desc="RotatePassages", disable=not self.verbose):
@@ -520,7 +520,7 @@ class RotatePassages(RowWise):
         return ["docno", *(["qid"] if self.scope == "pair" else [])]
 
     def _columns(self) -> list[str]:
-        return ["docno", self.text_attr, *self._ids()[1:]]
+        return ["docno", self.text_field, *self._ids()[1:]]
 
     def _check_ids(self, inp: pd.DataFrame) -> None:
         for column in self._ids():
