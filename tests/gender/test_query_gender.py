@@ -23,7 +23,7 @@ def test_words():
     assert list(out.columns[:2]) == ["qid", "query"]
     documents = QueryGender(text_field="text")(pd.DataFrame({"docno": ["d"], "text": ["the king and his brother"]}))
     assert documents["gender"].tolist() == ["male"]
-    with pytest.raises(InputError, match="needs f and m"):
+    with pytest.raises(InputError, match="needs female and male"):
         by_words(["a"], {"old": ["elder"]})
 
 

@@ -85,7 +85,7 @@ def test_which_her_is_meant_in_a_labelled_sample():
 
 
 def test_every_word_of_the_shipped_list_changes_sides():
-    words = sorted(DEBIAS["m"] | DEBIAS["f"])
+    words = sorted(DEBIAS["male"] | DEBIAS["female"])
     one, other = count_words(words), count_words([swap_gender(word)[0] for word in words])
     assert len(words) > 50 and one.any(axis=1).all()
     assert [word for word, before, after in zip(words, one, other) if before.tolist() != after[::-1].tolist()] == []

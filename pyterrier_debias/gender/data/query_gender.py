@@ -85,7 +85,7 @@ def by_words(
 
     Args:
         texts: n texts.
-        wordlist: A list with the groups ``m`` and ``f``.
+        wordlist: A list with the groups ``male`` and ``female`` (or ``m`` and ``f``).
         tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
 
     Returns:
@@ -99,10 +99,11 @@ def by_words(
         [3, 0, 2]
     """
     words = WordList.of(wordlist)
-    if not {"f", "m"} <= set(words.names):
-        raise InputError(f"QueryGender: the word list has the groups {', '.join(words.names)}; it needs f and m")
+    named = [label_of(name) for name in words.names]
+    if not {"female", "male"} <= set(named):
+        raise InputError(f"QueryGender: the word list has the groups {', '.join(words.names)}; it needs female and male")
     counts = count_words(list(texts), words, tokeniser)
-    female, male = (counts[:, words.names.index(group)] > 0 for group in ("f", "m"))
+    female, male = (counts[:, named.index(group)] > 0 for group in ("female", "male"))
     return np.stack([female & ~male, male & ~female, ~female & ~male, female & male], axis=1).astype(np.float64)
 
 

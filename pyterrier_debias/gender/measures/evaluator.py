@@ -97,7 +97,7 @@ class AnnotateGender(RowWise, _OfWords):
     Example:
         >>> frame = pd.DataFrame({"docno": ["d1"], "text": ["He told her that he knew."]})
         >>> found = AnnotateGender(method="tc")(frame)
-        >>> found[["count_m", "count_f", "lean"]].values.tolist(), found["words"].tolist()
+        >>> found[["count_male", "count_female", "lean"]].values.tolist(), found["words"].tolist()
         ([[2.0, 1.0, 1.0]], ['he 2, her 1'])
     """
 
