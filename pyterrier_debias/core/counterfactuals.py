@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.core.caches import VARIANT, marked
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import OF_ANOTHER_INDEX, ranked, variant_docno
 from pyterrier_debias.core.systems import check_run
@@ -142,6 +143,8 @@ def _scored(
                 qid=[variant_docno(qid, arm.variant) for qid in part["qid"]],
                 docno=[variant_docno(docno, variant, longest=_LONGEST) for docno, variant in zip(part["docno"], variants)],
             )
+            if VARIANT in part.columns:  # what was changed before has other names here, too
+                part = marked(part, text_field)
         parts.append((part, key))
     side_by_side = np.argsort(np.concatenate([arm.rows for arm in arms]), kind="stable")
     given = pd.concat([part for part, _ in parts], ignore_index=True).iloc[side_by_side].reset_index(drop=True)

@@ -191,6 +191,13 @@ class Stage(pt.Transformer):
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
+    def changes(self) -> frozenset[str]:
+        """The columns with texts that the stage puts others into, under the names that they had.
+
+        A cache behind it must have them in its key; see :mod:`pyterrier_debias.core.caches`.
+        """
+        return frozenset()
+
     # The name was PyTerrier's before: there it makes a stage that returns its input, and is called on the class.
     def identity(self) -> dict[str, Any]:  # type: ignore[override]
         """What two stages must share to be equal: by default every option that can change the result."""
@@ -262,6 +269,8 @@ class RowWise(Stage):
 class Pipeline(pt.Compose):
     """Stages joined by ``>>`` of which the first is one of ours. At its end an indexer gets a guarded stream of documents.
 
+    A cache that goes by names behind a stage that changes texts is refused; see :mod:`pyterrier_debias.core.caches`.
+
     ``RotatePassages() >> pt.IterDictIndexer(...)`` rotates in Terrier's thread, where an error would be lost; see
     :func:`pyterrier_debias.core.indexing.handed_over`.
     """
@@ -270,8 +279,14 @@ class Pipeline(pt.Compose):
         """
         Args:
             transformers: The stages; nested compositions are opened.
+
+        Raises:
+            InputError: For such a cache.
         """
+        from pyterrier_debias.core.caches import check_caches  # it walks pipelines of stages
+
         super().__init__(*(stage for part in transformers for stage in flatten(part)))
+        check_caches(self)
 
     def __rshift__(self, right: Any) -> Pipeline:
         """The longer pipeline."""

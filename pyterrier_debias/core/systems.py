@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.core.caches import check_caches
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.decomposition import behind_text, loads_text, take_apart
 from pyterrier_debias.core.errors import InputError, one_line, shortened
@@ -117,6 +118,11 @@ class System:
     indexer: Indexer | None = None
     note: str = ""
     out_of_reach: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a cache that would hide changed texts; see :mod:`pyterrier_debias.core.caches`."""
+        whole = self.candidates if self.ranker is None else pt.Compose(self.candidates, self.ranker)
+        check_caches(whole)
 
     @classmethod
     def of(cls, name: str, pipeline: Any, *, dataset: Any = None, indexer: Indexer | None = None) -> System:

@@ -37,7 +37,9 @@ def awrf_by_loops(docnos, target, cutoff, discount):
 
 
 @pytest.mark.parametrize("discount", ["trec", "dcg"])
-@pytest.mark.parametrize(("cutoff", "portions"), [(1, None), (2, None), (3, {"male": 0.25, "female": 0.75}), (9, {"male": 1, "female": 0})])
+@pytest.mark.parametrize(
+    ("cutoff", "portions"), [(1, None), (2, None), (3, {"male": 0.25, "female": 0.75}), (9, {"male": 1, "female": 0})]
+)
 def test_awrf_is_its_definition(cutoff, portions, discount):
     target = [0.5, 0.5] if portions is None else [portions["male"], portions["female"]]
     expected = [awrf_by_loops(docnos, target, cutoff, discount) for docnos in ONE.values()]
@@ -50,7 +52,8 @@ def test_awrf_of_nobody_and_of_all():
     assert np.isnan(per_query(AWRF() @ 1, frame({"1": ["d3"], "2": ["d3"], "3": ["d3"]}))).all()
     # One document of each group at ranks 1 and 2, which get the same attention; none of one group.
     assert per_query(AWRF() @ 2, frame({"1": ["d1", "d2"], "2": ["d1"], "3": ["d3", "d5"]}))[:1] == [1.0]
-    assert per_query(AWRF(portions={"male": 1, "female": 0}) @ 1, frame({"1": ["d1"], "2": ["d2"], "3": ["d1"]})) == [1.0, 0.0, 1.0]
+    one_side = AWRF(portions={"male": 1, "female": 0}) @ 1
+    assert per_query(one_side, frame({"1": ["d1"], "2": ["d2"], "3": ["d1"]})) == [1.0, 0.0, 1.0]
 
 
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=4), st.lists(st.integers(0, 5), min_size=2, max_size=4))

@@ -254,7 +254,7 @@ def test_rows_order_and_columns_stay(scope, unit):
     before = inp.copy(deep=True)
     out = RotatePassages(scope=scope, unit=unit)(inp)
     pd.testing.assert_frame_equal(inp, before)
-    assert list(out.columns) == [*inp.columns, "rotation"]
+    assert list(out.columns) == [*inp.columns, "rotation", "text_variant"]
     pd.testing.assert_frame_equal(out[[c for c in inp if c != "text"]], inp[[c for c in inp if c != "text"]])
     split = RotatePassages(unit=unit).splitter()
     for old, new, offset in zip(inp["text"], out["text"], out["rotation"]):

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.core.caches import marked
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_text, reworded
 from pyterrier_debias.core.scripts import composed, word_pattern, word_places
@@ -353,7 +354,8 @@ class SwapGender(RowWise):
 
     ===============  ==========================================================================
     columns in       ``docno`` and the text column; with ``queries=True`` ``qid`` and ``query``; any others
-    columns out      the same, texts swapped; ``swapped``: how many words of the text; ``text_orig`` with ``keep_original=True``;
+    columns out      the same, texts swapped; ``swapped``: how many words of the text; ``text_variant`` where there is a ``qid``:
+                     the docno and a hash of the text, for caches; ``text_orig`` with ``keep_original=True``;
                      with ``queries=True`` the old query in ``query_0``
     ===============  ==========================================================================
 
@@ -372,7 +374,8 @@ class SwapGender(RowWise):
         >>> SwapGender()(docs)[["text", "swapped"]].values.tolist()
         [['Mrs Hill and her husband', 3]]
 
-        Before a ranker: ``bm25 >> texts >> SwapGender() >> ranker``.
+        Before a ranker: ``bm25 >> texts >> SwapGender() >> ranker``; no cache that goes by docno may follow, but
+        ``ScorerCache(path, ranker, key='text_variant')`` may.
 
     When not to use it: on texts about named persons or bodies ("Queen Elizabeth and her husband", "prostate cancer in men"),
     which it turns into nonsense that is not a counterfactual; for persons who are neither, of whom its table knows nothing; for
@@ -424,7 +427,7 @@ class SwapGender(RowWise):
             added: dict[str, Any] = {"text_orig": inp[self.text_field]} if self.keep_original else {}
             added[self.text_field] = [text for text, _ in swapped]
             added["swapped"] = np.array([n for _, n in swapped], dtype=np.int64)
-            out = out.assign(**added)
+            out = marked(out.assign(**added), self.text_field)
         if self.queries:
             check_text(inp, "query", self)
             warn_of_expressions(inp["query"], self)
@@ -435,6 +438,10 @@ class SwapGender(RowWise):
             queries = [new[pair] for pair in zip(inp["qid"], inp["query"])]
             out = reworded(out, queries)
         return out
+
+    def changes(self) -> frozenset[str]:
+        """The text column and ``query``, as far as they are swapped; see :class:`~pyterrier_debias.core.stage.Stage`."""
+        return frozenset(([] if self.text_field is None else [self.text_field]) + ["query"] * self.queries)
 
     def rotator(self, *, draw: int = 0) -> Callable[..., tuple[str, int]]:
         """The function for ``Training(augment=...)``.

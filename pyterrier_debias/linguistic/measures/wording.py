@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.core.caches import check_caches
 from pyterrier_debias.core.errors import InputError, check_number, one_line
 from pyterrier_debias.core.evaluation import judged_input, parse_measures, per_query, value_range
 from pyterrier_debias.core.frames import (
@@ -300,6 +301,7 @@ class WordingSensitivity(Stage):
         if "docno" in asks.columns:
             check_pairs(asks, self)
             asks = first_candidates(asks, self.depth, self)
+        check_caches(stage, ["query"], self)
         in_words = tokenising(stage)
         frames, unanswered, as_it_comes = [], [], None
         for arm, own in pt.tqdm(list(wordings.groupby("arm", sort=False)), desc="wordings", disable=not self.verbose):

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.core.caches import VARIANT, marked, variant_name
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.scripts import Segmenter, joint, places_of, units
@@ -289,13 +290,15 @@ class RotatePassages(RowWise):
     with ``scope='pair'`` also ``qid``. Output: the same rows, columns and order, the text column rotated, and
 
     - ``rotation``: how many units were moved from the front to the end, from 0 (nothing moved) to n - 1; r - 1 in the paper;
+    - ``text_variant`` where there is a ``qid``: the docno and a hash of the rotated text, for caches;
     - ``text_orig`` with ``keep_original=True``: the text as it was.
 
     Terrier indexes in a thread of its own, where an error would be lost. A pipeline that begins with this stage (or any other of
     this package) and ends in an indexer raises it all the same.
 
-    ``docno``, ``score`` and ``rank`` stay. Score *after* rotation: the scores that come in belong to the original text, and
-    whatever caches scores by docno must sit before this stage or know the variant.
+    ``docno``, ``score`` and ``rank`` stay. Score *after* rotation: the scores that come in belong to the original text. A cache
+    that knows documents by their docnos is refused behind this stage; ``ScorerCache(path, ranker, key='text_variant')`` in a
+    folder of its own is right.
 
     The draw depends on seed, docno (and qid) and ``draw`` only, not on the order of rows or the size of batches. An empty or
     one-word passage is not changed; a warning tells the share of such passages.
@@ -389,7 +392,11 @@ class RotatePassages(RowWise):
         added: dict[str, Any] = {"text_orig": inp[self.text_field]} if self.keep_original else {}
         added[self.text_field] = [text for text, _ in turned]
         added["rotation"] = np.array([offset for _, offset in turned], dtype=np.int64)
-        return inp.assign(**added)
+        return marked(inp.assign(**added), self.text_field)
+
+    def changes(self) -> frozenset[str]:
+        """The text column; see :class:`~pyterrier_debias.core.stage.Stage`."""
+        return frozenset({self.text_field})
 
     def transform_iter(self, inp: pt.model.IterDict) -> pt.model.IterDict:
         """Rotate the passages of a stream of dictionaries, one at a time; see the class.
@@ -418,6 +425,8 @@ class RotatePassages(RowWise):
             out = dict(document, text_orig=text) if keep else dict(document)
             out[attr], offset = turn(text, as_name(document["docno"]), as_name(document["qid"]) if pair else "")
             out["rotation"] = offset
+            if "qid" in document:
+                out[VARIANT] = variant_name(document["docno"], out[attr], document.get(VARIANT, ""))
             number += 1
             if offset == 0:
                 fixed += cannot_turn(text)
