@@ -14,6 +14,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.frames import frame_digest, reads_frames
 from pyterrier_debias.core.indexing import GuardedIndexer
+from pyterrier_debias.core.options import check_options
 
 
 def same_value(left: Any, right: Any) -> bool:
@@ -163,6 +164,11 @@ class Stage(pt.Transformer):
 
     #: Options that never change what the stage returns.
     _NOT_IDENTITY: frozenset[str] = frozenset({"verbose"})
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Refuse options that there are not, with the one that was meant."""
+        check_options(cls.__name__, cls.__init__, options)
+        return super().__new__(cls, *args, **options)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Put the normalisation of frames before the ``transform`` of a subclass: pipelines call nothing else of a stage."""
