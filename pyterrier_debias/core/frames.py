@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.core.columns import tells_columns
 from pyterrier_debias.core.errors import InputError, shortened
 from pyterrier_debias.core.text import digest
 
@@ -28,7 +29,7 @@ R = TypeVar("R")
 _FORM_OF_QUERY = re.compile(r"query_(tok|vec|emb|weight|ids|mask|term)\w*")
 
 
-def stage_name(stage: Any) -> str:
+def stage_name(stage: Any, *_: Any) -> str:
     """The name that an error message gives a stage: its class, or the text itself."""
     return stage if isinstance(stage, str) else type(stage).__name__
 
@@ -111,7 +112,7 @@ def reads_frames(function: Callable[P, R]) -> Callable[P, R]:
                     key: with_string_ids(one, f"{where} {key!r}") if isinstance(one, pd.DataFrame) else one
                     for key, one in value.items()
                 }
-        return function(*given.args, **given.kwargs)
+        return tells_columns(function, lambda *_, **__: owner)(*given.args, **given.kwargs)
 
     return entered
 
@@ -345,7 +346,8 @@ def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     missing = [column for column in ("qid", "docno", "label") if column not in qrels.columns]
     if missing:
         raise InputError(
-            f"{stage_name(stage)}: the judgements have no column {missing[0]!r}; they have {', '.join(qrels.columns) or 'none'}"
+            f"{stage_name(stage)}: the judgements have no column {missing[0]!r}; they have {', '.join(qrels.columns) or 'none'}: "
+            f"rename the one that holds it, as in qrels.rename(columns={{'relevance': 'label'}})"
         )
     if qrels["label"].dtype == np.int64 and not (qrels["label"] > _HIGHEST).any():
         return qrels

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.frames import frame_digest, reads_frames
+from pyterrier_debias.core.columns import tells_columns
+from pyterrier_debias.core.frames import frame_digest, reads_frames, stage_name
 from pyterrier_debias.core.indexing import GuardedIndexer
 from pyterrier_debias.core.options import check_options
 
@@ -175,6 +176,8 @@ class Stage(pt.Transformer):
         super().__init_subclass__(**options)
         if "transform" in vars(cls):
             cls.transform = reads_frames(cls.transform)  # type: ignore[method-assign]
+        if "transform_iter" in vars(cls):
+            cls.transform_iter = tells_columns(cls.transform_iter, stage_name)  # type: ignore[method-assign]
 
     if TYPE_CHECKING:
 

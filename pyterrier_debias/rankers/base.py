@@ -30,6 +30,7 @@ from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import read_whole
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
+from pyterrier_debias.rankers.names import extra_for, resolved
 from pyterrier_debias.training.fitting import Fittable
 from pyterrier_debias.training.report import ABOUT
 
@@ -121,9 +122,9 @@ def source_fingerprint(model: str | os.PathLike[str]) -> str:
     Returns:
         A short text. It changes when a file in the folder is rewritten.
     """
-    folder = Path(model).expanduser()
+    folder = Path(resolved(model))
     if not folder.is_dir():
-        return f"name:{model}"
+        return f"name:{resolved(model)}"
     state = blake2b(digest_size=16)
     for file in sorted(folder.rglob("*")):
         if file.is_file():
@@ -168,7 +169,8 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
     """
     from pyterrier_debias.rankers import tying
 
-    where, name = Path(model).expanduser(), frames.stage_name(stage)
+    source, name = resolved(model), frames.stage_name(stage)
+    where = Path(source).expanduser()
     looks_local = isinstance(model, Path) or where.is_absolute() or str(model).startswith((".", "~"))
     if looks_local and not where.is_dir():
         raise InputError(f"{name}: there is no model folder {str(model)!r}; check the path, or give a hub name")
@@ -178,7 +180,7 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
     try:
         with quiet():
             tying.restore()
-            yield str(where if where.is_dir() else model)
+            yield source
     except InputError:
         raise
     except Exception as error:
@@ -187,7 +189,7 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
             remedy = "the folder is incomplete, or of a kind that this ranker cannot read"
         else:
             offline = os.environ.get("HF_HUB_OFFLINE", "0").upper() in {"1", "TRUE", "YES", "ON"}
-            remedy = "check the name, or download the model where there is a network and give its folder"
+            remedy = f"{extra_for(model)}check the name, or download the model where there is a network and give its folder"
             remedy = f"HF_HUB_OFFLINE is set: {remedy}" if offline else remedy
         raise InputError(f"{name}: model {str(model)!r} cannot be loaded ({first[:200]}); {remedy}") from error
 

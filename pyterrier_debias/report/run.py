@@ -351,10 +351,10 @@ def _told(name: str, failed: list[dict[str, str]]) -> Iterator[None]:
     """A defect is noted, so that it does not cost the others' results; what the input is at fault for is raised."""
     try:
         yield
-    except InputError:
-        raise
     except pt.validate.InputValidationError as error:
         raise InputError(f"{name}: {lacking(error)}") from error
+    except InputError:
+        raise
     except BrokenSystemError as error:
         _note(name, error, failed)
     except Exception as error:
