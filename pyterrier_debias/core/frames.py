@@ -98,6 +98,8 @@ def reads_frames(function: Callable[P, R]) -> Callable[P, R]:
         pyterrier_debias.core.errors.InputError: first, topics: column 'qid' is missing, at row 0; drop such rows, or ...
     """
     signature = inspect.signature(function)
+    kinds = ("pd.DataFrame", "pd.DataFrame | None")
+    wanted = {name for name, parameter in signature.parameters.items() if parameter.annotation in kinds}
 
     @wraps(function)
     def entered(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -105,6 +107,8 @@ def reads_frames(function: Callable[P, R]) -> Callable[P, R]:
         owner = stage_name(given.arguments.get("self", given.arguments.get("stage", function.__name__)))
         for name, value in given.arguments.items():
             where = owner if name == "inp" else f"{owner}, {name}"
+            if name in wanted and value is not None and not isinstance(value, pd.DataFrame):
+                raise InputError(f"{where}: {no_frame(value, name)}")
             if isinstance(value, pd.DataFrame):
                 given.arguments[name] = with_string_ids(value, where)
             elif isinstance(value, Mapping) and any(isinstance(one, pd.DataFrame) for one in value.values()):
@@ -115,6 +119,36 @@ def reads_frames(function: Callable[P, R]) -> Callable[P, R]:
         return tells_columns(function, lambda *_, **__: owner)(*given.args, **given.kwargs)
 
     return entered
+
+
+def no_frame(value: Any, name: str) -> str:
+    """What to do about something that is given in the place of a frame.
+
+    Args:
+        value: What was given.
+        name: What it is given as: ``topics``, ``qrels``, or anything else.
+
+    Returns:
+        The end of a message.
+
+    Example:
+        >>> no_frame("run.txt", "results")
+        "needs a pandas DataFrame, not a str; read the file first, e.g. pt.io.read_results('run.txt')"
+    """
+    needs = f"needs a pandas DataFrame, not a {type(value).__name__}"
+    if isinstance(value, str) or hasattr(value, "__fspath__"):
+        read = {"topics": "read_topics", "qrels": "read_qrels"}.get(name, "read_results")
+        return f"{needs}; read the file first, e.g. pt.io.{read}({str(value)!r})"
+    if isinstance(value, pt.Transformer):
+        return f"{needs}; run the pipeline first: pipeline(topics)"
+    if hasattr(value, "get_topics") and hasattr(value, "get_qrels"):
+        return f"{needs}; give dataset.get_{'qrels' if name == 'qrels' else 'topics'}()"
+    parts = list(value.values()) if isinstance(value, Mapping) else list(value) if isinstance(value, (list, tuple)) else []
+    if parts and any(isinstance(part, (pd.DataFrame, pt.Transformer)) for part in parts):
+        return f"{needs} of several systems; give one system's at a time, e.g. pipeline(topics)"
+    if parts and all(isinstance(part, Mapping) for part in parts):
+        return f"{needs}; make one of it: pd.DataFrame(rows)"
+    return f"{needs}; give a frame with a row for each query (topics) or each document of a list (results)"
 
 
 #: Columns that identify a row.
