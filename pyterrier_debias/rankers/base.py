@@ -29,6 +29,7 @@ from pyterrier_debias.core.cache_key import marks, structure_of, weights_fingerp
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import read_whole
 from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.telling import warn_of
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
 from pyterrier_debias.rankers.names import extra_for, resolved
 from pyterrier_debias.training.fitting import Fittable
@@ -408,9 +409,10 @@ class Ranker(Fittable, Stage):
             return self._score_distinct([(query, cut[doc][0][0]) for query, doc in zip(queries, docs)])
         lost = [words for _, words in cut.values() if words]
         if lost:
-            logger.warning(
-                "%s: long='maxp' scores full passages only, as pt.text.sliding does; %d of %d texts lost %d words at their end",
-                type(self).__name__,
+            warn_of(
+                logger,
+                f"{type(self).__name__}: long='maxp' scores full passages only, as pt.text.sliding does; %d of %d texts lost %d "
+                f"words at their end",
                 len(lost),
                 len(cut),
                 sum(lost),

@@ -21,6 +21,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_pairs, check_text, reads_frames, reworded, with_grades, with_string_ids
 from pyterrier_debias.core.stage import flatten
 from pyterrier_debias.core.statistics import correct, inverted_interval, randomisation_test
+from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.core.terrier import warn_of_expressions
 
 #: From a text to a text, or a stage that changes the column ``text`` (or ``query``) and keeps the rows.
@@ -78,6 +79,7 @@ def _sentence(row: Mapping[str, Any]) -> str:
 
 
 @reads_frames
+@gathered()
 def intervene(
     ranker: pt.Transformer,
     candidates: pd.DataFrame,

@@ -19,6 +19,7 @@ from pyterrier_debias.core.cache_key import marks
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import whole_folder, write_whole
 from pyterrier_debias.core.frames import reads_frames
+from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.losses import get_loss
 from pyterrier_debias.training.options import Training, plain
@@ -85,6 +86,7 @@ class Fittable(pt.Estimator):
         return Ranking(self, loss, in_batch=training.in_batch_negatives)
 
     @reads_frames
+    @gathered()
     def fit(
         self,
         res_tr: pd.DataFrame,

@@ -24,6 +24,7 @@ from pyterrier_debias.core.retrieval import answered, unanswered_queries
 from pyterrier_debias.core.stage import Stage, flatten
 from pyterrier_debias.core.statistics import inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import System, check_run, probed_system, takes_topics
+from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.core.terrier import as_asked, tokenising
 from pyterrier_debias.linguistic.data.analysers import Tagger
 from pyterrier_debias.linguistic.data.rewrites import REWRITES, check_rewrite, rewrite_name, rewritten
@@ -177,6 +178,7 @@ class WordingSensitivity(Stage):
         self.seed = seed
         self.verbose = verbose
 
+    @gathered()
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Rank under each wording; see the class.
 
@@ -192,6 +194,7 @@ class WordingSensitivity(Stage):
         return self._ask(inp, given, self._wordings(inp)).rankings
 
     @reads_frames
+    @gathered()
     def evaluate(
         self, inp: pd.DataFrame, qrels: pd.DataFrame | None = None, *, topics: pd.DataFrame | None = None
     ) -> WordingResult:

@@ -23,6 +23,7 @@ from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.scripts import Segmenter, joint, places_of, units
 from pyterrier_debias.core.stage import RowWise
+from pyterrier_debias.core.telling import warn_of
 from pyterrier_debias.core.text import Tokeniser, as_name, get_tokeniser, keyed_integer
 
 #: ``turn(text, docno, qid)`` gives the rotated text and the offset.
@@ -448,10 +449,13 @@ class RotatePassages(RowWise):
 
     def _warn_of_fixed(self, fixed: int, number: int) -> None:
         if fixed:
-            logger.warning(
-                "RotatePassages: %d of %d passages (%.1f %%) have fewer than two units of rotation (%s) and never change; "
-                "position cannot be told from content in them", fixed, number, 100 * fixed / number, self.unit,
-            )  # fmt: skip
+            warn_of(
+                logger,
+                f"RotatePassages: %d of %d passages have fewer than two units of rotation ({self.unit}) and never change; "
+                f"position cannot be told from content in them",
+                fixed,
+                number,
+            )
 
     def rotator(self, draw: int | None = None) -> Rotator:
         """The function that rotates one text, for code that is not a pipeline, such as training that draws anew each epoch.

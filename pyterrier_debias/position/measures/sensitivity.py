@@ -21,6 +21,7 @@ from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.retrieval import answered, unanswered_notes
 from pyterrier_debias.core.stage import Stage, flatten
 from pyterrier_debias.core.systems import System, check_run, probed_system, takes_topics
+from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.position.data.answers import AnswerPositions, answers_in_texts
 from pyterrier_debias.position.data.rotation import RotatePassages
 from pyterrier_debias.position.formulas import psi
@@ -177,6 +178,7 @@ class PositionSensitivity(Stage):
         self.seed = seed
         self.verbose = verbose
 
+    @gathered()
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Rank every variant of every list; see the class.
 
@@ -192,6 +194,7 @@ class PositionSensitivity(Stage):
         return self._lists(inp, given).arms
 
     @reads_frames
+    @gathered()
     def evaluate(
         self, inp: pd.DataFrame, qrels: pd.DataFrame | None = None, *, topics: pd.DataFrame | None = None
     ) -> SensitivityResult:
