@@ -59,7 +59,7 @@ def with_string_ids(frame: pd.DataFrame, stage: Any = "frame") -> pd.DataFrame:
         [['1', 'a', 2.5], ['2', 'b', 1.0]]
     """
     if not isinstance(frame, pd.DataFrame):
-        raise InputError(f"{stage_name(stage)}: needs a pandas DataFrame, not a {type(frame).__name__}")
+        raise InputError(f"{stage_name(stage)}: {no_frame(frame, 'qrels' if 'judgements' in stage_name(stage) else 'frame')}")
     frame = _plain_axes(frame, stage)
     changed = {}
     for name in frame.columns:
@@ -390,7 +390,8 @@ def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     if len(bad):
         raise InputError(
             f"{stage_name(stage)}: column 'label' is NaN or not a whole number up to {_HIGHEST} in {len(bad)} of {len(qrels)} "
-            f"judgements, first at {_row(qrels, int(bad[0]))}; leave out unjudged documents, map words and fractions to grades"
+            f"judgements, first at {_row(qrels, int(bad[0]))}; leave out unjudged documents, map words and "
+            f"fractions to grades, e.g. qrels.assign(label=qrels['label'].map({{'relevant': 1, 'not relevant': 0}}))"
         )
     return qrels.assign(label=labels.astype("int64"))
 

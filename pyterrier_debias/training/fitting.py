@@ -247,6 +247,9 @@ def fit_ranker(
     name = type(stage).__name__
     (res_tr, qrels_tr), (res_va, qrels_va) = train_on, validate_on
     ranker.check_options()
+    if training is not None and not isinstance(training, Training):
+        shown = ", ".join(f"{key}={value!r}" for key, value in training.items()) if isinstance(training, dict) else "..."
+        raise InputError(f"{name}: training is a {type(training).__name__}; give training=Training({shown})")
     training = training if training is not None else Training()
     if (res_va is None) != (qrels_va is None):
         raise InputError(f"{name}: fit needs validation candidates and their judgements both, or neither")

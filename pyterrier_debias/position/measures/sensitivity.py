@@ -506,7 +506,8 @@ def reindexing_reason(system: System, dataset: Any) -> str | None:
     """Why a retriever cannot be probed by indexing changed documents, in one sentence; None if it can."""
     if system.indexer is None:
         return system.out_of_reach or (
-            "its text is not known to any stage and it has no indexer, so changed passages cannot reach it; give "
+            "its text is not known to any stage and it has no indexer, so changed passages cannot reach it; where it ends in a "
+            "ranker, put a text loader before that (retriever >> dataset.text_loader() >> ranker); of a retriever give "
             "System(..., indexer=...), which makes such a retriever over given documents"
         )
     if not hasattr(dataset, "get_corpus_iter"):
