@@ -278,11 +278,11 @@ def position(case: Case) -> tuple[float, float, float, float]:
 def survivorship(case: Case) -> tuple[float, float, float, float]:
     """Quality and the rank at which labellers first met the answer."""
     grade = answer_grade(case.collection, case.relevant)
-    ranks = first_relevant_ranks(case.collection.get_candidates(), case.relevant, min_rel=grade).set_index("qid")
+    ranks = first_relevant_ranks(case.collection.get_candidates(), case.relevant, min_label=grade).set_index("qid")
     ranks = ranks.reindex(case.topics["qid"])
     first = ranks["first_relevant_rank"].fillna(np.inf).to_numpy()
     lists = list_strata(ranks["relevant_shown"].fillna(0), ranks["shown"].fillna(0))
-    values = discounted_gain(case.results, case.relevant, case.topics["qid"].tolist(), min_rel=grade)
+    values = discounted_gain(case.results, case.relevant, case.topics["qid"].tolist(), min_label=grade)
     found = trend(values, first, strata=lists, draws=case.setting.draws, seed=case.seed)
     return found.rho, found.low, found.high, found.p
 

@@ -186,7 +186,7 @@ class Ground:
     @cached_property
     def gains(self) -> np.ndarray:
         """BM25's DCG@10 on binary labels."""
-        return discounted_gain(self.bm25, self.qrels, self.topics["qid"].tolist(), min_rel=1)
+        return discounted_gain(self.bm25, self.qrels, self.topics["qid"].tolist(), min_label=1)
 
     @cached_property
     def lists(self) -> dict[str, tuple[list[str], list[str]]]:

@@ -67,9 +67,9 @@ def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
         run = collection.get_runs()["bm25"].merge(asked[["qid", "query"]], on="qid")
         reranked = PlantedRanker(strength=0.0, seed=seed)(collection.text_loader()(run))
         for system, results in (("BM25", run), ("reranker", reranked)):
-            values = discounted_gain(results, qrels, asked["qid"].tolist(), min_rel=grade)
+            values = discounted_gain(results, qrels, asked["qid"].tolist(), min_label=grade)
             for name, shown_lists in lists.items():
-                ranks = first_relevant_ranks(shown_lists, qrels, min_rel=grade).set_index("qid").loc[asked["qid"]]
+                ranks = first_relevant_ranks(shown_lists, qrels, min_label=grade).set_index("qid").loc[asked["qid"]]
                 found, answers = ranks["first_relevant_rank"].to_numpy(), ranks["relevant_shown"].to_numpy()
                 about = {"seed": seed, "case": name, "system": system}
                 rows += tests(about, values, found, answers, asked["type"], draws)

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from pyterrier_debias._version import __version__
+from pyterrier_debias.core.options import with_known_options
 from pyterrier_debias.rankers.auto_models import register as _register_models
 
 #: Public name to the module that defines it.
@@ -200,7 +201,8 @@ if not TYPE_CHECKING:  # who checks types would take any name for one that is th
         if name not in _PUBLIC:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         module = importlib.import_module(f"{__name__}.{_PUBLIC[name]}")
-        value = getattr(module, name)
+        value = with_known_options(getattr(module, name))
+        setattr(module, name, value)
         globals()[name] = value
         return value
 

@@ -302,7 +302,7 @@ FREE = {
     "data.base.Collection(qrels)", "data.irds.IRDSCollection.get_topics(variant)", "data.terrier.IndexSettings(stopwords)",
     "data.terrier.check_weighting_model(model)", "gender.data.profiles.category_shares(columns)",
     "gender.data.profiles.chosen_columns(columns)", "gender.data.profiles.columns_of(wanted)",
-    "gender.data.profiles.LexiconProfiles(columns)", "gender.data.query_gender.QueryGender(text_attr)",
+    "gender.data.profiles.LexiconProfiles(columns)", "gender.data.query_gender.QueryGender(text_field)",
     "gender.data.query_gender.QueryGender(wordlist)", "gender.measures.evaluation.BiasResult.compare(measure)",
     "gender.measures.evaluation.BiasResult.compare(correction)", "gender.measures.evaluation.BiasResult.plot(measure)",
     "gender.measures.evaluator.AnnotateGender(wordlist)", "gender.measures.evaluator.GenderCounts(sums)",

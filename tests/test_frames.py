@@ -291,3 +291,57 @@ def test_a_new_query_takes_the_place_of_earlier_ones_where_none_is_kept():
     out = frames.reworded(FORMS, ["tea"], keep=False)
     assert out[["query", "query_0", "query_type"]].values.tolist() == [["tea", "tea", "x"]] and "query_1" not in out.columns
     assert FORMS["query_0"].tolist() == ["teas"]
+
+
+def evaluators():
+    """What measures results or topics, and the other columns that its frames have."""
+    from pyterrier_debias import (
+        Answerability,
+        ARaBEvaluator,
+        Disparity,
+        PlantedRanker,
+        PositionSensitivity,
+        SurvivorshipCurve,
+        WordingSensitivity,
+    )
+    from tests.survivorship import toy
+
+    return {
+        "Answerability": Answerability().evaluate,
+        "Disparity": Disparity().evaluate,
+        "PositionSensitivity": PositionSensitivity(PlantedRanker()).evaluate,
+        "SurvivorshipCurve": SurvivorshipCurve({"mine": toy.RESULTS}, toy.SHOWN, toy.LABELS).evaluate,
+        "WordingSensitivity": WordingSensitivity(PlantedRanker()).evaluate,
+        "ARaBEvaluator": ARaBEvaluator().evaluate,
+        "ARaBEvaluator ": ARaBEvaluator().contributions,
+    }
+
+
+@pytest.mark.parametrize("name", [
+    "ARaBEvaluator", "ARaBEvaluator ", "Answerability", "Disparity", "PositionSensitivity", "SurvivorshipCurve",
+    "WordingSensitivity",
+])  # fmt: skip
+def test_what_is_no_frame_is_named(name):
+    """A pipeline, several, rows, a file, a dataset: what was given, and what to do."""
+    pipeline, evaluate = pt.Transformer.identity(), evaluators()[name]
+    frame = pd.DataFrame({"qid": ["1"]})
+    for instead, told in (
+        ({"x": pipeline}, "pipeline"), ([pipeline], "pipeline"), ([frame, frame], "by name|one system's at a time"),
+        ("a/run.txt", "read_results"), ([{"qid": "1"}], r"pd\.DataFrame\(rows\)"), (3, "not a int"), ("", "read"),
+    ):
+        with pytest.raises(InputError, match=f"^{name.strip()}.*({told})"):
+            evaluate(instead)
+    if name not in ("Answerability", "SurvivorshipCurve", "ARaBEvaluator "):
+        with pytest.raises(InputError, match=r"not a str.*read_"):
+            evaluate(frame, "qrels.txt")
+
+
+def test_pipelines_are_run_where_several_systems_can_be_given():
+    from pyterrier_debias import ARaBEvaluator
+
+    topics = pd.DataFrame({"qid": ["1", "2"], "query": ["a", "b"]})
+    run = pd.DataFrame({"qid": ["1", "2"], "docno": "d", "score": 1.0, "text": ["he and his", "her son"]})
+    pipeline, evaluator = pt.Transformer.from_df(run), ARaBEvaluator([10], method="tc")
+    wanted = evaluator.evaluate({"x": run}, topics)
+    pd.testing.assert_frame_equal(evaluator.evaluate({"x": pipeline}, topics).table, wanted.table)
+    pd.testing.assert_frame_equal(evaluator.evaluate(pipeline, topics).table, evaluator.evaluate(run, topics).table)

@@ -151,7 +151,7 @@ CALLS = {
     ("LinguisticComplexity", "segment", "min_defined"): lambda **o: LinguisticComplexity(**o)(topics()),
     ("WordingSensitivity", "depth", "draws", "level"): lambda **o: WordingSensitivity(Overlap(), **o)(texts()),
     ("SurvivorshipCurve", "draws", "level", "ranks"): lambda **o: SurvivorshipCurve({"m": RESULTS}, SHOWN, LABELS, **o)(ASKED),
-    ("SurvivorshipSubset", "min_rel"): lambda **o: SurvivorshipSubset(SHOWN, LABELS, **o)(ASKED),
+    ("SurvivorshipSubset", "min_label"): lambda **o: SurvivorshipSubset(SHOWN, LABELS, **o)(ASKED),
     ("Answerability", "folds", "strength", "draws", "level"): lambda **o: Answerability(**o).fit(answerable(60, 0)[0]),
     ("CETReranker", "tau", "max_weight", "unweighted_steps"): trained(CETReranker),
     ("EqualizeReranker", "alpha", "biased_temperature"): trained(EqualizeReranker),

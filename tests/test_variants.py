@@ -174,5 +174,5 @@ def test_never_moved():
 def test_arms_of_variants_alone_need_no_original():
     rows = np.arange(len(CANDIDATES))
     arm = Arm("one", 0, rows, CANDIDATES["text"].tolist(), "one")
-    scored = score_arms(CANDIDATES, [arm], EARLY, text_attr="text", name="s")
+    scored = score_arms(CANDIDATES, [arm], EARLY, text_field="text", name="s")
     assert scored["arm"].unique().tolist() == ["one"] and len(scored) == len(CANDIDATES)

@@ -380,7 +380,7 @@ class Setup:
                 continue
             tf, boolean = (lean_of_texts(texts, method=method) for method in ("tf", "bool"))
             counts = count_words(texts)
-            neutral = neutrality(counts, ("m", "f"))
+            neutral = neutrality(counts, ("male", "female"))
             ideal = ifairr(neutral, 10)
             shares = counts[:10] / np.maximum(1, [len(regex_word(text)) for text in texts[:10]])[:, None]
             gap = 100 * abs(float((shares[:, 0] - shares[:, 1]).mean()))

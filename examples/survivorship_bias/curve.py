@@ -121,7 +121,7 @@ def main() -> int:
             run = systems["bm25"].merge(topics[["qid", "query"]], on="qid")
             systems["unbiased reranker"] = PlantedRanker(strength=0.0)(dataset.text_loader()(run))
         curve = SurvivorshipCurve(
-            systems, dataset, qrels, measures=[options.measure], ranks=options.ranks, min_rel=options.min_rel,
+            systems, dataset, qrels, measures=[options.measure], ranks=options.ranks, min_label=options.min_label,
             docno=options.docno, draws=options.draws, baseline=next(iter(systems)),
         )  # fmt: skip
         write(curve.evaluate(topics), options.out, None)

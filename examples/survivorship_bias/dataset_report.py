@@ -33,7 +33,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         dataset = open_dataset(options.dataset, split=options.split)
-        report = dataset_report(dataset, min_rel=options.min_rel, docno=options.docno, proxy=options.proxy)
+        report = dataset_report(dataset, min_label=options.min_label, docno=options.docno, proxy=options.proxy)
         for name, table in report.tables.items():
             write_whole(options.out / f"{name}.csv", table.to_csv(index=False))
         write_whole(options.out / "available.csv", report.available().to_csv(index=False))

@@ -101,7 +101,7 @@ class Setup:
         qrels, full = collection.get_qrels(), collection.get_qrels("full")
         qrels = qrels[~qrels["qid"].isin(test)]
         full = full[full["qid"].isin(test) & (full["label"] > 0)]
-        subset = SurvivorshipSubset(collection, qrels, min_rel=ANSWERS)
+        subset = SurvivorshipSubset(collection, qrels, min_label=ANSWERS)
         return cls(collection.name, halves[0], qrels, halves[1], full, subset)
 
     def measured(self, run: pd.DataFrame) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.core.caches import VARIANT, marked
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import OF_ANOTHER_INDEX, ranked, variant_docno
 from pyterrier_debias.core.systems import check_run
@@ -51,7 +52,7 @@ class Arm:
 
 
 def score_arms(
-    candidates: pd.DataFrame, arms: Sequence[Arm], ranker: pt.Transformer, *, text_attr: str, name: str
+    candidates: pd.DataFrame, arms: Sequence[Arm], ranker: pt.Transformer, *, text_field: str, name: str
 ) -> pd.DataFrame:
     """Score several variants of lists in one call of the ranker.
 
@@ -69,7 +70,7 @@ def score_arms(
         candidates: Result frame with ``qid``, ``docno``, ``query`` and the text.
         arms: The variants.
         ranker: Scores frames with ``query`` and text.
-        text_attr: The column that holds the text.
+        text_field: The column that holds the text.
         name: The system's name, for messages.
 
     Returns:
@@ -83,17 +84,17 @@ def score_arms(
     candidates = candidates.drop(columns=left_out)
     original = next((arm for arm in arms if arm.variant is None), None)
     if original is None or len(arms) == 1:
-        return _scored(candidates, arms, ranker, text_attr, name, left_out)
+        return _scored(candidates, arms, ranker, text_field, name, left_out)
     qids = list(dict.fromkeys(candidates["qid"].iloc[original.rows]))[:_RENAMED_QUERIES]
     rows = original.rows[candidates["qid"].iloc[original.rows].isin(qids).to_numpy()]
-    renamed = Arm(_RENAMED, 0, rows, candidates[text_attr].iloc[rows].tolist(), "same")
-    scored = _scored(candidates, [*arms, renamed], ranker, text_attr, name, left_out)
+    renamed = Arm(_RENAMED, 0, rows, candidates[text_field].iloc[rows].tolist(), "same")
+    scored = _scored(candidates, [*arms, renamed], ranker, text_field, name, left_out)
     known = scored[(scored["arm"] == original.name) & scored["qid"].isin(qids)]
     other = scored[scored["arm"] == _RENAMED]
     if _is_another(known, other):
 
         def alone(variant: str | None) -> pd.DataFrame:
-            return _scored(candidates, [Arm("alone", 0, rows, renamed.texts, variant)], ranker, text_attr, name, left_out)
+            return _scored(candidates, [Arm("alone", 0, rows, renamed.texts, variant)], ranker, text_field, name, left_out)
 
         # Other scores mean nothing for a ranker that never gives the same scores twice, nor for one whose scores depend on what
         # shares their batch: where these lists are all that it is given, their names make no difference to it.
@@ -128,20 +129,22 @@ def _leads_back(column: str, values: pd.Series) -> bool:
 
 
 def _scored(
-    candidates: pd.DataFrame, arms: Sequence[Arm], ranker: pt.Transformer, text_attr: str, name: str, left_out: Sequence[str]
+    candidates: pd.DataFrame, arms: Sequence[Arm], ranker: pt.Transformer, text_field: str, name: str, left_out: Sequence[str]
 ) -> pd.DataFrame:
     """The ranker's results for the arms, under the original names."""
     parts = []
     for number, arm in enumerate(arms):
         part = candidates.iloc[arm.rows]
         key = pd.DataFrame({"original_qid": part["qid"].to_numpy(), "original_docno": part["docno"].to_numpy(), "arm": number})
-        part = part.assign(**{text_attr: list(arm.texts)})
+        part = part.assign(**{text_field: list(arm.texts)})
         if arm.variant is not None:
             variants = [f"{arm.variant}-{_digest(text)}" for text in arm.texts]
             part = part.assign(
                 qid=[variant_docno(qid, arm.variant) for qid in part["qid"]],
                 docno=[variant_docno(docno, variant, longest=_LONGEST) for docno, variant in zip(part["docno"], variants)],
             )
+            if VARIANT in part.columns:  # what was changed before has other names here, too
+                part = marked(part, text_field)
         parts.append((part, key))
     side_by_side = np.argsort(np.concatenate([arm.rows for arm in arms]), kind="stable")
     given = pd.concat([part for part, _ in parts], ignore_index=True).iloc[side_by_side].reset_index(drop=True)

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.core.columns import tells_columns
 from pyterrier_debias.core.errors import InputError, shortened
 from pyterrier_debias.core.text import digest
 
@@ -28,7 +29,7 @@ R = TypeVar("R")
 _FORM_OF_QUERY = re.compile(r"query_(tok|vec|emb|weight|ids|mask|term)\w*")
 
 
-def stage_name(stage: Any) -> str:
+def stage_name(stage: Any, *_: Any) -> str:
     """The name that an error message gives a stage: its class, or the text itself."""
     return stage if isinstance(stage, str) else type(stage).__name__
 
@@ -58,7 +59,7 @@ def with_string_ids(frame: pd.DataFrame, stage: Any) -> pd.DataFrame:
         [['1', 'a', 2.5], ['2', 'b', 1.0]]
     """
     if not isinstance(frame, pd.DataFrame):
-        raise InputError(f"{stage_name(stage)}: needs a pandas DataFrame, not a {type(frame).__name__}")
+        raise InputError(f"{stage_name(stage)}: {no_frame(frame, 'qrels' if 'judgements' in stage_name(stage) else 'frame')}")
     frame = _plain_axes(frame, stage)
     changed = {}
     for name in frame.columns:
@@ -97,6 +98,8 @@ def reads_frames(function: Callable[P, R]) -> Callable[P, R]:
         pyterrier_debias.core.errors.InputError: first, topics: column 'qid' is missing, at row 0; drop such rows, or ...
     """
     signature = inspect.signature(function)
+    kinds = ("pd.DataFrame", "pd.DataFrame | None")
+    wanted = {name for name, parameter in signature.parameters.items() if parameter.annotation in kinds}
 
     @wraps(function)
     def entered(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -104,6 +107,8 @@ def reads_frames(function: Callable[P, R]) -> Callable[P, R]:
         owner = stage_name(given.arguments.get("self", given.arguments.get("stage", function.__name__)))
         for name, value in given.arguments.items():
             where = owner if name == "inp" else f"{owner}, {name}"
+            if name in wanted and value is not None and not isinstance(value, pd.DataFrame):
+                raise InputError(f"{where}: {no_frame(value, name)}")
             if isinstance(value, pd.DataFrame):
                 given.arguments[name] = with_string_ids(value, where)
             elif isinstance(value, Mapping) and any(isinstance(one, pd.DataFrame) for one in value.values()):
@@ -111,9 +116,39 @@ def reads_frames(function: Callable[P, R]) -> Callable[P, R]:
                     key: with_string_ids(one, f"{where} {key!r}") if isinstance(one, pd.DataFrame) else one
                     for key, one in value.items()
                 }
-        return function(*given.args, **given.kwargs)
+        return tells_columns(function, lambda *_, **__: owner)(*given.args, **given.kwargs)
 
     return entered
+
+
+def no_frame(value: Any, name: str) -> str:
+    """What to do about something that is given in the place of a frame.
+
+    Args:
+        value: What was given.
+        name: What it is given as: ``topics``, ``qrels``, or anything else.
+
+    Returns:
+        The end of a message.
+
+    Example:
+        >>> no_frame("run.txt", "results")
+        "needs a pandas DataFrame, not a str; read the file first, e.g. pt.io.read_results('run.txt')"
+    """
+    needs = f"needs a pandas DataFrame, not a {type(value).__name__}"
+    if isinstance(value, str) or hasattr(value, "__fspath__"):
+        read = {"topics": "read_topics", "qrels": "read_qrels"}.get(name, "read_results")
+        return f"{needs}; read the file first, e.g. pt.io.{read}({str(value)!r})"
+    if isinstance(value, pt.Transformer):
+        return f"{needs}; run the pipeline first: pipeline(topics)"
+    if hasattr(value, "get_topics") and hasattr(value, "get_qrels"):
+        return f"{needs}; give dataset.get_{'qrels' if name == 'qrels' else 'topics'}()"
+    parts = list(value.values()) if isinstance(value, Mapping) else list(value) if isinstance(value, (list, tuple)) else []
+    if parts and any(isinstance(part, (pd.DataFrame, pt.Transformer)) for part in parts):
+        return f"{needs} of several systems; give one system's at a time, e.g. pipeline(topics)"
+    if parts and all(isinstance(part, Mapping) for part in parts):
+        return f"{needs}; make one of it: pd.DataFrame(rows)"
+    return f"{needs}; give a frame with a row for each query (topics) or each document of a list (results)"
 
 
 #: Columns that identify a row.
@@ -378,7 +413,8 @@ def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     missing = [column for column in ("qid", "docno", "label") if column not in qrels.columns]
     if missing:
         raise InputError(
-            f"{stage_name(stage)}: the judgements have no column {missing[0]!r}; they have {', '.join(qrels.columns) or 'none'}"
+            f"{stage_name(stage)}: the judgements have no column {missing[0]!r}; they have {', '.join(qrels.columns) or 'none'}: "
+            f"rename the one that holds it, as in qrels.rename(columns={{'relevance': 'label'}})"
         )
     if qrels["label"].dtype == np.int64 and not (qrels["label"] > _HIGHEST).any():
         return qrels
@@ -387,7 +423,8 @@ def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     if len(bad):
         raise InputError(
             f"{stage_name(stage)}: column 'label' is NaN or not a whole number up to {_HIGHEST} in {len(bad)} of {len(qrels)} "
-            f"judgements, first at {_row(qrels, int(bad[0]))}; leave out unjudged documents, map words and fractions to grades"
+            f"judgements, first at {_row(qrels, int(bad[0]))}; leave out unjudged documents, map words and "
+            f"fractions to grades, e.g. qrels.assign(label=qrels['label'].map({{'relevant': 1, 'not relevant': 0}}))"
         )
     return qrels.assign(label=labels.astype("int64"))
 

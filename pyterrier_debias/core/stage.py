@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.frames import frame_digest, reads_frames
+from pyterrier_debias.core.columns import tells_columns
+from pyterrier_debias.core.frames import frame_digest, reads_frames, stage_name
 from pyterrier_debias.core.indexing import GuardedIndexer
+from pyterrier_debias.core.options import check_options
 
 
 def same_value(left: Any, right: Any) -> bool:
@@ -164,11 +166,18 @@ class Stage(pt.Transformer):
     #: Options that never change what the stage returns.
     _NOT_IDENTITY: frozenset[str] = frozenset({"verbose"})
 
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Refuse options that there are not, with the one that was meant."""
+        check_options(cls.__name__, cls.__init__, options)
+        return super().__new__(cls, *args, **options)
+
     def __init_subclass__(cls, **options: Any) -> None:
         """Put the normalisation of frames before the ``transform`` of a subclass: pipelines call nothing else of a stage."""
         super().__init_subclass__(**options)
         if "transform" in vars(cls):
             cls.transform = reads_frames(cls.transform)  # type: ignore[method-assign]
+        if "transform_iter" in vars(cls):
+            cls.transform_iter = tells_columns(cls.transform_iter, stage_name)  # type: ignore[method-assign]
 
     if TYPE_CHECKING:
 
@@ -190,6 +199,13 @@ class Stage(pt.Transformer):
             return {}
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         return {name: getattr(self, name) for name in names}
+
+    def changes(self) -> frozenset[str]:
+        """The columns with texts that the stage puts others into, under the names that they had.
+
+        A cache behind it must have them in its key; see :mod:`pyterrier_debias.core.caches`.
+        """
+        return frozenset()
 
     # The name was PyTerrier's before: there it makes a stage that returns its input, and is called on the class.
     def identity(self) -> dict[str, Any]:  # type: ignore[override]
@@ -262,6 +278,8 @@ class RowWise(Stage):
 class Pipeline(pt.Compose):
     """Stages joined by ``>>`` of which the first is one of ours. At its end an indexer gets a guarded stream of documents.
 
+    A cache that goes by names behind a stage that changes texts is refused; see :mod:`pyterrier_debias.core.caches`.
+
     ``RotatePassages() >> pt.IterDictIndexer(...)`` rotates in Terrier's thread, where an error would be lost; see
     :func:`pyterrier_debias.core.indexing.handed_over`.
     """
@@ -270,8 +288,14 @@ class Pipeline(pt.Compose):
         """
         Args:
             transformers: The stages; nested compositions are opened.
+
+        Raises:
+            InputError: For such a cache.
         """
+        from pyterrier_debias.core.caches import check_caches  # it walks pipelines of stages
+
         super().__init__(*(stage for part in transformers for stage in flatten(part)))
+        check_caches(self)
 
     def __rshift__(self, right: Any) -> Pipeline:
         """The longer pipeline."""

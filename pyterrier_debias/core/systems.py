@@ -10,6 +10,8 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.core.caches import check_caches
+from pyterrier_debias.core.columns import remedy
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.decomposition import behind_text, loads_text, take_apart
 from pyterrier_debias.core.errors import InputError, one_line, shortened
@@ -92,8 +94,7 @@ def lacking(error: pt.validate.InputValidationError) -> str:
     who = "a stage" if stage is None else f"its stage {stage_name_of(stage)}"
     if not missing:
         return f"{who} refuses its input: {' '.join(str(error.args[0]).split())}"
-    wanted = ", ".join(map(repr, missing))
-    return f"{who} needs {wanted}; put a stage before it that adds {wanted}" + "; a text loader adds 'text'" * ("text" in missing)
+    return f"{who} needs {', '.join(map(repr, missing))}; {remedy(missing)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +118,11 @@ class System:
     indexer: Indexer | None = None
     note: str = ""
     out_of_reach: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a cache that would hide changed texts; see :mod:`pyterrier_debias.core.caches`."""
+        whole = self.candidates if self.ranker is None else pt.Compose(self.candidates, self.ranker)
+        check_caches(whole)
 
     @classmethod
     def of(cls, name: str, pipeline: Any, *, dataset: Any = None, indexer: Indexer | None = None) -> System:
@@ -264,7 +270,8 @@ def check_run(run: pd.DataFrame, name: str) -> pd.DataFrame:
     run = with_string_ids(run, f"run {name!r}")
     missing = [c for c in ("qid", "docno", "score") if c not in run.columns]
     if missing:
-        raise InputError(f"run {name!r}: column {missing[0]!r} is missing; it has {', '.join(map(str, run.columns))}")
+        there = ", ".join(map(str, run.columns))
+        raise InputError(f"run {name!r}: column {missing[0]!r} is missing; it has {there}: {remedy(missing)}")
     if len(run) == 0:
         raise InputError(f"run {name!r} is empty; nothing was retrieved for any topic: check the index and the queries")
     check_scores(run, f"run {name!r}")
@@ -585,10 +592,10 @@ def _told(system: str, asked: Callable[[Any], Any], given: Any) -> Any:
     """What a part of a system makes of what it is given."""
     try:
         return asked(given)
-    except (InputError, BrokenSystemError):
-        raise
     except pt.validate.InputValidationError as error:
         raise UnfitSystemError(system, lacking(error)) from error
+    except (InputError, BrokenSystemError):
+        raise
     except Exception as error:
         raise BrokenSystemError(system, one_line(error) + _where(error)) from error
 

@@ -140,16 +140,16 @@ class IndexTexts(RowWise):
 
     schematic = {"label": "TextLoader"}  # noqa: RUF012
 
-    def __init__(self, index: Any, fields: tuple[str, ...] = ("text",), *, text_attr: str = "text"):
+    def __init__(self, index: Any, fields: tuple[str, ...] = ("text",), *, text_field: str = "text"):
         """
         Args:
             index: What :func:`open_index` takes.
             fields: Which columns to add.
-            text_attr: What the index calls the column ``text``.
+            text_field: What the index calls the column ``text``.
         """
         self.index = index
         self.fields = fields
-        self.text_attr = text_attr
+        self.text_field = text_field
 
     def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
         """Two loaders of one folder are equal."""
@@ -178,7 +178,7 @@ class IndexTexts(RowWise):
                     f"IndexTexts: {len(unknown)} of {len(distinct)} documents are not in the index, first docno={unknown[0]!r}; "
                     f"use the index that the run was made from"
                 )
-            names = [self.text_attr if field == "text" else field for field in self.fields]
+            names = [self.text_field if field == "text" else field for field in self.fields]
             values = [list(row) for row in held.getItems(names, numbers)]
         table = pd.DataFrame(values, columns=list(self.fields), index=distinct)
         return inp.assign(**{field: table[field].reindex(docnos).to_numpy() for field in self.fields})
@@ -393,7 +393,7 @@ class TerrierCollection:
         topics: pd.DataFrame | str | Path | None = None,
         qrels: pd.DataFrame | str | Path | None = None,
         split: str | None = None,
-        text_attr: str = "text",
+        text_field: str = "text",
         tokeniser: Any = "english",
     ):
         """
@@ -404,7 +404,7 @@ class TerrierCollection:
             topics: Topics in place of the dataset's: a frame ``qid``, ``query``, or a file.
             qrels: Judgements in place of the dataset's: a frame ``qid``, ``docno``, ``label``, or a file.
             split: Which topics and judgements of the dataset.
-            text_attr: What the index calls the text.
+            text_field: What the index calls the text.
             tokeniser: How the index was tokenised, which it does not record; used for queries and changed documents.
 
         Raises:
@@ -419,13 +419,13 @@ class TerrierCollection:
         if self._topics is not None and self._qrels is not None:
             check_overlap(self.get_topics(), self.get_qrels(), "TerrierCollection")
         self.index = open_index(index)
-        self.text_attr = text_attr
+        self.text_field = text_field
         self.tokeniser = tokeniser
         stored = self._stored()
-        if text_attr not in stored:
+        if text_field not in stored:
             raise InputError(
-                f"TerrierCollection: {self.name} stores no {text_attr!r} of its documents (it has {', '.join(stored)}); say "
-                f"text_attr=..., or make the index with meta={{'docno': 40, {text_attr!r}: 8192}}"
+                f"TerrierCollection: {self.name} stores no {text_field!r} of its documents (it has {', '.join(stored)}); say "
+                f"text_field=..., or make the index with meta={{'docno': 40, {text_field!r}: 8192}}"
             )
 
         self._check_judged()
@@ -445,7 +445,7 @@ class TerrierCollection:
     def longest_text(self) -> int | None:
         """How many characters of a text the index stores."""
         try:
-            return IndexSettings.of(self.index).stored.get(self.text_attr)
+            return IndexSettings.of(self.index).stored.get(self.text_field)
         except InputError:
             return None
 
@@ -477,8 +477,8 @@ class TerrierCollection:
         """
         documents = self.index.get_corpus_iter(return_toks=False)
         for document in pt.tqdm(documents, total=len(self.index), desc=self.name, disable=not verbose):
-            others = {name: value for name, value in document.items() if name not in ("docno", "text", self.text_attr)}
-            yield {"docno": document["docno"], "text": document[self.text_attr], **others}
+            others = {name: value for name, value in document.items() if name not in ("docno", "text", self.text_field)}
+            yield {"docno": document["docno"], "text": document[self.text_field], **others}
 
     def get_topics(self, variant: str | None = None) -> pd.DataFrame:
         """Topics: those given, or those of the dataset; of a split, the dataset's."""
@@ -506,12 +506,12 @@ class TerrierCollection:
         Raises:
             InputError: For a field that the index does not store.
         """
-        there = ["text", *(name for name in self._stored() if name not in ("docno", "text", self.text_attr))]
+        there = ["text", *(name for name in self._stored() if name not in ("docno", "text", self.text_field))]
         names = there if fields == "*" else [fields] if isinstance(fields, str) else list(fields)
         lacking = next((name for name in names if name not in there), None)
         if lacking is not None:
             raise InputError(f"{self.name} stores no {lacking!r}; it has {', '.join(there)}")
-        return IndexTexts(self.index, tuple(names), text_attr=self.text_attr)
+        return IndexTexts(self.index, tuple(names), text_field=self.text_field)
 
     def retriever(self, model: str = "BM25", **options: Any) -> pt.Transformer:
         """A retriever over the index with tokenised queries, so that none is interpreted as Terrier's query language.

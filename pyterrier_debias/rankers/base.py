@@ -29,7 +29,9 @@ from pyterrier_debias.core.cache_key import marks, structure_of, weights_fingerp
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import read_whole
 from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.telling import warn_of
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
+from pyterrier_debias.rankers.names import extra_for, resolved
 from pyterrier_debias.training.fitting import Fittable
 from pyterrier_debias.training.report import ABOUT
 
@@ -121,9 +123,9 @@ def source_fingerprint(model: str | os.PathLike[str]) -> str:
     Returns:
         A short text. It changes when a file in the folder is rewritten.
     """
-    folder = Path(model).expanduser()
+    folder = Path(resolved(model))
     if not folder.is_dir():
-        return f"name:{model}"
+        return f"name:{resolved(model)}"
     state = blake2b(digest_size=16)
     for file in sorted(folder.rglob("*")):
         if file.is_file():
@@ -168,7 +170,8 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
     """
     from pyterrier_debias.rankers import tying
 
-    where, name = Path(model).expanduser(), frames.stage_name(stage)
+    source, name = resolved(model), frames.stage_name(stage)
+    where = Path(source).expanduser()
     looks_local = isinstance(model, Path) or where.is_absolute() or str(model).startswith((".", "~"))
     if looks_local and not where.is_dir():
         raise InputError(f"{name}: there is no model folder {str(model)!r}; check the path, or give a hub name")
@@ -178,7 +181,7 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
     try:
         with quiet():
             tying.restore()
-            yield str(where if where.is_dir() else model)
+            yield source
     except InputError:
         raise
     except Exception as error:
@@ -187,7 +190,7 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
             remedy = "the folder is incomplete, or of a kind that this ranker cannot read"
         else:
             offline = os.environ.get("HF_HUB_OFFLINE", "0").upper() in {"1", "TRUE", "YES", "ON"}
-            remedy = "check the name, or download the model where there is a network and give its folder"
+            remedy = f"{extra_for(model)}check the name, or download the model where there is a network and give its folder"
             remedy = f"HF_HUB_OFFLINE is set: {remedy}" if offline else remedy
         raise InputError(f"{name}: model {str(model)!r} cannot be loaded ({first[:200]}); {remedy}") from error
 
@@ -406,9 +409,10 @@ class Ranker(Fittable, Stage):
             return self._score_distinct([(query, cut[doc][0][0]) for query, doc in zip(queries, docs)])
         lost = [words for _, words in cut.values() if words]
         if lost:
-            logger.warning(
-                "%s: long='maxp' scores full passages only, as pt.text.sliding does; %d of %d texts lost %d words at their end",
-                type(self).__name__,
+            warn_of(
+                logger,
+                f"{type(self).__name__}: long='maxp' scores full passages only, as pt.text.sliding does; %d of %d texts lost %d "
+                f"words at their end",
                 len(lost),
                 len(cut),
                 sum(lost),

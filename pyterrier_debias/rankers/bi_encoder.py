@@ -99,7 +99,8 @@ class BiEncoder(TwoTowers):
     ):
         """
         Args:
-            model: A hub name, a folder, another BiEncoder (whose weights are copied), or an ``InMemory`` SentenceTransformer.
+            model: A hub name, a folder, ``'all-MiniLM-L6-v2'`` (the weights of the extra ``demo``), another BiEncoder (whose
+                weights are copied), or an ``InMemory`` SentenceTransformer.
             similarity: ``'dot'``, the inner product, or ``'cosine'``, for which vectors are normalised. They are the same if
                 the model normalises itself.
             pooling: For plain encoders: ``'cls'`` takes the first token's state, ``'mean'`` the mean over tokens; None means

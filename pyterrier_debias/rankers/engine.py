@@ -23,6 +23,7 @@ import numpy as np
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import check_choice
+from pyterrier_debias.core.telling import warn_of
 
 logger = logging.getLogger(__name__)
 
@@ -287,13 +288,12 @@ def report_cuts(stage: str, window: int, cut: np.ndarray, lengths: np.ndarray) -
     """
     texts = int(np.count_nonzero(cut))
     if texts:
-        logger.warning(
-            "%s: %d of %d texts were cut to the window of %d tokens and lost %d of %d tokens; "
-            "score long documents by passages (long='maxp') or raise max_length where the model allows it",
-            stage,
+        warn_of(
+            logger,
+            f"{stage}: %d of %d texts were cut to the window of {window} tokens and lost %d of %d tokens; "
+            f"score long documents by passages (long='maxp') or raise max_length where the model allows it",
             texts,
             len(cut),
-            window,
             int(cut.sum()),
             int(cut.sum() + lengths.sum()),
         )

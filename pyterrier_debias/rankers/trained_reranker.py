@@ -21,6 +21,7 @@ from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import read_whole, whole_folder, write_whole
 from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.cross_encoder import CrossEncoder
 from pyterrier_debias.training.fitting import fit_ranker, process_number, wait_for_all
@@ -182,6 +183,7 @@ class TrainedRanker(Stage, pt.Estimator):
         self._trained = ranker
 
     @frames.reads_frames
+    @gathered()
     def fit(
         self,
         res_tr: pd.DataFrame,

@@ -159,8 +159,8 @@ def compare(
     check_number("compare", "draws", draws, least=1, whole=True)
     if isinstance(effectiveness, str):
         raise InputError(f"compare: effectiveness is {effectiveness!r}; give a list of measures, such as [{effectiveness!r}]")
-    old = [before] if isinstance(before, AuditTables) else list(before)
-    new = old if after is None else [after] if isinstance(after, AuditTables) else list(after)
+    old = list(before) if isinstance(before, (list, tuple)) else [before]
+    new = old if after is None else list(after) if isinstance(after, (list, tuple)) else [after]
     if not old or not new or (len(old) != len(new) and 1 not in (len(old), len(new))):
         counts = f"{len(old)} audits before and {len(new)} after"
         raise InputError(f"compare: {counts} cannot be paired; give as many, or one on a side")
@@ -194,6 +194,9 @@ def check_alike(results: Sequence[AuditTables], who: str) -> list[str]:
     Raises:
         InputError: For different collections or splits.
     """
+    for given in results:
+        if not isinstance(given, AuditTables):
+            raise InputError(f"{who}: needs audits, not a {type(given).__name__}; give what audit({{...}}, dataset) returned")
     first = results[0].settings
     notes = []
     for other in (r.settings for r in results[1:]):

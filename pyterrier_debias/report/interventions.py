@@ -21,6 +21,7 @@ from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.frames import check_pairs, check_text, reads_frames, reworded, with_grades, with_string_ids
 from pyterrier_debias.core.stage import flatten
 from pyterrier_debias.core.statistics import correct, inverted_interval, randomisation_test
+from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.core.terrier import warn_of_expressions
 
 #: From a text to a text, or a stage that changes the column ``text`` (or ``query``) and keeps the rows.
@@ -78,6 +79,7 @@ def _sentence(row: Mapping[str, Any]) -> str:
 
 
 @reads_frames
+@gathered()
 def intervene(
     ranker: pt.Transformer,
     candidates: pd.DataFrame,
@@ -152,7 +154,7 @@ def intervene(
         # Arms are numbered: what a user calls a change may be any word, also that of the reference.
         arms = [Arm("original", 0, rows, texts, None)]
         arms += [Arm(f"i{number}", 0, rows, new, f"i{number}") for number, new in enumerate(new_texts.values())]
-        scored = score_arms(candidates, arms, ranker, text_attr="text", name="intervene")
+        scored = score_arms(candidates, arms, ranker, text_field="text", name="intervene")
         original = scored[scored["arm"] == "original"]
         _check_whole(original, candidates, "")
         for number, (name, new) in enumerate(new_texts.items()):
@@ -167,7 +169,7 @@ def intervene(
             moved = wanted & (np.array(new, dtype=object) != candidates["query"].to_numpy(dtype=object))
             unchanged[name] = int((wanted & ~moved).sum())
             asked = reworded(candidates, new, keep=False)
-            after = score_arms(asked, [Arm(name, 0, rows, texts, f"q{number}")], ranker, text_attr="text", name="intervene")
+            after = score_arms(asked, [Arm(name, 0, rows, texts, f"q{number}")], ranker, text_field="text", name="intervene")
             _check_whole(after, candidates, f" under the change {name!r}")
             still |= {name} if never_moved(original, after) else set()
             own = candidates.loc[moved, ["qid", "docno"]]

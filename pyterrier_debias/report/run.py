@@ -22,6 +22,7 @@ from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import frame_digest
 from pyterrier_debias.core.stage import flatten, parts_of
 from pyterrier_debias.core.systems import BrokenSystemError, Context, System, UnfitSystemError, lacking, said_together
+from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.core.terrier import terrier_versions
 from pyterrier_debias.data.base import STORE_WHOLE, cut_texts
 from pyterrier_debias.data.opening import open_dataset
@@ -49,6 +50,7 @@ _PACKAGES = (
 )  # fmt: skip
 
 
+@gathered()
 def audit(
     systems: Any = None,
     dataset: Any = "planted",
@@ -353,10 +355,10 @@ def _told(name: str, failed: list[dict[str, str]]) -> Iterator[None]:
     """A defect is noted, so that it does not cost the others' results; what the input is at fault for is raised."""
     try:
         yield
-    except InputError:
-        raise
     except pt.validate.InputValidationError as error:
         raise InputError(f"{name}: {lacking(error)}") from error
+    except InputError:
+        raise
     except BrokenSystemError as error:
         _note(name, error, failed)
     except Exception as error:

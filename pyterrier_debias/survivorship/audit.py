@@ -134,7 +134,7 @@ def shown_queries(context: Context, grade: int) -> tuple[pd.DataFrame, list[str]
         by qid; and notes.
     """
     dataset, notes = context.dataset, []
-    ranks = first_relevant_ranks(dataset.get_candidates(), context.qrels, min_rel=grade, stage="survivorship bias")
+    ranks = first_relevant_ranks(dataset.get_candidates(), context.qrels, min_label=grade, stage="survivorship bias")
     shown = set(ranks["qid"])
     where = "survivorship bias, topics"
     topics = with_string_ids(context.topics, where)
@@ -241,7 +241,7 @@ class _Examined:
         for system in context.systems:
             results = context.results(system)
             found = per_query(results, context.qrels, [name], asked)[name]
-            gains[system.name] = discounted_gain(results, context.qrels, topics["qid"].tolist(), min_rel=grade)
+            gains[system.name] = discounted_gain(results, context.qrels, topics["qid"].tolist(), min_label=grade)
             # A query that nobody answered has no relevant document; so has one that is missing from the topics.
             values[system.name] = found.reindex(topics["qid"]).fillna(0.0).to_numpy()
             frames.append(topics.assign(name=system.name, measure=name, value=values[system.name]))

@@ -87,10 +87,10 @@ class Examples:
         ]
         self._order: tuple[int, list[int]] = (-1, [])
         augment = training.augment
-        if augment is not None and augment.text_attr not in groups.text_columns:
+        if augment is not None and augment.text_field not in groups.text_columns:
             raise InputError(
-                f"Training: augment={augment!r} changes column '{augment.text_attr}', but the ranker reads "
-                f"{', '.join(groups.text_columns)}; set its text_attr"
+                f"Training: augment={augment!r} changes column '{augment.text_field}', but the ranker reads "
+                f"{', '.join(groups.text_columns)}; set its text_field"
             )
 
     def __len__(self) -> int:
@@ -157,7 +157,7 @@ class Examples:
         for column in self.groups.text_columns:
             values = self.groups.column(column)
             texts = [values[row] for row in rows]
-            if augment is not None and augment.text_attr == column:
+            if augment is not None and augment.text_field == column:
                 turn = augment.rotator(draw=epoch)
                 texts = [turn(text, docnos[row], group.qid)[0] for text, row in zip(texts, rows)]
             parts.append(texts)

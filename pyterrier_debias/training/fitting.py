@@ -19,6 +19,7 @@ from pyterrier_debias.core.cache_key import marks
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import whole_folder, write_whole
 from pyterrier_debias.core.frames import reads_frames
+from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.losses import get_loss
 from pyterrier_debias.training.options import Training, plain
@@ -85,6 +86,7 @@ class Fittable(pt.Estimator):
         return Ranking(self, loss, in_batch=training.in_batch_negatives)
 
     @reads_frames
+    @gathered()
     def fit(
         self,
         res_tr: pd.DataFrame,
@@ -245,6 +247,9 @@ def fit_ranker(
     name = type(stage).__name__
     (res_tr, qrels_tr), (res_va, qrels_va) = train_on, validate_on
     ranker.check_options()
+    if training is not None and not isinstance(training, Training):
+        shown = ", ".join(f"{key}={value!r}" for key, value in training.items()) if isinstance(training, dict) else "..."
+        raise InputError(f"{name}: training is a {type(training).__name__}; give training=Training({shown})")
     training = training if training is not None else Training()
     if (res_va is None) != (qrels_va is None):
         raise InputError(f"{name}: fit needs validation candidates and their judgements both, or neither")

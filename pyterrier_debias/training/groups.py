@@ -117,6 +117,8 @@ def grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     Raises:
         InputError: See :func:`check_labels`.
     """
+    if not isinstance(qrels, pd.DataFrame):
+        raise InputError(f"{frames.stage_name(stage)}, judgements: {frames.no_frame(qrels, 'qrels')}")
     qrels = frames.with_string_ids(qrels, f"{frames.stage_name(stage)}, judgements")
     check_labels(qrels, stage)
     return frames.highest_grades(qrels, stage)

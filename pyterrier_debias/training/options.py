@@ -45,7 +45,7 @@ class Training:
             for the query. Cheap for rankers that encode texts separately; others score every combination.
         min_label: The lowest grade of a positive.
         weights: How much an example counts, e.g. :class:`~pyterrier_debias.training.weights.ColumnWeights`; None for 1.
-        augment: Changes passages anew in each epoch, e.g. ``RotatePassages()``: any object with ``text_attr`` and
+        augment: Changes passages anew in each epoch, e.g. ``RotatePassages()``: any object with ``text_field`` and
             ``rotator(draw=epoch)``. Queries and validation passages are not changed.
         learning_rate: Peak rate; a mapping from network to rate where a method trains several.
         warmup: Share of the steps (below 1) or number of steps in which the rate rises from 0.

@@ -40,7 +40,7 @@ def test_lean_is_male_minus_female():
     words = WordList.of("debias")
     magnitude = arab.magnitudes(word_counts(["he he", "she"]), "tc")
     assert arab.leans(magnitude, words).tolist() == [2, -1]
-    assert arab.leans(magnitude, words, ("f", "m")).tolist() == [-2, 1]
+    assert arab.leans(magnitude, words, ("female", "male")).tolist() == [-2, 1]
 
 
 def test_arab_worked_out():
@@ -84,10 +84,10 @@ def test_random_order_of_few():
 def test_neutrality_worked_out():
     totals = np.array([[3, 1], [2, 0], [1, 0], [0, 0], [1, 1]])
     # 1 - |3/4 - 1/2| - |1/4 - 1/2| = 1/2; 1 - 1/2 - 1/2 = 0; one word and no word are neutral; 1.
-    assert arab.neutrality(totals, ("m", "f")).tolist() == [0.5, 0, 1, 1, 1]
-    assert arab.neutrality(totals, ("m", "f"), threshold=0)[2] == 0
+    assert arab.neutrality(totals, ("male", "female")).tolist() == [0.5, 0, 1, 1, 1]
+    assert arab.neutrality(totals, ("male", "female"), threshold=0)[2] == 0
     # With 1/4 for men: 1 - |3/4 - 1/4| - |1/4 - 3/4| = 0 and 1 - 3/4 - 3/4 = -1/2.
-    assert arab.neutrality(totals[:2], ("m", "f"), {"m": 0.25, "f": 0.75}).tolist() == [0, -0.5]
+    assert arab.neutrality(totals[:2], ("male", "female"), {"male": 0.25, "female": 0.75}).tolist() == [0, -0.5]
     # Three groups with equal portions: 1 - (1 - 1/3) - 1/3 - 1/3 = -1/3.
     assert arab.neutrality(np.array([[2, 0, 0]]), ("a", "b", "c")) == pytest.approx(-1 / 3)
 
@@ -146,9 +146,9 @@ def test_what_is_refused():
         arab.magnitudes(counts, tf_form="log")
     with pytest.raises(InputError, match="compares groups"):
         arab.neutrality(np.array([[1]]), ("only",))
-    for portions in ({"m": 0.5}, {"m": 0.5, "f": 0.6}):
-        with pytest.raises(InputError, match="must name each of m, f, be at least 0 and sum to 1"):
-            arab.neutrality(np.array([[1, 0]]), ("m", "f"), portions)
+    for portions in ({"male": 0.5}, {"male": 0.5, "female": 0.6}):
+        with pytest.raises(InputError, match="must name each of male, female, be at least 0 and sum to 1"):
+            arab.neutrality(np.array([[1, 0]]), ("male", "female"), portions)
     for cutoff in (0, 2.5, True, "5"):
         with pytest.raises(InputError, match="whole number of at least 1"):
             arab.arab(np.array([1.0]), cutoff)

@@ -95,7 +95,7 @@ def test_an_empty_frame_has_the_columns(monkeypatch):
     assert len(found) == 0 and {"qid", "query", "cutoff", "ARaB"} <= set(found.columns)
     assert found["ARaB"].dtype == "float64"
     annotated = AnnotateGender()(frame(ONE).head(0))
-    assert {"count_m", "magnitude_f", "lean", "neutrality", "words"} <= set(annotated.columns)
+    assert {"count_male", "magnitude_female", "lean", "neutrality", "words"} <= set(annotated.columns)
     assert pt.inspect.transformer_outputs(AnnotateGender(), ["qid", "docno", "text"])[-1] == "words"
     assert "ARaB" in pt.inspect.transformer_outputs(ARaBEvaluator(), ["qid", "docno", "score", "text"])
 
@@ -156,7 +156,7 @@ def test_union_background():
 def test_annotations_by_hand():
     out = AnnotateGender(method="tc")(frame(ONE)).set_index(["qid", "docno"])
     row = out.loc[("2", "d4")]
-    assert row[["count_m", "count_f", "magnitude_m", "magnitude_f", "lean"]].tolist() == [2, 3, 2, 3, -1]
+    assert row[["count_male", "count_female", "magnitude_male", "magnitude_female", "lean"]].tolist() == [2, 3, 2, 3, -1]
     assert row["neutrality"] == pytest.approx(0.8)
     assert row["words"] == "he 1, his 1, her 1, mother 1, sister 1"
     assert out.loc[("1", "d3"), "words"] == ""
@@ -216,7 +216,7 @@ def test_tests_and_intervals():
     # Eight patterns of signs; |3 - 1 - 1| = 1 is the least that any of them has.
     assert row["p"] == 1
     assert row["floor"] == pytest.approx(mean_floor(values["sd"].to_numpy()))
-    assert "tc; m minus f; words: debias" in result.convention and "tokeniser regex_word" in result.convention
+    assert "tc; male minus female; words: debias" in result.convention and "tokeniser regex_word" in result.convention
     pairs = result.compare("ARaB")
     assert pairs["difference"].tolist()[0] == pytest.approx((-2 + 0 - 1) / 3 - 1 / 3)
     assert pairs[["before", "after", "n"]].iloc[0].tolist() == ["one", "two", 3]
@@ -252,9 +252,9 @@ def test_sums_merge_in_any_order():
     for name, sums in whole.sums.items():
         np.testing.assert_allclose(merged.sums[name], sums)
     found = whole.result().set_index("group")
-    assert found.loc["m", ["documents", "words"]].tolist() == [6, 15]
-    assert found.loc["f", "share"] == pytest.approx(9 / 15)
-    assert found.loc["f", "most"].startswith("her 6")
+    assert found.loc["male", ["documents", "words"]].tolist() == [6, 15]
+    assert found.loc["female", "share"] == pytest.approx(9 / 15)
+    assert found.loc["female", "most"].startswith("her 6")
     read = GenderCounts.of("debias").read(CORPUS, rows=2)
     assert read.words.tolist() == (whole.words // 3).tolist()
     with pytest.raises(InputError, match="cannot be added"):
@@ -280,7 +280,7 @@ def test_equality_and_pickling():
 REFUSED = [
     (AnnotateGender(method="x"), "method='x'"),
     (AnnotateGender(wordlist="nowhere"), "neither 'debias'"),
-    (AnnotateGender(portions={"m": 1}), "must name each"),
+    (AnnotateGender(portions={"male": 1}), "must name each"),
     (AnnotateGender(unknown="x"), "unknown='x'"),
     (ARaBEvaluator([0]), "whole number of at least 1"),
     (ARaBEvaluator("10"), "whole number of at least 1"),

@@ -37,9 +37,11 @@ def awrf_by_loops(docnos, target, cutoff, discount):
 
 
 @pytest.mark.parametrize("discount", ["trec", "dcg"])
-@pytest.mark.parametrize(("cutoff", "portions"), [(1, None), (2, None), (3, {"m": 0.25, "f": 0.75}), (9, {"m": 1, "f": 0})])
+@pytest.mark.parametrize(
+    ("cutoff", "portions"), [(1, None), (2, None), (3, {"male": 0.25, "female": 0.75}), (9, {"male": 1, "female": 0})]
+)
 def test_awrf_is_its_definition(cutoff, portions, discount):
-    target = [0.5, 0.5] if portions is None else [portions["m"], portions["f"]]
+    target = [0.5, 0.5] if portions is None else [portions["male"], portions["female"]]
     expected = [awrf_by_loops(docnos, target, cutoff, discount) for docnos in ONE.values()]
     found = per_query(AWRF(portions=portions, discount=discount) @ cutoff)
     assert found == pytest.approx(expected, abs=1e-7, nan_ok=True)
@@ -50,7 +52,8 @@ def test_awrf_of_nobody_and_of_all():
     assert np.isnan(per_query(AWRF() @ 1, frame({"1": ["d3"], "2": ["d3"], "3": ["d3"]}))).all()
     # One document of each group at ranks 1 and 2, which get the same attention; none of one group.
     assert per_query(AWRF() @ 2, frame({"1": ["d1", "d2"], "2": ["d1"], "3": ["d3", "d5"]}))[:1] == [1.0]
-    assert per_query(AWRF(portions={"m": 1, "f": 0}) @ 1, frame({"1": ["d1"], "2": ["d2"], "3": ["d1"]})) == [1.0, 0.0, 1.0]
+    one_side = AWRF(portions={"male": 1, "female": 0}) @ 1
+    assert per_query(one_side, frame({"1": ["d1"], "2": ["d2"], "3": ["d1"]})) == [1.0, 0.0, 1.0]
 
 
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=4), st.lists(st.integers(0, 5), min_size=2, max_size=4))
@@ -139,7 +142,7 @@ def test_relevant_documents_that_are_not_ranked_need_texts():
 
 REFUSED = [
     (lambda: AWRF(discount="log"), "discount='log'"),
-    (lambda: AWRF(portions={"m": 1}), "must name each"),
+    (lambda: AWRF(portions={"male": 1}), "must name each"),
     (lambda: AWRF(wordlist={"a": ["x"]}), "compares groups"),
     (lambda: AWRF(method="tf"), "has no option method"),
     (lambda: ExpectedExposure(part="gain"), "part='gain'"),

@@ -10,25 +10,25 @@ from pyterrier_debias.gender.data.words import DEBIAS, WordList, read_word_list
 
 def test_our_own_list():
     ours = WordList.of("debias")
-    assert ours.names == ("m", "f")
-    assert not ours.groups["m"] & ours.groups["f"]
-    assert {"he", "him", "his", "himself", "mr", "father"} <= ours.groups["m"]
-    assert {"she", "her", "hers", "herself", "mrs", "mother"} <= ours.groups["f"]
+    assert ours.names == ("male", "female")
+    assert not ours.groups["male"] & ours.groups["female"]
+    assert {"he", "him", "his", "himself", "mr", "father"} <= ours.groups["male"]
+    assert {"she", "her", "hers", "herself", "mrs", "mother"} <= ours.groups["female"]
     assert all(word == word.lower() and word.isalpha() for word in ours.words)
     assert ours.size == sum(map(len, DEBIAS.values()))
-    assert (ours.group_of("HE"), ours.group_of("it")) == ("m", None)
+    assert (ours.group_of("HE"), ours.group_of("it")) == ("male", None)
 
 
 PUBLISHED = [
     # file, groups and their sizes
-    ("rekabsaz_schedl_2020/wordlist_genderspecific.txt", {"m": 32, "f": 32}),
-    ("rekabsaz_2021_fair/wordlist_gender_representative.txt", {"m": 163, "f": 163}),
-    ("gn_glove_wordlists", {"m": 207, "f": 202}),
-    ("debiaswe_wordlists/equalize_pairs.json", {"m": 47, "f": 47}),
-    ("debiaswe_wordlists/definitional_pairs.json", {"m": 10, "f": 10}),
+    ("rekabsaz_schedl_2020/wordlist_genderspecific.txt", {"male": 32, "female": 32}),
+    ("rekabsaz_2021_fair/wordlist_gender_representative.txt", {"male": 163, "female": 163}),
+    ("gn_glove_wordlists", {"male": 207, "female": 202}),
+    ("debiaswe_wordlists/equalize_pairs.json", {"male": 47, "female": 47}),
+    ("debiaswe_wordlists/definitional_pairs.json", {"male": 10, "female": 10}),
     ("debiaswe_wordlists/gender_specific_full.json", {"gender_specific_full": 1282}),
     ("debiaswe_wordlists/gender_specific_seed.json", {"gender_specific_seed": 218}),
-    ("gn_glove_wordlists/female_word_file.txt", {"f": 202}),
+    ("gn_glove_wordlists/female_word_file.txt", {"female": 202}),
 ]
 
 
@@ -42,7 +42,7 @@ def test_published_lists_load_from_a_path(shared_data, path, sizes):
 
 def test_capitalised_names_of_the_published_list_are_found(shared_data):
     words = WordList.of(shared_data / "gender/rekabsaz_2021_fair/wordlist_gender_representative.txt")
-    assert words.group_of("willie") == "m"
+    assert words.group_of("willie") == "male"
 
 
 def test_scores_are_no_groups(shared_data):
@@ -53,11 +53,11 @@ def test_scores_are_no_groups(shared_data):
 def test_pairs_are_told_apart_by_known_words_or_by_name(tmp_path):
     path = tmp_path / "pairs.json"
     path.write_text('[["woman", "man"], ["ewe", "ram"]]')
-    assert WordList.of(path).groups == {"m": {"man", "ram"}, "f": {"woman", "ewe"}}
+    assert WordList.of(path).groups == {"male": {"man", "ram"}, "female": {"woman", "ewe"}}
     path.write_text('[["ewe", "ram"]]')
     with pytest.raises(InputError, match="are not known; name them"):
         WordList.of(path)
-    assert read_word_list(path, groups=("f", "m"), name="sheep").names == ("m", "f")
+    assert read_word_list(path, groups=("female", "male"), name="sheep").names == ("male", "female")
 
 
 def test_other_attributes_and_numbers_of_groups(tmp_path):
@@ -67,7 +67,7 @@ def test_other_attributes_and_numbers_of_groups(tmp_path):
     assert ages.groups == {"young": {"young", "teen"}, "old": {"elderly"}, "middle": {"adult"}}
     assert ages.name == "ages"
     path.write_text('{"Male": ["a"], "other": ["b"]}')
-    assert read_word_list(path.rename(tmp_path / "x.json")).names == ("m", "other")
+    assert read_word_list(path.rename(tmp_path / "x.json")).names == ("male", "other")
 
 
 def test_what_is_compared():

@@ -53,7 +53,7 @@ def test_absolute_variants():
     signed = per_query(ARaB(method="tc") @ 1)  # 3, -1, -1
     assert per_query(ARaB(method="tc", per_query_abs=True) @ 1) == pytest.approx([3, 1, 1])
     assert per_query(ARaB(method="tc", signed=False) @ 1) == pytest.approx(signed)
-    upside = ARaB(method="tc", contrast=("f", "m"))
+    upside = ARaB(method="tc", contrast=("female", "male"))
     assert per_query(upside @ 1) == pytest.approx([-v for v in signed])
     # Their mean is negative, so that the measure without direction turns them all.
     assert per_query(upside(signed=False) @ 1) == pytest.approx(signed)
@@ -82,7 +82,7 @@ def test_fairness_by_hand():
     assert per_query(NFaiRR(background=few, outside="count") @ 2)[1] == pytest.approx((0.8 + second) / 0.8)
     assert per_query(NFaiRR(background=few) @ 2)[1] == pytest.approx((0.8 + second) / (1 + 0.8 * second))
     assert per_query(FaiRR(threshold=0) @ 1) == pytest.approx([0, 0.8, 0])
-    assert per_query(FaiRR(portions={"m": 0.4, "f": 0.6}) @ 1)[1] == pytest.approx(1)
+    assert per_query(FaiRR(portions={"male": 0.4, "female": 0.6}) @ 1)[1] == pytest.approx(1)
 
 
 def test_psychometric_gap_by_hand():
@@ -487,7 +487,7 @@ REFUSED = [
     (lambda: ARaB() @ 0, "whole number of at least 1"),
     (lambda: ARaB(texts=3), "not a int"),
     (lambda: ARaB(texts=CORPUS.drop(columns="text")), "lacks the column 'text'"),
-    (lambda: FaiRR(portions={"m": 1}), "must name each"),
+    (lambda: FaiRR(portions={"male": 1}), "must name each"),
     (lambda: NFaiRR(background=CORPUS.assign(score=1.0)), "lacks the column 'qid'"),
     (lambda: NFaiRR(background=CORPUS.assign(qid="1")), "lacks the column 'score'"),
     (lambda: NFaiRR(background=CORPUS.drop(columns="docno")), "lacks the column 'docno'"),
@@ -498,7 +498,7 @@ REFUSED = [
     (lambda: FaiRR(threshold=-1), "threshold=-1 must be a number of at least 0; it counts words"),
     (lambda: FaiRR(threshold=float("nan")), "threshold=nan"),
     (lambda: FaiRR(threshold="1"), "threshold='1'"),
-    (lambda: FaiRR(portions={"m": -1, "f": 2}), "at least 0 and sum to 1"),
+    (lambda: FaiRR(portions={"male": -1, "female": 2}), "at least 0 and sum to 1"),
     (lambda: pt.Evaluate(frame(ONE), QRELS.head(0), [ARaB @ 10]), "no query is judged"),
     (lambda: LexiconGap(lexicon={"a": ["x"], "b": ["y"], "c": ["z"]}), "name two, e.g."),
     (lambda: LexiconGap(contrast=("a", "b")), "must be two categories"),

@@ -152,5 +152,5 @@ def test_identity():
     one = Lexicon({"a": ["x", "Y"]})
     assert one == Lexicon({"a": ["y", "x"]}) and hash(one) == hash(Lexicon({"a": ["y", "x"]}))
     assert one.fingerprint != Lexicon({"a": ["x"]}).fingerprint
-    assert Lexicon.of("debias").names == ("m", "f") and Lexicon.of(one) is one
+    assert Lexicon.of("debias").names == ("male", "female") and Lexicon.of(one) is one
     assert repr(one) == f"<Lexicon lexicon (1 categories; {one.fingerprint})>"

@@ -21,9 +21,9 @@ def test_words():
     assert out["gender"].tolist() == ["female", "other", "male", "neutral"]
     assert out[[f"gender_{label}" for label in LABELS]].sum(axis=1).tolist() == [1, 1, 1, 1]
     assert list(out.columns[:2]) == ["qid", "query"]
-    documents = QueryGender(text_attr="text")(pd.DataFrame({"docno": ["d"], "text": ["the king and his brother"]}))
+    documents = QueryGender(text_field="text")(pd.DataFrame({"docno": ["d"], "text": ["the king and his brother"]}))
     assert documents["gender"].tolist() == ["male"]
-    with pytest.raises(InputError, match="needs f and m"):
+    with pytest.raises(InputError, match="needs female and male"):
         by_words(["a"], {"old": ["elder"]})
 
 

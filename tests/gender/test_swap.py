@@ -85,7 +85,7 @@ def test_which_her_is_meant_in_a_labelled_sample():
 
 
 def test_every_word_of_the_shipped_list_changes_sides():
-    words = sorted(DEBIAS["m"] | DEBIAS["f"])
+    words = sorted(DEBIAS["male"] | DEBIAS["female"])
     one, other = count_words(words), count_words([swap_gender(word)[0] for word in words])
     assert len(words) > 50 and one.any(axis=1).all()
     assert [word for word, before, after in zip(words, one, other) if before.tolist() != after[::-1].tolist()] == []
@@ -146,7 +146,7 @@ def test_the_stage():
     assert out["text_orig"].tolist() == frame()["text"].tolist()
     assert out["query"].tolist() == ["who is she", "who is she", "the sea"]
     assert out["query_0"].tolist() == frame()["query"].tolist()
-    only = SwapGender(text_attr=None, queries=True)(frame()[["qid", "query"]])
+    only = SwapGender(text_field=None, queries=True)(frame()[["qid", "query"]])
     assert list(only.columns) == ["qid", "query_0", "query"] or set(only.columns) == {"qid", "query", "query_0"}
 
 
@@ -183,7 +183,7 @@ def test_pairs_are_read_once_however_many_texts_there_are():
 def test_what_cannot_be_used():
     for options, words in (
         ({"share": 2}, "share=2"),
-        ({"text_attr": None}, "nothing to swap"),
+        ({"text_field": None}, "nothing to swap"),
         ({"pairs": {"mary": "john smith"}}, "'john smith'"),
         ({"pairs": {"mary": "john", "ann": "john"}}, "'john' has more than one"),
     ):

@@ -267,7 +267,7 @@ def test_a_ranker_that_gives_back_an_earlier_query_reads_the_wording():
 @pytest.mark.parametrize(
     "stage",
     [
-        RewriteQueries("keywords"), RepeatNounPhrases(tagger="textblob"), SwapGender(queries=True, text_attr=None),
+        RewriteQueries("keywords"), RepeatNounPhrases(tagger="textblob"), SwapGender(queries=True, text_field=None),
         LinguisticComplexity(), QueryGender(),
     ],
     ids=lambda stage: type(stage).__name__,

@@ -254,7 +254,7 @@ def test_rows_order_and_columns_stay(scope, unit):
     before = inp.copy(deep=True)
     out = RotatePassages(scope=scope, unit=unit)(inp)
     pd.testing.assert_frame_equal(inp, before)
-    assert list(out.columns) == [*inp.columns, "rotation"]
+    assert list(out.columns) == [*inp.columns, "rotation", "text_variant"]
     pd.testing.assert_frame_equal(out[[c for c in inp if c != "text"]], inp[[c for c in inp if c != "text"]])
     split = RotatePassages(unit=unit).splitter()
     for old, new, offset in zip(inp["text"], out["text"], out["rotation"]):
@@ -293,7 +293,7 @@ def test_numbers_as_identifiers_draw_as_their_text():
 
 def test_original_on_request_and_other_column():
     inp = frame().rename(columns={"text": "body"})
-    out = RotatePassages(text_attr="body", keep_original=True)(inp)
+    out = RotatePassages(text_field="body", keep_original=True)(inp)
     assert out["text_orig"].tolist() == inp["body"].tolist()
     assert "text" not in out
 

@@ -25,9 +25,9 @@ def test_worked_example():
     run = frame({"q1": [5.0, 4.0, 3.0, 2.0], "q2": [1.0]})
     judged = labels({"q1": {"d0": 1, "d1": 2, "d3": 2, "gone": 2}, "q2": {"d0": 0}, "q3": {"d0": 2}})
     # Answers at ranks 2 and 4: 1 / log2(3) + 1 / log2(5); q2 shows none, q3 nothing.
-    gains = discounted_gain(run, judged, ["q3", "q1", "q2"], min_rel=2)
+    gains = discounted_gain(run, judged, ["q3", "q1", "q2"], min_label=2)
     np.testing.assert_allclose(gains, [0, 1 / np.log2(3) + 1 / np.log2(5), 0])
-    np.testing.assert_allclose(discounted_gain(run, judged, ["q1"], min_rel=2, cutoff=2), [1 / np.log2(3)])
+    np.testing.assert_allclose(discounted_gain(run, judged, ["q1"], min_label=2, cutoff=2), [1 / np.log2(3)])
 
 
 def test_answers_that_no_ranking_shows_change_nothing():

@@ -37,7 +37,7 @@ def ranks_of(candidates, qrels, **options):
 
 def test_labels_may_be_text_and_are_compared_as_numbers():
     qrels = pd.concat([judged({"a": "9"}), judged({"b": "9"}), judged({"b": "10"})])
-    assert ranks_of(shown("a", "b"), qrels, min_rel=10) == {"q1": 2.0}
+    assert ranks_of(shown("a", "b"), qrels, min_label=10) == {"q1": 2.0}
 
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(1, 15))
@@ -90,7 +90,7 @@ def test_graded_labels():
     candidates, qrels = shown("a", "b", "c", "d"), judged({"b": 2, "c": 1, "d": 3})
     assert ranks_of(candidates, qrels) == {"q1": 2.0}
     assert ranks_of(candidates, qrels, exact=True) == {"q1": 3.0}
-    assert ranks_of(candidates, qrels, min_rel=3) == {"q1": 4.0}
+    assert ranks_of(candidates, qrels, min_label=3) == {"q1": 4.0}
 
 
 def test_a_passage_behind_several_addresses():

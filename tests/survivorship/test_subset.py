@@ -50,7 +50,7 @@ def test_it_composes_before_retrieval_and_filters_results_alike():
 def test_options():
     assert SurvivorshipSubset(SHOWN, LABELS, rank=2)(ASKED)["qid"].tolist() == ["q2"]
     assert SurvivorshipSubset(SHOWN, LABELS, rank=3)(ASKED)["qid"].tolist() == ["q1", "q2"]
-    assert SurvivorshipSubset(SHOWN, LABELS, min_rel=2)(ASKED)["qid"].tolist() == ["q2"]
+    assert SurvivorshipSubset(SHOWN, LABELS, min_label=2)(ASKED)["qid"].tolist() == ["q2"]
     assert SurvivorshipSubset(SHOWN, LABELS, exact=True)(ASKED)["qid"].tolist() == ["q1"]
     answers = pd.DataFrame({"qid": ["q1", "q3"], "answer": ["yes", "no"]})
     assert SurvivorshipSubset(SHOWN, LABELS, answered_by="answers", answers=answers)(ASKED)["qid"].tolist() == ["q1"]
@@ -86,8 +86,8 @@ def test_options_that_make_no_sense():
         SurvivorshipSubset(SHOWN, LABELS, rank=0)(ASKED)
     with pytest.raises(InputError, match="answered_by='me'"):
         SurvivorshipSubset(SHOWN, LABELS, answered_by="me")(ASKED)
-    with pytest.raises(InputError, match="min_rel='1'"):
-        SurvivorshipSubset(SHOWN, LABELS, min_rel="1")(ASKED)
+    with pytest.raises(InputError, match="min_label='1'"):
+        SurvivorshipSubset(SHOWN, LABELS, min_label="1")(ASKED)
     with pytest.raises(InputError, match=r"candidates is None.*name it with proxy="):
         SurvivorshipSubset(None, LABELS)(ASKED)
     with pytest.raises(InputError, match="no judgements"):
@@ -99,7 +99,7 @@ def test_options_that_make_no_sense():
 def test_a_changed_option_is_looked_up_again():
     stage = SurvivorshipSubset(SHOWN, LABELS)
     assert len(stage(ASKED)) == 2
-    stage.min_rel = 2
+    stage.min_label = 2
     assert len(stage(ASKED)) == 1
 
 
@@ -132,8 +132,8 @@ def test_a_collection_is_read_once():
     assert (subset.source, changed.source) == ("shown", "shown")
     assert collection.asked == ["candidates", "qrels"]
     # Other grades are other ranks, and another collection has its own.
-    subset.min_rel = 2
-    assert subset(TOPICS).equals(SurvivorshipSubset(PLANTED, QRELS, rank=5, min_rel=2)(TOPICS))
+    subset.min_label = 2
+    assert subset(TOPICS).equals(SurvivorshipSubset(PLANTED, QRELS, rank=5, min_label=2)(TOPICS))
     assert collection.asked == ["candidates", "qrels"]
     changed.candidates = other = Counting()
     assert len(changed(TOPICS)) and other.asked == ["candidates", "qrels"]

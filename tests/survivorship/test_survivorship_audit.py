@@ -242,7 +242,7 @@ def p_values(strength, seeds):
         qrels, run = planted.get_qrels().query("label > 0"), planted.get_runs()["bm25"].query("rank < 10")
         qids = sorted(planted.get_topics()["qid"])
         values = per_query(run, qrels, [MEASURE], qids)[MEASURE].to_numpy()
-        ranks = first_relevant_ranks(planted.get_candidates(), qrels, min_rel=2).set_index("qid")["first_relevant_rank"]
+        ranks = first_relevant_ranks(planted.get_candidates(), qrels, min_label=2).set_index("qid")["first_relevant_rank"]
         found.append(trend(values, ranks.loc[qids].to_numpy(), draws=199, seed=seed).p)
     return np.array(found)
 

@@ -49,7 +49,7 @@ def counts(rows):
     """How many male and female words each text has."""
     words = WordList.of("debias").groups
     found = [re.findall(r"\w+", text.lower()) for text in rows["text"]]
-    return np.array([[sum(word in words[group] for word in own) for group in ("m", "f")] for own in found], dtype=float)
+    return np.array([[sum(word in words[group] for word in own) for group in ("male", "female")] for own in found], dtype=float)
 
 
 def rab(rows, k=K):

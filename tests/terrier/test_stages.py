@@ -38,7 +38,7 @@ ANSWERS = pt.apply.generic(with_answers)
 BETWEEN = {
     "AnswerPositions": ANSWERS,
     "AnswerPositions(pair)": ANSWERS,
-    "BalancedPairs": LexiconProfiles({"a": ["the"], "b": ["of"]}) >> QueryGender(text_attr="text"),
+    "BalancedPairs": LexiconProfiles({"a": ["the"], "b": ["of"]}) >> QueryGender(text_field="text"),
 }
 
 named = {"ids": lambda case: case.name}

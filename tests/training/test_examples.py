@@ -85,7 +85,7 @@ def test_fields_are_joined_and_only_the_named_one_is_augmented():
     made = Examples(groups, Training(augment=RotatePassages()), 16)
     assert all(text.startswith("a b c ") for i in range(16) for text in made[i].texts)
     with pytest.raises(InputError, match="changes column 'body', but the ranker reads title, text"):
-        Examples(groups, Training(augment=RotatePassages(text_attr="body")), 16)
+        Examples(groups, Training(augment=RotatePassages(text_field="body")), 16)
 
 
 def test_all_positives_of_a_query_in_one_example():

@@ -85,7 +85,7 @@ def by_words(
 
     Args:
         texts: n texts.
-        wordlist: A list with the groups ``m`` and ``f``.
+        wordlist: A list with the groups ``male`` and ``female`` (or ``m`` and ``f``).
         tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
 
     Returns:
@@ -99,10 +99,11 @@ def by_words(
         [3, 0, 2]
     """
     words = WordList.of(wordlist)
-    if not {"f", "m"} <= set(words.names):
-        raise InputError(f"QueryGender: the word list has the groups {', '.join(words.names)}; it needs f and m")
+    named = [label_of(name) for name in words.names]
+    if not {"female", "male"} <= set(named):
+        raise InputError(f"QueryGender: the word list has the groups {', '.join(words.names)}; it needs female and male")
     counts = count_words(list(texts), words, tokeniser)
-    female, male = (counts[:, words.names.index(group)] > 0 for group in ("f", "m"))
+    female, male = (counts[:, named.index(group)] > 0 for group in ("female", "male"))
     return np.stack([female & ~male, male & ~female, ~female & ~male, female & male], axis=1).astype(np.float64)
 
 
@@ -440,19 +441,19 @@ class QueryGender(RowWise):
         self,
         labeller: str | GenderClassifier | Callable[[list[str]], Any] = "words",
         *,
-        text_attr: str = "query",
+        text_field: str = "query",
         wordlist: WordListLike = "debias",
         tokeniser: str | Tokeniser = "regex_word",
     ):
         """
         Args:
             labeller: ``'words'``, a fitted :class:`GenderClassifier`, or a function.
-            text_attr: The column of texts, e.g. ``'text'`` for documents.
+            text_field: The column of texts, e.g. ``'text'`` for documents.
             wordlist: A list with the groups ``f`` and ``m``, for ``'words'``.
             tokeniser: For ``'words'``; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
         """
         self.labeller = labeller
-        self.text_attr = text_attr
+        self.text_field = text_field
         self.wordlist = wordlist
         self.tokeniser = tokeniser
 
@@ -462,16 +463,16 @@ class QueryGender(RowWise):
         Raises:
             InputError: For a text that is missing, a labeller that is not known, or what it must not answer.
         """
-        pt.validate.columns(inp, includes=[self.text_attr], context=self)
+        pt.validate.columns(inp, includes=[self.text_field], context=self)
         if not callable(self.labeller) and not isinstance(self.labeller, GenderClassifier):
             check_choice("QueryGender", "labeller", self.labeller, ("words",), "a GenderClassifier or a function")
         if self.labeller == "words":
             get_gender_tokeniser(self.tokeniser)
             WordList.of(self.wordlist)
-        check_text(inp, self.text_attr, self)
-        warn_of_expressions(inp["query"] if self.text_attr == "query" else (), self)
-        places = {text: i for i, text in enumerate(dict.fromkeys(inp[self.text_attr].tolist()))}
-        rows = [places[text] for text in inp[self.text_attr].tolist()]
+        check_text(inp, self.text_field, self)
+        warn_of_expressions(inp["query"] if self.text_field == "query" else (), self)
+        places = {text: i for i, text in enumerate(dict.fromkeys(inp[self.text_field].tolist()))}
+        rows = [places[text] for text in inp[self.text_field].tolist()]
         found = self._probabilities(list(places))[rows] if rows else np.empty((0, len(LABELS)))
         gender = [LABELS[i] for i in found.argmax(axis=1)] if rows else []
         columns = {"gender": pd.Series(gender, index=inp.index, dtype="object" if not rows else None)}

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.core.caches import marked
 from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.frames import check_text, reworded
 from pyterrier_debias.core.scripts import composed, word_pattern, word_places
@@ -353,7 +354,8 @@ class SwapGender(RowWise):
 
     ===============  ==========================================================================
     columns in       ``docno`` and the text column; with ``queries=True`` ``qid`` and ``query``; any others
-    columns out      the same, texts swapped; ``swapped``: how many words of the text; ``text_orig`` with ``keep_original=True``;
+    columns out      the same, texts swapped; ``swapped``: how many words of the text; ``text_variant`` where there is a ``qid``:
+                     the docno and a hash of the text, for caches; ``text_orig`` with ``keep_original=True``;
                      with ``queries=True`` the old query in ``query_0``
     ===============  ==========================================================================
 
@@ -372,7 +374,8 @@ class SwapGender(RowWise):
         >>> SwapGender()(docs)[["text", "swapped"]].values.tolist()
         [['Mrs Hill and her husband', 3]]
 
-        Before a ranker: ``bm25 >> texts >> SwapGender() >> ranker``.
+        Before a ranker: ``bm25 >> texts >> SwapGender() >> ranker``; no cache that goes by docno may follow, but
+        ``ScorerCache(path, ranker, key='text_variant')`` may.
 
     When not to use it: on texts about named persons or bodies ("Queen Elizabeth and her husband", "prostate cancer in men"),
     which it turns into nonsense that is not a counterfactual; for persons who are neither, of whom its table knows nothing; for
@@ -384,7 +387,7 @@ class SwapGender(RowWise):
     def __init__(
         self,
         *,
-        text_attr: str | None = "text",
+        text_field: str | None = "text",
         queries: bool = False,
         share: float = 1.0,
         pairs: Mapping[str, str] | None = None,
@@ -393,14 +396,14 @@ class SwapGender(RowWise):
     ):
         """
         Args:
-            text_attr: The column to swap; None for queries alone.
+            text_field: The column to swap; None for queries alone.
             queries: Whether queries are swapped, too.
             share: Which share of documents (and of queries) is swapped; they are drawn apart.
             pairs: Further words and their counterparts, both ways.
             seed: Seed of that draw.
             keep_original: Whether to add ``text_orig``.
         """
-        self.text_attr = text_attr
+        self.text_field = text_field
         self.queries = queries
         self.share = share
         self.pairs = pairs
@@ -413,18 +416,18 @@ class SwapGender(RowWise):
         Raises:
             InputError: For options that cannot be used, or a text that is missing or not a string.
         """
-        columns = [] if self.text_attr is None else ["docno", self.text_attr]
+        columns = [] if self.text_field is None else ["docno", self.text_field]
         pt.validate.columns(inp, includes=columns + (["qid", "query"] if self.queries else []), context=self)
         turn = self._turner(0)
         out = inp
-        if self.text_attr is not None:
-            check_text(inp, self.text_attr, self)
-            texts, docnos = inp[self.text_attr].tolist(), inp["docno"].tolist()
+        if self.text_field is not None:
+            check_text(inp, self.text_field, self)
+            texts, docnos = inp[self.text_field].tolist(), inp["docno"].tolist()
             swapped = [turn(text, "document", docno) for text, docno in zip(texts, docnos)]
-            added: dict[str, Any] = {"text_orig": inp[self.text_attr]} if self.keep_original else {}
-            added[self.text_attr] = [text for text, _ in swapped]
+            added: dict[str, Any] = {"text_orig": inp[self.text_field]} if self.keep_original else {}
+            added[self.text_field] = [text for text, _ in swapped]
             added["swapped"] = np.array([n for _, n in swapped], dtype=np.int64)
-            out = out.assign(**added)
+            out = marked(out.assign(**added), self.text_field)
         if self.queries:
             check_text(inp, "query", self)
             warn_of_expressions(inp["query"], self)
@@ -435,6 +438,10 @@ class SwapGender(RowWise):
             queries = [new[pair] for pair in zip(inp["qid"], inp["query"])]
             out = reworded(out, queries)
         return out
+
+    def changes(self) -> frozenset[str]:
+        """The text column and ``query``, as far as they are swapped; see :class:`~pyterrier_debias.core.stage.Stage`."""
+        return frozenset(([] if self.text_field is None else [self.text_field]) + ["query"] * self.queries)
 
     def rotator(self, *, draw: int = 0) -> Callable[..., tuple[str, int]]:
         """The function for ``Training(augment=...)``.
@@ -454,8 +461,8 @@ class SwapGender(RowWise):
     def _turner(self, draw: int) -> Callable[[str, str, str], tuple[str, int]]:
         """What turns a text of a kind and a name; the pairs are read once, however many texts follow."""
         check_number("SwapGender", "share", self.share, least=0, most=1)
-        if self.text_attr is None and not self.queries:
-            raise InputError("SwapGender: text_attr=None and queries=False leave nothing to swap; name a column")
+        if self.text_field is None and not self.queries:
+            raise InputError("SwapGender: text_field=None and queries=False leave nothing to swap; name a column")
         table, limit = _table(self.pairs), self.share * 2.0**64
 
         def turned(text: str, kind: str, name: str) -> tuple[str, int]:

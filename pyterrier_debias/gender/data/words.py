@@ -16,14 +16,14 @@ from pyterrier_debias.core.scripts import composed
 #: The library's own list, under its licence: titles, kinship, pronouns and plain nouns for persons. No names, no trades; nothing
 #: that is as often something else ("miss", "ms", "lord", "queen", "guy", "mummy", "pop").
 DEBIAS = {
-    "m": frozenset(
+    "male": frozenset(
         """he him his himself mr mister sir gentleman gentlemen man men boy boys male males
         father fathers dad dads daddy papa stepfather stepfathers grandfather grandfathers grandpa grandpas granddad godfather
         son sons stepson stepsons grandson grandsons godson brother brothers stepbrother stepbrothers
         uncle uncles nephew nephews husband husbands bridegroom bridegrooms widower widowers boyfriend boyfriends
         fatherhood boyhood fatherly brotherly""".split()
     ),
-    "f": frozenset(
+    "female": frozenset(
         """she her hers herself mrs madam lady ladies woman women girl girls female females
         mother mothers mom moms mommy mum mama stepmother stepmothers grandmother grandmothers grandma grandmas godmother
         daughter daughters stepdaughter stepdaughters granddaughter granddaughters goddaughter sister sisters
@@ -34,8 +34,8 @@ DEBIAS = {
 
 #: How files call two groups that every list of gendered words has, and how they are called here.
 _SAME = {
-    **dict.fromkeys(("m", "male", "males", "man", "men", "masculine"), "m"),
-    **dict.fromkeys(("f", "female", "females", "woman", "women", "feminine"), "f"),
+    **dict.fromkeys(("m", "male", "males", "man", "men", "masculine"), "male"),
+    **dict.fromkeys(("f", "female", "females", "woman", "women", "feminine"), "female"),
 }
 
 
@@ -58,7 +58,7 @@ class WordList:
         >>> ages.names, ages.size
         (('old', 'young'), 4)
         >>> WordList.of("debias").names
-        ('m', 'f')
+        ('male', 'female')
 
     When not to use it: to decide who a text is about. A word says that a group is spoken of, not how, and people of whom a text
     speaks by name or trade alone are not seen; what is neither of two groups is not represented by two groups.
@@ -183,7 +183,7 @@ class WordList:
 
         Example:
             >>> WordList.of("debias").contrast()
-            {'m': 1.0, 'f': -1.0}
+            {'male': 1.0, 'female': -1.0}
             >>> WordList({"a": ["x"], "b": ["y"], "c": ["z"]}).contrast("b")
             {'a': -0.5, 'b': 1.0, 'c': -0.5}
         """
@@ -232,13 +232,13 @@ def read_word_list(path: str | Path, *, groups: tuple[str, str] | None = None, n
     - a JSON array of pairs (debiaswe's equalize and definitional pairs), the first words one group, the second another;
     - a JSON object from a group to its words.
 
-    Groups that files call ``male`` or ``men`` are ``m`` here, ``female`` or ``women`` ``f``, and these two come first, in that
+    Groups that files call ``m`` or ``men`` are ``male`` here, ``f`` or ``women`` ``female``, and these two come first, in that
     order: signed measures are male minus female, whoever wrote the list.
 
     Args:
         path: The file or folder.
         groups: The names of the first and of the second words of pairs. None: the side that holds more of this library's own male
-            words is ``m``.
+            words is ``male``.
         name: What conventions call the list; default the file's name without its ending.
 
     Returns:
@@ -262,7 +262,7 @@ def read_word_list(path: str | Path, *, groups: tuple[str, str] | None = None, n
                 found.setdefault(group, []).extend(words)
     else:
         found = _file_groups(path, groups)
-    order: list[str] = [group for group in ("m", "f") if group in found]
+    order: list[str] = [group for group in ("male", "female") if group in found]
     order += [group for group in found if group not in order]
     return WordList({group: found[group] for group in order}, name)
 
@@ -324,8 +324,8 @@ def _json_groups(content: Any, path: Path, alone: str, groups: tuple[str, str] |
 
 def _sides(first: list[str], second: list[str], path: Path) -> tuple[str, str]:
     """Which side of pairs is male: the one that holds more words of our own list."""
-    known = [sum(word.lower() in DEBIAS[group] for word in side) for side in (first, second) for group in ("m", "f")]
+    known = [sum(word.lower() in DEBIAS[group] for word in side) for side in (first, second) for group in ("male", "female")]
     lean = known[0] - known[1] - known[2] + known[3]
     if lean == 0:
         raise InputError(f"word list {path}: the groups of the two sides are not known; name them, groups=('a', 'b')")
-    return ("m", "f") if lean > 0 else ("f", "m")
+    return ("male", "female") if lean > 0 else ("female", "male")

@@ -191,7 +191,7 @@ def neutrality(
             a number of at least 0.
 
     Example:
-        >>> neutrality(np.array([[3, 1], [1, 0], [2, 2]]), ("m", "f")).tolist()
+        >>> neutrality(np.array([[3, 1], [1, 0], [2, 2]]), ("male", "female")).tolist()
         [0.5, 1.0, 1.0]
     """
     if len(groups) < 2:
@@ -219,7 +219,7 @@ def wished_portions(groups: tuple[str, ...], portions: Mapping[str, float] | Non
         InputError: For portions of other groups, below 0, or that do not sum to 1.
 
     Example:
-        >>> wished_portions(("m", "f"), {"f": 0.75, "m": 0.25}).tolist()
+        >>> wished_portions(("male", "female"), {"female": 0.75, "male": 0.25}).tolist()
         [0.25, 0.75]
     """
     if portions is None:

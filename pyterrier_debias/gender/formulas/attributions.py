@@ -20,7 +20,6 @@ from pyterrier_debias.gender.formulas.counting import WordCounts
 
 #: Forms of the magnitude that are a sum over words, each by its own count.
 _LINEAR = (("tc", ""), ("tf", "sum_log"), ("tf", "sum_log1p"))
-_SIDES = {"m": "male", "f": "female"}
 
 
 def order_weights(n: int, cutoff: int) -> np.ndarray:
@@ -112,7 +111,7 @@ def order_parts(
     rows = counts.take(own)
     part, exact = word_parts(rows, method, tf_form)
     owner = np.array(words.owners, dtype=np.int64)[rows.words]
-    names = [_SIDES.get(name, name) for name in words.names]
+    names = list(words.names)
     values = weight[rows.rows] * np.array(list(words.contrast(contrast).values()))[owner] * part
     listed = np.array(words.words, dtype=object)[rows.words]
     return documents, _summed(listed, run["qid"].to_numpy()[rows.rows], values, [names[i] for i in owner]), exact

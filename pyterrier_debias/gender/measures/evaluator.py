@@ -11,7 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import check_pairs, ranked, reads_frames, with_string_ids
+from pyterrier_debias.core.frames import check_pairs, no_frame, ranked, reads_frames, with_string_ids
 from pyterrier_debias.core.scripts import composed, word_places
 from pyterrier_debias.core.stage import RowWise, Stage
 from pyterrier_debias.core.text import Tokeniser
@@ -97,7 +97,7 @@ class AnnotateGender(RowWise, _OfWords):
     Example:
         >>> frame = pd.DataFrame({"docno": ["d1"], "text": ["He told her that he knew."]})
         >>> found = AnnotateGender(method="tc")(frame)
-        >>> found[["count_m", "count_f", "lean"]].values.tolist(), found["words"].tolist()
+        >>> found[["count_male", "count_female", "lean"]].values.tolist(), found["words"].tolist()
         ([[2.0, 1.0, 1.0]], ['he 2, her 1'])
     """
 
@@ -325,7 +325,7 @@ class ARaBEvaluator(_OfWords):
     @reads_frames
     def evaluate(
         self,
-        results: Mapping[str, pd.DataFrame] | pd.DataFrame,
+        results: Mapping[str, pd.DataFrame | pt.Transformer] | pd.DataFrame | pt.Transformer,
         topics: pd.DataFrame | None = None,
         *,
         clusters: str | None = None,
@@ -334,8 +334,9 @@ class ARaBEvaluator(_OfWords):
         """Evaluate one system or several, with tests, intervals, and the documents that contribute most.
 
         Args:
-            results: A result frame, or a mapping from a system's name to one.
+            results: A result frame or a pipeline, or a mapping from a system's name to one.
             topics: The topics that were asked, so that those without results are counted; None for those that any system has.
+                Pipelines are run on them.
             clusters: A column of the topics that says which of them share candidates, such as the article that questions are
                 about: their signs flip together in tests and the intervals beside them. None where candidates differ.
             seed: Seed of everything random.
@@ -352,9 +353,7 @@ class ARaBEvaluator(_OfWords):
             >>> found.table[["system", "cutoff", "n", "ARaB"]].values.tolist()
             [['system', 10, 2, 1.0]]
         """
-        runs = dict(results) if isinstance(results, Mapping) else {"system": results}
-        if not runs:
-            raise InputError("ARaBEvaluator: there are no results; give a result frame, or a mapping from names to result frames")
+        runs = self._runs(results, topics)
         # Resampling draws by place: sorted by query, the same results in another order give the same p values.
         found = {name: self(run).sort_values("qid", kind="stable") for name, run in runs.items()}
         if clusters is not None:
@@ -368,6 +367,21 @@ class ARaBEvaluator(_OfWords):
         wanted = wanted_qids(self.query_filter, self)
         asked = asked if wanted is None else asked & wanted
         return BiasResult.of(found, asked, self.convention(), seed=seed)
+
+    def _runs(self, results: Any, topics: pd.DataFrame | None) -> dict[str, pd.DataFrame]:
+        """The systems' results; pipelines are asked for theirs."""
+        runs = dict(results) if isinstance(results, Mapping) else {"system": results}
+        if not runs:
+            raise InputError("ARaBEvaluator: there are no results; give a result frame, or a mapping from names to result frames")
+        for name, run in runs.items():
+            if isinstance(run, pt.Transformer):
+                if topics is None:
+                    raise InputError(f"ARaBEvaluator: {name!r} is a pipeline; give topics, too, to run it: evaluate(..., topics)")
+                runs[name] = run = run(topics)
+            if not isinstance(run, pd.DataFrame):
+                several = "; give several systems by name: {'mine': run, ...}" if isinstance(run, (list, tuple)) else ""
+                raise InputError(f"ARaBEvaluator, results {name!r}: {no_frame(run, 'results')}{several}")
+        return runs
 
     @reads_frames
     def contributions(self, results: pd.DataFrame, cutoff: int | None = None, top: int | None = 20) -> pd.DataFrame:

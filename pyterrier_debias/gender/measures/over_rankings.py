@@ -410,7 +410,7 @@ class RaB(_Lean):
     are queries that do not count.
 
     A word list of one group gives the rank bias of that group alone, the mean magnitude of its words, RaB_m and RaB_f of the
-    publication, of which RaB is the difference: ``RaB(wordlist={"m": WordList.of("debias").groups["m"]})``.
+    publication, of which RaB is the difference: ``RaB(wordlist={"male": WordList.of("debias").groups["male"]})``.
 
     When not to use it: see :class:`ARaB`.
 
@@ -426,7 +426,7 @@ class RaB(_Lean):
 
         >>> from pyterrier_debias import WordList
         >>> groups = WordList.of("debias").groups
-        >>> [pt.Evaluate(run, judged, [RaB(method="tc", wordlist={g: groups[g]}, name=g) @ 2]) for g in ("m", "f")]
+        >>> [pt.Evaluate(run, judged, [RaB(method="tc", wordlist={g: groups[g]}, name=g) @ 2]) for g in groups]
         [{'m@2': 1.5}, {'f@2': 0.5}]
     """
 

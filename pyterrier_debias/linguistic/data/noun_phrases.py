@@ -142,6 +142,10 @@ class RepeatNounPhrases(RowWise):
         self.position = position
         self.tagger = tagger
 
+    def changes(self) -> frozenset[str]:
+        """The query; see :class:`~pyterrier_debias.core.stage.Stage`."""
+        return frozenset({"query"})
+
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Rewrite the queries; see the class.
 

@@ -263,6 +263,10 @@ class RewriteQueries(RowWise):
         self.rewrite = rewrite
         self.tagger = tagger
 
+    def changes(self) -> frozenset[str]:
+        """The query; see :class:`~pyterrier_debias.core.stage.Stage`."""
+        return frozenset({"query"})
+
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Rewrite the queries; see the class.
 

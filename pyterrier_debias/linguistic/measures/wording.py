@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.core.caches import check_caches
 from pyterrier_debias.core.errors import InputError, check_number, one_line
 from pyterrier_debias.core.evaluation import judged_input, parse_measures, per_query, value_range
 from pyterrier_debias.core.frames import (
@@ -23,6 +24,7 @@ from pyterrier_debias.core.retrieval import answered, unanswered_queries
 from pyterrier_debias.core.stage import Stage, flatten
 from pyterrier_debias.core.statistics import inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import System, check_run, probed_system, takes_topics
+from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.core.terrier import as_asked, tokenising
 from pyterrier_debias.linguistic.data.analysers import Tagger
 from pyterrier_debias.linguistic.data.rewrites import REWRITES, check_rewrite, rewrite_name, rewritten_and_told
@@ -179,6 +181,7 @@ class WordingSensitivity(Stage):
         self.seed = seed
         self.verbose = verbose
 
+    @gathered()
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Rank under each wording; see the class.
 
@@ -194,6 +197,7 @@ class WordingSensitivity(Stage):
         return self._ask(inp, given, self._wordings(inp)[0]).rankings
 
     @reads_frames
+    @gathered()
     def evaluate(
         self, inp: pd.DataFrame, qrels: pd.DataFrame | None = None, *, topics: pd.DataFrame | None = None
     ) -> WordingResult:
@@ -309,6 +313,7 @@ class WordingSensitivity(Stage):
         if "docno" in asks.columns:
             check_pairs(asks, self)
             asks = first_candidates(asks, self.depth, self)
+        check_caches(stage, ["query"], self)
         in_words = tokenising(stage)
         frames, unanswered, as_it_comes = [], [], None
         for arm, own in pt.tqdm(list(wordings.groupby("arm", sort=False)), desc="wordings", disable=not self.verbose):

@@ -26,6 +26,7 @@ from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import from_grade, parse_measures, per_query
 from pyterrier_debias.core.files import read_whole, restore, whole_folder, write_whole
 from pyterrier_debias.core.stage import Stage, chain, flatten
+from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.pooling.data.relabel import RelabelReranker, apply
 from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of
 from pyterrier_debias.pooling.measures.hidden_result import BETWEEN, HIDDEN, TRUE, HiddenResult
@@ -218,6 +219,7 @@ class HiddenJudgements:
         return rows.assign(**{name: found[name].to_numpy(dtype=np.float64) for name in columns.values()})
 
     @frames.reads_frames
+    @gathered()
     def compare(
         self,
         corrections: Mapping[str, Any],

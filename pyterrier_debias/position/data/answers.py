@@ -89,7 +89,7 @@ class AnswerPositions(Stage):
         case: str = "lower",
         repeats: str = "all",
         rotation: RotatePassages | None = None,
-        text_attr: str = "text",
+        text_field: str = "text",
         verbose: bool = False,
         segmenter: Segmenter | None = None,
     ):
@@ -107,7 +107,7 @@ class AnswerPositions(Stage):
             rotation: How passages are rotated for the rotated positions; None means ``RotatePassages(tokeniser=tokeniser,
                 segmenter=segmenter)``.
                 Its words need not be those of ``tokeniser``: the place of the cut is handed over in characters.
-            text_attr: The column that holds the passage.
+            text_field: The column that holds the passage.
             verbose: Whether to show progress.
             segmenter: As in :class:`RotatePassages`: in what words positions are counted in scripts without blanks. Answers are
                 matched there by ideograph, kana or grapheme cluster.
@@ -117,7 +117,7 @@ class AnswerPositions(Stage):
         self.case = case
         self.repeats = repeats
         self.rotation = rotation
-        self.text_attr = text_attr
+        self.text_field = text_field
         self.verbose = verbose
         self.segmenter = segmenter
 
@@ -129,15 +129,15 @@ class AnswerPositions(Stage):
         """
         counting = RotatePassages(tokeniser=self.tokeniser, segmenter=self.segmenter)
         rotation = counting if self.rotation is None else self.rotation
-        needed = ["docno", self.text_attr, *(["qid"] if rotation.scope == "pair" else [])]
+        needed = ["docno", self.text_field, *(["qid"] if rotation.scope == "pair" else [])]
         with pt.validate.any(inp, context=self) as v:
             v.columns(includes=[*needed, "answer"], mode="answer")
             v.columns(includes=[*needed, "answers"], mode="answers")
         answers = self._one_answer_a_row(inp, v.mode)
-        check_text(answers, self.text_attr, self)
+        check_text(answers, self.text_field, self)
         finder = _Finder(self, counting, rotation)
         found: list[tuple[int, ...]] = []
-        texts, docnos, strings = (answers[c].tolist() for c in (self.text_attr, "docno", "answer"))
+        texts, docnos, strings = (answers[c].tolist() for c in (self.text_field, "docno", "answer"))
         qids = answers["qid"].tolist() if rotation.scope == "pair" else [""] * len(answers)
         rows = zip(texts, docnos, qids, strings, answers["start"].tolist(), answers["end"].tolist())
         for row, (text, docno, qid, answer, start, end) in enumerate(
@@ -190,7 +190,7 @@ class AnswerPositions(Stage):
         matched = position != _NONE
         words = np.where(matched, n, 1)
         rotated = np.where(matched, moved(position, offset, words), _NONE)
-        kept = answers.drop(columns=[self.text_attr, "start", "end"]).iloc[row].reset_index(drop=True)
+        kept = answers.drop(columns=[self.text_field, "start", "end"]).iloc[row].reset_index(drop=True)
         return kept.assign(
             start=start,
             end=end,
@@ -239,32 +239,32 @@ class AnswerPositions(Stage):
         if answers is None:
             raise InputError(
                 f"AnswerPositions: {name} has no answers; use a collection with get_answers(), or a frame with docno, "
-                f"{self.text_attr} and answer"
+                f"{self.text_field} and answer"
             )
         documents = answers[["docno"]].drop_duplicates()
-        texts = dataset.text_loader([self.text_attr])(documents)
-        known = answers.merge(texts[["docno", self.text_attr]], on="docno")
-        return Positions(self(answers_in_texts(known, dataset, self.text_attr, self)), name)
+        texts = dataset.text_loader([self.text_field])(documents)
+        known = answers.merge(texts[["docno", self.text_field]], on="docno")
+        return Positions(self(answers_in_texts(known, dataset, self.text_field, self)), name)
 
 
-def answers_in_texts(known: pd.DataFrame, dataset: Any, text_attr: str, stage: Any) -> pd.DataFrame:
+def answers_in_texts(known: pd.DataFrame, dataset: Any, text_field: str, stage: Any) -> pd.DataFrame:
     """Answers without those that are marked after the end of a text that was cut; a warning says how many texts are.
 
     Args:
         known: Answers ``docno``, ``answer``, with ``start`` and ``end`` where known, and the texts to look for them in.
         dataset: The collection that the answers are of; see :func:`~pyterrier_debias.data.base.cut_texts`.
-        text_attr: The column that holds the text.
+        text_field: The column that holds the text.
         stage: Who asks; named in the warning.
 
     Returns:
         The rows that can be looked for.
     """
-    cut = cut_texts(known, dataset, text_attr)
+    cut = cut_texts(known, dataset, text_field)
     if not cut.any():
         return known
     start = known["start"].fillna(_NONE).to_numpy() if "start" in known else np.full(len(known), _NONE)
     end = known["end"].fillna(_NONE).to_numpy() if "end" in known else start + known["answer"].map(len).to_numpy()
-    lost = cut & (start != _NONE) & (end > known[text_attr].map(len).to_numpy())
+    lost = cut & (start != _NONE) & (end > known[text_field].map(len).to_numpy())
     documents = known.assign(cut=cut).drop_duplicates("docno")
     logger.warning(
         "%s: %d of %d texts with answers seem to be truncated; %d answers are marked after their end and "

@@ -18,10 +18,12 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.core.caches import VARIANT, marked, variant_name
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.scripts import Segmenter, joint, places_of, units
 from pyterrier_debias.core.stage import RowWise
+from pyterrier_debias.core.telling import warn_of
 from pyterrier_debias.core.text import Tokeniser, as_name, get_tokeniser, keyed_integer
 
 #: ``turn(text, docno, qid)`` gives the rotated text and the offset.
@@ -289,13 +291,15 @@ class RotatePassages(RowWise):
     with ``scope='pair'`` also ``qid``. Output: the same rows, columns and order, the text column rotated, and
 
     - ``rotation``: how many units were moved from the front to the end, from 0 (nothing moved) to n - 1; r - 1 in the paper;
+    - ``text_variant`` where there is a ``qid``: the docno and a hash of the rotated text, for caches;
     - ``text_orig`` with ``keep_original=True``: the text as it was.
 
     Terrier indexes in a thread of its own, where an error would be lost. A pipeline that begins with this stage (or any other of
     this package) and ends in an indexer raises it all the same.
 
-    ``docno``, ``score`` and ``rank`` stay. Score *after* rotation: the scores that come in belong to the original text, and
-    whatever caches scores by docno must sit before this stage or know the variant.
+    ``docno``, ``score`` and ``rank`` stay. Score *after* rotation: the scores that come in belong to the original text. A cache
+    that knows documents by their docnos is refused behind this stage; ``ScorerCache(path, ranker, key='text_variant')`` in a
+    folder of its own is right.
 
     The draw depends on seed, docno (and qid) and ``draw`` only, not on the order of rows or the size of batches. An empty or
     one-word passage is not changed; a warning tells the share of such passages.
@@ -329,7 +333,7 @@ class RotatePassages(RowWise):
         seed: int = 208973249,
         draw: int = 0,
         offset: int | None = None,
-        text_attr: str = "text",
+        text_field: str = "text",
         keep_original: bool = False,
         verbose: bool = False,
         segmenter: Segmenter | None = None,
@@ -350,7 +354,7 @@ class RotatePassages(RowWise):
             draw: Which of the independent draws under this seed: 0, 1, 2, ... give further rotations of one passage.
             offset: How many units are moved from the front of every passage to its end, in place of a draw: r - 1 in the paper.
                 It counts modulo the passage's units, so that ``-offset`` undoes ``offset``. None draws.
-            text_attr: The column to rotate.
+            text_field: The column to rotate.
             keep_original: Whether to add ``text_orig``.
             verbose: Whether to show progress.
             segmenter: With ``'whitespace'``: cuts stretches of text without blanks into words that are pieces of it, such as
@@ -364,7 +368,7 @@ class RotatePassages(RowWise):
         self.seed = seed
         self.draw = draw
         self.offset = offset
-        self.text_attr = text_attr
+        self.text_field = text_field
         self.keep_original = keep_original
         self.verbose = verbose
         self.segmenter = segmenter
@@ -378,18 +382,22 @@ class RotatePassages(RowWise):
         pt.validate.columns(inp, includes=self._columns(), context=self)
         turn = self.rotator()
         self._check_ids(inp)
-        check_text(inp, self.text_attr, self)
-        originals = inp[self.text_attr].tolist()
+        check_text(inp, self.text_field, self)
+        originals = inp[self.text_field].tolist()
         docnos = inp["docno"].tolist()
         qids = inp["qid"].tolist() if self.scope == "pair" else [""] * len(inp)
         rows = pt.tqdm(zip(originals, docnos, qids), total=len(inp), desc="RotatePassages", disable=not self.verbose)
         turned = [turn(text, docno, qid) for text, docno, qid in rows]
         still = [text for text, (_, offset) in zip(originals, turned) if offset == 0]
         self._warn_of_fixed(sum(map(self.cannot_turn(), still)), len(inp))
-        added: dict[str, Any] = {"text_orig": inp[self.text_attr]} if self.keep_original else {}
-        added[self.text_attr] = [text for text, _ in turned]
+        added: dict[str, Any] = {"text_orig": inp[self.text_field]} if self.keep_original else {}
+        added[self.text_field] = [text for text, _ in turned]
         added["rotation"] = np.array([offset for _, offset in turned], dtype=np.int64)
-        return inp.assign(**added)
+        return marked(inp.assign(**added), self.text_field)
+
+    def changes(self) -> frozenset[str]:
+        """The text column; see :class:`~pyterrier_debias.core.stage.Stage`."""
+        return frozenset({self.text_field})
 
     def transform_iter(self, inp: pt.model.IterDict) -> pt.model.IterDict:
         """Rotate the passages of a stream of dictionaries, one at a time; see the class.
@@ -406,7 +414,7 @@ class RotatePassages(RowWise):
         return self._stream(inp, self.rotator())
 
     def _stream(self, documents: Any, turn: Rotator) -> Iterator[dict[str, Any]]:
-        attr, pair, keep, ids = self.text_attr, self.scope == "pair", self.keep_original, self._ids()
+        attr, pair, keep, ids = self.text_field, self.scope == "pair", self.keep_original, self._ids()
         fixed = number = 0
         cannot_turn = self.cannot_turn()
         for document in pt.tqdm(documents, desc="RotatePassages", disable=not self.verbose):
@@ -418,6 +426,8 @@ class RotatePassages(RowWise):
             out = dict(document, text_orig=text) if keep else dict(document)
             out[attr], offset = turn(text, as_name(document["docno"]), as_name(document["qid"]) if pair else "")
             out["rotation"] = offset
+            if "qid" in document:
+                out[VARIANT] = variant_name(document["docno"], out[attr], document.get(VARIANT, ""))
             number += 1
             if offset == 0:
                 fixed += cannot_turn(text)
@@ -439,10 +449,13 @@ class RotatePassages(RowWise):
 
     def _warn_of_fixed(self, fixed: int, number: int) -> None:
         if fixed:
-            logger.warning(
-                "RotatePassages: %d of %d passages (%.1f %%) have fewer than two units of rotation (%s) and never change; "
-                "position cannot be told from content in them", fixed, number, 100 * fixed / number, self.unit,
-            )  # fmt: skip
+            warn_of(
+                logger,
+                f"RotatePassages: %d of %d passages have fewer than two units of rotation ({self.unit}) and never change; "
+                f"position cannot be told from content in them",
+                fixed,
+                number,
+            )
 
     def rotator(self, draw: int | None = None) -> Rotator:
         """The function that rotates one text, for code that is not a pipeline, such as training that draws anew each epoch.
@@ -521,7 +534,7 @@ class RotatePassages(RowWise):
         return ["docno", *(["qid"] if self.scope == "pair" else [])]
 
     def _columns(self) -> list[str]:
-        return ["docno", self.text_attr, *self._ids()[1:]]
+        return ["docno", self.text_field, *self._ids()[1:]]
 
     def _check_ids(self, inp: pd.DataFrame) -> None:
         for column in self._ids():

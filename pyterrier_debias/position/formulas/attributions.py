@@ -63,7 +63,7 @@ def answer_thirds(context: Context) -> dict[str, str]:
     if not len(known):
         return {}
     finder = AnswerPositions()
-    places = finder(answers_in_texts(context.dataset.text_loader()(known), context.dataset, finder.text_attr, finder))
+    places = finder(answers_in_texts(context.dataset.text_loader()(known), context.dataset, finder.text_field, finder))
     places = places[places["matched"].to_numpy(dtype=bool)].sort_values(["qid", "docno", "start", "end"])
     mean = places.drop_duplicates(["qid", "docno"]).groupby("qid")["relative"].mean()
     return {qid: _THIRDS[min(int(3 * place), 2)] for qid, place in mean.items()}

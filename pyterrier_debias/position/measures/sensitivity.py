@@ -21,6 +21,7 @@ from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.retrieval import answered, unanswered_notes
 from pyterrier_debias.core.stage import Stage, flatten
 from pyterrier_debias.core.systems import System, check_run, probed_system, takes_topics
+from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.position.data.answers import AnswerPositions, answers_in_texts
 from pyterrier_debias.position.data.rotation import RotatePassages
 from pyterrier_debias.position.formulas import psi
@@ -140,7 +141,7 @@ class PositionSensitivity(Stage):
             dataset: Where judgements, answers and, for retrievers, the corpus come from, if they are not given.
             answers: Frame ``qid``, ``docno``, ``answer``, and ``start`` and ``end`` (characters) where known; where only the
                 string is known, its occurrences are searched for. The first answer in a passage counts. Default the dataset's.
-            rotation: How passages are rotated; None means ``RotatePassages()``. Its ``text_attr`` is the column that is read.
+            rotation: How passages are rotated; None means ``RotatePassages()``. Its ``text_field`` is the column that is read.
                 ``allow_identity=False`` goes with ``draws=1`` only: of several, none could be the original.
             draws: How many rotations of each list, at least 1. The mean over them is what is compared.
             placements: Which of ``'start'``, ``'middle'``, ``'end'``; none leaves placement out.
@@ -177,6 +178,7 @@ class PositionSensitivity(Stage):
         self.seed = seed
         self.verbose = verbose
 
+    @gathered()
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Rank every variant of every list; see the class.
 
@@ -193,6 +195,7 @@ class PositionSensitivity(Stage):
         return self._lists(inp, given).arms
 
     @reads_frames
+    @gathered()
     def evaluate(
         self, inp: pd.DataFrame, qrels: pd.DataFrame | None = None, *, topics: pd.DataFrame | None = None
     ) -> SensitivityResult:
@@ -221,7 +224,7 @@ class PositionSensitivity(Stage):
 
     def _mode(self, inp: pd.DataFrame) -> str:
         with pt.validate.any(inp, context=self) as v:
-            v.columns(includes=["qid", "query", "docno", self._turning.text_attr], mode="candidates")
+            v.columns(includes=["qid", "query", "docno", self._turning.text_field], mode="candidates")
             if takes_topics(self.pipeline, self.dataset, self):
                 v.query_frame(extra_columns=["query"], mode="topics")
         return v.mode
@@ -260,7 +263,7 @@ class PositionSensitivity(Stage):
 
     def _lists(self, inp: pd.DataFrame, given: str) -> _Lists:
         system = probed_system(self.pipeline, self.dataset, self)
-        text = self._turning.text_attr
+        text = self._turning.text_field
         if given == "topics" and system.ranker is None:
             return self._indexed_anew(system, inp)
         told: list[str] = []
@@ -302,7 +305,7 @@ class PositionSensitivity(Stage):
     def _changes(self, candidates: pd.DataFrame) -> bool:
         """Whether any draw changes any text."""
         turns = [self._turning.rotator(draw) for draw in range(self.draws)]
-        texts = zip(candidates[self._turning.text_attr], candidates["docno"], candidates["qid"])
+        texts = zip(candidates[self._turning.text_field], candidates["docno"], candidates["qid"])
         return any(turn(text, docno, qid)[0] != text for text, docno, qid in texts for turn in turns)
 
     def _positions(self, texts: pd.DataFrame) -> pd.DataFrame | None:
@@ -311,11 +314,11 @@ class PositionSensitivity(Stage):
         if answers is None:
             return None
         pt.validate.columns(answers, includes=["qid", "docno", "answer"], context=self)
-        text = self._turning.text_attr
+        text = self._turning.text_field
         keys = [c for c in ("qid", "docno") if c in texts]
         known = with_string_ids(answers, self).merge(texts[[*keys, text]].drop_duplicates(keys), on=keys)
         known = answers_in_texts(known, self.dataset, text, self)
-        found = AnswerPositions(text_attr=text, rotation=self._turning)(known)
+        found = AnswerPositions(text_field=text, rotation=self._turning)(known)
         found = found[found["matched"].to_numpy(dtype=bool)].sort_values(["qid", "docno", "start", "end"])
         return found.drop_duplicates(["qid", "docno"]).reset_index(drop=True)
 
@@ -323,7 +326,7 @@ class PositionSensitivity(Stage):
         self, candidates: pd.DataFrame, ranker: pt.Transformer, answers: pd.DataFrame | None, name: str
     ) -> Iterator[pd.DataFrame]:
         """Score all arms, some queries at a time."""
-        text = self._turning.text_attr
+        text = self._turning.text_field
         qids = list(dict.fromkeys(candidates["qid"]))
         control = set(sorted(qids)[:_CONTROL_QUERIES])
         spans = {} if answers is None else {
@@ -333,10 +336,10 @@ class PositionSensitivity(Stage):
         for chunk in pt.tqdm(chunks, desc="PositionSensitivity", unit="call", disable=not self.verbose):
             part = candidates[candidates["qid"].isin(set(chunk))].reset_index(drop=True)
             arms = [*self._rotated_arms(part), *self._placed_arms(part, spans), *_control_arm(part, control, text)]
-            yield score_arms(part, arms, ranker, text_attr=text, name=name)
+            yield score_arms(part, arms, ranker, text_field=text, name=name)
 
     def _rotated_arms(self, part: pd.DataFrame) -> list[Arm]:
-        texts = part[self._turning.text_attr].tolist()
+        texts = part[self._turning.text_field].tolist()
         rows = np.arange(len(part))
         arms = [Arm("original", 0, rows, texts, None)]
         for draw in range(self.draws):
@@ -352,7 +355,7 @@ class PositionSensitivity(Stage):
         would not be exchangeable under the null hypothesis.
         """
         split = self._placing.splitter()
-        texts = part[self._turning.text_attr].tolist()
+        texts = part[self._turning.text_field].tolist()
         placed: dict[int, list[str]] = {}
         for row, pair in enumerate(zip(part["qid"], part["docno"])):
             if pair in spans:
@@ -386,7 +389,7 @@ class PositionSensitivity(Stage):
             failed.update(failing)
             run = ranked(check_run(found, system.name), system.name)
             frames.append(run.assign(arm="original" if draw is None else "rotated", draw=draw or 0)[COLUMNS])
-        texts = pd.DataFrame({"docno": list(kept), self._turning.text_attr: list(kept.values())}, dtype=str)
+        texts = pd.DataFrame({"docno": list(kept), self._turning.text_field: list(kept.values())}, dtype=str)
         arms = pd.concat(frames, ignore_index=True)
         fixed = sum(still), len(still)
         untested = "" if not _never_moved(arms) else self._nothing_changed(fixed) if all(still) else _BY_CONSTRUCTION
@@ -397,7 +400,7 @@ class PositionSensitivity(Stage):
         self, draw: int | None, wanted: set[str], kept: dict[str, str], still: list[bool]
     ) -> Iterator[dict[str, Any]]:
         """The documents, rotated unless ``draw`` is None: then wanted texts are kept, and it is noted which never change."""
-        text, cannot_turn = self._turning.text_attr, self._turning.cannot_turn()
+        text, cannot_turn = self._turning.text_field, self._turning.cannot_turn()
         turn = None if draw is None else self._turning.rotator(draw)
         for document in self.dataset.get_corpus_iter(verbose=False):
             if not isinstance(document.get(text), str):
@@ -465,7 +468,7 @@ class PositionSensitivity(Stage):
         self, lists: _Lists, ranker: pt.Transformer, qids: list[str], qrels: pd.DataFrame
     ) -> pd.DataFrame:
         """Rank whole lists in which one passage is rotated: the most relevant one, the first of these in its list."""
-        text = self._turning.text_attr
+        text = self._turning.text_field
         judged = lists.candidates.merge(qrels[["qid", "docno", "label"]], on=["qid", "docno"], how="left")
         judged = judged[(judged["label"] >= 1) & judged["qid"].isin(set(qids))]
         probed = judged.sort_values("label", ascending=False, kind="stable").drop_duplicates("qid")[["qid", "docno", "label"]]
@@ -481,7 +484,7 @@ class PositionSensitivity(Stage):
                 turn = self._turning.rotator(draw)
                 texts = [turn(t, d, q)[0] if (q, d) in chosen else t for t, d, q in pairs]
                 arms.append(Arm("one rotated", draw, rows, texts, f"{draw}one"))
-            parts.append(score_arms(part, arms, ranker, text_attr=text, name=lists.name))
+            parts.append(score_arms(part, arms, ranker, text_field=text, name=lists.name))
         if not parts:
             return displacements(lists.arms.iloc[:0], qrels, qids)
         # A passage that the ranker cut off comes after all that it returned.
@@ -506,7 +509,8 @@ def reindexing_reason(system: System, dataset: Any) -> str | None:
     """Why a retriever cannot be probed by indexing changed documents, in one sentence; None if it can."""
     if system.indexer is None:
         return system.out_of_reach or (
-            "its text is not known to any stage and it has no indexer, so changed passages cannot reach it; give "
+            "its text is not known to any stage and it has no indexer, so changed passages cannot reach it; where it ends in a "
+            "ranker, put a text loader before that (retriever >> dataset.text_loader() >> ranker); of a retriever give "
             "System(..., indexer=...), which makes such a retriever over given documents"
         )
     if not hasattr(dataset, "get_corpus_iter"):
@@ -544,14 +548,14 @@ def _places(rankings: pd.DataFrame, wanted: pd.DataFrame, name: str) -> pd.DataF
     return places.assign(**{name: places["rank"].fillna(places["length"]).astype(int)})[["qid", "draw", name]]
 
 
-def _control_arm(part: pd.DataFrame, qids: set[str], text_attr: str) -> list[Arm]:
+def _control_arm(part: pd.DataFrame, qids: set[str], text_field: str) -> list[Arm]:
     """Every second candidate of a few queries in a list of its own, unchanged; of lists long enough to be cut in half."""
     size = part.groupby("qid")["docno"].transform("size").to_numpy()
     by_docno = part.groupby("qid")["docno"].rank(method="first").to_numpy()
     rows = np.flatnonzero(part["qid"].isin(qids).to_numpy() & (size >= 4) & (by_docno % 2 == 1))
     if not len(rows):
         return []
-    return [Arm("control", 0, rows, part[text_attr].iloc[rows].tolist(), "control")]
+    return [Arm("control", 0, rows, part[text_field].iloc[rows].tolist(), "control")]
 
 
 def _context_change(lists: _Lists) -> float:

@@ -214,7 +214,7 @@ def rank_annotations(
     *,
     labelled_by: str,
     depth: int = 10,
-    min_rel: int = 1,
+    min_label: int = 1,
     queries: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """At which rank each system first answers each query: the annotation of Section 3.5.
@@ -225,7 +225,7 @@ def rank_annotations(
             one label a row. It is asked once for each pair that any system has among its first ``depth``.
         labelled_by: Who labelled, a person or a model with its version: it is written into every row.
         depth: How many documents of a list are looked at.
-        min_rel: The lowest label that answers.
+        min_label: The lowest label that answers.
         queries: ``qid``, and ``query`` where the runs lack it; None means those of the runs. A query that a system returns
             nothing for is answered nowhere.
 
@@ -269,7 +269,7 @@ def rank_annotations(
         by_qid = {qid: own.sort_values("rank")["label"].to_numpy(dtype=float) for qid, own in found.groupby("qid")}
         for qid in qids:
             grades = by_qid.get(qid, np.empty(0))
-            rank = first_relevant(grades, min_rel=min_rel)
+            rank = first_relevant(grades, min_label=min_label)
             known = int(np.isfinite(grades).sum())
             rows.append((name, qid, NOWHERE if rank == NEVER else int(rank), depth, known, labelled_by))
     columns = ["system", "qid", "first_relevant_rank", "depth", "labelled", "annotator"]

@@ -133,7 +133,7 @@ def dataset_report(
     dataset: Any,
     split: str | None = None,
     *,
-    min_rel: int = 1,
+    min_label: int = 1,
     exact: bool = False,
     docno: str = "qna",
     by: str = "type",
@@ -144,7 +144,7 @@ def dataset_report(
     Args:
         dataset: Any dataset; candidates, answers and the column of types are used where it has them.
         split: Split of topics and judgements; None for its default.
-        min_rel: The lowest label that is relevant.
+        min_label: The lowest label that is relevant.
         exact: See :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant`.
         docno: See :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant_ranks`.
         by: The topics' column of types.
@@ -183,14 +183,14 @@ def dataset_report(
         reason = "the collection does not say what labellers were shown (get_candidates)"
         missing |= dict.fromkeys(("first_ranks", "first_ranks_by_type", "shown"), reason)
         source, places = "judgements only", None
-        best = set(qrels.loc[qrels["label"] == min_rel if exact else qrels["label"] >= min_rel, "qid"])
+        best = set(qrels.loc[qrels["label"] == min_label if exact else qrels["label"] >= min_label, "qid"])
         found = topics.assign(first_relevant_rank=[1.0 if qid in best else NEVER for qid in topics["qid"]])
     else:
         source = f"proxy: {stand_in}" if stand_in else "shown"
         shown = with_string_ids(shown, "dataset_report, candidates")
         shown = shown[shown["qid"].isin(set(topics["qid"]))]
         places = presented(shown, "dataset_report")
-        ranks = first_relevant_ranks(shown, qrels, min_rel=min_rel, exact=exact, docno=docno, stage="dataset_report")
+        ranks = first_relevant_ranks(shown, qrels, min_label=min_label, exact=exact, docno=docno, stage="dataset_report")
         found = with_ranks(topics, ranks)
     kinds = types_of(found[by]) if by in found.columns else None
     ranks_frame = found[["qid", "first_relevant_rank"]].assign(type="" if kinds is None else kinds.to_numpy())
@@ -198,7 +198,7 @@ def dataset_report(
     answers = provided(dataset, "get_answers")
     written = None if answers is None else answered_qids(answers) & set(topics["qid"])
 
-    tables["sizes"] = _sizes(topics, qrels, places, answered, min_rel, exact)
+    tables["sizes"] = _sizes(topics, qrels, places, answered, min_label, exact)
     if kinds is None or kinds.nunique() < 2:
         reason = f"the topics have no column {by!r} with several types"
         missing["types"] = reason
@@ -225,9 +225,9 @@ def dataset_report(
 
 
 def _sizes(
-    topics: pd.DataFrame, qrels: pd.DataFrame, places: pd.DataFrame | None, answered: np.ndarray, min_rel: int, exact: bool
+    topics: pd.DataFrame, qrels: pd.DataFrame, places: pd.DataFrame | None, answered: np.ndarray, min_label: int, exact: bool
 ) -> pd.DataFrame:
-    positive = qrels["label"] == min_rel if exact else qrels["label"] >= min_rel
+    positive = qrels["label"] == min_label if exact else qrels["label"] >= min_label
     rows = [
         ("queries", len(topics)),
         ("judgements", len(qrels)),

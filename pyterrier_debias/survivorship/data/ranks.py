@@ -34,13 +34,13 @@ RANK_COLUMNS = ["qid", "first_relevant_rank", "shown", "relevant_shown"]
 NO_ANSWER = "No Answer Present."
 
 
-def first_relevant(labels: Sequence[float], *, min_rel: int = 1, exact: bool = False) -> float:
+def first_relevant(labels: Sequence[float], *, min_label: int = 1, exact: bool = False) -> float:
     """The rank, from 1, of the first relevant of some documents.
 
     Args:
         labels: Grades in the order in which the documents were shown; NaN for a document without judgement.
-        min_rel: The lowest grade that is relevant.
-        exact: Whether a grade must *equal* ``min_rel``, as in the thesis, where grades above 1 do not count.
+        min_label: The lowest grade that is relevant.
+        exact: Whether a grade must *equal* ``min_label``, as in the thesis, where grades above 1 do not count.
 
     Returns:
         The rank; infinite if there is none.
@@ -51,22 +51,22 @@ def first_relevant(labels: Sequence[float], *, min_rel: int = 1, exact: bool = F
         >>> first_relevant([0, 2, 1]), first_relevant([0, 2, 1], exact=True)
         (2.0, 3.0)
     """
-    hits = np.flatnonzero(relevant(np.asarray(labels, dtype=float), min_rel=min_rel, exact=exact))
+    hits = np.flatnonzero(relevant(np.asarray(labels, dtype=float), min_label=min_label, exact=exact))
     return float(hits[0] + 1) if len(hits) else NEVER
 
 
-def relevant(labels: np.ndarray, *, min_rel: int = 1, exact: bool = False) -> np.ndarray:
+def relevant(labels: np.ndarray, *, min_label: int = 1, exact: bool = False) -> np.ndarray:
     """Which grades are relevant.
 
     Args:
         labels: Shape [n]; NaN is not relevant.
-        min_rel: See :func:`first_relevant`.
+        min_label: See :func:`first_relevant`.
         exact: See :func:`first_relevant`.
 
     Returns:
         Booleans, shape [n].
     """
-    return labels == min_rel if exact else labels >= min_rel
+    return labels == min_label if exact else labels >= min_label
 
 
 @overload
@@ -190,7 +190,7 @@ def first_relevant_ranks(
     candidates: pd.DataFrame,
     qrels: pd.DataFrame,
     *,
-    min_rel: int = 1,
+    min_label: int = 1,
     exact: bool = False,
     docno: str = "qna",
     answers: pd.DataFrame | None = None,
@@ -202,7 +202,7 @@ def first_relevant_ranks(
         candidates: What labellers were shown, see :func:`presented`.
         qrels: Judgements ``qid``, ``docno``, ``label``. A document without judgement is not relevant. Of several judgements of
             one document for one query the highest counts.
-        min_rel: The lowest grade that is relevant.
+        min_label: The lowest grade that is relevant.
         exact: See :func:`first_relevant`.
         docno: ``'qna'`` takes docnos as they are; ``'passage'`` takes what stands before the hyphen, in candidates and
             judgements alike, so that lists of ``msmarco-qna`` meet judgements of ``msmarco-passage``. A passage that was shown
@@ -250,7 +250,7 @@ def first_relevant_ranks(
     labels = judged.groupby(["qid", "docno"], as_index=False)["label"].max()
     best = shown.groupby(["qid", "docno"], as_index=False, sort=False)["place"].min()
     best = best.merge(labels, on=["qid", "docno"], how="left")
-    hits = best[relevant(best["label"].to_numpy(dtype=float, na_value=np.nan), min_rel=min_rel, exact=exact)]
+    hits = best[relevant(best["label"].to_numpy(dtype=float, na_value=np.nan), min_label=min_label, exact=exact)]
     hits = hits.groupby("qid")["place"].agg(["min", "size"])
     found = pd.DataFrame({"qid": queries}).astype({"qid": "str"})
     found = found.assign(

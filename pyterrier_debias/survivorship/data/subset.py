@@ -66,7 +66,7 @@ class SurvivorshipSubset(RowWise):
         qrels: pd.DataFrame | None = None,
         *,
         rank: int | None = 10,
-        min_rel: int = 1,
+        min_label: int = 1,
         exact: bool = False,
         docno: str = "qna",
         answered_by: str = "qrels",
@@ -82,8 +82,8 @@ class SurvivorshipSubset(RowWise):
             qrels: Judgements ``qid``, ``docno``, ``label``; None for the dataset's. Ranks are computed once: give another frame
                 where judgements or candidates change, a frame that is changed in place is not noticed.
             rank: Within how many documents a query must be answered, from 1; None for any number.
-            min_rel: The lowest grade that is relevant.
-            exact: Whether the grade must equal ``min_rel`` (the thesis' function).
+            min_label: The lowest grade that is relevant.
+            exact: Whether the grade must equal ``min_label`` (the thesis' function).
             docno: ``'qna'`` takes docnos as they are, ``'passage'`` by the part before ``-``, where candidates have ids of
                 ``msmarco-qna`` and judgements those of ``msmarco-passage``.
             answered_by: ``'qrels'``: a query is answered where a relevant document was shown. ``'answers'``: its answer must be
@@ -98,7 +98,7 @@ class SurvivorshipSubset(RowWise):
         self.candidates = candidates
         self.qrels = qrels
         self.rank = rank
-        self.min_rel = min_rel
+        self.min_label = min_label
         self.exact = exact
         self.docno = docno
         self.answered_by = answered_by
@@ -136,14 +136,14 @@ class SurvivorshipSubset(RowWise):
         Returns:
             See :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant_ranks`.
         """
-        names = ("candidates", "qrels", "min_rel", "exact", "docno", "answered_by", "answers")
+        names = ("candidates", "qrels", "min_label", "exact", "docno", "answered_by", "answers")
         options = {name: getattr(self, name) for name in names}
         known = self.__dict__.get("_known")
         if known is None or not same_value(known[0], options):
             self._check()
             shown, _ = self._shown()
             found = first_relevant_ranks(
-                shown, self._judgements(), min_rel=self.min_rel, exact=self.exact, docno=self.docno,
+                shown, self._judgements(), min_label=self.min_label, exact=self.exact, docno=self.docno,
                 answers=self._answers() if self.answered_by == "answers" else None, stage=self,
             )  # fmt: skip
             known = self.__dict__["_known"] = (options, found)
@@ -167,7 +167,7 @@ class SurvivorshipSubset(RowWise):
 
     def _check(self) -> None:
         check_choice("SurvivorshipSubset", "answered_by", self.answered_by, ANSWERED_BY)
-        check_number("SurvivorshipSubset", "min_rel", self.min_rel, hint="it is the lowest grade that is relevant")
+        check_number("SurvivorshipSubset", "min_label", self.min_label, hint="it is the lowest grade that is relevant")
         if self.candidates is None:
             raise InputError(
                 "SurvivorshipSubset: candidates is None; give a frame qid, docno, score of what labellers were shown (where the "

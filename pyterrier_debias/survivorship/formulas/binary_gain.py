@@ -11,7 +11,7 @@ from pyterrier_debias.core.frames import ranked
 
 
 def discounted_gain(
-    results: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str], *, min_rel: int = 1, cutoff: int = 10
+    results: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str], *, min_label: int = 1, cutoff: int = 10
 ) -> np.ndarray:
     """DCG@k with gains of 0 and 1: the sum of 1 / log2(1 + i) over the ranks i of the documents that answer.
 
@@ -25,7 +25,7 @@ def discounted_gain(
         results: Result frame ``qid``, ``docno``, ``score``.
         qrels: Judgements ``qid``, ``docno``, ``label``.
         qids: Queries to give values for; one without results has 0.
-        min_rel: Lowest label of documents that answer.
+        min_label: Lowest label of documents that answer.
         cutoff: Down to which rank, from 1 on.
 
     Returns:
@@ -34,12 +34,12 @@ def discounted_gain(
     Example:
         >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2", "d3"], "score": [3.0, 2.0, 1.0]})
         >>> judged = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2", "d3"], "label": [2, 1, 2]})
-        >>> discounted_gain(run, judged, ["q1", "q2"], min_rel=2).tolist()
+        >>> discounted_gain(run, judged, ["q1", "q2"], min_label=2).tolist()
         [1.5, 0.0]
     """
     top = ranked(results[["qid", "docno", "score"]], "results")
     top = top[top["rank"] < cutoff]
-    answers = qrels.loc[qrels["label"] >= min_rel, ["qid", "docno"]].drop_duplicates()
+    answers = qrels.loc[qrels["label"] >= min_label, ["qid", "docno"]].drop_duplicates()
     shown = top.merge(answers, on=["qid", "docno"])
     gains = (1 / np.log2(shown["rank"] + 2)).groupby(shown["qid"]).sum()
     return gains.reindex(list(qids)).fillna(0.0).to_numpy(dtype=float)

@@ -246,7 +246,7 @@ class SurvivorshipCurve(Stage):
         ranks: int = 10,
         baseline: str | None = None,
         by: str = "type",
-        min_rel: int = 1,
+        min_label: int = 1,
         exact: bool = False,
         docno: str = "qna",
         answered_by: str = "qrels",
@@ -260,15 +260,15 @@ class SurvivorshipCurve(Stage):
         """
         Args:
             systems: Name to pipeline or result frame, or a list of them, or one.
-            candidates: What labellers were shown: a frame or a dataset; see :class:`SurvivorshipSubset`, as for ``min_rel``,
+            candidates: What labellers were shown: a frame or a dataset; see :class:`SurvivorshipSubset`, as for ``min_label``,
                 ``exact``, ``docno``, ``answered_by``, ``answers`` and ``proxy``.
             qrels: Judgements; None for the dataset's. Their docnos are those of the systems' results: ``docno='passage'`` changes
                 the comparison of candidates and judgements only.
-            measures: ir_measures objects or names. Those with grades of their own (``RR(rel=2)@10``) go with ``min_rel=2``.
+            measures: ir_measures objects or names. Those with grades of their own (``RR(rel=2)@10``) go with ``min_label=2``.
             ranks: The last k with a subset of its own.
             baseline: The system that others are compared with.
             by: The topics' column of query types; where there is none, there is one type.
-            min_rel: See above.
+            min_label: See above.
             exact: See above.
             docno: See above.
             answered_by: See above.
@@ -286,7 +286,7 @@ class SurvivorshipCurve(Stage):
         self.ranks = ranks
         self.baseline = baseline
         self.by = by
-        self.min_rel = min_rel
+        self.min_label = min_label
         self.exact = exact
         self.docno = docno
         self.answered_by = answered_by
@@ -334,7 +334,7 @@ class SurvivorshipCurve(Stage):
     @property
     def subset(self) -> SurvivorshipSubset:
         """The stage that computes the first relevant ranks."""
-        names = ("candidates", "qrels", "min_rel", "exact", "docno", "answered_by", "answers", "proxy")
+        names = ("candidates", "qrels", "min_label", "exact", "docno", "answered_by", "answers", "proxy")
         options = {name: getattr(self, name) for name in names}
         return SurvivorshipSubset(**options, rank=None)
 
@@ -344,7 +344,7 @@ class SurvivorshipCurve(Stage):
         return self._convention(self.subset)
 
     def _convention(self, subset: SurvivorshipSubset) -> str:
-        relevant = f"a label of {self.min_rel}" if self.exact else f"a label of at least {self.min_rel}"
+        relevant = f"a label of {self.min_label}" if self.exact else f"a label of at least {self.min_label}"
         return (
             f"answered: {relevant} among the documents ({subset.source}), by {self.answered_by}; docno {self.docno}; "
             f"Student's intervals; p of trends by permutation among queries with as many answers in as long lists"
