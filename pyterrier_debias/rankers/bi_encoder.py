@@ -225,7 +225,7 @@ class BiEncoder(TwoTowers):
                 vectors come from another model.
         """
         if isinstance(corpus, (str, Path)):
-            corpus = Vectors.open(corpus)
+            corpus = Vectors.load(corpus)
         if isinstance(corpus, Vectors):
             return Retriever(self, corpus, num_results=num_results, verbose=verbose)
         _no_passages(self)
