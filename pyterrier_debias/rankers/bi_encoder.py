@@ -64,6 +64,8 @@ class BiEncoder(TwoTowers):
         BiEncoder('sentence-transformers/all-MiniLM-L6-v2', similarity='cosine')
 
         In a pipeline: ``bm25 >> texts >> BiEncoder(model)``; as the first stage: ``BiEncoder(model).retriever(dataset)``.
+
+    .. cite.dblp:: journals/corr/abs-1908-10084
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "BiEncoder", "help_url": None}

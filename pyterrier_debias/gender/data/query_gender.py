@@ -437,6 +437,8 @@ class QueryGender(RowWise):
         ['other', 'neutral']
 
     When not to use it: to profile users; to decide what to show to whom.
+
+    .. cite.dblp:: journals/corr/abs-2005-00372
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "QueryGender", "help_url": None}
