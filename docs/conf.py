@@ -20,3 +20,17 @@ autodoc_typehints = "description"
 nitpicky = False
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+
+
+def no_addresses(app, doctree, docname):
+    """Measures such as nDCG@10 are no mail addresses, which is what docutils takes them for."""
+    from docutils import nodes
+
+    for reference in list(doctree.findall(nodes.reference)):
+        if reference.get("refuri", "").startswith("mailto:"):
+            reference.replace_self(reference.children)
+
+
+def setup(app):
+    """What Sphinx calls."""
+    app.connect("doctree-resolved", no_addresses)
