@@ -5,7 +5,9 @@ import http.server
 import importlib
 import importlib.metadata
 import json
+import pickle
 import pkgutil
+import sys
 import threading
 from functools import cache, partial
 from pathlib import Path
@@ -296,6 +298,47 @@ def test_foreign_folders_are_left_to_others(tmp_path):
     (tmp_path / "pyterrier_debias_stage.json").write_text(json.dumps({"stage": "os.system"}))
     with pytest.raises(ValueError, match="No implementation found"):
         pt.Artifact.load(str(tmp_path))
+
+
+class Planted:
+    """A pickle that would leave a trace."""
+
+    def __init__(self, trace):
+        self.trace = str(trace)
+
+    def __reduce__(self):
+        return Path.touch, (Path(self.trace),)
+
+
+def planted(name, place, trace):
+    """What somebody who wants to run code could change in a folder, its list included."""
+    (place / MANIFEST).unlink()
+    if name == "modules":
+        modules = json.loads((place / "modules.json").read_text())
+        modules[0]["type"] = "tests.executed.Module"
+        (place / "modules.json").write_text(json.dumps(modules))
+    elif name == "weights":
+        for file in place.rglob("*.safetensors"):
+            file.with_name("pytorch_model.bin").write_bytes(pickle.dumps(Planted(trace)))
+            file.unlink()
+    elif name == "class":
+        about = json.loads((place / "pyterrier_debias_stage.json").read_text())
+        (place / "pyterrier_debias_stage.json").write_text(json.dumps({**about, "ranker": "tests.executed:Module"}))
+    else:
+        np.save(place / "docnos.npy", np.array([Planted(trace)] * 5, dtype=object), allow_pickle=True)
+
+
+@pytest.mark.parametrize("name", ["modules", "weights", "class", "arrays"])
+def test_what_comes_from_elsewhere_runs_no_code(name, tmp_path):
+    trace, place = tmp_path / "trace", tmp_path / "it"
+    if name == "arrays":
+        BiEncoder(folder("build_sentence_transformer")).retriever(CORPUS[CORPUS["text"] != ""], folder=place)
+    else:
+        saved_in(CETReranker if name == "class" else BiEncoder, place)
+    planted(name, place, trace)
+    with pytest.raises(InputError):
+        pt.Artifact.load(str(place))(women())
+    assert not trace.exists() and "tests.executed" not in sys.modules
 
 
 # Declarations
