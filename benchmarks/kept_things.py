@@ -172,7 +172,7 @@ def read_sums(folder: Path) -> str:
 
 
 def read_vectors(folder: Path) -> str:
-    found = Vectors.open(folder)
+    found = Vectors.load(folder)
     return digest(np.array(found.matrix), np.array(found.docnos), found.longest, found.probe)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import unittest
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ import pyterrier as pt
 import pyterrier.testing
 import pytest
 
-from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.stage import Stage, parts_of
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,35 @@ def check_inspection(case: Case) -> None:
     assert pt.inspect.transformer_apply_attributes(stage) == stage
 
 
+def check_schematic(case: Case) -> None:
+    """What it is drawn with: a short label, the columns in and out, and the pipelines inside."""
+    stage, frame = case.make(), case.frame()
+    own = pt.schematic.transformer_schematic(stage, input_columns=list(frame.columns))
+    assert 0 < len(own["label"]) <= 20 and type(stage).__name__.startswith(own["label"])
+    assert own["input_columns"] == list(frame.columns) and own["output_columns"] == list(stage(frame).columns)
+    assert len(own.get("inner_pipelines") or []) == len(parts_of(stage))
+    assert own["label"] in pt.schematic.draw(own)
+
+
+def check_evaluated(case: Case) -> None:
+    """The measures of a run are those of the pipeline that gives it."""
+    stage, frame = case.make(), case.frame()
+    out = stage(frame)
+    if not {"qid", "docno"} <= set(frame.columns) or "score" not in out.columns or out.duplicated(["qid", "docno"]).any():
+        return  # an evaluator, or a stage for queries or documents
+    qrels = frame[["qid", "docno"]].assign(label=range(len(frame))).drop_duplicates(["qid", "docno"])
+    system, measures = pt.Transformer.from_df(frame) >> stage, [pt.measures.nDCG @ 10, pt.measures.RR]
+    topics = frame[["qid"]].drop_duplicates().assign(query="any")
+    table = pt.Experiment([system], topics, qrels, measures, validate="ignore")
+    assert {str(m): table[str(m)].item() for m in measures} == pytest.approx(pt.Evaluate(out, qrels, measures))
+
+
 def check_missing_columns(case: Case) -> None:
     for columns in pt.inspect.transformer_inputs(case.make()):
         for column in columns:
             try:
-                case.make()(case.frame()[[c for c in columns if c != column]])
+                frame = case.frame()
+                case.make()(frame[[c for c in columns if c != column and c in frame.columns]])
             except pt.validate.InputValidationError as error:
                 assert type(case.make()).__name__ in str(error) or column in str(error)
             else:
@@ -158,12 +183,21 @@ def check_shared_prefix_runs_once(case: Case, monkeypatch: Any) -> None:
     first = pt.Transformer.from_df(frame)
     scored = [pt.apply.doc_score(lambda row, k=k: float(k) + len(row["docno"])) for k in (1, 2)]
     topics = frame[["qid"]].drop_duplicates().assign(query="any")
-    qrels = frame[["qid", "docno"]].assign(label=1)
-    pt.Experiment(
-        [first >> case.make() >> scored[0], first >> case.make() >> scored[1]],
-        topics, qrels, [pt.measures.RR @ 10], plan="tree", validate="ignore",
-    )  # fmt: skip
-    assert counted.calls == 1
+    qrels = frame[["qid", "docno"]].assign(label=range(len(frame))).drop_duplicates(["qid", "docno"])
+    systems = [first >> case.make() >> scored[0], first >> case.make() >> scored[1]]
+    tables = []
+    for runs, how in ((2, {}), (1, {"plan": "tree"}), (1, {"precompute_prefix": True})):
+        counted.calls = 0
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There are shared pipeline components", UserWarning)
+            warnings.filterwarnings("ignore", ".*precompute_prefix", DeprecationWarning)
+            table = pt.Experiment(
+                systems, topics, qrels, [pt.measures.nDCG @ 10], names=["a", "b"], validate="ignore", **how
+            )  # fmt: skip
+        assert counted.calls == runs, how
+        tables.append(table)
+    for table in tables[1:]:
+        pd.testing.assert_frame_equal(table, tables[0])
 
 
 def check_compiled_equals_uncompiled(case: Case) -> None:

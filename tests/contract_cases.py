@@ -34,6 +34,7 @@ from pyterrier_debias import (
     PlantedRanker,
     PositionSensitivity,
     QueryGender,
+    RelabelReranker,
     RepeatNounPhrases,
     RewriteQueries,
     RotatePassages,
@@ -122,6 +123,28 @@ def fitted(make: type) -> str:
     return str(path)
 
 
+def lengths(frame: pd.DataFrame) -> pd.Series:
+    """A judge who likes long texts."""
+    return frame["text"].str.len() / 100
+
+
+@cache
+def relabelled() -> str:
+    """A stage with a judge, fitted for one step, as a folder."""
+    path = Path(tempfile.mkdtemp()) / "RelabelReranker"
+    stage = RelabelReranker(CrossEncoder(folder("build")), lengths, training=Training(max_steps=1, batch_size=2))
+    stage.fit(women(), pd.DataFrame({"qid": ["q1", "q2"], "docno": ["d0", "d5"], "label": 1})).save(path)
+    return str(path)
+
+
+@cache
+def vectors() -> str:
+    """A folder of the corpus' vectors."""
+    path = Path(tempfile.mkdtemp()) / "vectors"
+    BiEncoder(folder("build_sentence_transformer")).retriever(CORPUS[CORPUS["text"] != ""], folder=path)
+    return str(path)
+
+
 def trained(make: type, **other) -> Case:
     """A case of such a stage."""
     return Case(make.__name__, lambda: make.load(fitted(make)), women, lambda: make.load(fitted(make), **other))
@@ -206,6 +229,12 @@ CASES = [
     trained(EqualizeReranker, alpha=0.2),
     trained(FocalReranker, gamma=1.0),
     trained(GroupDROReranker, bins=2),
+    Case(
+        "RelabelReranker",
+        lambda: RelabelReranker.load(relabelled()),
+        women,
+        lambda: RelabelReranker.load(relabelled(), action="drop"),
+    ),
     trained(BiasAwareReranker, strength=0.5),
     trained(AdversarialReranker, reversal=0.5),
     Case(
@@ -285,6 +314,13 @@ CASES = [
         lambda: BiEncoder(folder("build_sentence_transformer")).query_encoder(),
         topics,
         lambda: BiEncoder(folder("build_sentence_transformer"), max_length=16).query_encoder(),
+    ),
+    Case(
+        "BiEncoder.retriever",
+        lambda: BiEncoder(folder("build_sentence_transformer")).retriever(vectors(), num_results=5),
+        topics,
+        lambda: BiEncoder(folder("build_sentence_transformer")).retriever(vectors(), num_results=2),
+        rowwise=False,
     ),
     Case(
         "BiEncoder.doc_encoder",

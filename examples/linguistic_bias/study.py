@@ -548,7 +548,7 @@ class Encoded:
     @classmethod
     def open(cls, folder: Path) -> Encoded:
         """What an arm has kept."""
-        return cls(np.load(folder / "queries.npy"), Vectors.open(folder / "documents"))
+        return cls(np.load(folder / "queries.npy"), Vectors.load(folder / "documents"))
 
     def less(self, other: Encoded, share: float) -> Encoded:
         """Vectors whose inner products are this ranker's scores less a share of another's, over the same texts."""

@@ -234,17 +234,19 @@ def _methods(kind: type) -> Iterator[CodeType]:
 # Weights
 
 
-def weights_fingerprint(module: torch.nn.Module) -> str:
+def weights_fingerprint(module: torch.nn.Module, *, structure: bool = True) -> str:
     """A hash of all weights and of how the module computes with them.
 
     Args:
         module: Any torch module.
+        structure: Whether how it computes counts; False for the weights alone, which a saved and opened module shares with the
+            first one, however it is printed.
 
     Returns:
         ``weights:`` and 32 hexadecimal digits, over names, types, shapes and values, the printed structure, and what a
         sentence-transformers model knows beyond its weights.
     """
-    return _hash_weights(structure_of(module), module.state_dict().items())
+    return _hash_weights(structure_of(module) if structure else "", module.state_dict().items())
 
 
 def trainable_fingerprint(module: torch.nn.Module) -> str:

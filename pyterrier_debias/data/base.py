@@ -140,8 +140,8 @@ class TextLoader(RowWise):
         return self.__dict__["_table"]
 
 
-class Collection:
-    """A test collection in memory with the interface of a PyTerrier dataset.
+class Collection(pt.datasets.Dataset):
+    """A test collection in memory: a PyTerrier dataset.
 
     Example:
         >>> import pandas as pd
@@ -223,13 +223,16 @@ class Collection:
         for row in pt.tqdm(rows, total=len(self.corpus), desc=self.name, disable=not verbose):
             yield dict(zip(columns, row))
 
-    def get_corpus(self) -> pd.DataFrame:
+    def get_corpus(self) -> pd.DataFrame:  # type: ignore[override]  # PyTerrier's gives names of files
         """The corpus as a frame: ``docno``, ``text`` and the other fields."""
         return self.corpus
 
     def get_topics(self, variant: str | None = None) -> pd.DataFrame:
         """Topics of a split, default the collection's own: ``qid``, ``query``, ...; InputError for an unknown split."""
         return self._of(self.topics, variant, "topics")
+
+    # By which pt.get_dataset would else put a function of its own in place of the method, which no view or pickle may share.
+    get_topics._has_add_tokenize_query_arg_applied = True  # type: ignore[attr-defined]
 
     def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
         """Judgements of a split, or ``'full'``: ``qid``, ``docno``, ``label``; InputError for an unknown split."""
@@ -255,6 +258,28 @@ class Collection:
         names = there if fields == "*" else [fields] if isinstance(fields, str) else list(fields)
         _check_fields(self.name, self.corpus, names)
         return TextLoader(self.corpus, tuple(names))
+
+    def get_results(self, variant: str | None = None) -> pd.DataFrame:
+        """A run to re-rank: ``qid``, ``query``, ``docno``, ``score``, ``rank``, of the topics of the collection's split.
+
+        Args:
+            variant: The run's name; default the first.
+
+        Returns:
+            One row per query and document.
+
+        Raises:
+            InputError: For a run that is not there, as any is where the collection has none.
+        """
+        name = next(iter(self.runs), None) if variant is None else variant
+        if name not in self.runs:
+            raise NotProvidedError(f"{self.name}: no run {name!r}; there are {', '.join(self.runs) or 'none'}")
+        return self.get_topics()[["qid", "query"]].merge(self.runs[name], on="qid")
+
+    def _describe_component(self, component: str) -> bool | list[str] | None:
+        """What ``pt.list_datasets`` shows."""
+        parts: dict[str, bool | list[str]] = {"topics": list(self.topics), "qrels": list(self.qrels), "corpus": True}
+        return parts.get(component)
 
     def get_candidates(self) -> pd.DataFrame | None:
         """What labellers were shown, in that order: ``qid``, ``docno``, ``score``, ``rank``; None if unknown."""

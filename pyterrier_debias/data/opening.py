@@ -50,7 +50,8 @@ def open_dataset(spec: Any, split: str | None = None, *, ties: str = "docno") ->
 def open_dataset(spec: Any, split: str | None = None, *, ties: str = "docno") -> Dataset:
     """Open a dataset by name, path or object; all have the interface of :class:`Dataset`.
 
-    - ``'planted'``: the embedded collection, :class:`PlantedCollection` with its defaults.
+    - ``'planted'``: the embedded collection, :class:`PlantedCollection` with its defaults, or with others:
+      ``'planted/seed=3,topics=20'``.
     - ``'irds:<id>'``: a dataset of ``ir_datasets``, such as ``irds:beir/nfcorpus/test``. Nothing is downloaded before it is used.
     - A folder: a corpus (``corpus.jsonl``, ``passages.tsv``, ``collection.tsv`` or ``doc*.trec``), topics (``queries*.jsonl``,
       ``queries*.tsv``, ``topics*``), judgements (``qrels/*.tsv`` or ``qrels*``) and, where there are any, runs (``runs/*``,
@@ -95,10 +96,10 @@ def open_dataset(spec: Any, split: str | None = None, *, ties: str = "docno") ->
     check_choice("open_dataset", "ties", ties, TIES)
     if not isinstance(spec, (str, Path)):
         return _from_object(spec, split)
-    if spec == "planted":
+    if isinstance(spec, str) and re.fullmatch(r"planted(/\w+=.*)?", spec):
         from pyterrier_debias.data.planted import PlantedCollection
 
-        return _from_object(PlantedCollection(), split)
+        return _from_object(PlantedCollection.named(str(spec)), split)
     if str(spec).startswith("irds:"):
         return IRDSCollection(id_of_split(str(spec).removeprefix("irds:"), split))
     path = Path(spec).expanduser()

@@ -7,6 +7,7 @@ was planted, the statistic is corrected, not the generator.
 
 from __future__ import annotations
 
+import inspect
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.text import regex_word
 from pyterrier_debias.data import planted_material as material
 from pyterrier_debias.data.base import Collection
@@ -844,6 +845,46 @@ class PlantedCollection(Collection):
             answers=frames.answers(),
             truth=frames.truth(),
         )
+
+    @classmethod
+    def named(cls, name: str) -> PlantedCollection:
+        """The collection of a name with options, as ``pt.get_dataset`` and the command line take it.
+
+        Args:
+            name: ``planted``, or with options of the constructor: ``planted/seed=3,topics=20,position=1``.
+
+        Returns:
+            The collection.
+
+        Raises:
+            KeyError: Where the name is another one.
+            InputError: For an option that is not one, or has a value that is no number or out of range.
+
+        Example:
+            >>> PlantedCollection.named("planted/seed=1,topics=10,passages=100")
+            <Collection 'planted-1': 100 documents; topics: test 8, full 10>
+        """
+        first, _, rest = name.partition("/")
+        if first != "planted":
+            raise KeyError(name)
+        known = list(inspect.signature(cls.__init__).parameters)[1:]
+        options: dict[str, Any] = {}
+        for part in filter(None, rest.split(",")):
+            option, _, value = part.partition("=")
+            check_choice(name, "option", option, known)
+            try:
+                options[option] = float(value) if set(".eE") & set(value) else int(value)
+            except ValueError as error:
+                raise InputError(f"{name}: {option}={value!r} is no number; write for example {option}=1") from error
+        return cls(**options)
+
+    def get_corpus_lang(self) -> str:
+        """English."""
+        return "en"
+
+    def get_topics_lang(self) -> str:
+        """English."""
+        return "en"
 
 
 def _name(seed: int, shares: Mapping[str, float]) -> str:

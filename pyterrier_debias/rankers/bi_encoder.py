@@ -64,6 +64,8 @@ class BiEncoder(TwoTowers):
         BiEncoder('sentence-transformers/all-MiniLM-L6-v2', similarity='cosine')
 
         In a pipeline: ``bm25 >> texts >> BiEncoder(model)``; as the first stage: ``BiEncoder(model).retriever(dataset)``.
+
+    .. cite.dblp:: journals/corr/abs-1908-10084
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "BiEncoder", "help_url": None}
@@ -226,7 +228,7 @@ class BiEncoder(TwoTowers):
                 vectors come from another model.
         """
         if isinstance(corpus, (str, Path)):
-            corpus = Vectors.open(corpus)
+            corpus = Vectors.load(corpus)
         if isinstance(corpus, Vectors):
             return Retriever(self, corpus, num_results=num_results, verbose=verbose)
         _no_passages(self)

@@ -82,6 +82,8 @@ class CrossEncoder(Ranker):
 
     References:
         Nogueira and Cho, Passage Re-ranking with BERT, 2019 (arXiv:1901.04085). MaxP: Dai and Callan, SIGIR 2019.
+
+    .. cite.dblp:: journals/corr/abs-1901-04085
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "CrossEncoder", "help_url": None}

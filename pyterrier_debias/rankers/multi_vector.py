@@ -63,6 +63,8 @@ class MultiVector(TwoTowers):
         MultiVector('colbert-ir/colbertv2.0', max_length=180)
 
         In a pipeline: ``bm25 % 100 >> texts >> MultiVector(model)``.
+
+    .. cite.dblp:: journals/corr/abs-2004-12832
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "MultiVector", "help_url": None}

@@ -66,6 +66,8 @@ class T5Reranker(Ranker):
         T5Reranker('unicamp-dl/mt5-base-mmarco-v2', tokens=('yes', 'no'))
 
         In a pipeline: ``bm25 % 100 >> texts >> T5Reranker(model)``.
+
+    .. cite.dblp:: journals/corr/abs-2003-06713
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "T5Reranker", "help_url": None}

@@ -83,6 +83,8 @@ class TK(Ranker):
 
         A new one: ``tk = TK.from_embeddings("sentence-transformers/all-MiniLM-L6-v2", seed=1)``, and after training
         ``tk.save("tk")``; in a pipeline ``bm25 % 100 >> texts >> TK("tk")``.
+
+    .. cite.dblp:: conf/ecai/HofstatterZH20
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "TK", "help_url": None}

@@ -18,8 +18,9 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
+from pyterrier_debias.core.artifacts import Saved
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.files import read_whole, whole_folder, write_whole
+from pyterrier_debias.core.files import read_whole, write_whole
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.rankers.base import Ranker
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _ABOUT = "pyterrier_debias_stage.json"
 
 
-class TrainedRanker(Stage, pt.Estimator):
+class TrainedRanker(Stage, Saved, pt.Estimator):
     """A stage that trains a copy of a ranker in a way of its own.
 
     A subclass has the options ``ranker`` and ``training``, and writes :meth:`check_options` and :meth:`make_method`; where
@@ -47,6 +48,8 @@ class TrainedRanker(Stage, pt.Estimator):
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
     """
+
+    ARTIFACT_TYPE = "ranker"
 
     ranker: Any
     training: Training | None
@@ -317,7 +320,7 @@ class TrainedRanker(Stage, pt.Estimator):
         """
         relevance, beside = self.relevance, self.beside()
         if process_number() == 0:
-            with whole_folder(folder, holds=HOLDS, overwrite=overwrite) as scratch:
+            with self.saving(folder, holds=HOLDS, overwrite=overwrite) as scratch:
                 relevance.save(scratch)
                 for name, other in beside.items():
                     other.save(scratch / name)
@@ -335,8 +338,13 @@ class TrainedRanker(Stage, pt.Estimator):
                 other.save(folder)
         wait_for_all()
 
+    def saved_state(self) -> Any:
+        """The saved options, and the states of the fitted rankers."""
+        states = [other.saved_state() for other in (self.relevance, *self.beside().values())]
+        return json.dumps(self.saved_options(), sort_keys=True), states
+
     @classmethod
-    def load(cls, folder: str | Path, **options: Any) -> Self:
+    def load(cls, folder: str | Path, **options: Any) -> Self:  # type: ignore[override]  # PyTerrier calls it path
         """Open what :meth:`save` wrote: fitted, with the options that it was saved with.
 
         Args:
@@ -367,10 +375,11 @@ class TrainedRanker(Stage, pt.Estimator):
             if isinstance(error, InputError):
                 raise
             raise InputError(f"{cls.__name__}: {folder} holds no saved {cls.__name__} ({error}); check the path") from error
-        stage = cls(make.load(folder), **{**about["options"], **more, **options})
+        stage = cls(make.load(folder), **{**about["options"], **more, **options})  # type: ignore[call-arg]  # as every subclass
         stage.keep(make.load(folder))
         for name, value in attributes.items():
             setattr(stage, name, value)
+        stage.kept_in(folder)
         return stage
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pyterrier_debias.core.artifacts import Saved
 from pyterrier_debias.core.errors import InputError, one_line
 from pyterrier_debias.core.files import read_whole, whole_folder
 from pyterrier_debias.core.vectors import real_array
@@ -19,7 +20,7 @@ _FORMAT = 1
 Batch = tuple[list[str], np.ndarray]
 
 
-class Vectors:
+class Vectors(Saved):
     """The vectors of a collection's documents, in memory or memory-mapped from a folder.
 
     A folder holds ``vectors.npy`` (float32, shape [n, d]), ``docnos.npy`` (UTF-8 bytes, shape [n]) and ``meta.json``.
@@ -33,6 +34,8 @@ class Vectors:
         >>> len(vectors), vectors.dimensions, vectors.folder
         (2, 2, None)
     """
+
+    ARTIFACT_TYPE = "dense_index"
 
     def __init__(
         self,
@@ -56,6 +59,8 @@ class Vectors:
         self.longest = longest
         self.probe = tuple(float(value) for value in probe)
         self.folder = folder
+        if folder is not None:
+            self.kept_in(folder)
 
     @classmethod
     def gather(cls, batches: Iterable[Batch], *, probe: Iterable[float] = ()) -> Vectors:
@@ -109,10 +114,11 @@ class Vectors:
             np.save(scratch / "docnos.npy", names)
             meta = {"format": _FORMAT, "documents": len(names), "longest": check.longest, "probe": [float(v) for v in probe]}
             (scratch / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
-        return cls.open(folder)
+            cls.write_meta(scratch)
+        return cls.load(folder)
 
     @classmethod
-    def open(cls, folder: str | Path) -> Vectors:
+    def load(cls, folder: str | Path) -> Vectors:  # type: ignore[override]  # PyTerrier calls it path
         """Map the vectors of a folder.
 
         Args:
@@ -149,6 +155,10 @@ class Vectors:
     def dimensions(self) -> int:
         """How long a vector is."""
         return self.matrix.shape[1]
+
+    def saved_state(self) -> Any:
+        """The vectors themselves: those of a folder do not change."""
+        return self
 
     def __len__(self) -> int:
         """How many documents there are."""

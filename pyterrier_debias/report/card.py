@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import nullcontext
+from io import StringIO
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, one_line
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.report.tables import AuditTables
 from pyterrier_debias.report.text import (
@@ -28,13 +30,14 @@ from pyterrier_debias.report.text import (
     skipped_reasons,
 )
 
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
+
 BEGIN, END = "<!-- pyterrier-debias audit: begin -->", "<!-- pyterrier-debias audit: end -->"
 #: By which our results are known in a card's metadata.
 TASK = {"type": "text-ranking", "name": "Bias audit by pyterrier-debias"}
 TAGS = ("bias-audit", "pyterrier-debias")
 FILE = "README.md"
-
-_FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 
 
 def write_card(result: AuditTables, folder: str | Path, system: str | None = None) -> Path:
@@ -44,7 +47,9 @@ def write_card(result: AuditTables, folder: str | Path, system: str | None = Non
         raise InputError(f"there is no folder {str(folder)!r} to write a card to; save the ranker first")
     path = folder / FILE
     try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        # Line ends stay as they are.
+        with path.open(encoding="utf-8-sig", newline="") if path.exists() else nullcontext(StringIO()) as file:
+            text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read ({error}); mend or remove it") from error
     try:
@@ -68,25 +73,36 @@ def merged(text: str, result: AuditTables, system: str | None = None) -> str:
         The card. Metadata that does not change keeps its form, comments included; otherwise it is written anew.
 
     Raises:
-        InputError: Where the metadata is no YAML table, markers do not pair, or the system was not audited.
+        InputError: Where the metadata is no YAML table or has a model index that is not valid, markers do not pair, or the system
+            was not audited.
     """
-    import yaml
+    from huggingface_hub import ModelCard, RepoCard
+    from huggingface_hub.repocard import REGEX_YAML_BLOCK
+    from yaml import YAMLError
 
     findings = _findings(result, system)
-    front = _FRONT.match(text)
-    body = text[front.end() :] if front else text
+    newline = "\r\n" if "\r\n" in text else "\n"
+    bare = REGEX_YAML_BLOCK.match(text) is None
     try:
-        before = (yaml.safe_load(front.group(1)) or {}) if front else {}
-    except yaml.YAMLError as error:
-        raise InputError(f"the card's metadata is no YAML ({' '.join(str(error).split())}); mend it") from error
-    if not isinstance(before, dict):
-        raise InputError("the card's metadata is no table of names and values; mend it")
+        # Which keeps the author's own model index as it is; a ModelCard would make one entry of several.
+        card = RepoCard(f"---{newline}{{}}{newline}---{newline}{text}" if bare else text)
+    except YAMLError as error:
+        raise InputError(f"the card's metadata is no YAML ({one_line(error)}); mend it") from error
+    except ValueError as error:
+        raise InputError("the card's metadata is no table of names and values; mend it") from error
+    before = card.data.to_dict()
     after = _metadata(before, result, findings)
-    if front and after == before:
-        head = front.group(0)
-    else:
-        head = f"---\n{yaml.safe_dump(after, sort_keys=False, allow_unicode=True, width=120)}---\n"
-    return head + _placed(body, f"{BEGIN}\n{_body(result, findings, system)}\n{END}")
+    part = f"{BEGIN}\n{_body(result, findings, system)}\n{END}"
+    own = card.text
+    card.text = _placed(own, part.replace("\n", newline), newline)
+    if before == after:
+        return text[: len(text) - len(own)] + card.text
+    card.data = type(card.data)(**after)
+    try:
+        ModelCard(card.content)
+    except ValueError as error:
+        raise InputError(f"the card's metadata is not what Hugging Face reads ({one_line(error)}); mend it") from error
+    return card.content
 
 
 def _findings(result: AuditTables, system: str | None) -> pd.DataFrame:
@@ -97,12 +113,12 @@ def _findings(result: AuditTables, system: str | None) -> pd.DataFrame:
     return result.findings[result.findings["system"] == system]
 
 
-def _placed(body: str, part: str) -> str:
+def _placed(body: str, part: str, newline: str) -> str:
     """The body with our part in place of the old one, or at its end."""
     begins, ends = body.count(BEGIN), body.count(END)
     if (begins, ends) == (0, 0):
-        before = body.rstrip("\n")
-        return f"{before}\n\n{part}\n" if before.strip() else f"\n{part}\n"
+        before = body.rstrip("\r\n")
+        return newline.join([before, "", part, ""] if before.strip() else ["", part, ""])
     first, last = body.find(BEGIN), body.find(END)
     if (begins, ends) != (1, 1) or last < first:
         raise InputError(f"the card's markers do not pair ({begins} of {BEGIN}, {ends} of {END}); remove the odd ones")
@@ -118,14 +134,16 @@ def _metadata(before: dict[str, Any], result: AuditTables, findings: pd.DataFram
     if not isinstance(tags, list):
         tags = [tags]
     after["tags"] = [*tags, *(tag for tag in TAGS if tag not in tags)]
-    own = _evaluation(result, findings)
+    own = _evaluations(result, findings)
     index = before.get("model-index") or []
     if not isinstance(index, list) or not all(isinstance(entry, dict) for entry in index):
         raise InputError("the card's model-index is no list of tables; mend it")
     without = [{**entry, "results": [r for r in entry.get("results") or [] if not _is_ours(r)]} for entry in index]
-    if own is not None:
-        without = without or [{"name": findings["system"].iloc[0], "results": []}]
-        without[0] = {**without[0], "results": [*without[0]["results"], own]}
+    if own:
+        from huggingface_hub.repocard_data import eval_results_to_model_index
+
+        [made] = eval_results_to_model_index(findings["system"].iloc[0], own)
+        without = [{**without[0], "results": [*without[0]["results"], *made["results"]]}, *without[1:]] if without else [made]
     # An entry that only held ours goes with it; one that was empty before is its author's.
     none: dict[str, Any] = {}
     index = [entry for entry, old in zip_longest(without, index, fillvalue=none) if entry["results"] or not old.get("results")]
@@ -140,26 +158,30 @@ def _is_ours(result: Any) -> bool:
     return isinstance(result, dict) and isinstance(result.get("task"), dict) and result["task"].get("name") == TASK["name"]
 
 
-def _evaluation(result: AuditTables, findings: pd.DataFrame) -> dict[str, Any] | None:
-    """The primary figures of one system as a result of the model index."""
+def _evaluations(result: AuditTables, findings: pd.DataFrame) -> list[EvalResult]:
+    """The primary figures of one system; none where there are several systems."""
+    from huggingface_hub import EvalResult
+
     rows = findings[findings["primary"].astype(bool) & findings["value"].map(math.isfinite)]
-    if rows.empty or rows["system"].nunique() > 1:
-        return None
+    if rows["system"].nunique() > 1:
+        return []
     s = result.settings
-    dataset = {"name": s["dataset"], "type": s["dataset"], **({"split": s["split"]} if s["split"] else {})}
-    metrics = []
-    for row in rows.to_dict("records"):
-        bounded = math.isfinite(row["low"]) and math.isfinite(row["high"])
-        args = {"low": round(float(row["low"]), 6), "high": round(float(row["high"]), 6)} if bounded else {}
-        metrics.append(
-            {
-                "type": f"{row['bias']}-bias",
-                "name": f"{row['measure']} ({row['contrast']})",
-                "value": round(float(row["value"]), 6),
-                **({"args": args} if args else {}),
-            }
+    return [
+        EvalResult(
+            task_type=TASK["type"],
+            task_name=TASK["name"],
+            dataset_type=s["dataset"],
+            dataset_name=s["dataset"],
+            dataset_split=s["split"] or None,
+            metric_type=f"{row['bias']}-bias",
+            metric_name=f"{row['measure']} ({row['contrast']})",
+            metric_value=round(float(row["value"]), 6),
+            metric_args={end: round(float(row[end]), 6) for end in ("low", "high")}
+            if math.isfinite(row["low"]) and math.isfinite(row["high"])
+            else None,
         )
-    return {"task": dict(TASK), "dataset": dataset, "metrics": metrics}
+        for row in rows.to_dict("records")
+    ]
 
 
 # ------------------------------------------------------------------------------------------------ text

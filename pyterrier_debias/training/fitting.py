@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.cache_key import marks
+from pyterrier_debias.core.artifacts import Saved
+from pyterrier_debias.core.cache_key import marks, weights_fingerprint
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.files import whole_folder, write_whole
+from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.frames import reads_frames
 from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.training.groups import Groups, make_groups
@@ -36,12 +37,14 @@ logger = logging.getLogger(__name__)
 _LOOKED_AT = 1000
 
 
-class Fittable(pt.Estimator):
+class Fittable(Saved, pt.Estimator):
     """Mixin of rankers that can be trained.
 
     It requires of a ranker the scorer protocol (:class:`~pyterrier_debias.training.scorer.Scorer`), and ``module``, ``score``,
     ``fingerprint``, ``documents``, ``text_columns``, ``torch_device`` and ``write``.
     """
+
+    ARTIFACT_TYPE = "ranker"
 
     #: Options that a saved folder holds in another form, or that say nothing about scores.
     _NOT_SAVED: ClassVar[frozenset[str]] = frozenset({"model", "training", "device", "batch_tokens", "verbose", "pooling"})
@@ -141,7 +144,7 @@ class Fittable(pt.Estimator):
             wait_for_all()
             return
         try:
-            with whole_folder(folder, holds=HOLDS, overwrite=overwrite) as scratch:
+            with self.saving(folder, holds=HOLDS, overwrite=overwrite) as scratch:
                 self.write(scratch)
                 write_whole(scratch / ABOUT, json.dumps(self._about(), indent=1, ensure_ascii=False) + "\n")
         except (OSError, SafetensorError) as error:
@@ -175,8 +178,12 @@ class Fittable(pt.Estimator):
         report = None if self.training_report is None else self.training_report.to_json()
         return {"ranker": type(self).__name__, "options": options, "training": report}
 
+    def saved_state(self) -> Any:
+        """The options that a folder holds, and a hash of the weights."""
+        return json.dumps(self._about()["options"], sort_keys=True), weights_fingerprint(self.module, structure=False)
+
     @classmethod
-    def load(cls, folder: str | Path, **options: Any) -> Self:
+    def load(cls, folder: str | Path, **options: Any) -> Self:  # type: ignore[override]  # PyTerrier calls it path
         """Open what :meth:`save` wrote, as the class itself does, with what is known of its training.
 
         Args:
@@ -195,9 +202,10 @@ class Fittable(pt.Estimator):
         about = read_about(folder, name)
         if about and about["ranker"] != name:
             raise InputError(f"{name}: {folder} holds a {about['ranker']}; open it with {about['ranker']}.load")
-        ranker = cls(str(folder), **options)
+        ranker = cls(str(folder), **options)  # type: ignore[call-arg]  # every ranker takes them
         if about.get("training"):
             ranker.training_report = TrainingReport.from_json(about["training"])
+        ranker.kept_in(folder)
         return ranker
 
 

@@ -617,7 +617,8 @@ def test_a_field_that_the_corpus_lacks_is_named_with_those_that_there_are():
 
 def test_the_planted_collection_is_opened_by_name(monkeypatch):
     own = Foreign(str)
-    monkeypatch.setitem(sys.modules, "pyterrier_debias.data.planted", SimpleNamespace(PlantedCollection=lambda: own))
+    planted = SimpleNamespace(named=lambda name: own)
+    monkeypatch.setitem(sys.modules, "pyterrier_debias.data.planted", SimpleNamespace(PlantedCollection=planted))
     assert open_dataset("planted") is own
     assert open_dataset("planted", split="dev").get_topics()["query"].tolist() == ["dev"]
 

@@ -79,7 +79,7 @@ def test_a_folder_can_be_opened_again(model, tmp_path, monkeypatch):
         assert again == built
         pd.testing.assert_frame_equal(again(TOPICS), built(TOPICS))
     assert model.retriever(built.vectors) != built
-    assert Vectors.open(tmp_path / "v") == built.vectors
+    assert Vectors.load(tmp_path / "v") == built.vectors
 
 
 def test_corpora_of_every_shape(model, monkeypatch):

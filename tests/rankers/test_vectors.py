@@ -87,7 +87,7 @@ def test_a_folder_holds_what_was_written(tmp_path):
     matrix, names, batches = batches_of(10)
     written = Vectors.write(tmp_path / "v", iter(batches), probe=np.array([0.5, 2.0]))
     assert isinstance(written.matrix, np.memmap)
-    for vectors in (written, Vectors.open(tmp_path / "v"), pickle.loads(pickle.dumps(written))):
+    for vectors in (written, Vectors.load(tmp_path / "v"), pickle.loads(pickle.dumps(written))):
         assert np.array_equal(vectors.matrix, matrix)
         assert [name.decode() for name in vectors.docnos] == names
         assert (len(vectors), vectors.dimensions, vectors.probe) == (10, 4, (0.5, 2.0))
@@ -144,13 +144,13 @@ def test_bad_folders(tmp_path):
         Vectors.write(tmp_path / "v", batches)
     Vectors.write(tmp_path / "v", batches[:1], overwrite=True)
     with pytest.raises(InputError, match="not a folder of vectors"):
-        Vectors.open(tmp_path / "nowhere")
+        Vectors.load(tmp_path / "nowhere")
     np.save(tmp_path / "v" / "docnos.npy", np.array([b"one"]))
     with pytest.raises(InputError, match=r"v is damaged: docnos.npy is not as it was written"):
-        Vectors.open(tmp_path / "v")
+        Vectors.load(tmp_path / "v")
     (tmp_path / "v" / MANIFEST).unlink()  # as of an older version
     with pytest.raises(InputError, match="do not belong together"):
-        Vectors.open(tmp_path / "v")
+        Vectors.load(tmp_path / "v")
     (tmp_path / "v" / "vectors.npy").write_bytes(b"cut off")
     with pytest.raises(InputError, match="not a folder of vectors"):
-        Vectors.open(tmp_path / "v")
+        Vectors.load(tmp_path / "v")

@@ -84,6 +84,28 @@ def test_entries_without_results_are_their_authors(result):
     assert [entry["name"] for entry in index] == ["mine", "planned"]
 
 
+def test_line_ends_and_comments_of_the_author_stay(result, tmp_path):
+    path = tmp_path / "README.md"
+    path.write_bytes(b"\xef\xbb\xbf" + AUTHORS.replace("\n", "\r\n").encode())
+    result.write_card(tmp_path, "longest")
+    first = path.read_bytes()
+    assert first.count(b"\n") == first.count(b"\r\n") and b"# My ranker\r\n\r\nWords of the author" in first
+    assert ModelCard(first.decode()).data.license == "apache-2.0"
+    # Metadata that the audit does not change is not written anew.
+    commented = first.replace(b"license:", b"# a comment\r\nlicense:")
+    path.write_bytes(commented)
+    result.write_card(tmp_path, "longest")
+    assert path.read_bytes() == commented
+
+
+def test_the_model_index_is_the_one_that_hugging_face_writes(result):
+    from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
+
+    index = yaml.safe_load(result.card("longest").split("---")[1])["model-index"]
+    name, found = model_index_to_eval_results(index)
+    assert name == "longest" and found and eval_results_to_model_index(name, found) == index
+
+
 def test_an_empty_folder_gets_a_card(result, tmp_path):
     text = result.write_card(tmp_path, "longest").read_text()
     assert text == result.card("longest") and text.startswith("---\n") and text.rstrip().endswith(END)
@@ -98,6 +120,7 @@ def test_an_empty_folder_gets_a_card(result, tmp_path):
         ("---\ntags: [\n---\n", "no YAML"),
         ("---\n- a\n---\n", "no table"),
         ("---\nmodel-index: 3\n---\n", "model-index is no list"),
+        (AUTHORS.replace("{name: NFCorpus, type: nfcorpus}", "NFCorpus"), "not what Hugging Face reads .*model_index"),
     ],
 )
 def test_cards_that_cannot_be_merged_stay_as_they_are(result, tmp_path, text, message):

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.core.artifacts import Saved
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import read_whole, whole_folder, write_whole
 from pyterrier_debias.core.frames import check_text
@@ -135,7 +136,7 @@ def label_accuracies(said: Sequence[str] | np.ndarray, labels: Sequence[str] | n
     return pd.DataFrame(rows, columns=["label", "n", "accuracy", "low", "high", "precision"])
 
 
-class GenderClassifier:
+class GenderClassifier(Saved):
     """A linear head on a sentence encoder, fitted on annotated queries (multinomial logistic regression).
 
     The encoder is not changed, unless ``epochs`` says that it is to be fine-tuned: a copy of it is then trained on together with
@@ -160,6 +161,8 @@ class GenderClassifier:
     When not to use it: on queries of another kind than those it was fitted on; on names it has not seen, about which the encoder
     may still have an opinion; to label *users*.
     """
+
+    ARTIFACT_TYPE = "query_classifier"
 
     def __init__(
         self,
@@ -319,7 +322,7 @@ class GenderClassifier:
         name = getattr(self.encoder, "model", self.encoder)
         if not isinstance(name, (str, Path)):
             raise InputError("GenderClassifier: the encoder has no name or folder to be found by; save it, and pass its folder")
-        with whole_folder(folder, holds="a classifier of gender", overwrite=overwrite) as scratch:
+        with self.saving(folder, holds="a classifier of gender", overwrite=overwrite) as scratch:
             reads = {option: getattr(self.encoder, option) for option in _READING if hasattr(self.encoder, option)}
             about = {"encoder": str(name), "reads": reads, "labels": list(self.labels), **self._options()}
             if self._tuned is not None:
@@ -327,8 +330,13 @@ class GenderClassifier:
             write_whole(scratch / _ABOUT, json.dumps(about, indent=1) + "\n")
             np.savez(scratch / _WEIGHTS, weights=self._weights, bias=self._bias)
 
+    def saved_state(self) -> Any:
+        """Options, head and, where it was fine-tuned, the encoder."""
+        tuned = None if self._tuned is None else self._tuned.saved_state()
+        return self._options(), self.labels, self._weights, self._bias, tuned
+
     @classmethod
-    def load(cls, folder: str | Path, *, encoder: Any = None) -> Self:
+    def load(cls, folder: str | Path, *, encoder: Any = None) -> Self:  # type: ignore[override]  # PyTerrier calls it path
         """Open what :meth:`save` wrote.
 
         Args:
@@ -363,6 +371,7 @@ class GenderClassifier:
                 found.encoder = BiEncoder(found.encoder, **reads)
             if found.epochs:
                 found._tuned = BiEncoder.load(folder / _ENCODER)
+        found.kept_in(folder)
         return found
 
     def fingerprint(self) -> str:
@@ -433,6 +442,8 @@ class QueryGender(RowWise):
         ['other', 'neutral']
 
     When not to use it: to profile users; to decide what to show to whom.
+
+    .. cite.dblp:: journals/corr/abs-2005-00372
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "QueryGender", "help_url": None}

@@ -178,6 +178,9 @@ class ARaBEvaluator(_OfWords):
         >>> found = ARaBEvaluator([1, 2], method="tc")(run)
         >>> found[["cutoff", "ARaB", "RaB", "expected"]].values.tolist()
         [[1.0, 3.0, 3.0, 1.0], [2.0, 2.0, 1.0, 1.0]]
+
+    .. cite.dblp:: journals/corr/abs-2005-00372
+    .. cite.dblp:: journals/corr/abs-2104-13640
     """
 
     schematic = {"label": "ARaBEvaluator", "help_url": None}  # noqa: RUF012

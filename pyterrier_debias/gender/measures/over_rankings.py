@@ -394,6 +394,8 @@ class ARaB(_Lean):
 
         >>> [round(found[str(measure)], 4) for measure in measures]
         [2.0, 0.5, 1.3863]
+
+    .. cite.dblp:: journals/corr/abs-2005-00372
     """
 
     __name__ = "ARaB"
@@ -428,6 +430,8 @@ class RaB(_Lean):
         >>> groups = WordList.of("debias").groups
         >>> [pt.Evaluate(run, judged, [RaB(method="tc", wordlist={g: groups[g]}, name=g) @ 2]) for g in groups]
         [{'m@2': 1.5}, {'f@2': 0.5}]
+
+    .. cite.dblp:: journals/corr/abs-2005-00372
     """
 
     __name__ = "RaB"
@@ -462,6 +466,8 @@ class FaiRR(OfWords):
 
         >>> {name: round(value, 4) for name, value in found.items()}
         {'FaiRR@2': 0.6309, 'NFaiRR@2': 0.6309}
+
+    .. cite.dblp:: journals/corr/abs-2104-13640
     """
 
     __name__ = "FaiRR"
@@ -547,6 +553,8 @@ class NFaiRR(FaiRR):
 
     Example:
         See :class:`FaiRR`.
+
+    .. cite.dblp:: journals/corr/abs-2104-13640
     """
 
     __name__ = "NFaiRR"

@@ -213,6 +213,8 @@ class AdversarialReranker(_FairReranker):
     References:
         Rekabsaz, Kopeinik and Schedl, "Societal Biases in Retrieved Contents: Measurement Framework and Adversarial Mitigation of
         BERT Rankers", SIGIR 2021.
+
+    .. cite.dblp:: journals/corr/abs-2104-13640
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "Adversarial", "help_url": None}

@@ -116,6 +116,8 @@ class RepeatNounPhrases(RowWise):
         'cheap flights cheap flights to paris paris'
 
         In a pipeline: ``RepeatNounPhrases() >> bm25``; as training data: ``EqualizeReranker(ranker, biased='biased_data')``.
+
+    .. cite.dblp:: journals/corr/abs-2504-07115
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "RepeatNounPhrases", "help_url": None}

@@ -148,6 +148,8 @@ class LinguisticComplexity(Stage):
         >>> scored = LinguisticComplexity(["NDW", "CTTR"], keep_indices=True)(topics)
         >>> scored[["NDW", "CTTR", "complexity"]].round(3).values.tolist()
         [[3.0, 1.061, -1.0], [6.0, 1.732, 1.0]]
+
+    .. cite.dblp:: journals/corr/abs-2504-07115
     """
 
     schematic = {"label": "LinguisticComplexity", "help_url": None}  # noqa: RUF012

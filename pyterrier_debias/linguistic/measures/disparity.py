@@ -230,6 +230,8 @@ class Disparity(Stage):
     When not to use it: over few queries (the standard deviation of 43 queries is known to within a fifth at best), to choose
     between rankers of different means by their cv, or to show that wording is the *cause*: the needs expressed by complex
     queries may be the difficult ones. For that, ask the same need in several wordings: ``WordingSensitivity``.
+
+    .. cite.dblp:: journals/corr/abs-2504-07115
     """
 
     schematic = {"label": "Disparity", "help_url": None, "inner_pipelines_mode": "linked"}  # noqa: RUF012

@@ -218,6 +218,8 @@ class GroupDROReranker(TrainedRanker):
         GroupDROReranker('distilbert-base-uncased', bins=4)
 
         In a pipeline: ``(bm25 >> LinguisticComplexity() >> texts >> GroupDROReranker(ranker)).fit(topics, qrels)``.
+
+    .. cite.dblp:: journals/corr/abs-1911-08731
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "GroupDRO", "help_url": None}
@@ -295,6 +297,8 @@ class FocalReranker(TrainedAgainstBiased):
     Example:
         >>> FocalReranker("distilbert-base-uncased", gamma=1.0)
         FocalReranker('distilbert-base-uncased', gamma=1.0)
+
+    .. cite.dblp:: journals/corr/abs-1909-06321
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "Focal", "help_url": None}

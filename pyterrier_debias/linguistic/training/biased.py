@@ -118,6 +118,8 @@ class WeakerModel(BiasedLearner):
 
     Example:
         ``EqualizeReranker(ranker, biased=WeakerModel(layers=1))``
+
+    .. cite.dblp:: journals/corr/abs-2504-07115
     """
 
     layers: int | None = None
@@ -156,6 +158,8 @@ class LessData(BiasedLearner):
 
     Example:
         ``EqualizeReranker(ranker, biased=LessData(share=0.1))``
+
+    .. cite.dblp:: journals/corr/abs-2504-07115
     """
 
     share: float = 0.2
@@ -186,6 +190,8 @@ class FewerSteps(BiasedLearner):
 
     Example:
         ``EqualizeReranker(ranker, biased=FewerSteps(share=0.1))``
+
+    .. cite.dblp:: journals/corr/abs-2504-07115
     """
 
     share: float = 0.2
@@ -214,6 +220,8 @@ class BiasedData(BiasedLearner):
 
     Example:
         ``EqualizeReranker(ranker, biased=BiasedData(rewrite=RepeatNounPhrases(times=2)))``
+
+    .. cite.dblp:: journals/corr/abs-2504-07115
     """
 
     rewrite: Any = field(default_factory=RepeatNounPhrases)

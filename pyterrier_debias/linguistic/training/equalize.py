@@ -241,6 +241,8 @@ class EqualizeReranker(TrainedAgainstBiased):
 
     References:
         Cheng and Amiri, EqualizeIR: Mitigating Linguistic Biases in Retrieval Models, NAACL 2025.
+
+    .. cite.dblp:: journals/corr/abs-2504-07115
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "Equalize", "help_url": None}

@@ -147,6 +147,8 @@ class PoolEvidence:
         PoolEvidence(columns=())
 
         ``CETReranker(ranker, selection=PoolEvidence(columns=['bm25', 'splade_rank'], lexical=False))``
+
+    .. cite.dblp:: journals/corr/abs-2209-05072
     """
 
     columns: Sequence[str] | None = None

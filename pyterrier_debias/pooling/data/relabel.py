@@ -187,6 +187,8 @@ class RelabelReranker(TrainedRanker):
         ``judged = RelabelReranker(CrossEncoder(model), judge=llm_judge, depth=20)``,
         ``(bm25 >> AddJudged(qrels) >> texts >> judged).fit(topics, qrels)``, with
         ``def llm_judge(frame): return [ask(q, t) for q, t in zip(frame['query'], frame['text'])]``.
+
+    .. cite.dblp:: journals/corr/abs-2505-16967
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "Relabel", "help_url": None}

@@ -103,6 +103,8 @@ class CETReranker(TrainedRanker):
 
     References:
         Cai, Guo, Fan, Ai, Zhang and Cheng, CIKM 2022.
+
+    .. cite.dblp:: journals/corr/abs-2209-05072
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "CET", "help_url": None}

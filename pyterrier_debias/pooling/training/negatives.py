@@ -101,6 +101,8 @@ class RankWindow(CarefulSampler):
 
     Example:
         ``Training(negatives=RankWindow('pool_rank', last=99))``
+
+    .. cite.dblp:: journals/corr/abs-2104-08051
     """
 
     column: str = "rank"
@@ -157,6 +159,8 @@ class DenoisedNegatives(CarefulSampler):
     Example:
         ``(bm25 >> AddJudged(qrels) >> texts >> AddScores(teacher, activation='sigmoid')
         >> CrossEncoder(model, training=Training(negatives=DenoisedNegatives(), negatives_per_positive=4))).fit(topics, qrels)``
+
+    .. cite.dblp:: journals/corr/abs-2010-08191
     """
 
     column: str = "teacher_score"
@@ -233,6 +237,8 @@ class PositiveAwareNegatives(CarefulSampler):
 
     Example:
         ``Training(negatives=PositiveAwareNegatives(percentage=0.95), negatives_per_positive=4)``
+
+    .. cite.dblp:: journals/corr/abs-2407-15831
     """
 
     column: str = "teacher_score"

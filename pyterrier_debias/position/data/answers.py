@@ -77,6 +77,8 @@ class AnswerPositions(Stage):
         [[3.0, 6.0, 0.5]]
 
         On a collection, with figures: ``AnswerPositions().measure(dataset).plot()``.
+
+    .. cite.dblp:: journals/corr/abs-2101-06980
     """
 
     schematic = {"label": "AnswerPositions", "help_url": None, "inner_pipelines_mode": "unlinked"}  # noqa: RUF012

@@ -319,6 +319,8 @@ class RotatePassages(RowWise):
         In a pipeline: ``bm25 >> texts >> RotatePassages(seed=1) >> CrossEncoder(...)``; before an indexer:
         ``(RotatePassages() >> indexer).index(dataset.get_corpus_iter())``. An index whose ``meta`` names
         ``rotation`` stores it as text, since Terrier stores nothing else.
+
+    .. cite.dblp:: journals/corr/abs-2101-06980
     """
 
     schematic = {"label": "RotatePassages", "help_url": None}  # noqa: RUF012

@@ -26,8 +26,9 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
+from pyterrier_debias.core.artifacts import Saved
 from pyterrier_debias.core.errors import InputError, check_choice, check_number, one_line
-from pyterrier_debias.core.files import read_whole, whole_folder
+from pyterrier_debias.core.files import read_whole
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.core.vectors import real_array
 
@@ -501,7 +502,7 @@ class MATSResult:
         }
 
 
-class MATSAccumulator:
+class MATSAccumulator(Saved):
     """The sums that ATS and MATS need, over passages that come in any order and in any number of pieces.
 
     Give each passage once. Shards that are accumulated apart and merged, in any order, give the result of one pass.
@@ -532,6 +533,8 @@ class MATSAccumulator:
         >>> bool(np.allclose(one.result().curve()["ats"], two.result().curve()["ats"]))
         True
     """
+
+    ARTIFACT_TYPE = "attributions"
 
     def __init__(self, *, sample: int | None = None, memory: int = 2 * 2**30, seed: int = 0):
         if sample is not None:
@@ -771,7 +774,7 @@ class MATSAccumulator:
             "dimensions": self.dimensions,
             "limit": self._kept.limit,
         }
-        with whole_folder(folder, holds="MATS sums", overwrite=overwrite) as scratch:
+        with self.saving(folder, holds="MATS sums", overwrite=overwrite) as scratch:
             for name, sums in (("cells", self._cells), ("within", self._within)):
                 np.save(scratch / f"{name}_keys.npy", sums.keys())
                 np.save(scratch / f"{name}.npy", sums.values)
@@ -781,8 +784,13 @@ class MATSAccumulator:
             (scratch / "words.json").write_text(json.dumps(list(self._terms)), encoding="utf-8")
             (scratch / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
+    def saved_state(self) -> Any:
+        """How much was added, and the sums."""
+        counts = (self.passages, self.skipped, self.duplicates, self.occurrences, self.sample, self.memory, self.seed)
+        return counts, list(self._terms), self._cells.keys(), self._cells.values
+
     @classmethod
-    def load(cls, folder: str | Path) -> MATSAccumulator:
+    def load(cls, folder: str | Path) -> MATSAccumulator:  # type: ignore[override]  # PyTerrier calls it path
         """Read what :meth:`save` wrote.
 
         Args:
@@ -817,6 +825,7 @@ class MATSAccumulator:
             raise InputError(f"MATS: {folder} holds no saved MATS sums ({one_line(error)})") from error
         made._kept.limit = meta["limit"]
         made._kept.add(**parts)
+        made.kept_in(folder)
         return made
 
 

@@ -91,6 +91,8 @@ class MATSProbe(Stage):
 
         Any encoder, original against rotated: ``MATSProbe("sentence-transformers/all-MiniLM-L6-v2")(docs)`` and
         ``(RotatePassages() >> MATSProbe("sentence-transformers/all-MiniLM-L6-v2"))(docs)``.
+
+    .. cite.dblp:: journals/corr/abs-2101-06980
     """
 
     schematic = {"label": "MATSProbe", "help_url": None}  # noqa: RUF012

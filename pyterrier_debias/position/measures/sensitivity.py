@@ -109,6 +109,8 @@ class PositionSensitivity(Stage):
         >>> result = PositionSensitivity(early, draws=4).evaluate(candidates, qrels)
         >>> result.table[["comparison", "measure", "before", "after"]].round(2).iloc[0].to_dict()
         {'comparison': 'rotated - original', 'measure': 'nDCG@10', 'before': 1.0, 'after': 0.82}
+
+    .. cite.dblp:: journals/corr/abs-2101-06980
     """
 
     schematic = {"label": "PositionSensitivity", "help_url": None, "inner_pipelines_mode": "linked"}  # noqa: RUF012

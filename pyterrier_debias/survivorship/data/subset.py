@@ -56,6 +56,8 @@ class SurvivorshipSubset(RowWise):
         [['q2', 1]]
         >>> SurvivorshipSubset(shown, qrels, rank=2)(topics)[["qid", "first_relevant_rank"]].values.tolist()
         [['q1', 2], ['q2', 1]]
+
+    .. cite.dblp:: journals/corr/abs-2204-12852
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "SurvivorshipSubset", "help_url": None}

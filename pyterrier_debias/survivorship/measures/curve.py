@@ -230,6 +230,8 @@ class SurvivorshipCurve(Stage):
 
     When not to use it: over topics that survived already (the topics of ``msmarco-passage/dev`` with judgements): then everything
     is answered, and the share, which is the point, is 1. And with a run in place of what was shown, unless it is called a proxy.
+
+    .. cite.dblp:: journals/corr/abs-2204-12852
     """
 
     schematic: ClassVar[dict[str, Any]] = {

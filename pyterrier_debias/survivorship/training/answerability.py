@@ -209,6 +209,8 @@ class Answerability(Stage):
         >>> p = stage(new)["p_answered"]
         >>> bool(p[0] > 0.8 > 0.2 > p[1])
         True
+
+    .. cite.dblp:: journals/corr/abs-2204-12852
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "Answerability", "help_url": None}
