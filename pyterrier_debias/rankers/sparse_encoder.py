@@ -389,8 +389,12 @@ class SparseEncoder(TwoTowers):
         return (queries["sentence_embedding"] * docs["sentence_embedding"]).sum(dim=-1)
 
     def matrix_of(self, queries: dict[str, torch.Tensor], docs: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Inner products of all queries with all documents, under autograd."""
-        return queries["sentence_embedding"] @ docs["sentence_embedding"].T
+        """Inner products of all queries with all documents, under autograd; their sums are too large for half precision."""
+        import torch
+
+        left, right = queries["sentence_embedding"], docs["sentence_embedding"]
+        with torch.autocast(left.device.type, enabled=False):
+            return left @ right.T
 
     def method(self, training: Training) -> Method:
         """The ranker with its loss and the regularisation; see :class:`~pyterrier_debias.training.fitting.Fittable`."""

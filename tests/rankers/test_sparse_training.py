@@ -121,6 +121,24 @@ def test_the_warm_up_goes_on_after_a_resume(tiny, tmp_path, monkeypatch):
         other.fit(candidates(), qrels())
 
 
+def test_mixed_precision_keeps_the_sums_of_scores(tiny):
+    """Scores of some hundreds have steps of one in bfloat16."""
+    ranker = no_dropout(SparseEncoder(tiny("build_sparse")))
+    drawn = torch.Generator().manual_seed(0)
+    queries, docs = ({"sentence_embedding": 2 * torch.rand(n, 500, generator=drawn)} for n in (3, 4))
+    expected = queries["sentence_embedding"].double() @ docs["sentence_embedding"].double().T
+    with torch.autocast("cpu", torch.bfloat16):
+        matrix, rows = (
+            ranker.matrix_of(queries, docs),
+            ranker.similarity_of(queries, {"sentence_embedding": docs["sentence_embedding"][:3]}),
+        )
+    np.testing.assert_allclose(matrix, expected, rtol=1e-5)
+    np.testing.assert_allclose(rows, expected.diagonal(), rtol=1e-5)
+    ranker.training = training(max_steps=2, precision="bfloat16", in_batch_negatives=True, loss="infonce")
+    ranker.fit(candidates(), qrels())
+    assert all(p.dtype == torch.float32 for p in ranker.module.parameters())
+
+
 def test_accumulated_passes_have_the_weight_of_their_step(tiny):
     ranker = no_dropout(SparseEncoder(tiny("build_sparse"), query_flops=0.1, document_flops=0.1, flops_warmup=1.0))
     ranker.training = training(max_steps=3, accumulation=2, batch_size=2)
