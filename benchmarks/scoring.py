@@ -1,9 +1,10 @@
 """Scoring speed and memory beside the peers: one run, the same weights, the same pairs.
 
-Three groups, each on real passages and questions of TREC DL 2019 (a folder such as ``msmarco_trec_dl``):
+Four groups, each on real passages and questions of TREC DL 2019 (a folder such as ``msmarco_trec_dl``):
 
 - cross-encoder, the six-layer MiniLM shape: sentence-transformers' ``CrossEncoder.predict``, a plain Hugging Face loop, ours;
 - bi-encoder, the same encoder: ``pyterrier_dr.SBertBiEncoder``, ours;
+- sparse encoder, the same encoder under a new masked-LM head: sentence-transformers' ``SparseEncoder``, ours;
 - monoT5, the T5-small shape with random weights: ``pyterrier_t5.MonoT5ReRanker``, ours.
 
 The contestants of a group take turns, and the CPU time of the process is what is compared, so that other work on the machine
@@ -75,6 +76,13 @@ def write_cross_encoder(encoder: str, folder: Path) -> str:
     from pyterrier_debias import CrossEncoder
 
     CrossEncoder(encoder, seed=1).save(folder)
+    return str(folder)
+
+
+def write_sparse(encoder: str, folder: Path) -> str:
+    from pyterrier_debias import SparseEncoder
+
+    SparseEncoder(encoder, seed=1).save(folder)
     return str(folder)
 
 
@@ -174,6 +182,27 @@ def our_bi_encoder(model: str, max_length: int, dtype: str = "float32") -> Score
     return by_row(BiEncoder(model, max_length=max_length, dtype=dtype, device="cpu").warm_up())
 
 
+def st_sparse(model: str, max_length: int) -> Scorer:
+    from sentence_transformers import SparseEncoder
+
+    theirs = SparseEncoder(model, device="cpu")
+    theirs.max_seq_length = max_length
+
+    def score(pairs: Pairs) -> np.ndarray:
+        """Each distinct text encoded once, as ours does it."""
+        (queries, query_at), (docs, doc_at) = (np.unique(column, return_inverse=True) for column in zip(*pairs))
+        left, right = theirs.encode_query(queries.tolist()).to_dense(), theirs.encode_document(docs.tolist()).to_dense()
+        return (left[query_at] * right[doc_at]).sum(dim=1).cpu().numpy()
+
+    return score
+
+
+def our_sparse(model: str, max_length: int, dtype: str = "float32") -> Scorer:
+    from pyterrier_debias import SparseEncoder
+
+    return by_row(SparseEncoder(model, max_length=max_length, dtype=dtype, device="cpu").warm_up())
+
+
 def pyterrier_t5(model: str, max_length: int) -> Scorer:
     from pyterrier_t5 import MonoT5ReRanker
 
@@ -201,6 +230,11 @@ GROUPS = {
         ("pyterrier_dr SBertBiEncoder", dr_bi_encoder, "float32"),
         ("BiEncoder", our_bi_encoder, "float32"),
         ("BiEncoder, bf16", our_bi_encoder, "bfloat16"),
+    ],
+    "sparse encoder": [
+        ("sentence_transformers SparseEncoder", st_sparse, "float32"),
+        ("SparseEncoder", our_sparse, "float32"),
+        ("SparseEncoder, bf16", our_sparse, "bfloat16"),
     ],
     "monoT5": [
         ("pyterrier_t5, batch 16", pyterrier_t5, "float32"),
@@ -355,6 +389,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         models = {"bi-encoder": options.model}
         models["cross-encoder"] = write_cross_encoder(options.model, Path(scratch) / "cross")
+        if "sparse encoder" in options.groups:
+            models["sparse encoder"] = write_sparse(options.model, Path(scratch) / "sparse")
         if "monoT5" in options.groups:
             models["monoT5"] = write_t5(pairs, Path(scratch) / "t5")
         for group in options.groups:

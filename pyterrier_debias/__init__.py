@@ -77,6 +77,7 @@ _PUBLIC = {
     "CrossEncoder": "rankers.cross_encoder",
     "BiEncoder": "rankers.bi_encoder",
     "MultiVector": "rankers.multi_vector",
+    "SparseEncoder": "rankers.sparse_encoder",
     "T5Reranker": "rankers.t5",
     "TK": "rankers.tk",
     # training
@@ -175,6 +176,7 @@ if TYPE_CHECKING:
     from pyterrier_debias.rankers.bi_encoder import BiEncoder as BiEncoder
     from pyterrier_debias.rankers.cross_encoder import CrossEncoder as CrossEncoder
     from pyterrier_debias.rankers.multi_vector import MultiVector as MultiVector
+    from pyterrier_debias.rankers.sparse_encoder import SparseEncoder as SparseEncoder
     from pyterrier_debias.rankers.t5 import T5Reranker as T5Reranker
     from pyterrier_debias.rankers.tk import TK as TK
     from pyterrier_debias.report.bias_measures import bias_measures as bias_measures

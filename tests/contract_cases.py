@@ -38,6 +38,7 @@ from pyterrier_debias import (
     RepeatNounPhrases,
     RewriteQueries,
     RotatePassages,
+    SparseEncoder,
     SurvivorshipCurve,
     SurvivorshipSubset,
     SwapGender,
@@ -216,6 +217,8 @@ CASES = [
     ranker(BiEncoder, "build_sentence_transformer"),
     ranker(BiEncoder, "build_sentence_transformer", similarity="cosine"),
     ranker(MultiVector, "build_multi_vector"),
+    ranker(SparseEncoder, "build_sparse"),
+    ranker(SparseEncoder, "build_sparse", long="maxp"),
     ranker(T5Reranker, "build_t5"),
     Case(  # compares the documents of a list
         "DuoT5Reranker",

@@ -41,6 +41,7 @@ from pyterrier_debias import (
     RepeatNounPhrases,
     RewriteQueries,
     RotatePassages,
+    SparseEncoder,
     SurvivorshipCurve,
     SurvivorshipSubset,
     T5Reranker,
@@ -231,7 +232,7 @@ CASES = {
     "rankers.cross_encoder.CrossEncoder(head)": lambda word: CrossEncoder("no/such-model", head=word)(CANDIDATES),
     **{
         f"{place(make)}({option})": lambda word, make=make, option=option: make("no/such-model", **{option: word})(CANDIDATES)
-        for make in (BiEncoder, CrossEncoder, MultiVector, T5Reranker, TK)
+        for make in (BiEncoder, CrossEncoder, MultiVector, SparseEncoder, T5Reranker, TK)
         for option in ("dtype", "long")
     },
     "rankers.duo_t5.DuoT5Reranker(dtype)": lambda word: DuoT5Reranker("no/such-model", dtype=word)(CANDIDATES),
@@ -242,6 +243,8 @@ CASES = {
     "rankers.engine.cut_lengths(truncation)": lambda word: engine.cut_lengths(VALUES, VALUES, 1, word),
     "rankers.engine.Sequences(truncation)": lambda word: engine.Sequences(SimpleNamespace(special=0), 1, [], truncation=word),
     "rankers.engine.Sequences(side)": lambda word: engine.Sequences(SimpleNamespace(special=0), 1, [], side=word),
+    "rankers.sparse_encoder.SparseEncoder.terms(task)": lambda word: SparseEncoder("no/such-model").terms("a", word),
+    "rankers.sparse_encoder.SparseEncoder.describe(task)": lambda word: SparseEncoder("no/such-model").describe(["a"], word),
     "rankers.tk.TK.from_embeddings(convention)": lambda word: tk_model.TKConfig(convention=word),
     "rankers.tk.TK.from_embeddings(positional)": lambda word: tk_model.TKConfig(positional=word),
     "rankers.tk_model.TKConfig(positional)": lambda word: tk_model.TKConfig(positional=word),

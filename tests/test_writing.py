@@ -16,10 +16,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 from typer.testing import CliRunner
 
 import pyterrier_debias
-from pyterrier_debias import TK, BiEncoder, CrossEncoder, GenderClassifier, InputError, MultiVector, T5Reranker, audit
+from pyterrier_debias import (
+    TK,
+    BiEncoder,
+    CrossEncoder,
+    GenderClassifier,
+    InputError,
+    MultiVector,
+    SparseEncoder,
+    T5Reranker,
+    audit,
+)
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.files import MANIFEST, entries
 from pyterrier_debias.gender.data.balanced_pairs import BalancedPairs, save_pairs
@@ -28,6 +39,7 @@ from pyterrier_debias.pooling.training.cet import CETReranker
 from pyterrier_debias.position.formulas.mats import MATSAccumulator
 from pyterrier_debias.position.measures.mats_probe import MATSProbe, plot_ats
 from pyterrier_debias.rankers.base import InMemory
+from pyterrier_debias.rankers.postings import Postings
 from pyterrier_debias.rankers.vectors import Vectors
 from pyterrier_debias.report import inputs
 from pyterrier_debias.report.cli import app
@@ -117,6 +129,7 @@ class Made:
             "CrossEncoder(mean)": CrossEncoder(tiny(labels=None), head="mean"),
             "BiEncoder": BiEncoder(tiny("build_sentence_transformer")),
             "MultiVector": MultiVector(tiny("build_multi_vector")),
+            "SparseEncoder": SparseEncoder(tiny("build_sparse")),
             "T5Reranker": T5Reranker(tiny("build_t5")),
             "TK": TK.from_embeddings(tiny(labels=None), config={"num_hidden_layers": 1}),
         }
@@ -202,6 +215,10 @@ def saves(name):
     return lambda made, folder, overwrite: made.rankers[name].save(folder, overwrite=overwrite)
 
 
+def postings(made, folder, overwrite):
+    Postings.write(folder, [(["d1", "d2"], csr_matrix(np.eye(2, dtype=np.float32)))], overwrite=overwrite)
+
+
 def vectors(made, folder, overwrite):
     Vectors.write(folder, [(["d1", "d2"], np.eye(2, dtype=np.float32))], overwrite=overwrite)
 
@@ -213,6 +230,7 @@ FOLDERS = {
     "CrossEncoder(mean).save": Writer("rankers/heads", saves("CrossEncoder(mean)")),
     "BiEncoder.save": Writer("rankers/bi_encoder rankers/dual_encoder", saves("BiEncoder")),
     "MultiVector.save": Writer("", saves("MultiVector")),
+    "SparseEncoder.save": Writer("rankers/sparse_encoder", saves("SparseEncoder")),
     "T5Reranker.save": Writer("rankers/t5", saves("T5Reranker")),
     "TK.save": Writer("rankers/tk", saves("TK")),
     "CETReranker.save": Writer(
@@ -233,6 +251,11 @@ FOLDERS = {
         "",
         lambda made, folder, overwrite: made.rankers["BiEncoder"].retriever(CORPUS, folder=folder, overwrite=overwrite),
     ),
+    "Postings.write": Writer("rankers/postings", postings),
+    "SparseEncoder.retriever": Writer(
+        "",
+        lambda made, folder, overwrite: made.rankers["SparseEncoder"].retriever(CORPUS, folder=folder, overwrite=overwrite),
+    ),
     "MATSAccumulator.save": Writer(
         "position/formulas/mats", lambda made, folder, overwrite: made.sums.save(folder, overwrite=overwrite)
     ),
@@ -240,7 +263,7 @@ FOLDERS = {
     "audit --out": Writer("report/options", command),
 }
 
-RANKERS = ("CrossEncoder", "CrossEncoder(mean)", "BiEncoder", "MultiVector", "T5Reranker", "TK")
+RANKERS = ("CrossEncoder", "CrossEncoder(mean)", "BiEncoder", "MultiVector", "SparseEncoder", "T5Reranker", "TK")
 
 
 def writes_into(name):
@@ -352,7 +375,7 @@ def test_one_result_does_not_replace_another(name, made, tmp_path):
     other = "Vectors.write" if name in ("AuditResult.save", "audit --out") else "AuditResult.save"
     FOLDERS[other].write(made, tmp_path / "out", False)
     before = files(tmp_path / "out")
-    with pytest.raises(InputError, match=r"exists already and holds (an audit|vectors of documents), not "):
+    with pytest.raises(InputError, match=r"exists already and holds (an audit|vectors of documents|postings of documents), not "):
         FOLDERS[name].write(made, tmp_path / "out", True)
     assert files(tmp_path / "out") == before
 
@@ -363,6 +386,7 @@ READERS = {
     "CrossEncoder(mean).save": lambda folder: CrossEncoder.load(folder).module,
     "BiEncoder.save": lambda folder: BiEncoder.load(folder).module,
     "MultiVector.save": lambda folder: MultiVector.load(folder).module,
+    "SparseEncoder.save": lambda folder: SparseEncoder.load(folder).module,
     "T5Reranker.save": lambda folder: T5Reranker.load(folder).module,
     "TK.save": lambda folder: TK.load(folder).module,
     "CETReranker.save": CETReranker.load,
@@ -371,6 +395,8 @@ READERS = {
     "GenderClassifier.save": lambda folder: GenderClassifier.load(folder, encoder=Letters()),
     "Vectors.write": Vectors.load,
     "BiEncoder.retriever": Vectors.load,
+    "Postings.write": Postings.load,
+    "SparseEncoder.retriever": Postings.load,
     "MATSAccumulator.save": MATSAccumulator.load,
     "AuditResult.save": read_audit,
     "audit --out": read_audit,

@@ -60,13 +60,16 @@ def _shape(tokenizer, layers: int) -> dict:
     }
 
 
-def build(folder: Path, *, architecture: str = "bert", labels: int | None = 1, layers: int = 2, seed: int = 0) -> Path:
+def build(
+    folder: Path, *, architecture: str = "bert", labels: int | None = 1, masked: bool = False, layers: int = 2, seed: int = 0
+) -> Path:
     """Write a random encoder.
 
     Args:
         folder: Where to write.
         architecture: ``bert``, ``electra``, ``distilbert`` or ``roberta``.
         labels: Outputs of a classification head; None for a bare encoder.
+        masked: Whether to write a masked language model in place of both.
         layers: Transformer layers.
         seed: Of the weights.
 
@@ -74,7 +77,7 @@ def build(folder: Path, *, architecture: str = "bert", labels: int | None = 1, l
         The folder.
     """
     import torch
-    from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+    from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
     tokenizer = byte_tokenizer() if architecture == "roberta" else wordpiece_tokenizer()
     shape = _shape(tokenizer, layers)
@@ -93,7 +96,8 @@ def build(folder: Path, *, architecture: str = "bert", labels: int | None = 1, l
     config = AutoConfig.for_model(architecture, **shape)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = (AutoModel if labels is None else AutoModelForSequenceClassification).from_config(config)
+        kind = AutoModelForMaskedLM if masked else AutoModel if labels is None else AutoModelForSequenceClassification
+        model = kind.from_config(config)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return Path(folder)
@@ -145,6 +149,16 @@ def build_multi_vector(folder: Path, *, seed: int = 0) -> Path:
     folder = Path(folder)
     encoder = build(folder.with_name(f"{folder.name}-encoder"), labels=None, seed=seed)
     MultiVectorEncoder(str(encoder), device="cpu").save(str(folder))
+    return folder
+
+
+def build_sparse(folder: Path, *, seed: int = 0) -> Path:
+    """Write a random SPLADE model as sentence-transformers' ``SparseEncoder`` writes it."""
+    from sentence_transformers import SparseEncoder
+
+    folder = Path(folder)
+    encoder = build(folder.with_name(f"{folder.name}-encoder"), labels=None, masked=True, seed=seed)
+    SparseEncoder(str(encoder), device="cpu").save(str(folder))
     return folder
 
 

@@ -263,7 +263,8 @@ def trainable_fingerprint(module: torch.nn.Module) -> str:
 
 def structure_of(module: torch.nn.Module) -> str:
     """How a module computes with its weights: its printed form, and what sentence-transformers keeps beside it."""
-    beyond = [getattr(module, name, None) for name in ("prompts", "default_prompt_name", "truncate_dim", "max_seq_length")]
+    names = ("prompts", "default_prompt_name", "truncate_dim", "max_active_dims", "max_seq_length")
+    beyond = [getattr(module, name, None) for name in names]
     return f"{module!r} {beyond}"
 
 

@@ -56,7 +56,7 @@ def counts_tokens(module: Any) -> bool:
     return (
         isinstance(first, Transformer)
         and first.tokenizer is not None
-        and first.transformer_task == "feature-extraction"
+        and first.transformer_task in ("feature-extraction", "fill-mask")
         and "text" in first.modality_config
         and "message" not in first.modality_config
         and not first.processing_kwargs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -30,6 +30,84 @@ class QueryModel(Protocol):
 
 
 _QUERIES = 1024
+
+
+def check_queries(inp: pd.DataFrame, stage: Any) -> pd.DataFrame:
+    """The queries of an exact retriever, without scores and ranks of an earlier one.
+
+    Args:
+        inp: A query frame.
+        stage: The retriever, whose ``num_results`` is looked at too.
+
+    Returns:
+        The frame.
+
+    Raises:
+        InputError: For a qid that occurs twice, or a number of results below 1.
+    """
+    name = type(stage).__name__
+    if stage.num_results < 1:
+        raise InputError(f"{name}: num_results={stage.num_results} must be at least 1")
+    inp = inp.drop(columns=["score", "rank"], errors="ignore")
+    repeated = inp["qid"].duplicated()
+    if repeated.any():
+        twice = inp["qid"][repeated].iloc[0]
+        raise InputError(f"{name}: qid {twice!r} occurs twice in the topics; keep one row per query")
+    return inp
+
+
+def no_results(inp: pd.DataFrame) -> pd.DataFrame:
+    """The result of no queries: their columns, with ``docno``, ``score`` and ``rank``."""
+    return inp.assign(docno=pd.Series(dtype="str"), score=pd.Series(dtype="float64"), rank=pd.Series(dtype="int64"))
+
+
+def results_of(
+    inp: pd.DataFrame, found: Iterable[tuple[np.ndarray, np.ndarray]], docnos: np.ndarray, *, verbose: bool
+) -> pd.DataFrame:
+    """The result frame of what an exact search found.
+
+    Args:
+        inp: Queries, one row each, at least one.
+        found: For each query the rows of its documents, best first, and their scores.
+        docnos: The documents' names, UTF-8 bytes.
+        verbose: Whether to show progress.
+
+    Returns:
+        The queries' columns with ``docno``, ``score`` and ``rank``.
+    """
+    rows, scores = zip(*pt.tqdm(found, total=len(inp), desc="retrieving", unit="query", disable=not verbose))
+    lengths = [len(best) for best in rows]
+    out = inp.iloc[np.repeat(np.arange(len(inp)), lengths)].reset_index(drop=True)
+    return out.assign(
+        docno=pd.Series([name.decode("utf-8", "surrogatepass") for name in docnos[np.concatenate(rows)].tolist()], dtype="str"),
+        score=np.concatenate(scores),
+        rank=np.concatenate([np.arange(n) for n in lengths]),
+    )
+
+
+def check_model(stage: Any, made: Any, probe: np.ndarray) -> None:
+    """Refuse a model that does not encode queries as the documents were encoded; looked at once for its present weights.
+
+    Args:
+        stage: The retriever, whose ``model`` is meant.
+        made: What the documents were turned into, named in the message.
+        probe: What the model that did so made of a fixed text; its last number is no weight.
+
+    Raises:
+        InputError: If the stage's model makes something else of the text.
+    """
+    model = stage.model
+    present = model.fingerprint()
+    if stage.__dict__.get("_checked") == present:
+        return
+    # Loose enough for another machine or device, far closer than two models ever are.
+    own = model.probe()
+    if own.shape != probe.shape or not np.allclose(own, probe, atol=1e-3 * np.abs(own[:-1]).max()):
+        raise InputError(
+            f"{type(stage).__name__}: {made!r} were made by another model, or with other options, than the one that encodes "
+            f"queries; make them again with {type(model).__name__}(...).retriever(corpus, ...)"
+        )
+    stage.__dict__["_checked"] = present
 
 
 class Retriever(Stage):
@@ -90,24 +168,15 @@ class Retriever(Stage):
         with pt.validate.any(inp, context=self) as v:
             v.query_frame(extra_columns=["query_vec"], mode="vectors")
             v.query_frame(extra_columns=["query"], mode="text")
-        if self.num_results < 1:
-            raise InputError(f"Retriever: num_results={self.num_results} must be at least 1")
-        inp = inp.drop(columns=["score", "rank"], errors="ignore")
+        inp = check_queries(inp, self)
         if len(inp) == 0:
-            return inp.assign(
-                docno=pd.Series(dtype="str"), score=pd.Series(dtype="float64"), rank=pd.Series(dtype="int64")
-            )
-        repeated = inp["qid"].duplicated()
-        if repeated.any():
-            twice = inp["qid"][repeated].iloc[0]
-            raise InputError(f"Retriever: qid {twice!r} occurs twice in the topics; keep one row per query")
+            return no_results(inp)
         if v.mode == "text":
             frames.check_text(inp, "query", self)
-            self._check_model()
+            check_model(self, self.vectors, np.array(self.vectors.probe))
             queries = self.model.encode_queries(inp["query"].tolist())
         else:
             queries = self._stacked(inp)
-        rows, scores = [], []
         found = top_k(
             queries,
             self.vectors.matrix,
@@ -116,31 +185,7 @@ class Retriever(Stage):
             longest=self.vectors.longest,
             query_rows=_QUERIES,
         )
-        for best, score in pt.tqdm(found, total=len(queries), desc="retrieving", unit="query", disable=not self.verbose):
-            rows.append(best)
-            scores.append(score)
-        lengths = [len(best) for best in rows]
-        docnos = self.vectors.docnos[np.concatenate(rows)].tolist()
-        out = inp.iloc[np.repeat(np.arange(len(inp)), lengths)].reset_index(drop=True)
-        return out.assign(
-            docno=[docno.decode("utf-8", "surrogatepass") for docno in docnos],
-            score=np.concatenate(scores),
-            rank=np.concatenate([np.arange(n) for n in lengths]),
-        )
-
-    def _check_model(self) -> None:
-        """Queries must be encoded as the documents were; looked at once for the model's present weights."""
-        present = self.model.fingerprint()
-        if self.__dict__.get("_checked") == present:
-            return
-        # Loose enough for another machine or device, far closer than two models ever are.
-        probe, made_by = self.model.probe(), np.array(self.vectors.probe)
-        if probe.shape != made_by.shape or not np.allclose(probe, made_by, atol=1e-3 * np.abs(probe[:-1]).max()):
-            raise InputError(
-                f"Retriever: {self.vectors!r} were made by another model, or with other options, than the one that encodes "
-                f"queries; make them again with {type(self.model).__name__}(...).retriever(corpus, ...)"
-            )
-        self.__dict__["_checked"] = present
+        return results_of(inp, found, self.vectors.docnos, verbose=self.verbose)
 
     def _stacked(self, inp: pd.DataFrame) -> np.ndarray:
         """The column ``query_vec`` as float32, shape [n, d]."""

@@ -21,11 +21,17 @@ KINDS = {
     "cross": ("cross_encoder", "CrossEncoder"),
     "bi": ("bi_encoder", "BiEncoder"),
     "multi": ("multi_vector", "MultiVector"),
+    "sparse": ("sparse_encoder", "SparseEncoder"),
     "t5": ("t5", "T5Reranker"),
     "duot5": ("duo_t5", "DuoT5Reranker"),
 }
 
-_SENTENCE_TRANSFORMERS = {"CrossEncoder": "cross", "SentenceTransformer": "bi", "MultiVectorEncoder": "multi"}
+_SENTENCE_TRANSFORMERS = {
+    "CrossEncoder": "cross",
+    "SentenceTransformer": "bi",
+    "MultiVectorEncoder": "multi",
+    "SparseEncoder": "sparse",
+}
 
 
 @dataclass(frozen=True)
@@ -95,8 +101,9 @@ def _kind(source: str, config: Any) -> str | None:
     architectures = config.get("architectures") or []
     if "HF_ColBERT" in architectures or _read(source, "artifact.metadata") is not None:
         return "multi"
-    if "model_type" not in saved and _read(source, "modules.json") is not None:
-        return "bi"
+    modules = _read(source, "modules.json")
+    if "model_type" not in saved and modules is not None:
+        return "sparse" if any(part["type"].endswith(".SpladePooling") for part in modules) else "bi"
     if config.get("model_type") in ("t5", "mt5", "umt5"):
         # The files of a duoT5 are those of a monoT5; only its name tells that it reads other prompts.
         return "duot5" if "duot5" in Path(source).name.lower() else "t5"

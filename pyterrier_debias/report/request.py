@@ -36,8 +36,8 @@ class Request:
     model: list[str] = field(default_factory=list, metadata=_shown(
         "[KIND:]NAME",
         "A ranker for the first stage's results: a folder or a Hugging Face name, with its kind in front where it cannot "
-        "be told from the files: cross: (cross-encoder), bi: (bi-encoder), multi: (ColBERT), t5: (monoT5), duot5: "
-        "(duoT5). May be repeated. 'none' audits first stages alone.  [default: all-MiniLM-L6-v2]",
+        "be told from the files: cross: (cross-encoder), bi: (bi-encoder), multi: (ColBERT), sparse: (SPLADE), t5: (monoT5), "
+        "duot5: (duoT5). May be repeated. 'none' audits first stages alone.  [default: all-MiniLM-L6-v2]",
     ))  # fmt: skip
     model_kind: str | None = field(default=None, metadata=_shown("KIND", "The kind of every --model that does not say its own."))
     run: list[str] = field(default_factory=list, metadata=_shown(

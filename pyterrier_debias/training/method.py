@@ -71,6 +71,18 @@ class Method(torch.nn.Module):
         """
         return asked
 
+    def penalties(self, step: int, steps: int) -> dict[str, torch.Tensor]:
+        """What is added to the loss of the batch that was just seen, whichever method this one is part of; nothing by default.
+
+        Args:
+            step: Steps of the optimiser that are done, those before a resume included.
+            steps: Steps of the whole run.
+
+        Returns:
+            Scalars with a gradient, by the names under which they are logged.
+        """
+        return {}
+
     def record(self) -> dict[str, Any]:
         """What a checkpoint must tell about the method beyond its weights, as JSON-compatible values."""
         return {"method": type(self).__name__}
@@ -168,9 +180,13 @@ class Ranking(Method):
         """Scores of shape [B, n]; 0 where there is no document."""
         texts = {name.removeprefix("text_"): tensor for name, tensor in batch.items() if name.startswith("text_")}
         if "columns" in batch:
-            return self.ranker.forward_matrix(**texts).gather(1, batch["columns"])
-        flat = self.ranker.forward(**texts)
+            return self.scored(texts, matrix=True).gather(1, batch["columns"])
+        flat = self.scored(texts, matrix=False)
         return flat.new_zeros(batch["mask"].shape).masked_scatter(batch["mask"], flat)
+
+    def scored(self, texts: Mapping[str, torch.Tensor], *, matrix: bool) -> torch.Tensor:
+        """What the ranker gives to tokenised texts: one score a pair, or each query with each document."""
+        return self.ranker.forward_matrix(**texts) if matrix else self.ranker.forward(**texts)
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """The loss, the scores, and ``accuracy``: in which share of pairs the positive scores higher."""

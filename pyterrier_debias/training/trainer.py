@@ -486,7 +486,7 @@ class _Trainer(transformers.Trainer):
         return self.optimizer
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        """The method's loss; its other scalars are kept for the log.
+        """The method's loss, and what methods inside it add to that; its other scalars are kept for the log.
 
         Raises:
             InputError: Where the loss is NaN or infinite.
@@ -494,6 +494,10 @@ class _Trainer(transformers.Trainer):
         positions = inputs.pop("positions")
         outputs = model(**inputs)
         loss = outputs["loss"]
+        for part in [part for part in self.model.modules() if isinstance(part, Method)]:
+            for name, penalty in part.penalties(self.state.global_step, self.state.max_steps).items():
+                outputs[name] = outputs.get(name, 0) + penalty
+                loss = loss + penalty
         for name, value in outputs.items():
             if name != "loss" and value.ndim == 0:
                 self._parts.setdefault(name, []).append(value.detach())

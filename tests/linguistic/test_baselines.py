@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyterrier_debias import TK, BiEncoder, CrossEncoder, InputError, MultiVector, T5Reranker
+from pyterrier_debias import TK, BiEncoder, CrossEncoder, InputError, MultiVector, SparseEncoder, T5Reranker
 from pyterrier_debias.linguistic.training.baselines import (
     FocalReranker,
     GroupDROReranker,
@@ -199,6 +199,7 @@ def test_group_dro_resumes_with_its_shares(tiny, tmp_path, monkeypatch):
 RANKERS = {
     "BiEncoder": lambda tiny: BiEncoder(tiny("build_sentence_transformer")),
     "MultiVector": lambda tiny: MultiVector(tiny("build_multi_vector")),
+    "SparseEncoder": lambda tiny: SparseEncoder(tiny("build_sparse")),
     "T5Reranker": lambda tiny: T5Reranker(tiny("build_t5")),
     "TK": lambda tiny: TK.from_embeddings(tiny(labels=None), config={"num_hidden_layers": 2}),
 }

@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from pyterrier_debias import TK, BiEncoder, ColumnWeights, CrossEncoder, InputError, MultiVector, RotatePassages, T5Reranker
+from pyterrier_debias import (
+    TK,
+    BiEncoder,
+    ColumnWeights,
+    CrossEncoder,
+    InputError,
+    MultiVector,
+    RotatePassages,
+    SparseEncoder,
+    T5Reranker,
+)
 from pyterrier_debias.linguistic.formulas.product_of_experts import product_of_experts
 from pyterrier_debias.linguistic.training.biased import BiasedData, FewerSteps, LessData, WeakerModel, first_layers
 from pyterrier_debias.linguistic.training.equalize import EqualizeReranker
@@ -26,6 +36,7 @@ RANKERS = {
     "CrossEncoder": lambda tiny: CrossEncoder(tiny()),
     "BiEncoder": lambda tiny: BiEncoder(tiny("build_sentence_transformer")),
     "MultiVector": lambda tiny: MultiVector(tiny("build_multi_vector")),
+    "SparseEncoder": lambda tiny: SparseEncoder(tiny("build_sparse")),
     "T5Reranker": lambda tiny: T5Reranker(tiny("build_t5")),
     "TK": lambda tiny: TK.from_embeddings(tiny(labels=None), config={"num_hidden_layers": 2}),
 }

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, initialization
 from transformers.utils import logging as hf_logging
 
 import pyterrier_debias
-from pyterrier_debias import TK, BiEncoder, CrossEncoder, InputError, MultiVector, T5Reranker
+from pyterrier_debias import TK, BiEncoder, CrossEncoder, InputError, MultiVector, SparseEncoder, T5Reranker
 from pyterrier_debias.rankers import base, tying
 from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
 
@@ -38,6 +38,8 @@ LOADS = {
     "BiEncoder": lambda tiny, folder: BiEncoder(tiny("build_sentence_transformer")).warm_up,
     "BiEncoder of a plain encoder": lambda tiny, folder: BiEncoder(tiny(labels=None), pooling="cls").warm_up,
     "MultiVector": lambda tiny, folder: MultiVector(tiny("build_multi_vector")).warm_up,
+    "SparseEncoder": lambda tiny, folder: SparseEncoder(tiny("build_sparse")).warm_up,
+    "SparseEncoder of a plain encoder": lambda tiny, folder: SparseEncoder(tiny(labels=None)).warm_up,
     "T5Reranker": lambda tiny, folder: T5Reranker(tiny("build_t5")).warm_up,
     "TK": lambda tiny, folder: TK(tiny("build_tk")).warm_up,
     "copy of a TK": lambda tiny, folder: TK(TK(tiny("build_tk"))).warm_up,
@@ -188,6 +190,7 @@ class Outermost:
         lambda tiny: CrossEncoder(tiny(labels=None), head="mean"),
         lambda tiny: BiEncoder(tiny("build_sentence_transformer"), max_length=20),
         lambda tiny: MultiVector(tiny("build_multi_vector")),
+        lambda tiny: SparseEncoder(tiny("build_sparse"), max_length=20),
         lambda tiny: T5Reranker(tiny("build_t5")),
         lambda tiny: TK(tiny("build_tk")),
         lambda tiny: TK(TK(tiny("build_tk"))),

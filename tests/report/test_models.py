@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from pyterrier_debias import BiEncoder, CrossEncoder, InputError, MultiVector, T5Reranker
+from pyterrier_debias import BiEncoder, CrossEncoder, InputError, MultiVector, SparseEncoder, T5Reranker
 from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
 from pyterrier_debias.report.models import KINDS, find_model
 
@@ -28,6 +28,8 @@ def model(folder, config=None, **files):
         ("multi", {}, {"modules__json": [], "config_sentence_transformers__json": {"model_type": "MultiVectorEncoder"}}),
         ("multi", {"architectures": ["HF_ColBERT"]}, {}),
         ("multi", {"architectures": ["BertModel"]}, {"artifact__metadata": {"dim": 128}}),
+        ("sparse", {}, {"modules__json": [], "config_sentence_transformers__json": {"model_type": "SparseEncoder"}}),
+        ("sparse", {"architectures": ["BertForMaskedLM"]}, {"modules__json": [{"type": "a.b.SpladePooling"}]}),
         ("t5", {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5"}, {}),
     ],
 )
@@ -40,18 +42,22 @@ def test_what_cannot_be_told_is_asked_for(tmp_path):
     folder = model(tmp_path / "m", {"architectures": ["BertModel"], "model_type": "bert"})
     with pytest.raises(InputError, match="cannot tell its kind"):
         find_model(folder)
-    sparse = model(tmp_path / "s", {}, modules__json=[], config_sentence_transformers__json={"model_type": "SparseEncoder"})
+    masked = model(tmp_path / "s", {"architectures": ["BertForMaskedLM"]})  # of no use before it is trained
     with pytest.raises(InputError, match="cannot tell its kind"):
-        find_model(sparse)
+        find_model(masked)
+    assert find_model(f"sparse:{masked}").kind == "sparse"
     assert find_model(f"multi:{folder}").kind == "multi"
     assert find_model(folder, "cross").kind == "cross"
     assert find_model(f"multi:{folder}", "cross").kind == "multi"
 
 
-@pytest.mark.parametrize(("kind", "ranker"), list(zip(KINDS, [CrossEncoder, BiEncoder, MultiVector, T5Reranker, DuoT5Reranker])))
+RANKERS = [CrossEncoder, BiEncoder, MultiVector, SparseEncoder, T5Reranker, DuoT5Reranker]
+
+
+@pytest.mark.parametrize(("kind", "ranker"), list(zip(KINDS, RANKERS)))
 def test_each_kind_has_its_ranker_which_is_not_loaded_yet(tmp_path, kind, ranker):
     folder = model(tmp_path / "m")
-    assert len(KINDS) == 5
+    assert len(KINDS) == 6
     made = find_model(folder, kind).ranker(device="cpu", dtype="float32", verbose=False)
     assert isinstance(made, ranker) and made.model == folder and made.device == "cpu"
 

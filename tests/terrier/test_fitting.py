@@ -24,6 +24,7 @@ from pyterrier_debias import (
     RelabelReranker,
     ReverseComplexity,
     RotatePassages,
+    SparseEncoder,
     T5Reranker,
     Training,
 )
@@ -50,6 +51,7 @@ ESTIMATORS = {
     "CrossEncoder(weights)": of_folder(CrossEncoder, "build", weights=ReverseComplexity()),
     "BiEncoder": of_folder(BiEncoder, "build_sentence_transformer", in_batch_negatives=True),
     "MultiVector": of_folder(MultiVector, "build_multi_vector"),
+    "SparseEncoder": of_folder(SparseEncoder, "build_sparse"),
     "T5Reranker": of_folder(T5Reranker, "build_t5"),
     "TK": of_folder(TK, "build_tk"),
     "CETReranker": around(CETReranker),

@@ -13,6 +13,7 @@ from pyterrier_debias import (
     CrossEncoder,
     MultiVector,
     RotatePassages,
+    SparseEncoder,
     T5Reranker,
 )
 from pyterrier_debias.pooling.training.cet import CETReranker
@@ -27,6 +28,8 @@ RANKERS = {
     "BiEncoder": lambda tiny: BiEncoder(tiny("build_sentence_transformer")),
     "BiEncoder(cosine)": lambda tiny: BiEncoder(tiny("build_sentence_transformer"), similarity="cosine"),
     "MultiVector": lambda tiny: MultiVector(tiny("build_multi_vector")),
+    "SparseEncoder": lambda tiny: SparseEncoder(tiny("build_sparse")),
+    "SparseEncoder(distilbert)": lambda tiny: SparseEncoder(tiny(architecture="distilbert", labels=None, masked=True)),
     "T5Reranker": lambda tiny: T5Reranker(tiny("build_t5")),
     "TK": lambda tiny: TK.from_embeddings(tiny(labels=None), config={"num_hidden_layers": 1}),
 }

@@ -19,6 +19,7 @@ from pyterrier_debias import (
     InputError,
     MultiVector,
     RotatePassages,
+    SparseEncoder,
     T5Reranker,
 )
 from pyterrier_debias.core.evaluation import per_query
@@ -116,6 +117,7 @@ def test_training_reads_the_first_passage_as_scoring_does(tiny):
         (CrossEncoder, "build", {"max_length": 12}),
         (BiEncoder, "build_sentence_transformer", {"max_length": 6}),
         (MultiVector, "build_multi_vector", {"max_length": 6}),
+        (SparseEncoder, "build_sparse", {"max_length": 6}),
         (T5Reranker, "build_t5", {"max_length": 14}),
     ],
 )
@@ -266,6 +268,13 @@ def by_multi_vector_encoder(folder):
     return model.similarity_pairwise(model.encode_query(PAIR[0]), model.encode_document(PAIR[1])).cpu()
 
 
+def by_sparse_encoder(folder):
+    from sentence_transformers import SparseEncoder as Theirs
+
+    model = Theirs(str(folder), device="cpu")
+    return model.similarity_pairwise(model.encode_query(PAIR[0]), model.encode_document(PAIR[1])).cpu()
+
+
 def by_auto_seq2seq(folder):
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -287,6 +296,7 @@ def by_auto_seq2seq(folder):
         (CrossEncoder, "build", {"max_length": 10}, by_auto_model),
         (BiEncoder, "build_sentence_transformer", {"max_length": 6}, by_sentence_transformer),
         (MultiVector, "build_multi_vector", {}, by_multi_vector_encoder),
+        (SparseEncoder, "build_sparse", {"max_length": 6}, by_sparse_encoder),
         (T5Reranker, "build_t5", {}, by_auto_seq2seq),
     ],
 )
@@ -349,6 +359,7 @@ def test_load_brings_the_options_back(tiny, tmp_path):
         (BiEncoder, "build_sentence_transformer", {"similarity": "cosine"}),
         (T5Reranker, "build_t5", {"max_length": 20, "tokens": ("false", "true")}),
         (MultiVector, "build_multi_vector", {"max_length": 6, "device": "cpu"}),
+        (SparseEncoder, "build_sparse", {"max_length": 6, "document_flops": 0.1, "flops_warmup": 9, "seed": 4}),
         (CrossEncoder, "build", {"fields": ["query", "text"]}),
         (CrossEncoder, "build", {"long": "firstp", "passage_length": 3}),
         (CrossEncoder, "build", {"max_length": 10, "passage_length": 3, "seed": 4, "batch_tokens": 9}),

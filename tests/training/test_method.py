@@ -4,14 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from pyterrier_debias import BiEncoder, CrossEncoder, MultiVector, Training
+from pyterrier_debias import BiEncoder, CrossEncoder, MultiVector, SparseEncoder, Training
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups
 from pyterrier_debias.training.losses import get_loss, info_nce, pairwise_hinge
 from pyterrier_debias.training.method import Candidates, Method, Ranking
 from tests.training.toy import candidates, qrels
 
-BUILDERS = {CrossEncoder: "build", BiEncoder: "build_sentence_transformer", MultiVector: "build_multi_vector"}
+BUILDERS = {
+    CrossEncoder: "build",
+    BiEncoder: "build_sentence_transformer",
+    MultiVector: "build_multi_vector",
+    SparseEncoder: "build_sparse",
+}
 
 
 def batch(n=4, **options):

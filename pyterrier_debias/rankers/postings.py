@@ -1,0 +1,266 @@
+"""An inverted index of weighted terms, kept in a folder, and exact search over it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyterrier_debias.core.errors import InputError, one_line
+from pyterrier_debias.core.files import read_whole, whole_folder
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+_FORMAT = 1
+
+#: Names of some documents, and the weights of their terms, shape [documents, terms].
+Batch = tuple[list[str], "csr_matrix"]
+
+#: Arrays of a folder, one file each.
+_ARRAYS = ("starts", "documents", "weights", "docnos", "probe")
+
+
+class Postings:
+    """For each term the documents that hold it and its weights there, in memory or memory-mapped from a folder.
+
+    A folder holds ``starts.npy`` (int64, shape [terms + 1]), ``documents.npy`` (int32) and ``weights.npy`` (float32), of which
+    term t has the part ``starts[t]:starts[t + 1]``, ``docnos.npy`` (UTF-8 bytes, shape [n]), ``probe.npy`` and ``meta.json``. Any
+    number of processes may read it at once. Pickles of a folder's postings hold its path only.
+
+    When not to use it: for collections whose postings do not fit into memory twice while they are made (8 bytes for each number
+    that is kept of a document); index such with PISA or Terrier.
+
+    Example:
+        >>> from scipy.sparse import csr_matrix
+        >>> postings = Postings.gather([(["d1", "d2"], csr_matrix([[0.0, 1.5, 0.5], [2.0, 0.0, 0.5]]))])
+        >>> len(postings), postings.terms, postings.per_document, postings.folder
+        (2, 3, 2.0, None)
+        >>> [(rows.tolist(), scores.tolist()) for rows, scores in postings.search(csr_matrix([[0.0, 1.0, 2.0]]), 10)]
+        [([0, 1], [2.5, 1.0])]
+    """
+
+    def __init__(
+        self,
+        starts: np.ndarray,
+        documents: np.ndarray,
+        weights: np.ndarray,
+        docnos: np.ndarray,
+        *,
+        probe: np.ndarray | None = None,
+        folder: Path | None = None,
+    ):
+        """
+        Args:
+            starts: Where the postings of each term start, shape [terms + 1].
+            documents: Rows of documents, ascending within a term.
+            weights: Their weights, float32, all above 0.
+            docnos: UTF-8 bytes (numpy dtype ``S``), shape [n], all different.
+            probe: What the model makes of a fixed text: tells whether queries are encoded by the same model.
+            folder: Where the arrays are mapped from; None for arrays in memory.
+        """
+        self.starts = starts
+        self.documents = documents
+        self.weights = weights
+        self.docnos = docnos
+        self.probe = np.empty(0, dtype=np.float32) if probe is None else np.asarray(probe, dtype=np.float32)
+        self.folder = folder
+
+    @classmethod
+    def gather(cls, batches: Iterable[Batch], *, probe: np.ndarray | None = None) -> Postings:
+        """Keep postings in memory.
+
+        Args:
+            batches: Pairs of docnos and weights, a scipy CSR matrix of shape [m, terms].
+            probe: See the constructor.
+
+        Returns:
+            All of them.
+
+        Raises:
+            InputError: For no documents at all, a docno that occurs twice, or weights that are not finite or below 0.
+        """
+        from scipy.sparse import csr_matrix, vstack
+
+        names: dict[bytes, None] = {}
+        parts = []
+        for docnos, weights in batches:
+            _check_weights(docnos, weights)
+            for docno in docnos:
+                name = docno.encode("utf-8", "surrogatepass")
+                if name in names:
+                    raise InputError(f"docno {docno!r} occurs twice in the corpus; give each document a name of its own")
+                names[name] = None
+            parts.append(csr_matrix(weights, dtype=np.float32))
+        if not names:
+            raise InputError("the corpus holds no documents; there is nothing to retrieve from")
+        rows = vstack(parts, format="csr")
+        rows.eliminate_zeros()
+        by_term = rows.tocsc()
+        by_term.sort_indices()
+        return cls(
+            by_term.indptr.astype(np.int64),
+            by_term.indices.astype(np.int32),
+            by_term.data,
+            np.array(list(names), dtype=np.bytes_),
+            probe=probe,
+        )
+
+    @classmethod
+    def write(
+        cls, folder: str | Path, batches: Iterable[Batch], *, probe: np.ndarray | None = None, overwrite: bool = False
+    ) -> Postings:
+        """Write postings to a folder, whole or not at all.
+
+        Args:
+            folder: The folder to make.
+            batches: As for :meth:`gather`.
+            probe: See the constructor.
+            overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
+
+        Returns:
+            The postings, mapped from the folder.
+
+        Raises:
+            InputError: As :meth:`gather`, and where the folder exists already or cannot be written.
+        """
+        with whole_folder(folder, holds="postings of documents", overwrite=overwrite) as scratch:
+            made = cls.gather(batches, probe=probe)
+            for name in _ARRAYS:
+                np.save(scratch / f"{name}.npy", getattr(made, name))
+            meta = {"format": _FORMAT, "documents": len(made), "terms": made.terms, "postings": len(made.documents)}
+            (scratch / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+        return cls.open(folder)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Postings:
+        """Map the postings of a folder.
+
+        Args:
+            folder: A folder that :meth:`write` made.
+
+        Returns:
+            The postings, compared with their checksums where this process has not done so, and not kept in memory.
+
+        Raises:
+            InputError: If the folder does not hold postings, or not whole ones as they were written.
+        """
+        return read_whole(folder, lambda: cls._mapped(Path(folder)))
+
+    @classmethod
+    def _mapped(cls, folder: Path) -> Postings:
+        """The postings of a folder as it lies there."""
+        try:
+            meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+            found = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in _ARRAYS}
+            starts = np.array(found["starts"])
+            told = (meta["format"], meta["documents"], meta["terms"], meta["postings"])
+            lengths = len(found["docnos"]), len(starts) - 1, len(found["documents"])
+            whole = told == (_FORMAT, *lengths) and starts[-1] == len(found["weights"]) == lengths[2]
+        except Exception as error:  # numpy's reader raises whatever its parts do
+            raise InputError(
+                f"{folder} is not a folder of postings ({one_line(error)}); make one with SparseEncoder(...).retriever(corpus, "
+                f"folder={str(folder)!r})"
+            ) from error
+        if not whole:
+            raise InputError(f"{folder}: its files do not belong together; make the postings again in another folder")
+        return cls(starts, found["documents"], found["weights"], found["docnos"], probe=found["probe"], folder=folder.resolve())
+
+    @property
+    def terms(self) -> int:
+        """How many terms the vocabulary has."""
+        return len(self.starts) - 1
+
+    @property
+    def per_document(self) -> float:
+        """The mean of how many numbers (float32, each with its term) are kept of a document."""
+        return len(self.documents) / len(self)
+
+    def search(self, queries: csr_matrix, k: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Exact search by inner product, term by term.
+
+        The result is that of scoring every document in float64, terms in their order, and a full sort, ties to the larger docno
+        as trec_eval does it; documents that share no term with the query are left out.
+
+        Args:
+            queries: Weights of terms, not negative, shape [n, terms].
+            k: How many documents a query gets at most.
+
+        Yields:
+            For each query the rows of its documents, best first, and their scores (float64).
+
+        Raises:
+            InputError: If queries are over another vocabulary.
+        """
+        if queries.shape[1] != self.terms:
+            raise InputError(
+                f"queries have weights for {queries.shape[1]} terms, the index has {self.terms}; encode both with one model"
+            )
+        scores = np.zeros(len(self))
+        queries = queries.sorted_indices()
+        for first, end in zip(queries.indptr[:-1], queries.indptr[1:]):
+            for term, weight in zip(queries.indices[first:end].tolist(), queries.data[first:end].astype(np.float64)):
+                part = slice(self.starts[term], self.starts[term + 1])
+                scores[self.documents[part]] += weight * self.weights[part].astype(np.float64)
+            rows = np.flatnonzero(scores)
+            found = scores[rows]
+            scores[rows] = 0.0
+            if len(rows) > k:
+                # Every tie at the last place stays until names decide.
+                near = found >= np.partition(found, -k)[-k]
+                rows, found = rows[near], found[near]
+            order = np.lexsort((self.docnos[rows], found))[::-1][:k]
+            yield rows[order], found[order]
+
+    def products(self, queries: csr_matrix) -> np.ndarray:
+        """How many products the index computes for each query.
+
+        Args:
+            queries: Weights of terms, shape [n, terms].
+
+        Returns:
+            Whole numbers, shape [n]: the lengths of the postings of each query's terms, added up.
+        """
+        lengths = np.diff(self.starts)
+        return np.array([lengths[queries[row].indices].sum() for row in range(queries.shape[0])], dtype=np.int64)
+
+    def __len__(self) -> int:
+        """How many documents there are."""
+        return len(self.docnos)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal folder with equal content; postings in memory are equal to themselves only."""
+        if not isinstance(other, Postings):
+            return NotImplemented
+        if self.folder is None:
+            return self is other
+        same = (self.folder, len(self), len(self.documents)) == (other.folder, len(other), len(other.documents))
+        return same and np.array_equal(self.probe, other.probe)
+
+    def __hash__(self) -> int:
+        """Hash of the folder, or of the object where there is none."""
+        return hash(self.folder) if self.folder is not None else id(self)
+
+    def __repr__(self) -> str:
+        """Sizes and place."""
+        return f"<Postings {len(self)}x{self.terms}, {len(self.documents)} weights in {self.folder or 'memory'}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A folder is pickled as its path; the arrays in memory are pickled as they are."""
+        return self.__dict__.copy() if self.folder is None else {"folder": self.folder}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Map the folder again; whoever opened it first compared it with its checksums."""
+        self.__dict__.update(state if state["folder"] is None else vars(Postings._mapped(state["folder"])))
+
+
+def _check_weights(docnos: list[str], weights: csr_matrix) -> None:
+    bad = ~np.isfinite(weights.data) | (weights.data < 0)
+    if bad.any():
+        row = int(np.searchsorted(weights.indptr, np.flatnonzero(bad)[0], side="right")) - 1
+        raise InputError(
+            f"document {docnos[row]!r} has a weight that is not a finite number of at least 0; encode with dtype='float32'"
+        )

@@ -1,0 +1,135 @@
+"""Exact retrieval over an inverted index of weighted terms, as a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core import frames
+from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.rankers.postings import Postings
+from pyterrier_debias.rankers.retriever import check_model, check_queries, no_results, results_of
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+
+class TermModel(Protocol):
+    """What encodes queries as it encoded the documents: a :class:`~pyterrier_debias.SparseEncoder`."""
+
+    def encode_queries(self, queries: Sequence[str]) -> csr_matrix:
+        """Weights of terms, shape [queries, terms]."""
+
+    def describe(self, texts: Sequence[str], task: str = "query") -> pd.DataFrame:
+        """How many terms texts keep, and how many of them are expansions."""
+
+    def probe(self) -> np.ndarray:
+        """What the model makes of a fixed text: close for one model on any machine, far apart for two."""
+
+    def fingerprint(self) -> str:
+        """A hash of the weights."""
+
+
+class SparseRetriever(Stage):
+    """Finds the documents that share terms with a query; made by :meth:`~pyterrier_debias.SparseEncoder.retriever`.
+
+    ===============  ==========================================================================
+    columns in       ``qid`` and ``query``
+    columns out      the same, with ``docno``, ``score`` and ``rank``: the best documents first
+    ===============  ==========================================================================
+
+    The result is that of scoring every document (sums in float64) and sorting in full, ties by descending docno, whatever else is
+    in the frame; documents without a common term are left out, so that a query may have fewer than ``num_results``. A cut-off
+    after it (``retriever % 10``) compiles into it. ``retriever.postings.per_document`` tells how many numbers are kept of a
+    document, :meth:`describe` the rest.
+
+    When not to use it: for a model that was not trained to be sparse, whose postings hold nearly every term of every document;
+    for collections of many millions of documents, where an engine that skips postings (PISA) is faster.
+
+    Example:
+        >>> from scipy.sparse import csr_matrix
+        >>> from pyterrier_debias import SparseEncoder
+        >>> postings = Postings.gather([(["d1", "d2"], csr_matrix([[0.0, 1.5, 0.5], [2.0, 0.0, 0.5]]))])
+        >>> SparseRetriever(SparseEncoder("a/model"), postings, num_results=10).postings.per_document
+        2.0
+
+        From queries: ``SparseEncoder(model).retriever(dataset, folder='postings')(topics)``.
+    """
+
+    schematic: ClassVar[dict[str, Any]] = {"label": "SparseRetriever", "help_url": None}
+
+    def __init__(self, model: TermModel, postings: Postings, *, num_results: int = 1000, verbose: bool = False):
+        """
+        Args:
+            model: The encoder of queries.
+            postings: The documents' terms, made by the same model with the same options.
+            num_results: Largest number of results per query.
+            verbose: Whether to show progress.
+        """
+        self.model = model
+        self.postings = postings
+        self.num_results = num_results
+        self.verbose = verbose
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Retrieve for every query.
+
+        Args:
+            inp: A query frame.
+
+        Returns:
+            A result frame; the other columns of the query are repeated.
+
+        Raises:
+            InputError: For a query without text, a qid that occurs twice, or postings of another model.
+        """
+        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
+        inp = check_queries(inp, self)
+        if len(inp) == 0:
+            return no_results(inp)
+        frames.check_text(inp, "query", self)
+        check_model(self, self.postings, self.postings.probe)
+        found = self.postings.search(self.model.encode_queries(inp["query"].tolist()), self.num_results)
+        return results_of(inp, found, self.postings.docnos, verbose=self.verbose)
+
+    def describe(self, topics: pd.DataFrame) -> pd.Series:
+        """What the index keeps, and what queries make of it.
+
+        Args:
+            topics: A query frame, ``qid`` and ``query``.
+
+        Returns:
+            ``documents``; ``floats_per_document`` (mean numbers kept of a document); ``terms_per_query``; ``expansion_share``
+            (the mean, over queries with terms, of the share of their terms that are none of their own tokens);
+            ``products_per_pair`` (mean products computed for a query, divided by the number of documents).
+
+        Raises:
+            InputError: As :meth:`transform`.
+        """
+        pt.validate.query_frame(topics, extra_columns=["query"], context=self)
+        frames.check_text(topics, "query", self)
+        check_model(self, self.postings, self.postings.probe)
+        queries = topics["query"].tolist()
+        sparse = self.model.describe(queries)
+        products = self.postings.products(self.model.encode_queries(queries))
+        return pd.Series(
+            {
+                "documents": float(len(self.postings)),
+                "floats_per_document": self.postings.per_document,
+                "terms_per_query": sparse["terms"].mean(),
+                "expansion_share": sparse["expansion_share"].mean(),
+                "products_per_pair": products.mean() / len(self.postings) if len(products) else float("nan"),
+            }
+        )
+
+    def fuse_rank_cutoff(self, k: int) -> SparseRetriever:
+        """A cut-off after the retriever becomes its number of results."""
+        return SparseRetriever(self.model, self.postings, num_results=min(k, self.num_results), verbose=self.verbose)
+
+    def subtransformers(self) -> dict[str, Any]:
+        """None: the model is not a stage of the pipeline here."""
+        return {}
