@@ -123,7 +123,8 @@ def title(result: AuditTables) -> str:
     s = result.settings
     name = str(s["dataset"])
     where = "the planted collection" if name.startswith("planted-") else name
-    return f"Bias audit of {_listed(s['systems'])} on {where}{f' ({s["split"]})' if s['split'] else ''}"
+    split = f" ({s['split']})" if s["split"] else ""
+    return f"Bias audit of {_listed(s['systems'])} on {where}{split}"
 
 
 def verdicts(result: AuditTables) -> list[Verdict]:
