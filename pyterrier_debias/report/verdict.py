@@ -249,10 +249,10 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         return answer("no", f"No: smaller than {_amount(_upwards(bound, figure), figure)} ({over}).")
     smallest = detectable if math.isfinite(detectable) else _DETECTED * (high - low) / 2
     needed = _rounded_up(n * ((smallest if smallest > margin else bound) / margin) ** 2)
-    missed = f" Below {_amount(detectable, figure)} it could have been missed." if detectable > margin and not hint else ""
-    return answer(
-        "cannot tell", f"{found}; about {needed:,} would show {_amount(margin, figure, bare=True)}.{hint}{missed}", needed
-    )
+    if detectable > margin and not hint:
+        found += f", which show {_amount(detectable, figure, bare=True)} or more"
+    more = f"about {needed:,} would show {_amount(margin, figure, bare=True)}"
+    return answer("cannot tell", f"{found}; {more}.{hint}", needed)
 
 
 def _is_still(result: AuditTables, row: Mapping[str, Any]) -> bool:
