@@ -118,7 +118,7 @@ _JUDGED = _Figure(
     "Judged@10", "Judged@10", 0.02,
     "{size} fewer of its first ten documents are judged than of the run that judgements came from",
     "{size} more of its first ten documents are judged than of the run that judgements came from",
-    "in every query as many are judged as of the run that judgements came from", 1, 10, "of its first ten documents",
+    "as many are judged as of the run that judgements came from", 1, 10, "of its first ten documents",
 )  # fmt: skip
 
 #: Question and figures of each bias; what is told of a primary figure is told by the first whose measure fits.
