@@ -1,12 +1,17 @@
 """The plot style: distinct colours, labels, files that are written whole."""
 
+import importlib
+import inspect
 import itertools
+import pkgutil
+import re
 
 import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
+import pyterrier_debias
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.errors import InputError
 
@@ -66,3 +71,30 @@ def test_saving_closes_and_reports_a_place_that_cannot_be_written(tmp_path):
     with pytest.raises(InputError, match="cannot be written"):
         plots.save(plots.new_axes(2, 2).figure, tmp_path / "file" / "a.png")
     assert plt.get_fignums() == before
+
+
+def plot_functions():
+    """Every function and method of the package that is called plot or plot_ something, by name."""
+    found = {}
+    for name in (module.name for module in pkgutil.walk_packages(pyterrier_debias.__path__, "pyterrier_debias.")):
+        if "terrier_plugin" in name or name.endswith("__main__"):
+            continue
+        module = importlib.import_module(name)
+        owners = [module, *(one for one in vars(module).values() if inspect.isclass(one) and one.__module__ == name)]
+        for owner in owners:
+            for key, one in vars(owner).items():
+                if re.match(r"plot(_|$)", key) and inspect.isfunction(one) and one.__module__ == name:
+                    found[f"{name}.{one.__qualname__}"] = one
+    return found
+
+
+def test_every_plot_function_takes_ax_and_returns_axes():
+    functions = plot_functions()
+    assert len(functions) >= 15 and "pyterrier_debias.report.pareto.plot_pareto" in functions
+    for name, function in functions.items():
+        signature = inspect.signature(function)
+        optional = [p for p in signature.parameters.values() if p.default is not p.empty]
+        assert (optional[0].name, optional[0].default) == ("ax", None), name
+        assert all(p.kind is p.KEYWORD_ONLY for p in optional[1:]), name
+        assert signature.return_annotation == "Axes", name
+        assert "\n            ax: " in function.__doc__ or "\n        ax: " in function.__doc__, name

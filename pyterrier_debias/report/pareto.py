@@ -106,13 +106,13 @@ def _meant(findings: pd.DataFrame, bias: str, measure: str | None, contrast: str
 
 
 def plot_pareto(
-    table: pd.DataFrame, axes: Axes | None = None, *, effectiveness: str = "nDCG@10", order: Sequence[str] | None = None
+    table: pd.DataFrame, ax: Axes | None = None, *, effectiveness: str = "nDCG@10", order: Sequence[str] | None = None
 ) -> Axes:
     """Draw what :func:`pareto` returned: better is up and to the left; the front is joined, other systems are hollow.
 
     Args:
         table: The front.
-        axes: Matplotlib axes; None makes new ones.
+        ax: Matplotlib axes; None makes new ones.
         effectiveness: What the vertical axis is called.
         order: All systems by name, so that each has the colour of its place in other figures too; None: as in the table.
 
@@ -121,7 +121,7 @@ def plot_pareto(
     """
     from pyterrier_debias.core import plots
 
-    axes = plots.new_axes() if axes is None else axes
+    axes = plots.new_axes() if ax is None else ax
     places = {name: place for place, name in enumerate(table["system"] if order is None else order)}
     with plots.style():
         for row in table.to_dict("records"):
