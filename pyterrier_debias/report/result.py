@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from pyterrier_debias.report.pictures import picture
 from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS, AuditTables
 from pyterrier_debias.report.templates import framed
 from pyterrier_debias.report.text import as_text
+from pyterrier_debias.report.verdict import verdict_frame, verdicts
+from pyterrier_debias.report.verdict_text import verdict_text
 
 #: Raised with every change of the JSON form that old readers would misread.
 SCHEMA_VERSION = 2
@@ -37,7 +40,7 @@ _TABLES = ("findings.csv", "per_query.csv", "index.html")
 class AuditResult(AuditTables):
     """What an audit found, with everything needed to judge it.
 
-    Printing it shows the table and plain sentences; notebooks show the HTML report.
+    Printing it shows the verdict, then tables and plain sentences; notebooks show the HTML report.
 
     Attributes:
         findings: One row a finding; the columns are the attributes of :class:`pyterrier_debias.core.bias.Finding`.
@@ -104,18 +107,28 @@ class AuditResult(AuditTables):
         """
         return write_card(self, folder, system)
 
-    def to_text(self, width: int = 110) -> str:
-        """The report as plain text.
+    def verdict(self) -> pd.DataFrame:
+        """What the audit says in plain words: for each bias a question, and for each system an answer.
+
+        Returns:
+            One row a bias and system, see :func:`pyterrier_debias.report.verdict.verdict_frame`.
+        """
+        return verdict_frame(verdicts(self))
+
+    def to_text(self, width: int = 110, *, most: int | None = None) -> str:
+        """The report as plain text: the verdict, then tables by bias.
 
         Sentences are printed for the primary tests and for what is significant; all of them are in the table and on the page.
 
         Args:
             width: Characters in a line; a table that needs more shortens the column ``contrast``.
+            most: How many lines there may be, 12 or more: then the verdict stands alone, as much of it as fits. None prints all.
 
         Returns:
-            Tables by bias, sentences beneath, and what was skipped.
+            The verdict; unless ``most`` is given tables by bias, sentences beneath, and what was skipped.
         """
-        return as_text(self, width)
+        told = verdict_text(self, width, most)
+        return told if most is not None else f"{told}\n\n\n{as_text(self, width)}"
 
     def to_html(self) -> str:
         """The report as one self-contained page: no network, figures inside, readable on a phone and in print.
@@ -128,6 +141,8 @@ class AuditResult(AuditTables):
     def to_json(self) -> str:
         """Everything but the figures as JSON; ``report/result.schema.json`` in the package describes it.
 
+        ``verdict`` is for other readers: :meth:`from_json` makes it anew of the findings.
+
         Returns:
             JSON text, a line for each row of a table; numbers that are not defined are null.
         """
@@ -136,6 +151,7 @@ class AuditResult(AuditTables):
             "schema": json.dumps("pyterrier_debias.audit"),
             "schema_version": json.dumps(SCHEMA_VERSION),
             "settings": json.dumps(self.settings, indent=1, **options),
+            "verdict": json.dumps([_plain(asdict(verdict)) for verdict in verdicts(self)], indent=1, **options),
             **{name: _lines(getattr(self, name), **options) for name in ("findings", "per_query", "skipped", "failed")},
             "queries": json.dumps(self.queries, indent=1, **options),
             "attributions": _lines(self.attributions, **options),
@@ -255,15 +271,21 @@ def for_spreadsheets(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{name: table[name].map(plain, na_action="ignore") for name in texts})
 
 
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: numbers that are not defined are null."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _lines(frame: pd.DataFrame, **options: Any) -> str:
     """A table as a list of objects, a line each: indented, it would take twice the time."""
     encode = json.JSONEncoder(**options).encode
 
-    def plain(value: Any) -> Any:
-        value = value.item() if hasattr(value, "item") else value
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
     names = list(frame.columns)
-    columns = [[plain(value) for value in frame[name].tolist()] for name in names]
+    columns = [[_plain(value) for value in frame[name].tolist()] for name in names]
     rows = ",\n".join(encode(dict(zip(names, row))) for row in zip(*columns))
     return f"[\n{rows}\n]" if rows else "[]"

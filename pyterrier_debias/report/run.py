@@ -146,6 +146,7 @@ def audit(
         "dataset": _dataset_name(dataset, collection),
         "split": split,
         "systems": [system.name for system in examined],
+        "rankers": _rankers(examined),
         "biases": [bias.name for bias in chosen],
         "baseline": baseline,
         "topics": len(all_topics),
@@ -191,6 +192,16 @@ def _batch_note(system: System) -> str:
         f"{system.name}: its {kind} scores {one.batch_size} prompts a batch and pads inside them, so that a score depends on "
         f"what else is in the batch, and a probe may measure that as bias; use batch_size=1, or {ours}, whose scores do not."
     )
+
+
+def _rankers(systems: Sequence[System]) -> dict[str, str]:
+    """System to the class of its ranker, where that is one of this package's."""
+    found = {}
+    for system in systems:
+        for stage in () if system.ranker is None else flatten(system.ranker):
+            if type(stage).__module__.startswith("pyterrier_debias.rankers."):
+                found[system.name] = type(stage).__name__
+    return found
 
 
 def _all_stages(pipeline: pt.Transformer) -> Iterator[pt.Transformer]:

@@ -1,4 +1,4 @@
-"""An audit as plain text, and the forms of figures that all reports share."""
+"""An audit's tables as plain text, and the forms of figures that all reports share."""
 
 from __future__ import annotations
 
@@ -38,9 +38,8 @@ def probability(p: float) -> str:
 
 
 def as_text(result: AuditTables, width: int) -> str:
-    """See :meth:`pyterrier_debias.AuditResult.to_text`."""
-    parts = [textwrap.fill(headline(result), width)]
-    parts.extend(textwrap.fill(note, width) for note in result.settings["notes"])
+    """The tables, sentences and conventions of :meth:`pyterrier_debias.AuditResult.to_text`."""
+    parts = []
     for bias, rows in result.findings.groupby("bias", sort=False):
         marks = convention_marks(rows["convention"])
         parts.append(f"{str(bias).upper()}\n\n{_table(rows, marks, width)}")
@@ -93,16 +92,6 @@ def shortened_conventions(marks: Mapping[str, str]) -> list[tuple[str, str]]:
         longest = max(earlier, key=len, default="")
         pairs.append((mark, marks[longest] + text[len(longest) :] if longest else text))
     return pairs
-
-
-def headline(result: AuditTables) -> str:
-    """One sentence: what was audited, on what."""
-    s = result.settings
-    split = f" ({s['split']})" if s["split"] else ""
-    topics = f"{s['judged_topics']} judged topics"
-    if s["topics"] != s["judged_topics"]:
-        topics += f" of {s['topics']}"
-    return f"Bias audit of {', '.join(s['systems'])} on {s['dataset']}{split}: {topics}, depth {s['depth']}, seed {s['seed']}."
 
 
 def correction_made(result: AuditTables) -> str:

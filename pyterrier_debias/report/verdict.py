@@ -7,15 +7,17 @@ within a margin that matters; where it does not, the audit could not tell, and s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 import pandas as pd
 
+from pyterrier_debias.core.bias import p_text
 from pyterrier_debias.core.errors import shortened
 from pyterrier_debias.report.tables import AuditTables
-from pyterrier_debias.report.text import ALPHA
+from pyterrier_debias.report.text import ALPHA, interval, number
+from pyterrier_debias.report.treatments import Treatment, treatments
 
 Outcome = Literal["yes", "no", "cannot tell", "not examined"]
 
@@ -46,23 +48,6 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Treatment:
-    """What can be done about a bias, and what it did in our experiments.
-
-    Attributes:
-        name: Its name.
-        sentence: What it does, and what it cost.
-        code: Lines that fit the audited pipeline.
-        page: The documentation page that tells more, such as ``'position_results'``.
-    """
-
-    name: str
-    sentence: str
-    code: str
-    page: str
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What an audit says of one bias.
 
@@ -81,34 +66,73 @@ class Verdict:
     nothing_helps: str = ""
 
 
-QUESTIONS = {
-    "position": "Does the order depend on where the answer stands in a passage?",
-    "survivorship": "Does quality depend on how early labellers found an answer?",
-    "gender": "Do rankings for neutral queries lean to one gender's words?",
-    "linguistic": "Does quality depend on how a query is worded?",
-    "pooling": "Do missing judgements distort the score?",
-}
-_NOTHING_HELPS = "No treatment has been shown to help yet."
-
-
 @dataclass(frozen=True)
-class _Scale:
-    """How a primary figure is told: its unit, the smallest effect that matters, and how large ones are worded."""
+class _Figure:
+    """How a primary figure is told.
 
+    Attributes:
+        measure: What the measure's name begins with.
+        unit: What the figure is counted in.
+        margin: The smallest effect that matters, see ``audit.rst``.
+        falls: A clause for a figure below 0, with ``{size}``, its size and interval without the unit.
+        rises: A clause for one above.
+        never: A clause where no query is affected.
+        digits: Of the figure.
+        times: What the figure is multiplied by when it is told.
+        noun: What is counted then, where that is not the unit.
+    """
+
+    measure: str
     unit: str
     margin: float
+    falls: str
+    rises: str
+    never: str
     digits: int = 3
+    times: float = 1.0
+    noun: str = ""
 
 
-#: Margins: what a team would act on. See ``audit.rst``.
-_SCALES = {
-    "displacement": _Scale("ranks", 0.5, 2),
-    "slope of": _Scale("nDCG@10", 0.02),
-    "nDCG@10": _Scale("nDCG@10", 0.02),
-    "ARaB@10": _Scale("ARaB@10", 0.05),
-    "rho of": _Scale("rank correlation", 0.1, 2),
-    "Judged@10": _Scale("Judged@10", 0.02),
+_LEAN = "{size} ARaB@10 more than a random order of the same documents"
+_NO_LEAN = "the order of its results has nothing to do with such words in any query"
+_DISPLACEMENT = _Figure(
+    "displacement", "ranks", 0.5, "a relevant passage moves up by {size} ranks when its text is rotated",
+    "a relevant passage moves down by {size} ranks when its text is rotated", "no passage moves when its text is rotated", 2,
+)  # fmt: skip
+_ROTATION = _Figure(
+    "nDCG@10", "nDCG@10", 0.02, "nDCG@10 falls by {size} when passages are rotated",
+    "nDCG@10 rises by {size} when passages are rotated", "no query changes when passages are rotated",
+)  # fmt: skip
+_FOUND_LATE = _Figure(
+    "rho of", "rank correlation", 0.1, "the later labellers found an answer, the worse the results (rank correlation {size})",
+    "the later labellers found an answer, the better the results (rank correlation {size})",
+    "the results are as good for all queries", 2,
+)  # fmt: skip
+_GENDERS = _Figure("ARaB@", "ARaB@10", 0.02, f"towards female words, by {_LEAN}", f"towards male words, by {_LEAN}", _NO_LEAN)
+_GROUPS = replace(_GENDERS, falls=f"towards the second group, by {_LEAN}", rises=f"towards the first group, by {_LEAN}")
+_WORDING = _Figure(
+    "slope of", "nDCG@10", 0.02, "nDCG@10 is lower by {size} for each step of complexity (one standard deviation)",
+    "nDCG@10 is higher by {size} for each step of complexity (one standard deviation)", "quality is the same in any wording",
+)  # fmt: skip
+_JUDGED = _Figure(
+    "Judged@10", "Judged@10", 0.02,
+    "{size} fewer of its first ten documents are judged than of the run that judgements came from",
+    "{size} more of its first ten documents are judged than of the run that judgements came from",
+    "in every query as many are judged as of the run that judgements came from", 1, 10, "of its first ten documents",
+)  # fmt: skip
+
+#: Question and figures of each bias; what is told of a primary figure is told by the first whose measure fits.
+_BIASES: Mapping[str, tuple[str, tuple[_Figure, ...]]] = {
+    "position": ("Does the order depend on where the answer stands in a passage?", (_DISPLACEMENT, _ROTATION)),
+    "survivorship": ("Does quality depend on how early labellers found an answer?", (_FOUND_LATE,)),
+    "gender": ("Do rankings for neutral queries lean to one gender's words?", (_GENDERS,)),
+    "linguistic": ("Does quality depend on how a query is worded?", (_WORDING,)),
+    "pooling": ("Do missing judgements distort the score?", (_JUDGED,)),
 }
+#: The effect that a test at the 5 % level finds with 80 % power, in half widths of a 95 % interval.
+_DETECTED = (1.960 + 0.842) / 1.960
+_NOTHING_HELPS = "No treatment has been shown to help yet."
+_OUTCOMES: tuple[Outcome, ...] = ("yes", "cannot tell", "no")
 
 
 def title(result: AuditTables) -> str:
@@ -130,6 +154,9 @@ def title(result: AuditTables) -> str:
 def verdicts(result: AuditTables) -> list[Verdict]:
     """What an audit says, bias by bias.
 
+    An answer is *yes* where the primary test is significant after correction; *no* where it is not, and the whole interval lies
+    within the margin of what matters; *cannot tell* where it is neither; *not examined* where there is no primary figure.
+
     Args:
         result: The audit.
 
@@ -141,52 +168,187 @@ def verdicts(result: AuditTables) -> list[Verdict]:
     return [_verdict(result, bias, primary[primary["bias"] == bias]) for bias in biases]
 
 
+def margins() -> dict[str, dict[str, float]]:
+    """The smallest effects that matter: what "no" means.
+
+    Returns:
+        Bias to unit to margin.
+
+    Example:
+        >>> margins()["position"]
+        {'ranks': 0.5, 'nDCG@10': 0.02}
+    """
+    return {bias: {figure.unit: figure.margin for figure in figures} for bias, (_, figures) in _BIASES.items()}
+
+
 def _verdict(result: AuditTables, bias: str, rows: pd.DataFrame) -> Verdict:
+    question, figures = _BIASES.get(bias, (_own_question(bias, rows), (_GROUPS,)))
     systems = dict.fromkeys([*result.settings["systems"], *rows["system"]])
-    answers = tuple(_answer(result, bias, system, rows[rows["system"] == system]) for system in systems)
-    helps = _NOTHING_HELPS if any(a.outcome == "yes" for a in answers) else ""
-    question = QUESTIONS.get(bias, f"Is there a bias of the kind {bias!r}?")
-    return Verdict(bias, question, answers, (), helps)
+    answers = tuple(_answer(result, bias, system, rows[rows["system"] == system], figures) for system in systems)
+    # Of several systems with the bias the code is for the last, which is the longest pipeline where one reranks another.
+    biased = [answer.system for answer in answers if answer.outcome == "yes"]
+    helps = treatments(bias, biased[-1], result.settings) if biased else ()
+    return Verdict(bias, question, answers, helps, _NOTHING_HELPS if biased and not helps else "")
 
 
-def _answer(result: AuditTables, bias: str, system: str, rows: pd.DataFrame) -> Answer:
-    known = [_told(row) for row in rows.to_dict("records") if math.isfinite(row["value"])]
+def _own_question(bias: str, rows: pd.DataFrame) -> str:
+    if rows["measure"].str.startswith(_GROUPS.measure).any():
+        return f"Do rankings for neutral queries lean to one side of {bias!r}?"
+    return f"Do results show the bias {bias!r}?"
+
+
+def _answer(result: AuditTables, bias: str, system: str, rows: pd.DataFrame, figures: Sequence[_Figure]) -> Answer:
+    known = [_told(result, row, figures) for row in rows.to_dict("records") if math.isfinite(row["value"])]
     if known:
-        order = ("yes", "cannot tell", "no")
-        return min(known, key=lambda answer: order.index(answer.outcome))
-    why = next((text for text in rows["text"] if text), "") or _reason(result, bias, system)
-    return Answer(system, "not examined", f"Not examined: {why}")
+        return min(known, key=lambda answer: _OUTCOMES.index(answer.outcome))
+    why = _unmeasured(result, bias, system).removeprefix(f"{system}: ").rstrip(".")
+    return Answer(system, "not examined", f"Not examined: {why}.")
 
 
-def _reason(result: AuditTables, bias: str, system: str) -> str:
+def _unmeasured(result: AuditTables, bias: str, system: str) -> str:
+    """Why a system has no primary figure, in one sentence."""
+    own = result.findings[(result.findings["bias"] == bias) & (result.findings["system"] == system)]
+    undefined = own[own["value"].isna() & own["text"].ne("")]
+    for texts in (undefined["text"], own["text"][own["text"].ne("")]):
+        if len(texts):
+            return str(texts.iloc[0])
     for table, column in ((result.skipped, "reason"), (result.failed, "error")):
-        own = table[(table["bias"] == bias) & table["system"].isin([system, ""])]
-        if len(own):
-            return str(own[column].iloc[0])
-    return "the audit has no primary figure of it."
+        rows = table[(table["bias"] == bias) & table["system"].isin([system, ""])]
+        if len(rows):
+            return str(rows[column].iloc[0])
+    return "the audit has no primary figure of it"
 
 
-def _told(row: dict[str, Any]) -> Answer:
-    scale = next((s for name, s in _SCALES.items() if row["measure"].startswith(name)), None)
-    unit, digits = (scale.unit, scale.digits) if scale else (row["measure"], 3)
-    value, low, high, n = row["value"], row["low"], row["high"], int(row["n"])
-    ends = f" [{low:.{digits}f}, {high:.{digits}f}]" if math.isfinite(low) and math.isfinite(high) else ""
-    figure = f"{value:+.{digits}f}{ends} {unit}"
+def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure]) -> Answer:
+    """What one primary figure says."""
+    figure = next((f for f in figures if row["measure"].startswith(f.measure)), None)
+    system, value, low, high, n = row["system"], row["value"], row["low"], row["high"], int(row["n"])
+    bounded = math.isfinite(low) and math.isfinite(high)
+    detectable = row.get("detectable", math.nan)
+    unit = figure.unit if figure else row["measure"]
 
     def answer(outcome: Outcome, sentence: str, needed: int | None = None) -> Answer:
-        return Answer(row["system"], outcome, sentence, value, low, high, unit, needed)
+        return Answer(system, outcome, sentence, value, low, high, unit, needed)
 
     if row["p_corrected"] < ALPHA:
-        return answer("yes", f"Yes: {figure}.")
-    bound = max(abs(low), abs(high)) if ends else row.get("detectable", math.nan)
-    if value == 0 and math.isnan(row["p"]) and not bound > 0:
-        return answer("no", f"No: not one of {n} queries changes.")
-    if scale is None or math.isnan(bound):
-        return answer("cannot tell", f"Could not tell: {figure} over {n} queries.")
-    if bound <= scale.margin:
-        return answer("no", f"No: smaller than {bound:.{digits}f} {unit}.")
-    needed = _rounded_up(n * (max(bound, row.get("detectable", 0.0)) / scale.margin) ** 2)
-    return answer("cannot tell", f"Could not tell: {figure} over {n} queries; needs about {needed:,}.", needed)
+        if figure is None:
+            return answer("yes", f"Yes: {_size(row, None)}.")
+        little = f", though by less than matters ({_amount(figure.margin, figure)})" if abs(value) < figure.margin else ""
+        clause = (figure.falls if value < 0 else figure.rises).format(size=_size(row, figure, alone=True))
+        return answer("yes", f"Yes{little}: {clause}{_beside(result, row)}.")
+    bound = max(abs(low), abs(high)) if bounded else detectable
+    over = f"on {n} {'query' if n == 1 else 'queries'}"
+    if value == 0 and not bound > 0:
+        return answer("no", f"No: {figure.never if figure else 'no query changes'} ({over}).")
+    hint = f" It points to yes (p = {p_text(row['p'])} before correction)." if row["p"] < ALPHA else ""
+    found = f"Could not tell: {_size(row, figure)} {over}"
+    if figure is None or math.isnan(bound):
+        return answer("cannot tell", f"{found}.{hint}")
+    margin = figure.margin
+    if bound <= margin:
+        return answer("no", f"No: smaller than {_amount(_upwards(bound, figure), figure)} ({over}).")
+    smallest = detectable if math.isfinite(detectable) else _DETECTED * (high - low) / 2
+    needed = _rounded_up(n * ((smallest if smallest > margin else bound) / margin) ** 2)
+    missed = f" Below {_amount(detectable, figure)} it could have been missed." if detectable > margin and not hint else ""
+    return answer(
+        "cannot tell", f"{found}; about {needed:,} would show {_amount(margin, figure, bare=True)}.{hint}{missed}", needed
+    )
+
+
+def _size(row: Mapping[str, Any], figure: _Figure | None, *, alone: bool = False) -> str:
+    """A figure with its interval.
+
+    Args:
+        row: The finding.
+        figure: How it is told; None names the measure.
+        alone: Whether words tell unit and direction: a figure below 0 is turned upwards then, except a correlation.
+
+    Returns:
+        The figure, with its unit unless ``alone``.
+
+    Example:
+        >>> row = {"measure": "Judged@10", "value": -0.06, "low": -0.1, "high": -0.025}
+        >>> _size(row, _JUDGED, alone=True), _size(row, _JUDGED), _size(row, None)
+        ('0.6 [0.2, 1.0]', '-0.6 [-1.0, -0.2] of its first ten documents', 'Judged@10 -0.060 [-0.100, -0.025]')
+    """
+    value, ends = row["value"], (row["low"], row["high"])
+    if figure is None:
+        return f"{row['measure']} {number(value)} {interval(*ends)}".rstrip()
+    if alone and value < 0 and figure is not _FOUND_LATE:
+        value, ends = -value, (-ends[1], -ends[0])
+    told = number(value * figure.times, figure.digits)
+    if all(map(math.isfinite, ends)):
+        told += f" [{', '.join(number(end * figure.times, figure.digits) for end in ends)}]"
+    if alone:
+        return told
+    return f"{figure.unit} {told}" if figure is _FOUND_LATE else f"{told} {figure.noun or figure.unit}"
+
+
+def _amount(size: float, figure: _Figure, *, bare: bool = False) -> str:
+    """A size in a figure's unit, to as many digits as it needs; ``bare`` leaves the unit out.
+
+    Example:
+        >>> _amount(0.02, _JUDGED), _amount(0.5, _DISPLACEMENT), _amount(0.1, _FOUND_LATE)
+        ('0.2 of its first ten documents', '0.5 ranks', 'a rank correlation of 0.1')
+    """
+    told = f"{round(size * figure.times, figure.digits):g}"
+    if bare:
+        return told
+    return f"a {figure.unit} of {told}" if figure is _FOUND_LATE else f"{told} {figure.noun or figure.unit}"
+
+
+def _upwards(bound: float, figure: _Figure) -> float:
+    """A bound rounded upwards as it is told, so that it stays one."""
+    scale = 10**figure.digits * figure.times
+    return max(1, math.ceil(bound * scale - 1e-9)) / scale
+
+
+def _beside(result: AuditTables, row: Mapping[str, Any]) -> str:
+    """What else a reader wants to know of a bias that was found: how it shows in ranks, documents or effectiveness."""
+    own = result.findings[(result.findings["bias"] == row["bias"]) & (result.findings["system"] == row["system"])]
+
+    def value(measure: str, contrast: str) -> float:
+        found = own[own["measure"].str.startswith(measure) & (own["contrast"] == contrast)]["value"]
+        return float(found.iloc[0]) if len(found) else math.nan
+
+    if row["bias"] == "position":
+        change, ranks = value("nDCG@10", "rotated - original"), value("displacement", "rotated alone")
+        if row["measure"] == "displacement" and math.isfinite(change):
+            return f"; nDCG@10 changes by {change:+.3f}"
+        if row["measure"] != "displacement" and math.isfinite(ranks):
+            return f", and a relevant passage moves {'down' if ranks > 0 else 'up'} {abs(ranks):.2f} ranks"
+    if row["bias"] == "survivorship":
+        early, late = (value("RR", f"first met at {where}") for where in ("1 to 3", "7 or later"))
+        if math.isfinite(early + late):
+            return f"; RR@10 is {early:.2f} where it was among the first three shown, {late:.2f} where seventh or later"
+    if row["bias"] == "pooling":
+        change = value("nDCG@10", "removed - as non-relevant")
+        if change > 0:
+            return f"; with the unjudged left out its nDCG@10 is {change:.3f} higher"
+    if row["convention"].startswith("tf, log1p_total") and abs(row["value"]) < math.log(2):
+        # ARaB's magnitude of a document with one word is ln 2.
+        return f", as if one in {math.log(2) / abs(row['value']):.0f} of its first ten held one such word more"
+    return ""
+
+
+def verdict_frame(found: Iterable[Verdict]) -> pd.DataFrame:
+    """Verdicts as a table.
+
+    Args:
+        found: What :func:`verdicts` returned.
+
+    Returns:
+        One row a bias and system: ``bias``, ``question``, ``system``, ``outcome``, ``sentence``, ``effect``, ``low``, ``high``,
+        ``unit``, ``queries_needed`` (missing where it is not known), ``treatments`` (names, with semicolons between).
+    """
+    rows = []
+    for verdict in found:
+        names = "; ".join(treatment.name for treatment in verdict.treatments) or verdict.nothing_helps
+        for answer in verdict.answers:
+            told = names if answer.outcome == "yes" else ""
+            rows.append({"bias": verdict.bias, "question": verdict.question, **asdict(answer), "treatments": told})
+    columns = ["bias", "question", *(f.name for f in fields(Answer)), "treatments"]
+    return pd.DataFrame(rows, columns=columns).astype({"queries_needed": "Int64"})
 
 
 def _rounded_up(number: float) -> int:

@@ -1,0 +1,145 @@
+"""Verdicts as plain text, as much of them as a screen takes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pyterrier_debias.core.errors import shortened
+from pyterrier_debias.report.tables import AuditTables
+from pyterrier_debias.report.treatments import Treatment
+from pyterrier_debias.report.verdict import Answer, Verdict, title, verdicts
+
+#: Where pages that are named without their address are: that is longer than a line.
+_PAGES = "pyterrier_debias/pt_docs of https://github.com/pyterrier-debias/pyterrier_debias"
+#: How wide the column of systems may be.
+_WIDEST = 34
+
+
+@dataclass(frozen=True)
+class _Detail:
+    """How much is told.
+
+    Attributes:
+        treatments: How many of each bias are told; the others are only named.
+        cost: Whether with what they did and cost.
+        notes: Whether what was noted of systems is told whole.
+        blank: Whether biases are set apart.
+        whole: Whether answers may take several lines.
+        each: Whether each system has a line; otherwise those of one outcome share it.
+    """
+
+    treatments: int = 9
+    cost: bool = True
+    notes: bool = True
+    blank: bool = True
+    whole: bool = True
+    each: bool = True
+
+
+#: From all to the least: the first that fits is taken.
+_DETAILS = (
+    _Detail(),
+    _Detail(treatments=1),
+    _Detail(treatments=1, notes=False),
+    _Detail(treatments=1, notes=False, cost=False),
+    _Detail(treatments=1, notes=False, cost=False, blank=False),
+    _Detail(treatments=0, notes=False, blank=False),
+    _Detail(treatments=0, notes=False, blank=False, whole=False),
+    _Detail(treatments=0, notes=False, blank=False, whole=False, each=False),
+)
+
+
+def verdict_text(result: AuditTables, width: int, most: int | None = None) -> str:
+    """What an audit says, in plain text.
+
+    Args:
+        result: The audit.
+        width: Characters in a line.
+        most: How many lines there may be; None for all. Where they are too few, less is told: of treatments first, then of
+            answers, last systems with one outcome share a line.
+
+    Returns:
+        A heading, and for each bias the question, the answers and what to do. Lines of code are as long as they are.
+    """
+    found = verdicts(result)
+    for detail in _DETAILS:
+        lines = list(_lines(result, found, width, detail))
+        if most is None or len(lines) <= most:
+            break
+    return "\n".join(lines if most is None or len(lines) <= most else [*lines[: most - 1], "..."])
+
+
+def _lines(result: AuditTables, found: Sequence[Verdict], width: int, detail: _Detail) -> Iterator[str]:
+    yield from textwrap.wrap(headline(result), width)
+    notes = result.settings["notes"]
+    if notes and detail.notes:
+        for note in notes:
+            yield from textwrap.wrap(note, width)
+    elif notes:
+        yield textwrap.shorten(f"Note: {' '.join(notes)}", width, placeholder=" ...")
+    for verdict in found:
+        if detail.blank:
+            yield ""
+        yield from textwrap.wrap(f"{verdict.bias.upper()}  {verdict.question}", width)
+        yield from _answers(verdict.answers, width, detail)
+        yield from _treatments(verdict, width, detail)
+    if any(verdict.treatments for verdict in found):
+        if detail.blank:
+            yield ""
+        yield from textwrap.wrap(f"Pages are in {_PAGES}", width, break_on_hyphens=False)
+
+
+def headline(result: AuditTables) -> str:
+    """One sentence: what was audited, on what.
+
+    Args:
+        result: The audit.
+
+    Returns:
+        Such as ``'Bias audit of BM25 on toy: 6 judged topics, depth 100, seed 0.'``
+    """
+    s = result.settings
+    topics = f"{s['judged_topics']} judged topics"
+    if s["topics"] != s["judged_topics"]:
+        topics += f" of {s['topics']}"
+    return f"{title(result)}: {topics}, depth {s['depth']}, seed {s['seed']}."
+
+
+def _answers(answers: Sequence[Answer], width: int, detail: _Detail) -> Iterator[str]:
+    if detail.each:
+        same: dict[str, list[str]] = {}
+        for answer in answers:
+            same.setdefault(answer.sentence, []).append(answer.system)
+        everyone = len(same) == 1 and len(answers) > 1
+        told = [("all systems" if everyone else shortened(", ".join(n), _WIDEST - 6), text) for text, n in same.items()]
+    else:
+        outcomes = dict.fromkeys(answer.outcome for answer in answers)
+        told = [(one, ", ".join(a.system for a in answers if a.outcome == one)) for one in outcomes]
+    widest = max((len(name) for name, _ in told), default=0)
+    for name, sentence in told:
+        begin = f"  {name.ljust(widest)}  "
+        if detail.whole:
+            yield from textwrap.wrap(sentence, width, initial_indent=begin, subsequent_indent=" " * len(begin))
+        else:
+            yield begin + textwrap.shorten(sentence, width - len(begin), placeholder=" ...")
+
+
+def _treatments(verdict: Verdict, width: int, detail: _Detail) -> Iterator[str]:
+    if verdict.nothing_helps:
+        yield f"  -> {verdict.nothing_helps}"
+    for treatment in verdict.treatments[: detail.treatments]:
+        yield from _told(treatment, width, detail)
+    others = verdict.treatments[detail.treatments :]
+    if others:
+        pages = ", ".join(dict.fromkeys(f"{one.page}.rst" for one in others))
+        names = textwrap.shorten("; ".join(one.name for one in others), width - len(pages) - 8, placeholder=" ...")
+        yield f"  -> {names} ({pages})"
+
+
+def _told(treatment: Treatment, width: int, detail: _Detail) -> Iterator[str]:
+    told = f"{treatment.name} ({treatment.page}.rst){f': {treatment.sentence}' if detail.cost else ''}"
+    yield from textwrap.wrap(told, width, initial_indent="  -> ", subsequent_indent="     ")
+    for line in treatment.code.splitlines():
+        yield f"       {line}"

@@ -1,0 +1,379 @@
+"""What an audit says in plain words, of results whose figures are known."""
+
+import ast
+import json
+import math
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import pyterrier_debias
+from pyterrier_debias import AuditResult, InputError, audit
+from pyterrier_debias.core.bias import Finding, findings_frame, per_query_frame
+from pyterrier_debias.report import verdict as told
+from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS
+from pyterrier_debias.report.treatments import TREATMENTS, treatments
+from pyterrier_debias.report.verdict import margins, title, verdicts
+from tests.report import toy
+
+DOCS = Path(pyterrier_debias.__file__).parent / "pt_docs"
+BIASES = ["position", "survivorship", "gender", "linguistic", "pooling"]
+MINE = "BM25 >> mine"
+NAN = math.nan
+
+#: Of each bias the primary figure, as the bias' audit makes it.
+PRIMARY = {
+    "position": ("nDCG@10", "rotated - original"),
+    "survivorship": ("rho of DCG@10", "first relevant rank"),
+    "gender": ("ARaB@10", "order - random order"),
+    "linguistic": ("slope of nDCG@10", "complexity, given the candidates"),
+    "pooling": ("Judged@10", "system - pool (bm25)"),
+}
+
+
+def settings(systems, biases, **more):
+    return {
+        "dataset": "planted-0", "split": None, "systems": list(systems), "biases": list(biases), "baseline": None, "topics": 50,
+        "judged_topics": 50, "depth": 30, "draws": None, "seed": 0, "correction": "holm", "notes": [],
+        "created": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "versions": {}, **more,
+    }  # fmt: skip
+
+
+def made(findings, systems=("BM25",), biases=BIASES, skipped=(), failed=(), **more):
+    return AuditResult(
+        findings_frame(findings), per_query_frame(findings), pd.DataFrame(list(skipped), columns=SKIPPED_COLUMNS),
+        pd.DataFrame(list(failed), columns=FAILED_COLUMNS), settings(systems, biases, **more),
+    )  # fmt: skip
+
+
+def found(bias="position", value=-0.03, low=-0.05, high=-0.01, p=0.001, p_corrected=0.01, system="BM25", n=50, **more):
+    measure, contrast = PRIMARY.get(bias, ("words", "first ten"))
+    more = {"measure": measure, "contrast": contrast, "primary": True, **more}
+    return Finding(system, bias, value=value, low=low, high=high, p=p, p_corrected=p_corrected, n=n, **more)
+
+
+def answer(finding, **more):
+    (verdict,) = verdicts(made([finding], biases=[finding.bias], **more))
+    (one,) = verdict.answers
+    return one
+
+
+@pytest.mark.parametrize(
+    ("bias", "value", "said"),
+    [
+        ("position", -0.03, "Yes: nDCG@10 falls by 0.030 [0.010, 0.050] when passages are rotated."),
+        ("position", 0.03, "Yes: nDCG@10 rises by 0.030 [0.010, 0.050] when passages are rotated."),
+        ("survivorship", -0.43, "Yes: the later labellers found an answer, the worse the results"),
+        ("survivorship", 0.43, "Yes: the later labellers found an answer, the better the results"),
+        ("gender", -0.2, "Yes: towards female words, by 0.200 [0.180, 0.220] ARaB@10"),
+        ("gender", 0.2, "Yes: towards male words, by 0.200 [0.180, 0.220] ARaB@10"),
+        ("linguistic", -0.05, "Yes: nDCG@10 is lower by 0.050 [0.030, 0.070] for each step of complexity"),
+        ("linguistic", 0.05, "Yes: nDCG@10 is higher by 0.050 [0.030, 0.070] for each step of complexity"),
+        ("pooling", -0.06, "Yes: 0.6 [0.4, 0.8] fewer of its first ten documents are judged"),
+        ("pooling", 0.06, "Yes: 0.6 [0.4, 0.8] more of its first ten documents are judged"),
+    ],
+)
+def test_a_significant_primary_test_is_a_yes_that_says_how_much_and_which_way(bias, value, said):
+    one = answer(found(bias, value, value - 0.02, value + 0.02))
+    assert one.outcome == "yes" and one.sentence.startswith(said)
+    assert (one.effect, one.low, one.high) == (value, value - 0.02, value + 0.02) and one.queries_needed is None
+
+
+def test_a_displacement_is_told_in_ranks():
+    one = answer(found(value=1.26, low=0.93, high=1.66, measure="displacement", contrast="rotated alone"))
+    assert one.sentence == "Yes: a relevant passage moves down by 1.26 [0.93, 1.66] ranks when its text is rotated."
+    assert one.unit == "ranks"
+
+
+def test_a_yes_below_what_matters_says_so():
+    one = answer(found(value=-0.01, low=-0.015, high=-0.005))
+    assert one.outcome == "yes" and "by less than matters (0.02 nDCG@10)" in one.sentence
+
+
+def test_a_yes_also_says_what_it_means_for_effectiveness():
+    change = found("pooling", -0.06, -0.1, -0.02)
+    beside = found("pooling", 0.0124, measure="nDCG@10", contrast="removed - as non-relevant", primary=False, p_corrected=NAN)
+    (verdict,) = verdicts(made([change, beside], biases=["pooling"]))
+    assert verdict.answers[0].sentence.endswith("with the unjudged left out its nDCG@10 is 0.012 higher.")
+    early = found("survivorship", 0.96, measure="RR@10", contrast="first met at 1 to 3", primary=False)
+    late = found("survivorship", 0.76, measure="RR@10", contrast="first met at 7 or later", primary=False)
+    (verdict,) = verdicts(made([found("survivorship", -0.4), early, late], biases=["survivorship"]))
+    assert "RR@10 is 0.96 where it was among the first three shown, 0.76 where seventh or later" in verdict.answers[0].sentence
+
+
+def test_an_arab_is_told_in_documents():
+    # A document with one word more of a group has a magnitude of ln 2.
+    one = answer(found("gender", math.log(2) / 7, convention="tf, log1p_total; m minus f"))
+    assert "as if one in 7 of its first ten held one such word more" in one.sentence
+
+
+@pytest.mark.parametrize("bias", BIASES)
+def test_an_interval_within_the_margin_is_a_no_with_a_bound(bias):
+    (margin,) = list(margins()[bias].values())[-1:]
+    one = answer(found(bias, margin / 4, -margin / 2, margin, p=0.5, p_corrected=1.0))
+    assert one.outcome == "no" and one.sentence.startswith("No: smaller than ") and one.queries_needed is None
+    beyond = answer(found(bias, margin / 4, -margin / 2, 1.01 * margin, p=0.5, p_corrected=1.0))
+    assert beyond.outcome == "cannot tell" and beyond.queries_needed > 50
+
+
+def test_a_bound_is_rounded_upwards():
+    one = answer(found(value=0.0, low=-0.0101, high=0.0121, p=0.5, p_corrected=1.0))
+    assert one.sentence == "No: smaller than 0.013 nDCG@10 (on 50 queries)."
+
+
+def test_where_no_query_changes_the_answer_is_no_without_a_number():
+    one = answer(found(value=0.0, low=0.0, high=0.0, p=NAN, p_corrected=NAN))
+    assert (one.outcome, one.sentence) == ("no", "No: no query changes when passages are rotated (on 50 queries).")
+    assert answer(found("pooling", 0.0, 0.0, 0.0, p=1.0, p_corrected=1.0)).sentence.startswith("No: in every query as many")
+
+
+def test_what_could_not_be_seen_says_how_many_queries_would_tell():
+    result = made([found(value=0.01, low=-0.03, high=0.05, p=0.6, p_corrected=1.0)], biases=["position"])
+    one = verdicts(result)[0].answers[0]
+    # Power of 80 % is at 2.80 standard errors, of which the interval has 3.92: 50 (2.8 / 1.96 * .04 / .02)^2 = 408.8
+    assert (one.outcome, one.queries_needed) == ("cannot tell", 410)
+    assert one.sentence == "Could not tell: 0.010 [-0.030, 0.050] nDCG@10 on 50 queries; about 410 would show 0.02."
+    result.findings["detectable"] = 0.08
+    one = verdicts(result)[0].answers[0]
+    assert one.queries_needed == 50 * (0.08 / 0.02) ** 2
+    assert "Below 0.08 nDCG@10 it could have been missed." in one.sentence
+    result.findings["detectable"] = NAN
+    assert verdicts(result)[0].answers[0].queries_needed == 410
+
+
+def test_more_queries_are_asked_for_than_there_were():
+    # Such an effect would have been found, and yet the interval leaves the margin.
+    result = made([found(value=0.015, low=0.0, high=0.03, p=0.06, p_corrected=0.06)], biases=["position"])
+    result.findings["detectable"] = 0.019
+    assert verdicts(result)[0].answers[0].queries_needed > 50
+
+
+def test_what_correction_took_away_points_to_yes():
+    one = answer(found(p=0.016, p_corrected=0.2))
+    assert one.outcome == "cannot tell" and "It points to yes (p = 0.016 before correction)." in one.sentence
+
+
+def test_without_an_interval_the_detectable_effect_bounds_it():
+    result = made([found(value=0.001, low=NAN, high=NAN, p=0.6, p_corrected=1.0)], biases=["position"])
+    one = verdicts(result)[0].answers[0]
+    assert (one.outcome, one.queries_needed) == ("cannot tell", None)
+    result.findings["detectable"] = 0.01
+    assert verdicts(result)[0].answers[0].outcome == "no"
+
+
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        (made([], skipped=[["position", "BM25", "it gives no texts"]], biases=["position"]), "it gives no texts"),
+        (made([], failed=[["position", "", "RuntimeError: it fell", "..."]], biases=["position"]), "RuntimeError: it fell"),
+        (made([], failed=[["position", "BM25", "it raised", "..."]], biases=["position"]), "it raised"),
+        (made([found(value=NAN, low=NAN, high=NAN, p=NAN, p_corrected=NAN, text="BM25: never seen.")], biases=["position"]),
+         "never seen"),
+        (made([found("pooling", primary=False, text="BM25: there is no run, so that nothing is tested.")], biases=["pooling"]),
+         "there is no run, so that nothing is tested"),
+        (made([], biases=["position"]), "the audit has no primary figure of it"),
+    ],
+)  # fmt: skip
+def test_what_was_not_examined_says_why(result, why):
+    (verdict,) = verdicts(result)
+    (one,) = verdict.answers
+    assert (one.outcome, one.sentence) == ("not examined", f"Not examined: {why}.")
+    assert math.isnan(one.effect) and verdict.treatments == () and verdict.nothing_helps == ""
+
+
+def test_nothing_is_ever_said_to_have_no_effect():
+    ends = [(-0.5, 0.5), (-0.05, 0.05), (-0.001, 0.001), (0.0, 0.0), (NAN, NAN)]
+    for bias in [*BIASES, "length"]:
+        for low, high in ends:
+            for p in (NAN, 0.001, 0.04, 0.6):
+                for corrected in (NAN, 0.01, 1.0):
+                    value = 0.0 if math.isnan(low) else (low + high) / 2
+                    sentence = answer(found(bias, value, low, high, p, corrected)).sentence
+                    assert not re.search("no effect|no bias|nan|not significant", sentence), sentence
+                    assert len(sentence) < 260 and sentence.endswith(".")
+
+
+def test_a_bias_of_ones_own_gets_a_question_and_no_margin():
+    (verdict,) = verdicts(made([found("length", 12.5, 10.0, 15.0)], biases=["length"]))
+    assert verdict.question == "Do results show the bias 'length'?"
+    assert verdict.answers[0].sentence == "Yes: words 12.500 [10.000, 15.000]."
+    assert verdict.nothing_helps == "No treatment has been shown to help yet."
+    one = answer(found("length", 12.5, 10.0, 15.0, p=NAN, p_corrected=NAN))
+    assert one.sentence == "Could not tell: words 12.500 [10.000, 15.000] on 50 queries."
+    (verdict,) = verdicts(made([found("age", 0.1, measure="ARaB@10")], biases=["age"]))
+    assert verdict.question == "Do rankings for neutral queries lean to one side of 'age'?"
+    assert verdict.answers[0].sentence.startswith("Yes: towards the first group, by 0.100")
+
+
+def test_an_audit_with_a_bias_of_ones_own_is_told():
+    dataset = toy.collection()
+    result = audit(toy.systems(dataset), dataset, biases=[toy.ORDER, toy.PICKY, toy.BROKEN])
+    order, picky, broken = verdicts(result)
+    assert [a.outcome for a in order.answers] == ["yes", "yes"]
+    assert [a.outcome for a in picky.answers] == ["not examined", "yes"]
+    assert [a.sentence for a in broken.answers] == ["Not examined: RuntimeError: the bias fell down."] * 2
+
+
+def test_every_bias_that_was_asked_for_is_told_for_every_system_in_order():
+    findings = [found(bias, system=system) for bias in reversed(BIASES) for system in (MINE, "BM25")]
+    told = verdicts(made(findings, systems=["BM25", MINE, "third"]))
+    assert [verdict.bias for verdict in told] == BIASES
+    assert all([a.system for a in verdict.answers] == ["BM25", MINE, "third"] for verdict in told)
+    assert [a.outcome for a in told[0].answers] == ["yes", "yes", "not examined"]
+
+
+def test_the_worst_of_several_primary_figures_is_told():
+    no = found("length", 0.0, 0.0, 0.0, NAN, NAN)
+    unclear = found("length", 1.0, -1.0, 3.0, 0.4, 0.8, contrast="first five")
+    assert verdicts(made([no, unclear], biases=["length"]))[0].answers[0].outcome == "cannot tell"
+    yes = found("length", 1.0, 0.5, 3.0, contrast="first three")
+    assert verdicts(made([no, unclear, yes], biases=["length"]))[0].answers[0].outcome == "yes"
+
+
+def test_the_title_has_collection_and_systems():
+    assert title(made([])) == "Bias audit of BM25 on the planted collection"
+    several = made([], systems=["BM25", MINE], dataset="msmarco_trec_dl", split="dl19")
+    assert title(several) == "Bias audit of BM25 and BM25 >> mine on msmarco_trec_dl (dl19)"
+    assert title(made([], systems=list("abcdef"))) == "Bias audit of a, b and 4 more on the planted collection"
+
+
+# ------------------------------------------------------------------------------------------- treatments
+
+
+def test_treatments_are_shown_where_something_was_found_and_nowhere_else():
+    for bias in BIASES:
+        (yes,) = verdicts(made([found(bias)], biases=[bias]))
+        assert bool(yes.treatments) == (bias in TREATMENTS) and bool(yes.nothing_helps) == (bias not in TREATMENTS)
+        (no,) = verdicts(made([found(bias, 0.0, -0.001, 0.001, 0.6, 1.0)], biases=[bias]))
+        assert no.treatments == () and no.nothing_helps == ""
+
+
+def test_code_names_what_was_audited():
+    findings = [found(system="BM25", value=0.0, low=0.0, high=0.0, p_corrected=NAN), found(system=MINE)]
+    (verdict,) = verdicts(made(findings, ["BM25", MINE], ["position"], rankers={MINE: "BiEncoder"}))
+    (one,) = verdict.treatments
+    assert one.code == (
+        "ranker = BiEncoder('mine', training=Training(augment=RotatePassages()))\n"
+        "(systems['BM25'] % 30 >> AddJudged(qrels) >> dataset.text_loader() >> ranker).fit(topics, qrels)"
+    )
+    (bare,) = treatments("position", "mine", settings(["mine"], []))
+    assert bare.code.startswith("ranker = CrossEncoder(model, training=") and "(candidates % 30 >>" in bare.code
+
+
+@pytest.mark.parametrize("bias", TREATMENTS)
+def test_every_figure_of_a_treatment_is_on_its_page_and_its_page_exists(bias):
+    for one in TREATMENTS[bias]:
+        page = (DOCS / f"{one.page}.rst").read_text()
+        page += "".join((DOCS / name).read_text() for name in re.findall(r"\.\. include:: (\S+)", page))
+        numbers = set(re.findall(r"(?<![@\d])-?0?\.\d+", page)) | {n.lstrip("-") for n in re.findall(r"-?\d*\.\d+", page)}
+        known = {f"{float(n):.3f}" for n in numbers}
+        quoted = re.findall(r"(?<![@\d])\d*\.\d+", one.sentence)
+        assert quoted, one
+        for number in quoted:
+            assert f"{float(number):.3f}" in known, (one.name, number)
+        for share in re.findall(r"\d+ %", one.sentence):
+            assert share in page, (one.name, share)
+        assert one.address.endswith(f"/pt_docs/{one.page}.rst")
+
+
+@pytest.mark.parametrize("bias", TREATMENTS)
+def test_code_of_treatments_is_python_with_public_names(bias):
+    from pyterrier_debias.pooling.measures.unjudged import infer_judgements
+
+    given = {"systems", "dataset", "topics", "qrels", "model", "candidates", "pt", "nDCG", "list", infer_judgements.__name__}
+    for system in ("mine", MINE):
+        for one in treatments(bias, system, settings(["BM25", MINE], [])):
+            tree = ast.parse(one.code)
+            names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+            written = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+            assert names - written - given <= set(pyterrier_debias.__all__), one.code
+            for line in one.code.splitlines():
+                assert len(line) <= 110
+
+
+def test_code_that_trains_nothing_runs():
+    import pyterrier as pt
+
+    from pyterrier_debias import ExpectedNDCG, NeutralReranker
+    from pyterrier_debias.pooling.measures.unjudged import infer_judgements
+
+    dataset = toy.collection()
+    bm25 = pt.Transformer.from_df(dataset.get_runs()["bm25"])
+    systems = {"BM25": bm25, MINE: bm25 >> dataset.text_loader() >> toy.CountingRanker()}
+    names = {
+        "systems": systems, "dataset": dataset, "topics": dataset.get_topics(), "qrels": dataset.get_qrels(), "pt": pt,
+        "nDCG": pt.measures.nDCG, "ExpectedNDCG": ExpectedNDCG, "infer_judgements": infer_judgements,
+        "NeutralReranker": NeutralReranker,
+    }  # fmt: skip
+    neutral = treatments("gender", MINE, settings(systems, []))[0].code
+    exec(neutral, names)
+    assert len(names["neutral"](dataset.get_topics())) == 12
+    lines = treatments("pooling", MINE, settings(systems, []))[0].code.splitlines()
+    exec("\n".join([*lines[:-1], f"table = {lines[-1]}"]), names)
+    assert names["table"]["name"].tolist() == ["BM25", MINE] and names["table"].shape == (2, 3)
+
+
+# ------------------------------------------------------------------------------------------- text, frame, JSON
+
+
+def long_result(systems=3):
+    names = [f"BM25 >> a model with a long name {i}" for i in range(systems)]
+    findings = [found(bias, system=name) for bias in BIASES for name in names]
+    return made(findings, names, notes=["a note that is long enough to fill more than one line of the screen " * 3])
+
+
+@pytest.mark.parametrize("width", [80, 110])
+@pytest.mark.parametrize("systems", [1, 2, 3, 20])
+def test_the_verdict_fits_a_screen_and_names_every_question(systems, width):
+    result = long_result(systems)
+    text = result.to_text(width, most=38)
+    assert len(text.splitlines()) <= 38
+    assert max(len(line) for line in text.splitlines() if not line.startswith(" " * 7)) <= width  # code is not broken
+    flat = " ".join(text.split())
+    for verdict in verdicts(result):
+        assert verdict.question in flat
+    assert "Train on rotated passages" in flat and "No treatment has been shown to help yet." in flat
+    assert ("a model with a long name 0" in flat) or systems == 20
+
+
+def test_what_is_printed_begins_with_the_verdict_and_then_has_everything():
+    result = long_result(2)
+    text = str(result)
+    assert text.startswith("Bias audit of BM25 >> a model with a long name 0 and BM25 >> a model")
+    assert text.index("Does the order depend on where") < text.index("-0.0300  [-0.050, -0.010]")
+    for one in TREATMENTS["gender"]:
+        assert " ".join(one.sentence.split()) in " ".join(text.split())
+    assert "-0.0300  [-0.050, -0.010]" not in result.to_text(most=38)
+
+
+def test_the_verdict_as_a_frame_has_a_row_a_bias_and_system():
+    frame = long_result(2).verdict()
+    assert len(frame) == 10 and frame["outcome"].eq("yes").all() and frame["queries_needed"].isna().all()
+    assert frame.query("bias == 'gender'")["treatments"].iloc[0] == "Re-rank by neutrality; Train with biased negatives"
+    assert frame.query("bias == 'linguistic'")["treatments"].iloc[0] == "No treatment has been shown to help yet."
+    assert list(frame)[:5] == ["bias", "question", "system", "outcome", "sentence"]
+
+
+def test_json_has_the_verdict_in_plain_data_and_is_read_with_and_without_it():
+    jsonschema = pytest.importorskip("jsonschema")
+    unclear = found("gender", 0.01, -0.3, 0.5, 0.6, 1.0)
+    result = made([found(), unclear], skipped=[["pooling", "BM25", "no run"]])
+    content = json.loads(result.to_json())
+    schema = json.loads((Path(told.__file__).with_name("result.schema.json")).read_text())
+    jsonschema.validate(content, schema)
+    by_bias = {one["bias"]: one for one in content["verdict"]}
+    assert by_bias["position"]["answers"][0]["outcome"] == "yes"
+    assert by_bias["position"]["treatments"][0]["page"] == "position_results"
+    assert by_bias["pooling"]["answers"][0]["effect"] is None
+    assert by_bias["gender"]["answers"][0]["queries_needed"] > 1000
+    back = AuditResult.from_json(result.to_json())
+    assert verdicts(back) == verdicts(result) or str(verdicts(back)) == str(verdicts(result))  # nan is not itself
+    assert back.to_json() == result.to_json()
+    # An older file has neither a verdict nor the checksum over it.
+    older = {name: part for name, part in content.items() if name not in ("verdict", "blake2b")}
+    jsonschema.validate(older, schema)
+    assert str(AuditResult.from_json(json.dumps(older)).verdict()) == str(result.verdict())
+    with pytest.raises(InputError, match="damaged"):
+        AuditResult.from_json(result.to_json().replace('"outcome": "yes"', '"outcome": "no"'))
