@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -49,6 +49,10 @@ def _root(
     """
 
 
+#: How many lines a verdict may have, so that it stands on one screen with the line beneath it.
+_SCREEN = 38
+
+
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
     """What is wrong with the input is said in one line, with exit code 2."""
@@ -66,7 +70,7 @@ def _option(name: str, told: str | None = None) -> Any:
 
 
 def _takes_a_request(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all options of :class:`Request`: typer reads them from its signature."""
+    """Give a command all options of :class:`Request` beside its own: typer reads them from its signature."""
     hints, parameters = get_type_hints(Request), []
     for f in fields(Request):
         kind, default = hints[f.name], f.default
@@ -74,14 +78,20 @@ def _takes_a_request(command: Callable[..., None]) -> Callable[..., None]:
             kind, default = (str, ",".join(f.default_factory())) if f.metadata["commas"] else (kind | None, None)
         annotation = Annotated[kind, _option(f.name)]  # type: ignore[valid-type]  # kinds are known when this runs
         parameters.append(Parameter(f.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
+    own = [p for p in signature(command, eval_str=True).parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
+    parameters.extend(own)
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # functions have it
     return command
 
 
 @app.command(short_help="Audit rankers for bias on a collection.")
 @_takes_a_request
-def audit(**options: Any) -> None:
-    """Audit rankers for bias on a collection, and print what was found.
+def audit(
+    *,
+    full: Annotated[bool, typer.Option("--full", help="Print every figure, not the verdict alone.")] = False,
+    **options: Any,
+) -> None:
+    """Audit rankers for bias on a collection, and print what was found: a verdict of one screen, or every figure.
 
     Without options, BM25 and BM25 followed by the all-MiniLM-L6-v2 bi-encoder are audited on an embedded collection whose
     biases are known.
@@ -97,7 +107,7 @@ def audit(**options: Any) -> None:
       pyterrier-debias audit --dataset my-folder --run mine=mine.trec --model bi:./my-model --baseline mine
 
     \b
-    Columns of the table:
+    Columns of the tables that --full prints:
       BM25 >> m   the system that the lines beneath are about: model m over the results of BM25
       measure     what was measured, such as nDCG@10; * marks the primary test of that bias
       contrast    where, or between what, it was measured
@@ -125,20 +135,22 @@ def audit(**options: Any) -> None:
         request = Request.from_table({k: v for k, v in options.items() if v not in (None, [])}, "the command line")
         result = _perform(request)
     width = min(max(shutil.get_terminal_size((110, 24)).columns, 80), 120)
-    typer.echo(result.to_text(width))
+    typer.echo(result.to_text(width, most=None if full else _SCREEN))
     if request.out is not None:
         typer.echo(f"\nWritten to {request.out}: open {request.out / 'index.html'}")
+    elif not full:
+        typer.echo("\nEvery figure: --full; as tables and as a page: --out FOLDER")
     if len(result.failed):
         for trace in dict.fromkeys(result.failed["traceback"]):
             sys.stderr.write(trace)
         raise typer.Exit(1)
 
 
-def _perform(request: Request) -> AuditResult:
+def _perform(request: Request, fit: Callable[[list[str]], None] = lambda systems: None) -> AuditResult:
     from pyterrier_debias.report.options import UnwrittenError, perform
 
     try:
-        return perform(request, lambda line: typer.echo(line, err=True))
+        return perform(request, lambda line: typer.echo(line, err=True), fit)
     except UnwrittenError as error:
         typer.echo(error.result.to_text())
         raise
@@ -178,12 +190,14 @@ def check(
     Exit codes:
       0   every budget is kept
       1   a budget is crossed, the bias that it speaks of failed, or one of its systems could not be examined
-      2   the input is at fault: unknown keys, figures that the audit does not have
+      2   the input is at fault: unknown keys, biases and systems that are not audited, which is noticed before anything is
+          scored; figures that the audit does not have
     """
     with _one_line_errors():
         from dataclasses import replace
+        from functools import partial
 
-        from pyterrier_debias.report.gate import check_budgets, read_audit, read_gate
+        from pyterrier_debias.report.gate import check_budgets, check_names, read_audit, read_gate
 
         gate = read_gate(budgets)
         file = gate.file if audit is None else audit
@@ -192,11 +206,12 @@ def check(
         if file is not None:
             result = read_audit(file)
         else:
+            check_names(gate, budgets)
             asked = gate.request
             changed: dict[str, Any] = {"verbose": verbose or asked.verbose, "overwrite": overwrite or asked.overwrite}
             if out is not None:
                 changed["out"] = out
-            result = _perform(replace(asked, **changed))
+            result = _perform(replace(asked, **changed), partial(check_names, gate, budgets))
         verdicts = check_budgets(result, gate.budgets)
     crossed = [verdict for verdict in verdicts if verdict.crossed]
     for verdict in verdicts if verbose else crossed:

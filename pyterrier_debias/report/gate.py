@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.report.cross_bias import ALL
+from pyterrier_debias.report.inputs import find_biases, meant
 from pyterrier_debias.report.request import Request
 from pyterrier_debias.report.result import RESULT_FILE, AuditResult
 
@@ -144,6 +146,37 @@ def _budget(table: Mapping[str, Any], where: str) -> Budget:
     return Budget(**table)
 
 
+def check_names(gate: Gate, path: str | Path, systems: Sequence[str] | None = None) -> None:
+    """Refuse budgets of biases or systems that an audit will not have, before it runs.
+
+    Args:
+        gate: Budgets, and the audit to run.
+        path: The file that they are from; named in messages.
+        systems: What will be audited; None where that is not known yet, so that biases alone are looked at.
+
+    Raises:
+        InputError: For a bias that there is not, or that the audit leaves out, or a system that there is not; the message names
+            what there is.
+
+    Example:
+        >>> check_names(Gate((Budget("pooling", at_most=1),), Request(biases=["position"])), "budget.toml")
+        Traceback (most recent call last):
+        pyterrier_debias.core.errors.InputError: budget.toml: budget 1: [audit] examines position, not 'pooling'; add it to biases
+    """
+    audited = [bias.name for bias in find_biases(gate.request.biases)]
+    known = [bias.name for bias in find_biases("all")]
+    for number, budget in enumerate(gate.budgets, start=1):
+        where = f"{path}: budget {number}"
+        if budget.bias not in {*audited, *known}:
+            told = f"bias {budget.bias!r} is not known{meant(budget.bias, audited)}"
+            raise InputError(f"{where}: {told}; [audit] examines {', '.join(audited)}")
+        if budget.bias not in audited:
+            raise InputError(f"{where}: [audit] examines {', '.join(audited)}, not {budget.bias!r}; add it to biases")
+        if systems is not None and budget.system is not None and budget.system not in {*systems, ALL}:
+            told = f"there is no system {budget.system!r}{meant(budget.system, systems)}"
+            raise InputError(f"{where}: {told}; [audit] examines {', '.join(systems)}")
+
+
 def read_audit(path: str | Path) -> AuditResult:
     """A saved audit.
 
@@ -239,7 +272,8 @@ def _absent(result: AuditResult, budget: Budget, name: str, wanted: str, there: 
     if name in ("bias", "system") and len(skipped):
         return f"{budget.name} was not examined: {skipped['reason'].iloc[0]}"
     what = "figures of the bias" if name == "bias" else name
-    return f"budget for {budget.name}: the audit has no {what} {wanted!r}; there are {', '.join(there) or 'none'}"
+    told = f"the audit has no {what} {wanted!r}{meant(wanted, there)}"
+    return f"budget for {budget.name}: {told}; there are {', '.join(there) or 'none'}"
 
 
 def _verdicts(row: Mapping[str, Any], budget: Budget) -> list[Verdict]:

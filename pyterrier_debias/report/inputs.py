@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -98,6 +99,24 @@ def check_baseline(baseline: str | None, systems: Sequence[System]) -> None:
         raise InputError(f"baseline {baseline!r} is not one of the systems: {', '.join(names)}")
 
 
+def meant(name: str, choices: Iterable[str]) -> str:
+    """The choice that a misspelt name is most like, as a part of a message.
+
+    Args:
+        name: What was written.
+        choices: What there is.
+
+    Returns:
+        Such as ``" (did you mean 'position'?)"``; empty where nothing is like it.
+
+    Example:
+        >>> meant("positon", ["position", "pooling"]), meant("astrology", ["position", "pooling"])
+        (" (did you mean 'position'?)", '')
+    """
+    like = difflib.get_close_matches(name, list(choices), n=1)
+    return f" (did you mean {like[0]!r}?)" if like else ""
+
+
 def find_biases(biases: str | Bias | Sequence[str | Bias]) -> list[Bias]:
     """Biases by their names.
 
@@ -116,7 +135,7 @@ def find_biases(biases: str | Bias | Sequence[str | Bias]) -> list[Bias]:
     for bias in wanted:
         if isinstance(bias, str):
             if bias not in BIASES:
-                raise InputError(f"bias {bias!r} is not known; use 'all' or some of {', '.join(BIASES)}")
+                raise InputError(f"bias {bias!r} is not known{meant(bias, BIASES)}; use 'all' or some of {', '.join(BIASES)}")
             module, name = BIASES[bias]
             bias = getattr(importlib.import_module(module), name)()
         if not isinstance(bias, Bias) or not bias.name:

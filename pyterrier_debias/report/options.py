@@ -35,12 +35,15 @@ if TYPE_CHECKING:
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
+def perform(
+    request: Request, say: Callable[[str], None], fit: Callable[[list[str]], None] = lambda systems: None
+) -> AuditResult:
     """What can be checked cheaply is checked first, then the audit runs, then its files appear.
 
     Args:
         request: What is asked for.
         say: Is given a line when the audit begins, where somebody looks.
+        fit: Is given the names of the systems before anything is retrieved or scored; what it raises ends the audit.
 
     Returns:
         The result; written to ``out`` already where that is given.
@@ -70,6 +73,7 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
             device=r.device, dtype=r.dtype, verbose=r.verbose,
         )  # fmt: skip
         check_baseline(r.baseline, systems)
+        fit([system.name for system in systems])
         _load_models(systems)
         results = None if r.out is None else stack.enter_context(whole_folder(r.out, holds=HOLDS, overwrite=r.overwrite))
         if r.verbose or sys.stderr.isatty():

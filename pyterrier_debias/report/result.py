@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,7 @@ class AuditResult(AuditTables):
             "schema": json.dumps("pyterrier_debias.audit"),
             "schema_version": json.dumps(SCHEMA_VERSION),
             "settings": json.dumps(self.settings, indent=1, **options),
-            "verdict": json.dumps([_plain(asdict(verdict)) for verdict in verdicts(self)], indent=1, **options),
+            "verdict": _rows((_plain(asdict(verdict)) for verdict in verdicts(self)), **options),
             **{name: _lines(getattr(self, name), **options) for name in ("findings", "per_query", "skipped", "failed")},
             "queries": json.dumps(self.queries, indent=1, **options),
             "attributions": _lines(self.attributions, **options),
@@ -282,10 +283,13 @@ def _plain(value: Any) -> Any:
 
 
 def _lines(frame: pd.DataFrame, **options: Any) -> str:
-    """A table as a list of objects, a line each: indented, it would take twice the time."""
-    encode = json.JSONEncoder(**options).encode
-
+    """A table as a list of objects."""
     names = list(frame.columns)
     columns = [[_plain(value) for value in frame[name].tolist()] for name in names]
-    rows = ",\n".join(encode(dict(zip(names, row))) for row in zip(*columns))
+    return _rows((dict(zip(names, row)) for row in zip(*columns)), **options)
+
+
+def _rows(objects: Iterable[dict[str, Any]], **options: Any) -> str:
+    """A list of objects, a line each: indented, it would take twice the time."""
+    rows = ",\n".join(map(json.JSONEncoder(**options).encode, objects))
     return f"[\n{rows}\n]" if rows else "[]"

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from pyterrier_debias.core.bias import p_text
+from pyterrier_debias.core.bias import FIGURE_KEY, p_text
 from pyterrier_debias.core.errors import shortened
 from pyterrier_debias.report.tables import AuditTables
 from pyterrier_debias.report.text import ALPHA, interval, number
@@ -212,10 +212,10 @@ def _unmeasured(result: AuditTables, bias: str, system: str) -> str:
     for texts in (undefined["text"], own["text"][own["text"].ne("")]):
         if len(texts):
             return str(texts.iloc[0])
-    for table, column in ((result.skipped, "reason"), (result.failed, "error")):
+    for table, column, why in ((result.skipped, "reason", "{}"), (result.failed, "error", "an internal error ({})")):
         rows = table[(table["bias"] == bias) & table["system"].isin([system, ""])]
         if len(rows):
-            return str(rows[column].iloc[0])
+            return why.format(rows[column].iloc[0])
     return "the audit has no primary figure of it"
 
 
@@ -238,7 +238,7 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         return answer("yes", f"Yes{little}: {clause}{_beside(result, row)}.")
     bound = max(abs(low), abs(high)) if bounded else detectable
     over = f"on {n} {'query' if n == 1 else 'queries'}"
-    if value == 0 and not bound > 0:
+    if _is_still(result, row):
         return answer("no", f"No: {figure.never if figure else 'no query changes'} ({over}).")
     hint = f" It points to yes (p = {p_text(row['p'])} before correction)." if row["p"] < ALPHA else ""
     found = f"Could not tell: {_size(row, figure)} {over}"
@@ -253,6 +253,16 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     return answer(
         "cannot tell", f"{found}; about {needed:,} would show {_amount(margin, figure, bare=True)}.{hint}{missed}", needed
     )
+
+
+def _is_still(result: AuditTables, row: Mapping[str, Any]) -> bool:
+    """Whether a figure is 0 in every query."""
+    if row["value"] != 0 or row["low"] < 0 or row["high"] > 0:
+        return False
+    own = result.per_query
+    for name in FIGURE_KEY:
+        own = own[own[name] == row[name]]
+    return bool(len(own) and not own["value"].any()) or row["low"] == row["high"] == 0
 
 
 def _size(row: Mapping[str, Any], figure: _Figure | None, *, alone: bool = False) -> str:

@@ -65,7 +65,7 @@ def refused(*arguments):
 
 
 def test_a_folder_is_audited_and_the_files_are_written(folder, tmp_path):
-    code, out, err = call("--dataset", folder, "--model", "none", "--out", tmp_path / "results")
+    code, out, err = call("--dataset", folder, "--model", "none", "--out", tmp_path / "results", "--full")
     assert code == 0
     assert re.search(r"BM25\s+RR@10\s+original.*\s+\*\s+RR@10\s+reversed - original\s+-0\.5000\s+\[-0\.500, -0\.500\]\s+6", out)
     assert f"Written to {tmp_path / 'results'}" in out
@@ -77,9 +77,20 @@ def test_a_folder_is_audited_and_the_files_are_written(folder, tmp_path):
     assert settings["dataset"] == "toy" and settings["systems"] == ["BM25"] and settings["biases"] == ["order"]
 
 
+def test_a_screen_is_printed_and_where_the_rest_is(folder, tmp_path):
+    code, out, _ = call("--dataset", folder, "--model", "none")
+    assert code == 0 and len(out.splitlines()) <= 40
+    assert out.startswith("Bias audit of BM25 on toy: 6 judged topics")
+    assert "ORDER  Do results show the bias 'order'?\n  BM25  Yes: RR@10 -0.500 [-0.500, -0.500]." in out
+    assert out.endswith("\nEvery figure: --full; as tables and as a page: --out FOLDER\n")
+    code, out, _ = call("--dataset", folder, "--model", "none", "--out", tmp_path / "results")
+    assert out.endswith(f"\n\nWritten to {tmp_path / 'results'}: open {tmp_path / 'results' / 'index.html'}\n")
+    assert "reversed - original" not in out
+
+
 def test_a_model_reranks_the_run(folder, tmp_path):
     model = tiny_models.build_sentence_transformer(tmp_path / "my-model")
-    code, out, _ = call("--dataset", folder, "--model", model, "--baseline", "BM25")
+    code, out, _ = call("--dataset", folder, "--model", model, "--baseline", "BM25", "--full")
     assert code == 0
     assert re.search(r"BM25 >> my-model\n\s+RR@10\s+original", out)
     assert "reversed - original, vs BM25" in out
@@ -101,8 +112,9 @@ def test_runs_take_the_retrievers_place(folder, tmp_path):
         file.write(trec([(q, f"{q}-bad", 2.0) for q in QIDS] + [(q, f"{q}-good", 1.0) for q in QIDS]))
     (tmp_path / "first.trec").write_text(trec())
     code, out, _ = call(
-        "--dataset", folder, "--run", tmp_path / "first.trec", "--run", f"other={tmp_path / 'second.trec.gz'}", "--model", "none"
-    )
+        "--dataset", folder, "--run", tmp_path / "first.trec", "--run", f"other={tmp_path / 'second.trec.gz'}", "--model", "none",
+        "--full",
+    )  # fmt: skip
     assert code == 0
     assert re.search(r"first\s+RR@10\s+original\s+1\.0000", out)
     assert re.search(r"other\s+RR@10\s+original\s+0\.5000", out)
@@ -113,7 +125,7 @@ def test_a_defect_in_a_bias_is_told_apart_from_bad_input(folder, tmp_path, monke
     monkeypatch.setattr(toy, "Order", toy.Broken)
     code, out, err = call("--dataset", folder, "--model", "none", "--out", tmp_path / "results")
     assert code == 1
-    assert "broken: RuntimeError: the bias fell down" in out
+    assert "Not examined: an internal error (RuntimeError: the bias fell down)." in out
     assert "Traceback" in err
     assert (tmp_path / "results" / "index.html").is_file()
 
@@ -229,7 +241,8 @@ def test_help_is_the_manual_and_answers_at_once():
     assert time.perf_counter() - started < 5
     text, loaded = done.stdout.split("LOADED")
     assert not {"torch", "transformers", "pandas", "pyterrier", "matplotlib", "scipy"} & set(loaded.split())
-    for needed in ("Examples:", "Exit codes:", "Columns of the table:", "--dataset", "--model", "--run", "--out", "p corr."):
+    assert "Columns of the tables that --full prints:" in text
+    for needed in ("Examples:", "Exit codes:", "--dataset", "--model", "--run", "--out", "p corr."):
         assert needed in text
 
 
@@ -241,7 +254,7 @@ def test_the_module_can_be_run_and_knows_its_version():
 @needs_pisa
 def test_pisa_indexes_a_collection_without_runs_and_says_nothing(folder, capfd):
     (folder / "runs" / "bm25.trec").unlink()
-    code, out, err = call("--dataset", folder, "--model", "none")
+    code, out, err = call("--dataset", folder, "--model", "none", "--full")
     assert code == 0
     assert "BM25 is PISA's" in out and re.search(r"BM25\s+RR@10\s+original", out)
     assert capfd.readouterr() == ("", "")

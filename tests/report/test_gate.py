@@ -202,7 +202,7 @@ def test_the_file_may_name_what_to_audit(tmp_path, monkeypatch):
         ("[audit]\nverbose = 1\n[[budget]]\nbias = 'order'\nat_most = 1\n", "verbose is 1; it must be true or false"),
         ("[audit]\nfile = 'a.json'\ndepth = 3\n[[budget]]\nbias = 'order'\nat_most = 1\n", "stand alone"),
         ("[audit]\nfile = 'nowhere.json'\n[[budget]]\nbias = 'order'\nat_most = 1\n", "nowhere.json cannot be read"),
-        ("[audit]\ndataset = '/nowhere'\n[[budget]]\nbias = 'order'\nat_most = 1\n", "no such folder"),
+        ("[audit]\ndataset = '/nowhere'\n[[budget]]\nbias = 'gender'\nat_most = 1\n", "no such folder"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path, text, message):
@@ -210,6 +210,41 @@ def test_bad_files_are_refused_in_one_line(tmp_path, text, message):
     code, out, err = check(tmp_path / "budget.toml")
     assert (code, out, len(err)) == (2, [], 1), (code, out, err)
     assert err[0].startswith("pyterrier-debias: ") and message in err[0]
+
+
+@pytest.fixture
+def unscored(monkeypatch):
+    """No audit may run."""
+    from pyterrier_debias.report import options
+
+    def audit(*arguments, **more):
+        raise AssertionError("the audit ran")
+
+    monkeypatch.setattr(options, "audit", audit)
+    monkeypatch.setattr(options, "_load_models", audit)
+
+
+@pytest.mark.parametrize(
+    ("biases", "budget", "message"),
+    [
+        ("all", "bias = 'positon'\nat_most = 1", "budget 2: bias 'positon' is not known (did you mean 'position'?)"),
+        ("all", "bias = 'astrology'\nat_most = 1", "budget 2: bias 'astrology' is not known; [audit] examines position, surv"),
+        ("position", "bias = 'gender'\nat_most = 1", "[audit] examines position, not 'gender'; add it to biases"),
+        ("positon", "bias = 'position'\nat_most = 1", "bias 'positon' is not known (did you mean 'position'?); use 'all' or"),
+        ("all", "bias = 'gender'\nsystem = 'BM52'\nat_most = 1", "no system 'BM52' (did you mean 'BM25'?)"),
+    ],
+)
+def test_the_whole_file_is_checked_before_anything_is_scored(tmp_path, unscored, biases, budget, message):
+    toy.write_files(tmp_path / "toy")
+    what = f"[audit]\ndataset = '{tmp_path / 'toy'}'\nmodel = 'none'\nbiases = '{biases}'\n"
+    path = budget_file(tmp_path, "bias = 'position'\nsystem = 'BM25'\nat_least = -1", budget, audit=what)
+    code, out, err = check(path)
+    assert (code, out, len(err)) == (2, [], 1) and message in err[0], err
+    assert "budget 2" in err[0] or biases == "positon"
+
+
+def test_a_bias_of_ones_own_in_a_saved_audit_needs_not_be_known(saved, tmp_path):
+    assert check(budget_file(tmp_path, "bias = 'order'\nat_most = 0.0"), "--audit", saved)[0] == 0
 
 
 def test_a_missing_file_and_a_figure_that_is_not_there(saved, tmp_path):
@@ -227,7 +262,7 @@ def test_options_are_those_of_the_command_line():
     from pyterrier_debias.report.request import Request
 
     command = typer.main.get_command(app).commands["audit"]
-    assert {f.name for f in fields(Request)} == {p.name for p in command.params if p.name != "help"}
+    assert {f.name for f in fields(Request)} == {p.name for p in command.params if p.name not in ("help", "full")}
 
 
 def test_a_file_is_read_as_written(tmp_path):

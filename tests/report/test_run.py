@@ -340,7 +340,7 @@ def test_json_has_a_line_for_each_row_and_what_was_indented_is_read(result):
     content = json.loads(text)
     tables = [name for name, value in content.items() if isinstance(value, list)]
     lines = {line.strip().rstrip(",") for line in text.splitlines()}
-    assert {"findings", "per_query", "skipped", "failed", "attributions"} == set(tables)
+    assert {"verdict", "findings", "per_query", "skipped", "failed", "attributions"} == set(tables)
     for name in tables:
         assert lines.issuperset(json.dumps(row, ensure_ascii=False) for row in content[name])
     assert content["per_query"][0]["value"] is None and content["per_query"][1]["value"] == 1.0

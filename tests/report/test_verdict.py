@@ -127,6 +127,10 @@ def test_where_no_query_changes_the_answer_is_no_without_a_number():
     one = answer(found(value=0.0, low=0.0, high=0.0, p=NAN, p_corrected=NAN))
     assert (one.outcome, one.sentence) == ("no", "No: no query changes when passages are rotated (on 50 queries).")
     assert answer(found("pooling", 0.0, 0.0, 0.0, p=1.0, p_corrected=1.0)).sentence.startswith("No: in every query as many")
+    of_none = found("length", 0.0, NAN, NAN, p=NAN, p_corrected=NAN, values=pd.Series([0.0, 0.0], index=["1", "2"]))
+    assert answer(of_none).outcome == "no"
+    of_mean = found("length", 0.0, NAN, NAN, p=NAN, p_corrected=NAN, values=pd.Series([-1.0, 1.0], index=["1", "2"]))
+    assert answer(of_mean).outcome == "cannot tell"
 
 
 def test_what_could_not_be_seen_says_how_many_queries_would_tell():
@@ -167,8 +171,9 @@ def test_without_an_interval_the_detectable_effect_bounds_it():
     ("result", "why"),
     [
         (made([], skipped=[["position", "BM25", "it gives no texts"]], biases=["position"]), "it gives no texts"),
-        (made([], failed=[["position", "", "RuntimeError: it fell", "..."]], biases=["position"]), "RuntimeError: it fell"),
-        (made([], failed=[["position", "BM25", "it raised", "..."]], biases=["position"]), "it raised"),
+        (made([], failed=[["position", "", "RuntimeError: it fell", "..."]], biases=["position"]),
+         "an internal error (RuntimeError: it fell)"),
+        (made([], failed=[["position", "BM25", "it raised", "..."]], biases=["position"]), "an internal error (it raised)"),
         (made([found(value=NAN, low=NAN, high=NAN, p=NAN, p_corrected=NAN, text="BM25: never seen.")], biases=["position"]),
          "never seen"),
         (made([found("pooling", primary=False, text="BM25: there is no run, so that nothing is tested.")], biases=["pooling"]),
@@ -213,7 +218,7 @@ def test_an_audit_with_a_bias_of_ones_own_is_told():
     order, picky, broken = verdicts(result)
     assert [a.outcome for a in order.answers] == ["yes", "yes"]
     assert [a.outcome for a in picky.answers] == ["not examined", "yes"]
-    assert [a.sentence for a in broken.answers] == ["Not examined: RuntimeError: the bias fell down."] * 2
+    assert [a.sentence for a in broken.answers] == ["Not examined: an internal error (RuntimeError: the bias fell down)."] * 2
 
 
 def test_every_bias_that_was_asked_for_is_told_for_every_system_in_order():
