@@ -129,11 +129,11 @@ def plot_pareto(
             x, y = row["size"], row["effectiveness"]
             axes.errorbar(
                 x, y, xerr=plots.ends(x, row["size_low"], row["size_high"]), yerr=plots.ends(y, row["low"], row["high"]), fmt="o",
-                color=colour, markerfacecolor=colour if row["on_front"] else "white", elinewidth=1,
+                color=colour, markerfacecolor=colour if row["on_front"] else "white", elinewidth=1, label=row["system"],
             )  # fmt: skip
-            axes.annotate(row["system"], (x, y), xytext=(6, 6), textcoords="offset points", fontsize=9)
         best = table[table["on_front"]].sort_values("size")
         axes.plot(best["size"], best["effectiveness"], "--", color=plots.GREY, linewidth=1, zorder=0)
+        axes.legend()
         first = table.iloc[0]
         if table["convention"].nunique() > 1:
             told = "bias computed under different conventions: see the table"
