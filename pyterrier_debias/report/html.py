@@ -148,4 +148,3 @@ def _by_figure(worst: pd.DataFrame) -> list[dict[str, Any]]:
         {"system": system, "measure": measure, "contrast": contrast, "rows": own.to_dict("records")}
         for (system, measure, contrast), own in worst.groupby(["system", "measure", "contrast"], sort=False)
     ]
-

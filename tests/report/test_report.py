@@ -53,7 +53,7 @@ def test_text_fits_the_terminal_and_says_everything(result, width):
     flat = " ".join(text.split())
     assert "picky: BM25: it has no ranker to probe" in flat
     assert "broken: RuntimeError: the bias fell down" in flat
-    assert "p corrected for 7 tests (Holm); below 0.05 is called significant" in flat
+    assert "p corr.: p corrected for 3 primary tests (Holm); further tests of a bias" in flat
 
 
 def test_table_columns_are_aligned_and_empty_ones_left_out(result):
@@ -115,6 +115,9 @@ def test_the_page_shows_every_finding_and_why_others_are_missing(result, page):
     for sentence in result.findings["text"]:
         assert sentence in text
     assert "it has no ranker to probe" in text and "the bias fell down" in text
+    f = result.findings
+    assert page.text.count("descriptive") == (f["p"].notna() & f["p_corrected"].isna()).sum() > 0
+    assert f"{f['detectable'].max():.3f}" in text
     assert "BM25" in text and "\N{MINUS SIGN}0.5000" in text
 
 
@@ -310,4 +313,4 @@ def test_an_audit_without_figures_or_tests_renders():
     back.findings[["value", "low", "high", "p", "p_corrected"]] = float("nan")
     back.figures = ()
     Page(back.to_html())
-    assert "corrected for 0 tests" in " ".join(back.to_text().split())
+    assert "corrected for 0 primary tests" in " ".join(back.to_text().split())
