@@ -52,6 +52,8 @@ _RESAMPLES = 9_999
 #: How complexity is measured here: all of Lu's indices, which follow planted wording closer than those of words alone.
 INDEX_SET = "lu"
 _EVERY_CAUSE = "every spread between queries, whatever its cause"
+#: What a slope is for, in sentences.
+_STEP = "for each step of a query's wording towards the complex (one standard deviation)"
 
 
 def complexity_stage() -> pt.Transformer:
@@ -301,9 +303,9 @@ class _Examined:
             yield self.bias.finding(name, _SLOPE, "complexity", np.nan, text, convention=test, n=slope["n"])
             return
         text = (
-            f"{_direction(slope)} for each standard deviation of complexity, given {self.controls} "
-            f"[{slope['low']:+.3f}, {slope['high']:+.3f}], over {slope['n']} queries (p = {p_text(slope['p'])}); complexity "
-            f"explains {share['value']:.1%} of its variance, chance alone {share['noise_floor']:.1%}.{notes}"
+            f"{_direction(slope)} {_STEP}, given {self.controls} "
+            f"[{slope['low']:+.3f}, {slope['high']:+.3f}], over {slope['n']} queries (p = {p_text(slope['p'])}); wording "
+            f"explains {share['value']:.1%} of what queries differ by, chance alone {share['noise_floor']:.1%}.{notes}"
         )
         added = self.added.get(name)
         primary = added is None or np.isnan(added[0].slope)
@@ -321,7 +323,7 @@ class _Examined:
         if np.isnan(more["value"]):
             return
         text = (
-            f"given the length of the query too, {_direction(more)} for each standard deviation of complexity "
+            f"given the length of the query too, {_direction(more)} {_STEP} "
             f"[{more['low']:+.3f}, {more['high']:+.3f}] (p = {p_text(more['p'])}); length is itself a part of complexity."
         )
         ends = {"low": more["low"], "high": more["high"], "n": more["n"], "p": more["p"]}
@@ -333,7 +335,7 @@ class _Examined:
     def _ranker_slope(self, name: str, slope: Slope, qids: pd.Index) -> Finding:
         found = slope.per_sd
         text = (
-            f"given what its candidates had, {_direction({'value': found.estimate})} for each standard deviation of complexity "
+            f"given what its candidates had, {_direction({'value': found.estimate})} {_STEP} "
             f"[{found.low:+.3f}, {found.high:+.3f}], over {found.n} queries (p = {p_text(slope.p)})."
         )
         convention = (

@@ -337,9 +337,9 @@ class _Examined:
             text = f"in every query as many of its first {_CUTOFF} documents are judged as of {name}'s."
         else:
             text = (
-                f"{_share(frame['system'].mean())} of its first {_CUTOFF} documents are judged, of {name}'s "
-                f"{_share(frame['pool'].mean())}: {change.estimate:+.3f} {_signed(change)} over {change.n} queries, of "
-                f"which {changed} differ (p = {p_text(test.p)})."
+                f"{_share(frame['system'].mean())} of its first {_CUTOFF} documents are judged, and "
+                f"{_share(frame['pool'].mean())} of those of {name}, the run that judgements came from: {change.estimate:+.3f} "
+                f"{_signed(change)} over {change.n} queries, of which {changed} differ (p = {p_text(test.p)})."
             )
         runs = {system.name: results, f"{name} (the pool)": run}
         items = unjudged_parts(runs, self.context.qrels, self.qids, _CUTOFF)
@@ -397,9 +397,10 @@ class _Examined:
             low, high = np.nanquantile(spread, [0.025, 0.975]) if np.isfinite(spread).any() else (np.nan, np.nan)
             interval = Interval(tau, float(low), float(high), 0.95, len(self.qids))
             told = (
-                f"Kendall's tau {tau:.2f}; the order on other queries of this kind, drawn from these, has {floor:.2f} with it"
+                f"the two orders agree to {tau:.2f}, where 1 is the same and -1 the reverse; on other queries of this kind, "
+                f"drawn from these, the usual order agrees with itself to {floor:.2f}"
                 if np.isfinite(tau)
-                else "Kendall's tau is not defined where all systems have one mean"
+                else "their order is not defined where all systems have one mean"
             )
             text = f"{self._swaps(names, treatment)} ({told})."
             yield self.bias.finding(

@@ -330,17 +330,17 @@ class _Examined:
         if np.isnan(found.rho):
             what = (
                 "there are fewer than three answered queries" if found.n < 3
-                else f"{gain} or the rank does not vary among queries with as many answers in as long lists"
+                else "queries with as many answers in as long lists differ neither in their results nor in the rank of the first"
             )
             none = Interval(float("nan"), float("nan"), float("nan"), 0.95, found.n)
             text = f"nothing can be said of how early queries were answered: {what}."
             yield self.bias.finding(name, measure, "first relevant rank", none, text, convention=how)
             return
-        direction = "lower" if found.rho < 0 else "higher"
+        direction = "worse" if found.rho < 0 else "better"
         text = (
-            f"the later labellers met the answer, the {direction} is {gain}: rank correlation {found.rho:+.2f} "
-            f"[{found.low:+.2f}, {found.high:+.2f}] over {found.n} answered queries, given how many answers each list has and "
-            f"how long it is; chance alone {found.noise_floor:.2f} (p = {p_text(found.p)})."
+            f"the later labellers found an answer, the {direction} are its results: rank correlation {found.rho:+.2f} "
+            f"[{found.low:+.2f}, {found.high:+.2f}] over {found.n} answered queries, among lists with as many answers and of one "
+            f"length; chance alone {found.noise_floor:.2f} (p = {p_text(found.p)})."
         )
         single = alone(strata[answered].tolist())
         if single:
