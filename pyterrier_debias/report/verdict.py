@@ -118,7 +118,7 @@ _JUDGED = _Figure(
     "Judged@10", "Judged@10", 0.02,
     "{size} fewer of its first ten documents are judged than of the run that judgements came from",
     "{size} more of its first ten documents are judged than of the run that judgements came from",
-    "in every query as many are judged as of the run that judgements came from", 1, 10, "of its first ten documents",
+    "as many are judged as of the run that judgements came from", 1, 10, "of its first ten documents",
 )  # fmt: skip
 
 #: Question and figures of each bias; what is told of a primary figure is told by the first whose measure fits.
@@ -249,10 +249,10 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         return answer("no", f"No: smaller than {_amount(_upwards(bound, figure), figure)} ({over}).")
     smallest = detectable if math.isfinite(detectable) else _DETECTED * (high - low) / 2
     needed = _rounded_up(n * ((smallest if smallest > margin else bound) / margin) ** 2)
-    missed = f" Below {_amount(detectable, figure)} it could have been missed." if detectable > margin and not hint else ""
-    return answer(
-        "cannot tell", f"{found}; about {needed:,} would show {_amount(margin, figure, bare=True)}.{hint}{missed}", needed
-    )
+    if detectable > margin and not hint:
+        found += f", which show {_amount(detectable, figure, bare=True)} or more"
+    more = f"about {needed:,} would show {_amount(margin, figure, bare=True)}"
+    return answer("cannot tell", f"{found}; {more}.{hint}", needed)
 
 
 def _is_still(result: AuditTables, row: Mapping[str, Any]) -> bool:

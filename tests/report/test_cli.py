@@ -90,9 +90,11 @@ def test_a_screen_is_printed_and_where_the_rest_is(folder, tmp_path):
 
 def test_a_model_reranks_the_run(folder, tmp_path):
     model = tiny_models.build_sentence_transformer(tmp_path / "my-model")
-    code, out, _ = call("--dataset", folder, "--model", model, "--baseline", "BM25", "--full")
+    code, out, _ = call("--dataset", folder, "--model", model, "--baseline", "BM25", "--full", "--out", tmp_path / "results")
     assert code == 0
     assert re.search(r"BM25 >> my-model\n\s+RR@10\s+original", out)
+    settings = json.loads((tmp_path / "results" / "audit.json").read_text())["settings"]
+    assert settings["rankers"] == {"BM25 >> my-model": "BiEncoder"}
     assert "reversed - original, vs BM25" in out
 
 

@@ -8,6 +8,7 @@ import pytest
 from pyterrier_debias import InputError, PlantedCollection, audit
 from pyterrier_debias.data.planted_rankers import wording_complexity
 from pyterrier_debias.linguistic import audit as linguistic
+from pyterrier_debias.report.verdict import margins, verdicts
 from pyterrier_debias.survivorship import audit as survivorship
 
 PLANTED = PlantedCollection(1, topics=12, passages=160)
@@ -47,6 +48,20 @@ def own(result, name):
     found = result.findings[result.findings["system"] == name]
     # What pooling infers from all rankings, and how many tests there are, depends on who else is there.
     return found[found["contrast"] != "inferred"].drop(columns=["p_corrected", "detectable", "text"]).reset_index(drop=True)
+
+
+def test_the_verdict_has_words_for_the_primary_figure_of_every_bias():
+    def early(row):
+        return overlap({**row, "text": row["text"][: len(row["text"]) // 2]})
+
+    result = audited({"bm25": PLANTED.get_runs()["bm25"], "early": FIRST >> pt.apply.doc_score(early)})
+    for verdict in verdicts(result):
+        for one in verdict.answers:
+            if (verdict.bias, one.system) == ("position", "bm25"):  # results alone cannot be had of changed texts
+                assert one.outcome == "not examined"
+            else:
+                assert one.unit in margins()[verdict.bias], (verdict.bias, one)
+        assert verdict.question in result.to_text(most=38)
 
 
 @pytest.mark.parametrize(

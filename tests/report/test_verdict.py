@@ -118,6 +118,16 @@ def test_an_interval_within_the_margin_is_a_no_with_a_bound(bias):
     assert beyond.outcome == "cannot tell" and beyond.queries_needed > 50
 
 
+def test_the_margins_are_documented():
+    page = (DOCS / "audit.rst").read_text().partition("The margins are")[2]
+    rows = dict(re.findall(r"^(\w+) {2,}(.*)$", page.partition("A bias of your own")[0], re.MULTILINE))
+    assert rows.keys() == margins().keys()
+    for bias, units in margins().items():
+        for unit, margin in units.items():
+            told = "half a rank" if unit == "ranks" else f"{margin:g}"
+            assert told in rows[bias] and unit.replace("@", "\\@").rstrip("s") in rows[bias], (bias, unit)
+
+
 def test_a_bound_is_rounded_upwards():
     one = answer(found(value=0.0, low=-0.0101, high=0.0121, p=0.5, p_corrected=1.0))
     assert one.sentence == "No: smaller than 0.013 nDCG@10 (on 50 queries)."
@@ -126,7 +136,7 @@ def test_a_bound_is_rounded_upwards():
 def test_where_no_query_changes_the_answer_is_no_without_a_number():
     one = answer(found(value=0.0, low=0.0, high=0.0, p=NAN, p_corrected=NAN))
     assert (one.outcome, one.sentence) == ("no", "No: no query changes when passages are rotated (on 50 queries).")
-    assert answer(found("pooling", 0.0, 0.0, 0.0, p=1.0, p_corrected=1.0)).sentence.startswith("No: in every query as many")
+    assert answer(found("pooling", 0.0, 0.0, 0.0, p=1.0, p_corrected=1.0)).sentence.startswith("No: as many are judged")
     of_none = found("length", 0.0, NAN, NAN, p=NAN, p_corrected=NAN, values=pd.Series([0.0, 0.0], index=["1", "2"]))
     assert answer(of_none).outcome == "no"
     of_mean = found("length", 0.0, NAN, NAN, p=NAN, p_corrected=NAN, values=pd.Series([-1.0, 1.0], index=["1", "2"]))
@@ -142,7 +152,7 @@ def test_what_could_not_be_seen_says_how_many_queries_would_tell():
     result.findings["detectable"] = 0.08
     one = verdicts(result)[0].answers[0]
     assert one.queries_needed == 50 * (0.08 / 0.02) ** 2
-    assert "Below 0.08 nDCG@10 it could have been missed." in one.sentence
+    assert one.sentence.endswith("on 50 queries, which show 0.08 or more; about 800 would show 0.02.")
     result.findings["detectable"] = NAN
     assert verdicts(result)[0].answers[0].queries_needed == 410
 
