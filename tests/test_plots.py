@@ -1,12 +1,19 @@
 """The plot style: distinct colours, labels, files that are written whole."""
 
+import importlib
+import inspect
+import io
 import itertools
+import pkgutil
+import re
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
+import pyterrier_debias
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.errors import InputError
 
@@ -66,3 +73,58 @@ def test_saving_closes_and_reports_a_place_that_cannot_be_written(tmp_path):
     with pytest.raises(InputError, match="cannot be written"):
         plots.save(plots.new_axes(2, 2).figure, tmp_path / "file" / "a.png")
     assert plt.get_fignums() == before
+
+
+def plot_functions():
+    """Every function and method of the package that is called plot or plot_ something, by name."""
+    found = {}
+    for name in (module.name for module in pkgutil.walk_packages(pyterrier_debias.__path__, "pyterrier_debias.")):
+        if "terrier_plugin" in name or name.endswith("__main__"):
+            continue
+        module = importlib.import_module(name)
+        owners = [module, *(one for one in vars(module).values() if inspect.isclass(one) and one.__module__ == name)]
+        for owner in owners:
+            for key, one in vars(owner).items():
+                if re.match(r"plot(_|$)", key) and inspect.isfunction(one) and one.__module__ == name:
+                    found[f"{name}.{one.__qualname__}"] = one
+    return found
+
+
+def test_every_plot_function_takes_ax_and_returns_axes():
+    functions = plot_functions()
+    assert len(functions) >= 15 and "pyterrier_debias.report.pareto.plot_pareto" in functions
+    for name, function in functions.items():
+        signature = inspect.signature(function)
+        optional = [p for p in signature.parameters.values() if p.default is not p.empty]
+        assert (optional[0].name, optional[0].default) == ("ax", None), name
+        assert all(p.kind is p.KEYWORD_ONLY for p in optional[1:]), name
+        assert signature.return_annotation == "Axes", name
+        assert "\n            ax: " in function.__doc__ or "\n        ax: " in function.__doc__, name
+
+
+LONG = [f"BM25 >> cross-encoder/ms-marco-MiniLM-L6-v2 rotated {i}" for i in range(4)]
+
+
+def test_names_of_systems_stand_apart():
+    axes = plots.new_axes()
+    with plots.style():
+        plots.name_ticks(axes, LONG)
+        axes.set_xlim(-0.6, len(LONG) - 0.4)
+        axes.figure.canvas.draw()
+        boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    plots.close(axes.figure)
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+
+
+@pytest.mark.parametrize("name", ["BM25", LONG[0], "x" * 500], ids=["short", "long", "longest"])
+def test_nothing_in_a_picture_is_cut(name):
+    axes = plots.new_axes()
+    with plots.style():
+        axes.plot([0, 1], [0, 1], label=name)
+        axes.legend()
+        plots.name_ticks(axes, [name, name])
+        plots.label_axes(axes, x=f"size of the bias: |slope of nDCG@10, {name}|", y="mean nDCG@10", title=name, n=50)
+    pixels = plt.imread(io.BytesIO(plots.rendered(axes.figure, dpi=50)))[..., :3]
+    border = [pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]]
+    assert all((side == 1).all() for side in border) and (pixels < 0.5).any()
+    assert pixels.shape[1] < 1200

@@ -129,7 +129,7 @@ def main() -> None:
                     shown = [excerpt(text) for text in part["marked"]]
                     top.append(part.assign(system=name, marked=shown))
                 for measure in ("ARaB", "added", "NFaiRR"):
-                    plots.save(found.plot(measure).figure, options.out / f"{measure.lower()}.png")
+                    plots.save(found.plot(measure=measure).figure, options.out / f"{measure.lower()}.png")
                 found.per_query.to_csv(options.out / "per_query.csv", index=False)
     table = pd.concat(summary, ignore_index=True)
     table = table.assign(no_text=table["system"].map(lost), no_text_deep=table["system"].map(deep))

@@ -8,14 +8,15 @@ is imported when the first picture is drawn.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_debias.core.errors import check_choice, visible
+from pyterrier_debias.core.errors import check_choice, shortened, visible
 from pyterrier_debias.core.files import write_whole
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F
 
 #: Reference lines, such as "no effect".
 GREY = "#595959"
+
+#: How many characters stand beside each other in a picture of the usual width; longer lines of text are shortened.
+_LINE = 72
+#: The same of a legend, which stands inside the axes.
+_LEGEND = 54
 
 _STYLE: dict[RcKeyType, Any] = {
     "figure.constrained_layout.use": True,
@@ -111,10 +117,28 @@ def label_axes(axes: Axes, *, x: str, y: str, title: str = "", n: int | None = N
         n: How many units the picture is based on; added to the horizontal label.
         unit: What the units are.
     """
-    axes.set_xlabel(x if n is None else f"{x}   [n = {n:,} {unit}]")
+    axes.set_xlabel(textwrap.fill(x if n is None else f"{x}   [n = {n:,} {unit}]", _LINE))
     axes.set_ylabel(y)
     if title:
         axes.set_title(title, loc="left")
+
+
+def name_ticks(axes: Axes, names: Sequence[str]) -> None:
+    """Put names at 0, 1, 2, ... of the horizontal axis, in as many lines as it takes for them to stand apart.
+
+    Args:
+        axes: Matplotlib axes.
+        names: Such as those of systems.
+
+    Example:
+        >>> axes = new_axes()
+        >>> name_ticks(axes, ["BM25", "BM25 >> cross-encoder/ms-marco-MiniLM-L6-v2"])
+        >>> axes.get_xticklabels()[1].get_text()
+        'BM25 >> cross-encoder/ms-marco-\\nMiniLM-L6-v2'
+        >>> close(axes.figure)
+    """
+    width = max(6, 66 // max(len(names), 1) - 1)
+    axes.set_xticks(range(len(names)), ["\n".join(textwrap.wrap(shortened(visible(name), 60), width)) for name in names])
 
 
 def ends(value: Any, low: Any, high: Any) -> np.ndarray:
@@ -137,7 +161,7 @@ def ends(value: Any, low: Any, high: Any) -> np.ndarray:
 
 
 def rendered(figure: Figure | SubFigure, kind: str = "png", *, dpi: int = 150) -> bytes:
-    """A figure as the content of a file; the figure is closed. The same figure gives the same bytes.
+    """A figure as the content of a file, as large as its texts need; the figure is closed. The same figure gives the same bytes.
 
     Args:
         figure: The figure.
@@ -152,25 +176,27 @@ def rendered(figure: Figure | SubFigure, kind: str = "png", *, dpi: int = 150) -
     content = io.BytesIO()
     _make_visible(figure)
     with style():
-        figure.get_figure(root=True).savefig(content, format=kind, dpi=dpi, metadata=metadata)
+        figure.get_figure(root=True).savefig(content, format=kind, dpi=dpi, metadata=metadata, bbox_inches="tight")
     close(figure)
     return content.getvalue()
 
 
 def _make_visible(figure: Figure | SubFigure) -> None:
-    """Replace what no picture can show in its texts: the control characters of names; line ends are meant."""
+    """Replace what no picture can show in its texts: control characters, lines longer than it is wide; line ends are meant."""
     from matplotlib.category import StrCategoryFormatter
+    from matplotlib.legend import Legend
     from matplotlib.text import Text
     from matplotlib.ticker import FixedFormatter, Formatter, FuncFormatter
 
-    def lines(text: str) -> str:
-        return "\n".join(visible(line) for line in text.split("\n"))
+    def lines(text: str, longest: int = _LINE) -> str:
+        return "\n".join(visible(shortened(line, longest) if len(line) > longest else line) for line in text.split("\n"))
 
     def visible_ticks(formatter: Formatter) -> Formatter:
         return FuncFormatter(lambda value, place: lines(formatter(value, place)))
 
+    legends = {text for legend in figure.findobj(Legend) for text in legend.get_texts()}
     for text in figure.findobj(Text):
-        text.set_text(lines(text.get_text()))
+        text.set_text(lines(text.get_text(), _LEGEND if text in legends else _LINE))
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             formatter = axis.get_major_formatter()

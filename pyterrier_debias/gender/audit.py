@@ -480,13 +480,13 @@ class _Examined:
             Figure(
                 "cutoffs",
                 f"ARaB@k (positive: {first}), mean over {n} neutral queries, with 95 % intervals.",
-                lambda axes: self._measured.plot("ARaB", axes),
+                lambda axes: self._measured.plot(axes),
             ),
             Figure(
                 "order",
                 f"ARaB@k less that of a random order of the same documents, mean over {n} neutral queries, with 95 % "
                 f"intervals.",
-                lambda axes: self._measured.plot("added", axes),
+                lambda axes: self._measured.plot(axes, measure="added"),
             ),
             Figure(
                 "passages",

@@ -436,12 +436,12 @@ class _Examined:
             Figure(
                 "curve",
                 f"Mean {_MAIN} against the complexity of queries: local lines with pointwise 95 % bootstrap bands, {n} queries.",
-                lambda axes: self.found.plot_curve(axes),
+                self.found.plot_curve,
             ),
             Figure(
                 "thirds",
                 f"Mean {_MAIN} of thirds of {n} queries by complexity, with 95 % intervals. The thirds hold different queries.",
-                lambda axes: self.found.plot_groups(axes),
+                self.found.plot_groups,
             ),
         ]
         if self.reworded:

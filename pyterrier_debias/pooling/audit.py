@@ -478,7 +478,7 @@ class _Examined:
                         index + offset, found.estimate, yerr=error, fmt="s" if treatment == TREATMENTS[2] else "o",
                         color=plots.colour(index), markerfacecolor=face,
                     )  # fmt: skip
-            axes.set_xticks(range(len(self.values)), list(self.values))
+            plots.name_ticks(axes, list(self.values))
             axes.set_xlim(-0.6, len(self.values) - 0.4)
             x = "unjudged: \u25cf non-relevant, \u25cb removed, \u25a1 inferred"
             plots.label_axes(axes, x=x, y=f"mean {_MAIN}", n=len(self.qids))

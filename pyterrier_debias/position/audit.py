@@ -371,7 +371,7 @@ def _draw_rotation(axes: Any, examined: list[_Examined]) -> None:
                 axes.errorbar(
                     index + offset, interval.estimate, yerr=ends, fmt="o", color=plots.colour(index), markerfacecolor=face
                 )
-        axes.set_xticks(range(len(examined)), [one.system.name for one in examined])
+        plots.name_ticks(axes, [one.system.name for one in examined])
         axes.set_xlim(-0.6, len(examined) - 0.4)
         plots.label_axes(axes, x="left, filled: original; right, hollow: rotated", y=f"mean {_MAIN}", n=len(examined[0].own))
 

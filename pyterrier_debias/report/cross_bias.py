@@ -241,8 +241,7 @@ class _Wording:
                 panel.axhline(self._own(measure)["value"].mean(), color=plots.GREY, linestyle="--", linewidth=1, zorder=0)
                 panel.set_xticks(range(len(rows)), [f"{_short(label)}\nn = {found.n}" for label, _, found in rows])
                 panel.set_xlim(-0.6, len(rows) - 0.4)
-                n = sum(found.n for *_, found in rows)
-                plots.label_axes(panel, x="rank of the first answer", y=f"mean {said}", n=n)
+                plots.label_axes(panel, x="rank of the first answer", y=f"mean {said}")
 
 
 def _short(label: str) -> str:

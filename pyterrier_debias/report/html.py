@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from pyterrier_debias.core.bias import Figure
 from pyterrier_debias.report.pareto import pareto_figures
-from pyterrier_debias.report.pictures import picture
+from pyterrier_debias.report.pictures import following_the_scheme, picture
 from pyterrier_debias.report.tables import AuditTables
 from pyterrier_debias.report.templates import environment
-from pyterrier_debias.report.text import (
-    ALPHA,
-    CORRECTION_NAMES,
-    convention_marks,
-    correction_made,
-    shortened_conventions,
-    skipped_reasons,
-)
+from pyterrier_debias.report.text import convention_marks, correction_made, shortened_conventions, skipped_reasons
+from pyterrier_debias.report.verdict import Answer, Verdict, title, verdicts
 
 #: How many queries the page names for each primary figure.
 _WORST = 5
@@ -44,43 +38,53 @@ _DIVIDED = (
 def as_html(result: AuditTables) -> str:
     """See :meth:`pyterrier_debias.AuditResult.to_html`; everything that comes from data is escaped."""
     return environment().get_template("report.html").render(
-        title=f"Bias audit: {result.settings['dataset']}",
+        title=title(result),
+        verdicts=[_verdict(verdict) for verdict in verdicts(result)],
         settings=result.settings,
         tests=correction_made(result),
-        correction=CORRECTION_NAMES[result.settings["correction"]],
-        primary=_strip(result.findings),
         biases=_sections(result),
         fronts=[_inline(figure) for figure in pareto_figures(result)],
         skipped=skipped_reasons(result.skipped),
         failed=list(zip(result.failed["bias"], result.failed["error"])),
-        alpha=ALPHA,
     )
 
 
-def _strip(findings: pd.DataFrame) -> list[dict[str, Any]]:
-    """The primary findings of each bias on one scale, in per cent of its width."""
-    groups = []
-    for _, rows in findings[findings["primary"].astype(bool)].groupby(["bias", "measure"], sort=False):
-        ends = [v for column in ("value", "low", "high") for v in rows[column] if math.isfinite(v)]
-        if not ends:
-            continue
-        low, high = min(0.0, *ends), max(0.0, *ends)
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    """A verdict with its intervals placed; systems of which the same is said share a line."""
+    same: dict[str, list[Answer]] = {}
+    for answer in verdict.answers:
+        same.setdefault(answer.sentence, []).append(answer)
+    answers = [
+        {
+            "systems": ", ".join(answer.system for answer in own), "outcome": own[0].outcome,
+            "lead": lead if mark else "", "told": told if mark else lead,
+        }
+        for own in same.values()
+        for lead, mark, told in [own[0].sentence.partition(": ")]
+    ]  # fmt: skip
+    strips = _strips([own[0] for own in same.values()])
+    return {"question": verdict.question, "answers": [a | {"strip": strip} for a, strip in zip(answers, strips)]} | {
+        "treatments": verdict.treatments, "nothing_helps": verdict.nothing_helps,
+    }  # fmt: skip
+
+
+def _strips(answers: Sequence[Answer]) -> list[dict[str, float] | None]:
+    """Where figures, intervals and zero are drawn, in per cent of the width: one scale for each unit; None without a figure."""
+    strips: list[dict[str, float] | None] = []
+    for answer in answers:
+        own = [(a.effect, a.low, a.high) for a in answers if a.unit == answer.unit]
+        ends = [0.0, *(v for figures in own for v in figures if math.isfinite(v))]
+        low, high = min(ends), max(ends)
         margin = 0.06 * (high - low) or 1.0
         low, high = low - margin, high + margin
-
-        def at(value: float, low: float = low, high: float = high) -> float:
-            return round(100 * (value - low) / (high - low), 2)
-
-        placed = []
-        for row in rows[rows["value"].map(math.isfinite)].to_dict("records"):
-            bounded = math.isfinite(row["low"]) and math.isfinite(row["high"])
-            placed.append(
-                _finding(row)
-                | {"at": at(row["value"]), "left": at(row["low"]) if bounded else None}
-                | {"width": round(at(row["high"]) - at(row["low"]), 2) if bounded else None}
-            )
-        groups.append({"low": low, "high": high, "zero": at(0.0), "findings": placed})
-    return groups
+        at = [round(100 * (v - low) / (high - low), 2) for v in (0.0, answer.effect, answer.low, answer.high)]
+        if math.isnan(answer.effect):
+            strips.append(None)
+        elif math.isnan(answer.low) or math.isnan(answer.high):
+            strips.append({"zero": at[0], "at": at[1]})
+        else:
+            strips.append({"zero": at[0], "at": at[1], "left": at[2], "width": round(at[3] - at[2], 2)})
+    return strips
 
 
 def _sections(result: AuditTables) -> list[dict[str, Any]]:
@@ -98,19 +102,26 @@ def _sections(result: AuditTables) -> list[dict[str, Any]]:
 
 def _inline(figure: Figure) -> dict[str, str]:
     """A figure as the page holds it."""
-    return {"caption": figure.caption, "data": base64.b64encode(picture(figure, "svg")).decode()}
+    svg = base64.b64encode(following_the_scheme(picture(figure, "svg"))).decode()
+    return {"caption": figure.caption, "data": svg}
 
 
 def _section(
     bias: str, rows: pd.DataFrame, figures: Iterable[tuple[str, Figure]], worst: Mapping[str, pd.DataFrame]
 ) -> dict[str, Any]:
     marks = convention_marks(rows["convention"])
-    # The primary findings' sentences stand at the top of the page already.
-    told = {"", *rows.loc[rows["primary"].astype(bool), "text"]}
+    primary = rows["primary"].astype(bool)
+    tested = primary | rows["p_corrected"].notna()
+    first = [text for text in dict.fromkeys(rows.loc[primary, "text"]) if text]
     return {
         "name": bias,
-        "findings": [_finding(row) | {"method": marks.get(row["convention"], "")} for row in rows.to_dict("records")],
-        "sentences": [text for text in dict.fromkeys(rows["text"]) if text not in told],
+        "told": first,
+        "tables": [
+            {"name": name, "folded": folded, "n": len(own), "systems": _by_system(own, marks)}
+            for name, own, folded in (("tested figures", rows[tested], False), ("other figures", rows[~tested], True))
+            if len(own)
+        ],
+        "sentences": [text for text in dict.fromkeys(rows["text"]) if text not in ("", *first)],
         "conventions": shortened_conventions(marks),
         "figures": [_inline(figure) for owner, figure in figures if owner == bias],
         "worst": _by_figure(worst["queries"]),
@@ -125,21 +136,15 @@ def _section(
     }  # fmt: skip
 
 
+def _by_system(rows: pd.DataFrame, marks: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "findings": [row | {"method": marks.get(row["convention"], "")} for row in own.to_dict("records")]}
+        for name, own in rows.groupby("system", sort=False)
+    ]
+
+
 def _by_figure(worst: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {"system": system, "measure": measure, "contrast": contrast, "rows": own.to_dict("records")}
         for (system, measure, contrast), own in worst.groupby(["system", "measure", "contrast"], sort=False)
     ]
-
-
-def _finding(row: dict[str, Any]) -> dict[str, Any]:
-    """A finding with the verdict that the page shows, and colours where it is significant."""
-    corrected = row["p_corrected"]
-    if math.isnan(corrected):
-        verdict = "" if math.isnan(row["p"]) else "descriptive"
-    elif corrected < ALPHA:
-        verdict = "significant"
-    else:
-        # An interval that leaves out zero beside a bare "not significant" looks like a mistake.
-        verdict = "only before correction" if row["p"] < ALPHA else "not significant"
-    return {**row, "verdict": verdict}

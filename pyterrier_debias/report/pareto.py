@@ -106,13 +106,13 @@ def _meant(findings: pd.DataFrame, bias: str, measure: str | None, contrast: str
 
 
 def plot_pareto(
-    table: pd.DataFrame, axes: Axes | None = None, *, effectiveness: str = "nDCG@10", order: Sequence[str] | None = None
+    table: pd.DataFrame, ax: Axes | None = None, *, effectiveness: str = "nDCG@10", order: Sequence[str] | None = None
 ) -> Axes:
     """Draw what :func:`pareto` returned: better is up and to the left; the front is joined, other systems are hollow.
 
     Args:
         table: The front.
-        axes: Matplotlib axes; None makes new ones.
+        ax: Matplotlib axes; None makes new ones.
         effectiveness: What the vertical axis is called.
         order: All systems by name, so that each has the colour of its place in other figures too; None: as in the table.
 
@@ -121,7 +121,7 @@ def plot_pareto(
     """
     from pyterrier_debias.core import plots
 
-    axes = plots.new_axes() if axes is None else axes
+    axes = plots.new_axes() if ax is None else ax
     places = {name: place for place, name in enumerate(table["system"] if order is None else order)}
     with plots.style():
         for row in table.to_dict("records"):
@@ -129,11 +129,11 @@ def plot_pareto(
             x, y = row["size"], row["effectiveness"]
             axes.errorbar(
                 x, y, xerr=plots.ends(x, row["size_low"], row["size_high"]), yerr=plots.ends(y, row["low"], row["high"]), fmt="o",
-                color=colour, markerfacecolor=colour if row["on_front"] else "white", elinewidth=1,
+                color=colour, markerfacecolor=colour if row["on_front"] else "white", elinewidth=1, label=row["system"],
             )  # fmt: skip
-            axes.annotate(row["system"], (x, y), xytext=(6, 6), textcoords="offset points", fontsize=9)
         best = table[table["on_front"]].sort_values("size")
         axes.plot(best["size"], best["effectiveness"], "--", color=plots.GREY, linewidth=1, zorder=0)
+        axes.legend()
         first = table.iloc[0]
         if table["convention"].nunique() > 1:
             told = "bias computed under different conventions: see the table"

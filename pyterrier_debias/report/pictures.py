@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,13 @@ from pyterrier_debias.core.errors import check_choice
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
+
+#: Colours of pictures, to those on a dark page: background, ink, reference lines, grid, and the series' colours.
+DARK = {
+    "#ffffff": "#1b212a", "#000000": "#e8ecf1", "#595959": "#a3adba", "#e0e0e0": "#39434f",
+    "#0072b2": "#5ab4f0", "#d55e00": "#ff8f4d", "#009e73": "#2fcb9c", "#cc79a7": "#e8a0c8", "#e69f00": "#f2b632",
+    "#56b4e9": "#9ad8ff", "#f0e442": "#f5ee7d",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,3 +89,29 @@ def picture(figure: Figure, kind: str) -> bytes:
         axes = new_axes()
         figure.draw(axes)
     return rendered(cast("mpl.Figure", axes.figure), kind)
+
+
+def following_the_scheme(svg: bytes) -> bytes:
+    """A picture whose colours follow the reader's colour scheme: as drawn on a light page and in print, others on a dark one.
+
+    Args:
+        svg: What :func:`picture` gave as ``'svg'``.
+
+    Returns:
+        The picture; colours that are not the library's stay.
+
+    Example:
+        >>> text = following_the_scheme(b'<svg width="9"><path style="fill: #0072b2"/></svg>').decode()
+        >>> text.index("@media") < text.index('<path style="fill: var(--c0072b2)"/>')
+        True
+    """
+    text = svg.decode("utf-8")
+    text = re.sub(r"(?<=[ :])#[0-9a-f]{6}\b", lambda found: _variable(found[0]), text)
+    light = "".join(f"--c{colour[1:]}:{colour};" for colour in DARK)
+    dark = "".join(f"--c{colour[1:]}:{other};" for colour, other in DARK.items())
+    rules = f"svg{{{light}fill:var(--c000000)}}@media screen and (prefers-color-scheme:dark){{svg{{{dark}}}}}"
+    return re.sub(r"(<svg\b[^>]*>)", rf"\1<style>{rules}</style>", text, count=1).encode("utf-8")
+
+
+def _variable(colour: str) -> str:
+    return f"var(--c{colour[1:]})" if colour in DARK else colour

@@ -395,13 +395,13 @@ class _Examined:
                 "curve",
                 f"Mean {self.measure} over queries answered within the first k documents shown (solid, with 95 % intervals), and "
                 f"with all other queries as 0 (dashed), of {n} queries. The dashed fall is the share answered, not the rankers'.",
-                lambda axes: self.curve.plot(axes),
+                self.curve.plot,
             ),
             Figure(
                 "strata",
                 f"Mean {self.measure} by the rank at which labellers first met an answer, with 95 % intervals, over {answered} "
                 f"answered queries.",
-                lambda axes: self.curve.plot_strata(axes),
+                self.curve.plot_strata,
             ),
             Figure(
                 "first-ranks",

@@ -48,6 +48,7 @@ def test_matching_balances():
     assert balance.loc["work", "before"] == pytest.approx(expected, rel=1e-9)
     axes = plot_balance(balance.reset_index())
     assert [label.get_text() for label in axes.get_yticklabels()][-1] in ("work", "home")
+    assert plot_balance(balance.reset_index(), axes) is axes
     plt.close(axes.figure)
 
 
@@ -244,7 +245,8 @@ def test_the_papers_rule_and_the_other_one():
     assert table["loss"].tolist() == [False, False, False, True]
     assert table["ARaB@10"].tolist()[0] == 0.07 and np.isnan(table["ARaB@10"].tolist()[1])
     axes = choice.plot(measure="MRR@10")
-    assert len(axes.figure.axes) == 2
+    assert [panel.get_ylabel() for panel in (axes, *axes.child_axes)] == ["MRR@10", "bias"]
+    assert choice.plot(axes) is axes
     plt.close(axes.figure)
     quiet = choose_ratio({ratio: values[ratio] for ratio in (0, 0.15)})
     assert quiet.noninferior == 0.15

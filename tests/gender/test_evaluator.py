@@ -235,12 +235,13 @@ def test_plot(measure):
     from pyterrier_debias.core import plots
 
     result = ARaBEvaluator([1, 3]).evaluate({"one": frame(ONE), "two": frame(TWO)})
-    axes = result.plot(measure)
+    axes = result.plot(measure=measure)
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", "two"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "3"]
+    assert result.plot(axes, measure=measure) is axes
     plots.close(axes.figure)
     with pytest.raises(InputError, match="cannot be drawn"):
-        result.plot("RaB")
+        result.plot(measure="RaB")
 
 
 def test_sums_merge_in_any_order():

@@ -256,8 +256,8 @@ def test_figures(result):
     curve = result.curve(points=9, draws=49)
     assert curve.groupby("name").size().tolist() == [9, 9] and (curve["low"] <= curve["high"]).all()
     for drawing in (result.plot_curve, result.plot_groups):
-        axes = plots.new_axes()
-        drawing(axes)
+        axes = drawing()
+        assert drawing(axes) is axes
         assert "36 queries" in axes.get_xlabel() and axes.get_ylabel() == "mean nDCG@10"
         assert set(axes.get_legend_handles_labels()[1]) == {"a", "b"}
         plots.close(axes.figure)

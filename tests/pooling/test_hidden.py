@@ -333,6 +333,7 @@ def test_figure_5_shows_shares_of_both_kinds(result):
     assert legend == ["true negatives", "hidden positives"]
     bars = np.array([patch.get_height() for patch in axes.patches if patch.get_fill()])
     assert bars.sum() == pytest.approx(2.0)
+    assert result.plot_emphasis("some", axes) is axes
     plots.close(axes.figure)
 
 

@@ -452,7 +452,7 @@ def test_figure_shows_both_curves_of_every_collection():
     assert "10 %" in axes.get_ylabel()
     plots.close(axes.figure)
     given_axes = plots.new_axes(3, 3)
-    assert one.plot(rotated=False, axes=given_axes) is given_axes and len(given_axes.lines) == 2
+    assert one.plot(rotated=False, ax=given_axes) is given_axes and len(given_axes.lines) == 2
     plots.close(given_axes.figure)
 
 

@@ -380,6 +380,7 @@ def test_figure_of_displacement(result):
 
     axes = result.plot_displacement()
     assert sum(patch.get_height() for patch in axes.patches) == len(result.displacement)
+    assert result.plot_displacement(axes) is axes
     plots.close(axes.figure)
 
 

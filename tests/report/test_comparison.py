@@ -273,7 +273,7 @@ def test_the_report_shows_the_front_by_itself():
     axes = new_axes()
     figure.draw(axes)
     # Colours are those of the order in which systems were given, as in other figures.
-    drawn = {label.get_text(): line.lines[0].get_color() for label, line in zip(axes.texts, axes.containers)}
+    drawn = {bars.get_label(): bars.lines[0].get_color() for bars in axes.containers}
     assert drawn == {"plain": colour(0), "debiased": colour(1), EVIL: colour(2)}
     close(axes.figure)
     one.findings.loc[one.findings["system"] == "plain", "n"] = 30

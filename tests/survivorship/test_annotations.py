@@ -66,8 +66,8 @@ def test_summary_and_its_figure():
     table = summary(CODES, codes=words)
     assert table.query("annotator == 'a'")["count"].tolist() == [1, 1, 0, 2] and table["meaning"].iloc[0] == "none"
     assert (table["low"] <= table["share"]).all() and (table["share"] <= table["high"]).all()
-    axes = plots.new_axes()
-    plot_codes(CODES, axes, codes=words)
+    axes = plot_codes(CODES, codes=words)
+    assert plot_codes(CODES, axes, codes=words) is axes
     assert [label.get_text() for label in axes.get_xticklabels()] == list(words.values())
     plots.close(axes.figure)
 
@@ -75,8 +75,8 @@ def test_summary_and_its_figure():
 def test_tables_of_ranks_take_codes_of_ones_own():
     ranks = pd.DataFrame({"qid": ["1", "2"], "code": [5, 4], "first_relevant_rank": [2, -1]})
     assert answered_table(ranks)["answered"].tolist() == [1]
-    axes = plots.new_axes()
-    plot_ranks(ranks, axes)
+    axes = plot_ranks(ranks)
+    assert plot_ranks(ranks, axes) is axes
     plots.close(axes.figure)
 
 
@@ -145,7 +145,7 @@ def test_ranks_of_two_annotators_are_drawn_apart():
     assert sum(bar.get_height() for bar in axes.containers[0]) == 2  # the two queries, not those of both annotators
     plots.close(axes.figure)
     with pytest.raises(InputError, match="no annotations of ranks"):
-        plot_ranks(ranks.iloc[:0], plots.new_axes())
+        plot_ranks(ranks.iloc[:0])
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ def test_the_report_of_a_planted_collection():
     np.testing.assert_allclose(by_type[[str(k) for k in range(1, 11)]].sum(axis=1), by_type["share"])
     assert report.available()["there"].all() and list(report.tables) == list(TABLES)
     for draw, options in ((report.plot_types, {}), (report.plot_first_ranks, {}), (report.plot_first_ranks, {"by_type": True})):
-        axes = plots.new_axes()
-        draw(axes, **options)
+        axes = draw(**options)
+        assert draw(axes, **options) is axes
         plots.close(axes.figure)
 
 
@@ -255,7 +255,7 @@ def test_what_a_collection_does_not_know_is_said():
     assert set(report.missing) == {"types", "first_ranks", "first_ranks_by_type", "shown", "answers"}
     assert "get_candidates" in report.missing["first_ranks"] and report.source == "judgements only"
     with pytest.raises(InputError, match="no table 'types': the topics have no column 'type'"):
-        report.plot_types(None)
+        report.plot_types()
     assert dataset_report(bare, proxy=True).source == "proxy: bm25"
     with pytest.raises(InputError, match="has no topics"):
         dataset_report(bare, "dev")

@@ -54,8 +54,8 @@ def test_it_finds_what_can_be_found_and_is_calibrated(fitted):
     assert found.figure("answered, observed") == test["answered"].mean()
     rows = found.table.set_index("figure")
     assert rows.loc["answered, predicted", "low"] < test["answered"].mean() < rows.loc["answered, predicted", "high"]
-    axes = plots.new_axes()
-    found.plot(axes)
+    axes = found.plot()
+    assert found.plot(axes) is axes
     plots.close(axes.figure)
     with pytest.raises(InputError, match="no figure 'F1'"):
         found.figure("F1")

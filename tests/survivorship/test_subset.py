@@ -251,8 +251,8 @@ def test_a_planted_trend_is_found(result):
 
 def test_figures(result):
     for draw in (result.plot, result.plot_strata):
-        axes = plots.new_axes()
-        draw(axes, "nDCG@10")
+        axes = draw(measure="nDCG@10")
+        assert draw(axes, measure="nDCG@10") is axes
         assert "n =" in axes.get_xlabel() and {"bm25", "upside down"} <= set(axes.get_legend_handles_labels()[1])
         plots.close(axes.figure)
 

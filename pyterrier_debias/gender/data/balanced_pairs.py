@@ -231,20 +231,21 @@ def _profiles(frame: pd.DataFrame, names: Sequence[str], sides: Sequence[np.ndar
     return np.array(columns).T.reshape(len(frame), len(names))
 
 
-def plot_balance(balance: pd.DataFrame) -> Axes:
+def plot_balance(balance: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """The standardised mean differences before and after, one line per category, the largest at the top.
 
     Args:
         balance: What :meth:`BalancedPairs.balance` gives.
+        ax: Matplotlib axes; None makes new ones, higher for more categories.
 
     Returns:
-        Matplotlib axes; see :func:`pyterrier_debias.core.plots.save`.
+        The axes.
     """
     from pyterrier_debias.core import plots
 
     table = balance.assign(size=balance["before"].abs()).sort_values("size", na_position="first")
     with plots.style():
-        axes = plots.new_axes(height=1.6 + 0.22 * len(table))
+        axes = plots.new_axes(height=1.6 + 0.22 * len(table)) if ax is None else ax
         places = np.arange(len(table))
         axes.hlines(places, table["before"], table["after"], color=plots.GREY, linewidth=0.8)
         axes.plot(table["before"], places, "o", color=plots.colour(1), label="before matching")

@@ -210,12 +210,12 @@ class BiasResult:
         own = own.sort_values(["system", "ARaB", "qid"], ascending=[True, False, True], kind="stable")
         return own[["system", "qid", "ARaB", "side", "expected", "added", "z"]].reset_index(drop=True)
 
-    def plot(self, measure: str = "ARaB", axes: Axes | None = None) -> Axes:
+    def plot(self, ax: Axes | None = None, *, measure: str = "ARaB") -> Axes:
         """The mean over queries at each cut-off, with 95 % intervals.
 
         Args:
+            ax: Matplotlib axes; None makes new ones.
             measure: ``'ARaB'``, ``'added'`` or ``'NFaiRR'``.
-            axes: Where to draw; None for new axes.
 
         Returns:
             The axes.
@@ -225,7 +225,7 @@ class BiasResult:
         ends = {"ARaB": ("low", "high"), "added": ("added_low", "added_high"), "NFaiRR": ("NFaiRR_low", "NFaiRR_high")}
         if measure not in ends:
             raise InputError(f"measure {measure!r} cannot be drawn; use {', '.join(ends)}")
-        axes = plots.new_axes() if axes is None else axes
+        axes = plots.new_axes() if ax is None else ax
         with plots.style():
             cutoffs = sorted(self.table["cutoff"].unique())
             if measure != "NFaiRR":

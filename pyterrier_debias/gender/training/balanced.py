@@ -148,36 +148,35 @@ class RatioChoice:
     margin: float
     level: float
 
-    def plot(self, *, measure: str = "effectiveness") -> Axes:
+    def plot(self, ax: Axes | None = None, *, measure: str = "effectiveness") -> Axes:
         """Effectiveness over the ratio, and bias below it where it was given.
 
         Args:
+            ax: Matplotlib axes; None makes new ones. The bias is drawn in a panel of its own beneath them.
             measure: What to call the effectiveness.
 
         Returns:
-            The upper axes; see :func:`pyterrier_debias.core.plots.save`.
+            The axes of the effectiveness; ``child_axes`` holds the panel beneath.
         """
-        import matplotlib.pyplot as plt
-
         from pyterrier_debias.core import plots
 
         table, biases = self.table, self._biases()
+        axes = plots.new_axes(height=5.8 if biases else 3.4) if ax is None else ax
         with plots.style():
-            rows = 1 + bool(biases)
-            grid = plt.subplots(rows, 1, figsize=(7, 1 + 2.4 * rows), sharex=True, squeeze=False)[1]
-            axes = grid[0, 0]
-            bars = np.abs(table[["low", "high"]].to_numpy().T - table["effectiveness"].to_numpy())
+            bars = plots.ends(table["effectiveness"], table["low"], table["high"])
             axes.errorbar(table["ratio"], table["effectiveness"], yerr=bars, marker="o", color=plots.colour(0))
             axes.axhline(table["effectiveness"].iloc[0], color=plots.GREY, linestyle="--", linewidth=1)
             axes.axvline(self.chosen, color=plots.colour(1), linestyle=":", label=f"chosen by the paper's rule: {self.chosen:g}")
             axes.legend(loc="best")
             plots.label_axes(axes, x="" if biases else "ratio of balanced pairs", y=measure, title="Effectiveness over the ratio")
             if biases:
+                axes.tick_params(labelbottom=False)
+                below = axes.inset_axes((0, -1.1, 1, 1), sharex=axes)
                 for number, name in enumerate(biases):
-                    grid[1, 0].plot(table["ratio"], table[name], marker="o", color=plots.colour(number), label=name)
-                grid[1, 0].axhline(0, color=plots.GREY, linewidth=1)
-                grid[1, 0].legend(loc="best")
-                plots.label_axes(grid[1, 0], x="ratio of balanced pairs", y="bias", n=int(table["n"].iloc[0]))
+                    below.plot(table["ratio"], table[name], marker="o", color=plots.colour(number), label=name)
+                below.axhline(0, color=plots.GREY, linewidth=1)
+                below.legend(loc="best")
+                plots.label_axes(below, x="ratio of balanced pairs", y="bias", n=int(table["n"].iloc[0]))
         return axes
 
     def _biases(self) -> list[str]:

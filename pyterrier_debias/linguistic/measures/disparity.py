@@ -138,16 +138,20 @@ class DisparityResult:
         columns = ["name", "complexity", "value", "low", "high"]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
-    def plot_curve(self, axes: Axes, measure: str | None = None, **options: Any) -> None:
-        """Draw :meth:`curve` onto matplotlib axes.
+    def plot_curve(self, ax: Axes | None = None, *, measure: str | None = None, **options: Any) -> Axes:
+        """Draw :meth:`curve`.
 
         Args:
-            axes: Where to.
+            ax: Matplotlib axes; None makes new ones.
             measure: Which measure; None for the first.
             options: Options of :meth:`curve`.
+
+        Returns:
+            The axes.
         """
         from pyterrier_debias.core import plots
 
+        axes = plots.new_axes() if ax is None else ax
         values = self._of(measure)
         with plots.style():
             for number, (name, rows) in enumerate(self.curve(measure, **options).groupby("name", sort=False)):
@@ -158,16 +162,21 @@ class DisparityResult:
                 axes.legend()
             n = values[["dataset", "qid"]].drop_duplicates().shape[0]
             plots.label_axes(axes, x="complexity of the query", y=f"mean {self._name(measure)}", n=n)
+        return axes
 
-    def plot_groups(self, axes: Axes, measure: str | None = None) -> None:
-        """Draw the mean of each bin of complexity with its interval onto matplotlib axes.
+    def plot_groups(self, ax: Axes | None = None, *, measure: str | None = None) -> Axes:
+        """Draw the mean of each bin of complexity with its interval.
 
         Args:
-            axes: Where to.
+            ax: Matplotlib axes; None makes new ones.
             measure: Which measure; None for the first.
+
+        Returns:
+            The axes.
         """
         from pyterrier_debias.core import plots
 
+        axes = plots.new_axes() if ax is None else ax
         rows = overall(self.table)
         rows = rows[(rows["measure"] == self._name(measure)) & (rows["group"] != EVERYONE)]
         groups = list(dict.fromkeys(rows["group"]))
@@ -182,6 +191,7 @@ class DisparityResult:
             axes.legend()
             n = int(rows.loc[rows["name"] == rows["name"].iloc[0], "n"].sum()) if len(rows) else 0
             plots.label_axes(axes, x="complexity of the query", y=f"mean {self._name(measure)}", n=n)
+        return axes
 
     def _name(self, measure: str | None) -> str:
         measures = list(dict.fromkeys(self.per_query["measure"]))

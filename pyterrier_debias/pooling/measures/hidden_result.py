@@ -258,12 +258,12 @@ class HiddenResult:
             "auc_within": float(np.mean(within)),
         }
 
-    def plot_emphasis(self, correction: str, axes: Axes | None = None, *, bins: int = 20) -> Axes:
+    def plot_emphasis(self, correction: str, ax: Axes | None = None, *, bins: int = 20) -> Axes:
         """Draw how a correction weighs hidden positives and true negatives: Figure 5 of Cai et al. (2022).
 
         Args:
             correction: Its name.
-            axes: Matplotlib axes; None makes new ones.
+            ax: Matplotlib axes; None makes new ones.
             bins: Number of bins of equal width. Emphasis is the mean over positives and seeds.
 
         Returns:
@@ -280,7 +280,7 @@ class HiddenResult:
         if part["emphasis"].isna().any():
             raise InputError(f"HiddenResult: {correction!r} does not provide how much each candidate counts as a negative")
         means = part.groupby(["qid", "docno", "kind"], sort=True)["emphasis"].mean().reset_index()
-        axes = plots.new_axes() if axes is None else axes
+        axes = plots.new_axes() if ax is None else ax
         low, high = means["emphasis"].min(), means["emphasis"].max()
         ends = (low, high) if high > low else (low - 0.5, high + 0.5)
         edges = np.linspace(*ends, bins + 1).tolist()

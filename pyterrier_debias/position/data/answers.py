@@ -514,23 +514,23 @@ class Positions:
         law = "whole answers placed at random" if method == "placed" else "chi-square"
         return TestResult(observed, p, len(position), f"{law}, one answer a passage")
 
-    def plot(self, *others: Positions, bins: int = 20, rotated: bool = True, axes: Axes | None = None) -> Axes:
+    def plot(self, *others: Positions, ax: Axes | None = None, bins: int = 20, rotated: bool = True) -> Axes:
         """Draw the paper's Figure 1: the share of answers by relative position, original and rotated, with 95 % intervals.
 
         A thin dotted line in the same colour shows the same answers put anywhere in their passages, whole.
 
         Args:
             others: More collections for the same picture.
+            ax: Matplotlib axes; None makes new ones.
             bins: How many equal parts of a passage.
             rotated: Whether to draw the rotated curves.
-            axes: Where to draw; None makes a figure.
 
         Returns:
             The axes.
         """
         from pyterrier_debias.core import plots
 
-        axes = plots.new_axes(7.5, 5.2) if axes is None else axes
+        axes = plots.new_axes(7.5, 5.2) if ax is None else ax
         for i, one in enumerate((self, *others)):
             summary = one.summary()
             label = f"{one.name}\n{summary['matches']:,} answers, {summary['passages']:,} passages"

@@ -330,20 +330,20 @@ class MATSProbe(Stage):
 
 def plot_ats(
     results: Mapping[str, MATSResult],
+    ax: Axes | None = None,
     *,
     std: str = "pairs",
     path: str | Path | None = None,
-    axes: Axes | None = None,
 ) -> Axes:
     """Draw ATS over the distance, with its spread, of one or several encoders (the paper's Figure 2).
 
     Args:
         results: Name to result; the legend shows each one's MATS (and its spread over distances) under its own convention.
             ``result.under(max_delta=100)`` shows and averages short distances only.
+        ax: Matplotlib axes; None makes new ones.
         std: What is shaded around the line, one standard deviation to each side: ``'pairs'``, ``'terms'``, ``'plain'`` or
             ``'none'``.
         path: Where to save the picture; None for not at all.
-        axes: Where to draw; None makes new axes.
 
     Returns:
         The axes.
@@ -361,7 +361,7 @@ def plot_ats(
     if not results:
         raise InputError("plot_ats: there is nothing to draw; give at least one result, as {name: probe.result(docs)}")
     check_choice("plot_ats", "std", std, (*_SHADES, "none"))
-    axes = plots.new_axes() if axes is None else axes
+    axes = plots.new_axes() if ax is None else ax
     with plots.style():
         for number, (name, result) in enumerate(results.items()):
             curve, summary = result.curve(), result.mats().iloc[0]

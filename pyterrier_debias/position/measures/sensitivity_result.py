@@ -115,18 +115,18 @@ class SensitivityResult:
             }
         )
 
-    def plot_displacement(self, axes: Axes | None = None) -> Axes:
+    def plot_displacement(self, ax: Axes | None = None) -> Axes:
         """Draw how many rotated relevant passages move how far.
 
         Args:
-            axes: Matplotlib axes; None makes new ones.
+            ax: Matplotlib axes; None makes new ones.
 
         Returns:
             The axes.
         """
         from pyterrier_debias.core import plots
 
-        axes = plots.new_axes() if axes is None else axes
+        axes = plots.new_axes() if ax is None else ax
         moved = self.displacement["displacement"].to_numpy(dtype=float)
         with plots.style():
             bins = min(41, 1 + 2 * int(np.abs(moved).max(initial=0)))

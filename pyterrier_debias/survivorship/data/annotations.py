@@ -331,17 +331,24 @@ def answered_table(ranks: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def plot_codes(annotations: pd.DataFrame, axes: Axes, *, codes: Mapping[int, str] = CODES) -> None:
+def plot_codes(annotations: pd.DataFrame, ax: Axes | None = None, *, codes: Mapping[int, str] = CODES) -> Axes:
     """Draw how often each code was given, with intervals (Figure 3.6).
 
     Args:
         annotations: ``qid``, ``code``, and ``annotator`` where there are several.
-        axes: Where to.
+        ax: Matplotlib axes; None makes new ones.
         codes: Number to words.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: See :func:`check_annotations`.
     """
     from pyterrier_debias.core import plots
 
     table = summary(annotations, codes=codes)
+    axes = plots.new_axes() if ax is None else ax
     names = list(dict.fromkeys(table["annotator"]))
     with plots.style():
         for number, name in enumerate(names):
@@ -354,14 +361,18 @@ def plot_codes(annotations: pd.DataFrame, axes: Axes, *, codes: Mapping[int, str
         if any(names):
             axes.legend()
         plots.label_axes(axes, x="code", y="share of queries", n=annotations["qid"].nunique())
+    return axes
 
 
-def plot_ranks(ranks: pd.DataFrame, axes: Axes) -> None:
+def plot_ranks(ranks: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw at which rank systems first answer the unanswered queries (Figure 3.7).
 
     Args:
         ranks: ``qid``, ``first_relevant_rank`` (-1 for nowhere), and ``system`` and ``annotator`` where there are several.
-        axes: Where to.
+        ax: Matplotlib axes; None makes new ones.
+
+    Returns:
+        The axes.
 
     Raises:
         InputError: See :func:`check_annotations`; and where there are none.
@@ -375,6 +386,7 @@ def plot_ranks(ranks: pd.DataFrame, axes: Axes) -> None:
     last = max(int(frame["first_relevant_rank"].max()), 1)
     names = list(dict.fromkeys(zip(frame["system"], frame["annotator"])))
     several = frame["annotator"].nunique() > 1
+    axes = plots.new_axes() if ax is None else ax
     with plots.style():
         for number, name in enumerate(names):
             system, annotator = name
@@ -387,3 +399,4 @@ def plot_ranks(ranks: pd.DataFrame, axes: Axes) -> None:
         if axes.get_legend_handles_labels()[1]:
             axes.legend()
         plots.label_axes(axes, x="first rank that answers", y="queries", n=frame["qid"].nunique())
+    return axes

@@ -71,11 +71,14 @@ class DatasetReport:
         rows = [(table, table in self.tables, self.missing.get(table, "")) for table in TABLES]
         return pd.DataFrame(rows, columns=["table", "there", "reason"])
 
-    def plot_types(self, axes: Axes) -> None:
+    def plot_types(self, ax: Axes | None = None) -> Axes:
         """Draw the answered share of each type, with intervals.
 
         Args:
-            axes: Where to.
+            ax: Matplotlib axes; None makes new ones.
+
+        Returns:
+            The axes.
 
         Raises:
             InputError: If the table is missing.
@@ -83,6 +86,7 @@ class DatasetReport:
         from pyterrier_debias.core import plots
 
         table = self._table("types")
+        axes = plots.new_axes() if ax is None else ax
         own = table[table["type"] != "all types"]
         with plots.style():
             ends = np.clip([own["share"] - own["low"], own["high"] - own["share"]], 0, None)
@@ -91,22 +95,27 @@ class DatasetReport:
             axes.set_ylim(0, 1)
             axes.tick_params(axis="x", labelrotation=20)
             plots.label_axes(axes, x="type of query", y="share answered", n=int(table["queries"].iloc[0]))
+        return axes
 
-    def plot_first_ranks(self, axes: Axes, *, by_type: bool = False) -> None:
+    def plot_first_ranks(self, ax: Axes | None = None, *, by_type: bool = False) -> Axes:
         """Draw the histogram of first relevant ranks.
 
         Args:
-            axes: Where to.
+            ax: Matplotlib axes; None makes new ones.
             by_type: Whether to draw a line for each type, as shares of its answered queries.
+
+        Returns:
+            The axes.
 
         Raises:
             InputError: If the table is missing.
         """
         from pyterrier_debias.core import plots
 
+        table = self._table("first_ranks_by_type" if by_type else "first_ranks")
+        axes = plots.new_axes() if ax is None else ax
         with plots.style():
             if by_type:
-                table = self._table("first_ranks_by_type")
                 places = [c for c in table.columns if c.isdigit()]
                 for number, row in enumerate(table.to_dict("records")):
                     shares = np.array([row[place] for place in places]) / max(row["share"], 1e-12)
@@ -114,13 +123,13 @@ class DatasetReport:
                 axes.legend()
                 y = "share of the type's answered queries"
             else:
-                table = self._table("first_ranks")
                 own = table[np.isfinite(table["first_relevant_rank"])]
                 axes.bar(own["first_relevant_rank"], own["queries"], color=plots.colour(0))
                 y = "queries"
             ranks = self.ranks["first_relevant_rank"].to_numpy(dtype=float)
             axes.set_xticks(range(1, int(ranks[np.isfinite(ranks)].max(initial=1)) + 1))
             plots.label_axes(axes, x="first relevant rank", y=y, n=int(np.isfinite(ranks).sum()), unit="answered queries")
+        return axes
 
     def _table(self, name: str) -> pd.DataFrame:
         if name not in self.tables:

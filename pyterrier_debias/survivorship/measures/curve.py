@@ -132,17 +132,21 @@ class SurvivorshipResult:
         label = ["All" if k == NEVER else str(int(k)) for k in table["k"]]
         return table.assign(k=label, n=table["n"].astype("int64"))[["k", "n", *names]].rename_axis(columns=None)
 
-    def plot(self, axes: Axes, measure: str | None = None, *, kind: str = EVERY_TYPE) -> None:
+    def plot(self, ax: Axes | None = None, *, measure: str | None = None, kind: str = EVERY_TYPE) -> Axes:
         """Draw Figure 5.1: means over all queries and over each subset, solid over survivors, dashed zero-filled.
 
         Args:
-            axes: Where to.
+            ax: Matplotlib axes; None makes new ones.
             measure: Which measure; None for the first.
             kind: Which type of queries.
+
+        Returns:
+            The axes.
         """
         from pyterrier_debias.core import plots
 
         rows = self._rows(measure, kind)
+        axes = plots.new_axes() if ax is None else ax
         own = rows[~rows["subset"].isin([ANSWERED, ALL])].sort_values("k", ascending=False, kind="stable")
         every = rows[rows["subset"] == ANSWERED].set_index("name")
         labels = ["all", *dict.fromkeys(own["subset"])]
@@ -159,20 +163,25 @@ class SurvivorshipResult:
             axes.legend(title="solid: answered within k; dashed: others as 0")
             n = int(every["total"].iloc[0]) if len(every) else 0
             plots.label_axes(axes, x="queries answered within the first k documents shown", y=f"mean {self._name(measure)}", n=n)
+        return axes
 
-    def plot_strata(self, axes: Axes, measure: str | None = None, *, kind: str = EVERY_TYPE) -> None:
+    def plot_strata(self, ax: Axes | None = None, *, measure: str | None = None, kind: str = EVERY_TYPE) -> Axes:
         """Draw the mean at each first relevant rank, with intervals: strata that share no query.
 
         Strata are small, so that Student's intervals can pass the ends of a measure in [0, 1]; they are drawn up to there.
 
         Args:
-            axes: Where to.
+            ax: Matplotlib axes; None makes new ones.
             measure: Which measure; None for the first.
             kind: Which type of queries.
+
+        Returns:
+            The axes.
         """
         from pyterrier_debias.core import plots
 
         self._rows(measure, kind)  # refuses what was not measured
+        axes = plots.new_axes() if ax is None else ax
         rows = self.strata[(self.strata["measure"] == self._name(measure)) & (self.strata["type"] == kind)]
         names = list(dict.fromkeys(rows["name"]))
         if self.per_query["value"].between(0, 1).all():
@@ -188,6 +197,7 @@ class SurvivorshipResult:
             n = int(rows.loc[rows["name"] == names[0], "n"].sum()) if names else 0
             x = "rank at which labellers first met an answer"
             plots.label_axes(axes, x=x, y=f"mean {self._name(measure)}", n=n, unit="answered queries")
+        return axes
 
     def _name(self, measure: Any) -> str:
         measures = list(dict.fromkeys(self.per_query["measure"]))

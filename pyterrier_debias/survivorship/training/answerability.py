@@ -162,14 +162,18 @@ class AnswerabilityResult:
             raise InputError(f"AnswerabilityResult: there is no figure {name!r}, only {', '.join(self.table['figure'])}")
         return float(rows["value"].iloc[0])
 
-    def plot(self, axes: Axes) -> None:
-        """Draw observed against predicted shares, with intervals, onto matplotlib axes.
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw observed against predicted shares, with intervals.
 
         Args:
-            axes: Where to.
+            ax: Matplotlib axes; None makes new ones.
+
+        Returns:
+            The axes.
         """
         from pyterrier_debias.core import plots
 
+        axes = plots.new_axes() if ax is None else ax
         table = self.reliability
         with plots.style():
             axes.plot([0, 1], [0, 1], "--", color=plots.GREY, label="calibrated")
@@ -177,6 +181,7 @@ class AnswerabilityResult:
             axes.errorbar(table["predicted"], table["observed"], yerr=ends, fmt="o", color=plots.colour(0), label="bins")
             axes.legend()
             plots.label_axes(axes, x="predicted probability of an answer", y="share answered", n=len(self.per_query))
+        return axes
 
 
 class Answerability(Stage):
