@@ -100,4 +100,4 @@ $(VENV)/.terrier: $(VENV)/.test
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-* build dist *.egg-info docs/_build docs/api docs/pages
+	rm -rf $(VENV) .venv-* build dist *.egg-info docs/_build docs/_source

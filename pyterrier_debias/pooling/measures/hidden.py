@@ -258,8 +258,8 @@ class HiddenJudgements:
             full: Name of a training like the baseline's on all judgements (of the same candidates); None for none. It also has
                 the hidden documents as positives, so no correction of negatives should be expected to reach it.
             validation: Candidates of further queries, for the best checkpoint; None for none.
-            measures: ir_measures objects or names; the first one is what summaries speak of. None for nDCG@10, RR@10 and R@10,
-                of which the last two count documents from ``min_label`` on (``RR(rel=2)@10`` for 2).
+            measures: ir_measures objects or names; the first one is what summaries speak of. None for ``nDCG@10``, ``RR@10`` and
+                ``R@10``, of which the last two count documents from ``min_label`` on (``RR(rel=2)@10`` for 2).
             checkpoint: Folder where each finished training leaves its result, so that a comparison that was killed continues.
                 None keeps nothing. The cache key of a training is its data and everything that its correction consists of,
                 including functions and scorers; a correction without a cache key is refused.
