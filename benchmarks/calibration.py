@@ -9,7 +9,8 @@ that the biases use:
 - cross-talk: how often a test fires on another's bias. The 99 % interval must reach down to 5 %;
 - order: Kendall's tau between planted strength and mean measured figure, at least 0.9;
 - coverage: how often the stated 95 % interval holds 0 in null collections. The 99 % interval must overlap 93 to 97 %;
-- together: in how many null collections a whole audit shows any finding after correction (``--audits``; slow). At most 7 %.
+- together: in how many null collections a whole audit shows any primary finding, and any further one, after correction in two
+  steps (``--audits``; slow). At most 5 %: the 99 % interval must reach no higher than 8 %.
 
 Null collections are small, since that is where tests fail first; collections with a bias are as large as a usual set of test
 queries.
@@ -52,7 +53,7 @@ from pyterrier_debias.core import plots
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.frames import ranked
-from pyterrier_debias.core.statistics import binomial_interval, bootstrap_interval, exchange_test, randomisation_test
+from pyterrier_debias.core.statistics import binomial_interval, exchange_test, inverted_interval, randomisation_test
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.data import planted, planted_rankers
 from pyterrier_debias.data.planted_rankers import BIASES, wording_complexity
@@ -60,6 +61,7 @@ from pyterrier_debias.gender.audit import neutral_qids
 from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator
 from pyterrier_debias.linguistic.audit import prepared_topics, ranker_slope
 from pyterrier_debias.pooling.audit import judged_difference
+from pyterrier_debias.position.measures.sensitivity_result import displacements
 from pyterrier_debias.survivorship.audit import answer_grade
 from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks, list_strata
 from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
@@ -259,10 +261,13 @@ class Case:
 
 
 def position(case: Case) -> tuple[float, float, float, float]:
-    """Quality on original against rotated candidates."""
-    table = np.column_stack([case.quality(arm) for arm in (case.results, *case.arms.rotated)])
-    difference = table[:, 1:].mean(axis=1) - table[:, 0]
-    interval = bootstrap_interval(difference, draws=case.setting.draws, seed=case.seed)
+    """Ranks that relevant passages move down when they alone are rotated."""
+    rotated = [case.asked(arm).assign(arm="rotated", draw=draw) for draw, arm in enumerate(case.arms.rotated)]
+    arms = pd.concat([case.results.assign(arm="original", draw=0), *rotated])
+    moved = displacements(arms, case.relevant, case.topics["qid"].tolist())
+    after = moved.pivot_table(index="qid", columns="draw", values="after")
+    table = np.column_stack([moved.groupby("qid")["before"].mean(), after])
+    interval = inverted_interval(table, draws=case.setting.draws, seed=case.seed)
     p = exchange_test(table, draws=case.setting.draws, seed=case.seed).p
     return interval.estimate, interval.low, interval.high, p
 
@@ -284,7 +289,7 @@ def gender(case: Case) -> tuple[float, float, float, float]:
     neutral = set(neutral_qids(case.topics))
     found = ARaBEvaluator([10])(case.results[case.results["qid"].isin(neutral)]).sort_values("qid")
     added = (found["ARaB"] - found["expected"]).to_numpy()
-    interval = bootstrap_interval(added, draws=case.setting.draws, seed=case.seed)
+    interval = inverted_interval(added, draws=case.setting.draws, seed=case.seed)
     p = randomisation_test(np.zeros(len(added)), added, draws=case.setting.draws, seed=case.seed).p
     return interval.estimate, interval.low, interval.high, p
 
@@ -307,7 +312,7 @@ def pooling(case: Case) -> tuple[float, float, float, float]:
     qrels = case.qrels if case.bias == "pooling" else case.asked(case.ground.half_judged)
     lists = case.asked(case.arms.deep), case.asked(case.ground.deep)
     frame, test = judged_difference(*lists, qrels, case.topics["qid"].tolist(), seed=case.seed)
-    interval = bootstrap_interval(frame["difference"].to_numpy(), draws=case.setting.draws, seed=case.seed)
+    interval = inverted_interval(frame["difference"].to_numpy(), draws=case.setting.draws, seed=case.seed)
     return interval.estimate, interval.low, interval.high, test.p
 
 
@@ -333,14 +338,16 @@ def examined_case(case: Case) -> list[dict[str, Any]]:
 
 
 def audited(cases: list[Case]) -> list[dict[str, Any]]:
-    """A whole audit of one null collection: its tests, and the smallest corrected p."""
+    """A whole audit of one null collection: its tests, and the smallest corrected p of primary and of further ones."""
     logging.disable(logging.WARNING)
     (case,) = cases
     candidates = pt.Transformer.from_df(case.ground.bm25.drop(columns=["text", "query"]))
     system = candidates >> case.collection.text_loader() >> case.arms.ranker
     found = audit({"ranker": system}, case.collection, depth=case.setting.depth, seed=case.seed).findings
     tested = found.dropna(subset=["p"])
-    return [{"seed": case.seed, "tests": len(tested), "smallest": tested["p_corrected"].min()}]
+    smallest = tested.groupby("primary")["p_corrected"].min()
+    both = {"smallest": smallest.get(True), "further": smallest.get(False)}
+    return [{"seed": case.seed, "tests": len(tested), "primaries": int(tested["primary"].sum()), **both}]
 
 
 def done(
@@ -381,15 +388,16 @@ def coverage(found: pd.DataFrame) -> pd.DataFrame:
 def order(table: pd.DataFrame) -> pd.DataFrame:
     """Kendall's tau between planted strength (0 among them) and the mean figure, test by test.
 
-    Every bias pulls its figure down: quality behind rotation, correlation, slope and judged share fall, ARaB falls towards the
-    female words that the planted ranker loves.
+    Every bias but one pulls its figure down: correlation, slope and judged share fall, ARaB falls towards the female words that
+    the planted ranker loves. Rotated passages move to higher ranks.
     """
     from scipy import stats
 
     rows = []
     for test in TESTS:
         own = table[(table["test"] == test) & table["bias"].isin([test, NOTHING])]
-        rows.append((test, float(stats.kendalltau(own["strength"], -own["value"]).statistic)))
+        falls = -own["value"] if test != "position" else own["value"]
+        rows.append((test, float(stats.kendalltau(own["strength"], falls).statistic)))
     return pd.DataFrame(rows, columns=["test", "tau"])
 
 
@@ -413,10 +421,11 @@ def verdicts(table: pd.DataFrame, covered: pd.DataFrame, taus: pd.DataFrame, who
         lines.append(line(f"coverage, {row['test']}", row, "coverage", row["low"] <= 0.97 and row["high"] >= 0.93))
     lines += [f"tau, {r['test']}: {r['tau']:.2f}: {'reached' if r['tau'] >= 0.9 else 'MISSED'}" for r in taus.to_dict("records")]
     if whole is not None and len(whole):
-        interval = binomial_interval(int((whole["smallest"] <= LEVEL).sum()), len(whole), level=0.99)
-        row = {"rate": interval.estimate, "low": interval.low, "high": interval.high}
-        what = f"any finding after Holm's correction over {whole['tests'].median():.0f} tests, {len(whole)} audits"
-        lines.append(line(what, row, "rate", interval.low <= 0.07))
+        for column, what in (("smallest", "primary"), ("further", "further")):
+            interval = binomial_interval(int((whole[column] <= LEVEL).sum()), len(whole), level=0.99)
+            row = {"rate": interval.estimate, "low": interval.low, "high": interval.high}
+            made = f"{whole['primaries'].median():.0f} primary tests of {whole['tests'].median():.0f}"
+            lines.append(line(f"any {what} finding, {len(whole)} audits, {made}", row, "rate", interval.high <= 0.08))
     return lines
 
 
@@ -474,6 +483,7 @@ def main() -> None:
     parser.add_argument("--collections", type=int, default=2_000, help="in which nothing is planted")
     parser.add_argument("--power-collections", type=int, default=300, help="for each bias and strength")
     parser.add_argument("--levels", nargs="*", choices=LEVELS, default=LEVELS, help="how strongly; see STRENGTHS")
+    parser.add_argument("--first-seed", type=int, default=0, help="collections that were never looked at begin elsewhere")
     parser.add_argument("--topics", type=int, default=60, help="of null collections")
     parser.add_argument("--power-topics", type=int, default=120, help="of collections with a bias")
     parser.add_argument("--depth", type=int, default=20, help="candidates of a query")
@@ -486,12 +496,13 @@ def main() -> None:
     options = parser.parse_args()
 
     sizes = (options.depth, options.deep, options.rotations, options.draws)
-    nulls = [Case(seed, NOTHING, 0.0, Setting(options.topics, *sizes)) for seed in range(options.collections)]
+    first = options.first_seed
+    nulls = [Case(first + seed, NOTHING, 0.0, Setting(options.topics, *sizes)) for seed in range(options.collections)]
     setting = Setting(options.power_topics, *sizes)
     cases = list(nulls)
     for bias, level in itertools.product(TESTS, options.levels):
         strength = STRENGTHS[bias][LEVELS.index(level)]
-        cases += [Case(seed, bias, strength, setting) for seed in range(options.power_collections)]
+        cases += [Case(first + seed, bias, strength, setting) for seed in range(options.power_collections)]
     options.out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     found = done(options.out / "p_values.csv", cases, examined, options.workers)
@@ -504,7 +515,7 @@ def main() -> None:
     covered.to_csv(options.out / "coverage.csv", index=False)
     draw(table, options.out / "calibration.png")
     numbers = f"--collections {options.collections} --power-collections {options.power_collections}"
-    command = f"python benchmarks/calibration.py {numbers}"
+    command = f"python benchmarks/calibration.py {numbers}" + (f" --first-seed {first}" if first else "")
     sizes = f"{options.topics} topics of null collections, {options.power_topics} of others"
     write_tables(table, covered, command, sizes, options.out)
     print(f"{sizes}; {len(cases)} collections, {time.perf_counter() - started:.0f} s")

@@ -2,9 +2,13 @@
 
 import numpy as np
 import pandas as pd
+import pytest
+from scipy import stats
+from statsmodels.stats.power import TTestPower
 
 from pyterrier_debias import Bias, Finding
-from pyterrier_debias.core.bias import corrected, findings_frame
+from pyterrier_debias.core.bias import corrected, findings_frame, p_text
+from pyterrier_debias.core.statistics import Interval, detectable_effect, t_interval
 from pyterrier_debias.report.baseline import against_baseline
 
 
@@ -16,7 +20,7 @@ def test_one_row_a_finding_and_one_column_an_attribute():
     frame = findings_frame([finding(0.01), finding(float("nan"))])
     assert frame.columns.tolist() == [
         "system", "bias", "measure", "contrast", "value", "low", "high", "p", "p_corrected", "n", "convention",
-        "null_value", "text", "primary",
+        "null_value", "detectable", "text", "primary",
     ]  # fmt: skip
     assert frame["p_corrected"].isna().all()
 
@@ -54,6 +58,91 @@ def test_against_a_baseline_that_never_changes_a_figure_is_tested_once():
     assert np.isnan(found.p) and "not tested again" in found.convention
     (found,) = against_baseline([primary("first", [0.1, 0.0, 0.0]), mine], "first")
     assert 0 < found.p < 1
+
+
+def made(bias, p, primary=False, system="s", **more):
+    return Finding(system, bias, "m", f"{p}", 0.1, p=p, primary=primary, **more)
+
+
+def corrected_p(findings, **options):
+    return [found.p_corrected for found in corrected(findings, "two-step", **options)]
+
+
+def test_further_tests_are_looked_at_only_where_the_primary_test_rejected():
+    """Two families of primaries and of one bias' further tests, by Holm's method written out by hand."""
+    nan = float("nan")
+    findings = [
+        made("a", 0.01, True), made("a", 0.004), made("a", 0.03), made("a", nan),
+        made("b", 0.04, True), made("b", 0.0001),
+        made("c", 0.3, True), made("d", 0.012),
+    ]  # fmt: skip
+    # First family: .01, .012 (d has no primary test), .04, .3; a's further tests: .004, .03.
+    first = {0.01: 0.04, 0.012: 0.04, 0.04: 0.08, 0.3: 0.3}
+    expected = [first[0.01], max(0.008, 0.04), max(0.03, 0.04), nan, first[0.04], nan, first[0.3], first[0.012]]
+    np.testing.assert_allclose(corrected_p(findings), expected)
+    # Further tests take nothing from primary ones.
+    alone = [found for found in findings if found.primary or found.bias == "d"]
+    np.testing.assert_allclose(corrected_p(alone), list(first.values())[:1] + [0.08, 0.3, 0.04])
+
+
+def test_gates_are_those_of_the_system_and_comparisons_have_two():
+    findings = [
+        made("a", 0.001, True, "x"), made("a", 0.9, True, "y"), made("a", 0.01, system="x"), made("a", 0.01, system="y"),
+        Finding("y", "a", "m", "c, vs x", -0.1, p=0.005), Finding("y", "a", "m", "c, vs z", -0.1, p=0.005),
+    ]  # fmt: skip
+    nan = float("nan")
+    # All four further tests of the bias are one family, whichever of them are looked at.
+    np.testing.assert_allclose(corrected_p(findings, baseline="x"), [0.002, 0.9, 0.02, nan, 0.02, nan])
+    np.testing.assert_allclose(corrected_p(findings), [0.002, 0.9, 0.02, nan, nan, nan])
+
+
+def test_no_family_is_wrong_too_often():
+    """Global null, and one bias that is there: any false primary and any false further finding of a bias, in 2,000 tables."""
+    draw, errors = np.random.default_rng(0), []
+    for number in range(2_000):
+        real = 1e-6 if number % 2 else None
+        findings = []
+        for bias in "abc":
+            primary = real if bias == "a" and real else draw.random()
+            findings.append(made(bias, primary, True))
+            findings += [made(bias, p) for p in draw.random(4)]
+        found = corrected(findings, "two-step")
+        wrong = [f for f in found if f.p_corrected < 0.05 and f.p != 1e-6]
+        errors.append((any(f.primary for f in wrong), *(any(not f.primary and f.bias == b for f in wrong) for b in "abc")))
+    rates = np.mean(errors, axis=0)
+    assert (rates < 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 2_000)).all(), rates
+    assert rates[0] > 0.03 and rates[1] > 0.02 and (rates[2:] < 0.01).all()
+
+
+def test_a_primary_test_says_what_it_could_have_missed():
+    """The detectable effect is the one that the test finds in four of five samples."""
+    draw, n, hits = np.random.default_rng(1), 60, []
+    standard = Interval(0.0, *(stats.t.ppf([0.025, 0.975], n - 1) / np.sqrt(n)), 0.95, n)  # of a spread of 1
+    least = detectable_effect(standard, tests=3)
+    for _ in range(1_000):
+        values = draw.normal(0, 1, n)
+        own = detectable_effect(t_interval(values), tests=3)
+        hits.append(stats.ttest_1samp(values + own, 0).pvalue < 0.05 / 3)
+    assert np.mean(hits) == pytest.approx(0.8, abs=0.03)
+    assert least == pytest.approx(TTestPower().solve_power(nobs=n, alpha=0.05 / 3, power=0.8), rel=0.01)
+    found = corrected([made("a", 0.2, True, low=-0.1, high=0.3, n=50, text="s: some.")], "two-step")[0]
+    assert found.detectable == pytest.approx(0.2 / stats.t.ppf(0.975, 49) * stats.t.ppf([0.975, 0.8], 49).sum())
+    assert found.text == f"s: some. An effect below {found.detectable:.3f} may have been missed (power under 80%)."
+    (sure,) = corrected([made("a", 0.001, True, low=0.1, high=0.3, n=50, text="s: some.")], "two-step")
+    assert sure.text == "s: some." and sure.detectable > 0
+    assert np.isnan(corrected([made("a", 0.2, True)], "two-step")[0].detectable)
+
+
+def test_of_a_handful_of_queries_there_is_no_interval():
+    few, enough = (
+        Own().finding("s", "m", "c", Interval(0.2, -1.0, 1.4, 0.95, n), "it is 0.2 [-1.0, 1.4] over some.") for n in (5, 6)
+    )
+    assert np.isnan([few.low, few.high]).all() and few.text == "s: it is 0.2 over some."
+    assert (enough.low, enough.text) == (-1.0, "s: it is 0.2 [-1.0, 1.4] over some.")
+
+
+def test_no_p_is_shown_as_0():
+    assert [p_text(p) for p in (0.0, 1e-20, 0.0012, 0.5)] == ["below 1e-16", "below 1e-16", "0.0012", "0.50"]
 
 
 def test_no_findings_is_an_empty_table():

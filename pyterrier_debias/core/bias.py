@@ -16,19 +16,22 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.statistics import Interval, correct
+from pyterrier_debias.core.statistics import ALPHA, POWER, Interval, correct, detectable_effect
 
 if TYPE_CHECKING:
     from pyterrier_debias.core.systems import Context, System
 
-#: How an interval that is not defined would be told, as over one query.
+#: How an interval that is not defined would be told, as over one query; and how any interval is.
 _NO_INTERVAL = re.compile(r" \[\+?nan%?, \+?nan%?\]")
+_ANY_INTERVAL = re.compile(r",? (?:95 % interval )?\[[-+]?[\d.]+%?, [-+]?[\d.]+%?\]")
+#: Of fewer units there is no interval: no test of so few could reject at 5 %.
+LEAST_UNITS = 6
 
 #: Columns of the table of findings, in order, with their types.
 FINDING_TYPES = {
     "system": "str", "bias": "str", "measure": "str", "contrast": "str", "value": "float64", "low": "float64", "high": "float64",
-    "p": "float64", "p_corrected": "float64", "n": "int64", "convention": "str", "null_value": "float64", "text": "str",
-    "primary": "bool",
+    "p": "float64", "p_corrected": "float64", "n": "int64", "convention": "str", "null_value": "float64",
+    "detectable": "float64", "text": "str", "primary": "bool",
 }  # fmt: skip
 #: What a row of every table begins with: one figure.
 FIGURE_KEY = ["system", "bias", "measure", "contrast"]
@@ -62,13 +65,15 @@ class Finding:
         measure: What was measured, such as ``'nDCG@10'`` or ``'PSI'``.
         contrast: Where or between what, such as ``'rotated - original'``.
         value: The figure.
-        low: Lower end of its interval; NaN where there is none.
+        low: Lower end of its interval; NaN where there is none, as over fewer than six units.
         high: Upper end of its interval.
         p: Uncorrected p value of the test; NaN where the figure is not tested.
-        p_corrected: The same after correction over the table; NaN until :func:`corrected` was asked.
+        p_corrected: The same after correction, see :func:`corrected`; NaN before that, and where the figure is descriptive.
         n: How many units (queries, if not said otherwise) stand behind the value.
         convention: The choices under which it was computed; two figures under different conventions never look alike.
         null_value: The figure that chance alone would give; NaN where it is zero by construction or unknown.
+        detectable: The smallest effect, in the figure's unit, that a primary test would have found with a power of 80 %, after
+            correction; NaN until :func:`corrected` was asked, and where nothing was tested.
         text: One plain sentence.
         primary: Whether this is the primary test of the bias, the one that calibration speaks of.
         values: The values per query behind the figure, by qid; None where it has none.
@@ -93,6 +98,7 @@ class Finding:
     n: int = 0
     convention: str = ""
     null_value: float = float("nan")
+    detectable: float = float("nan")
     text: str = ""
     primary: bool = False
     values: Values | None = field(default=None, repr=False, compare=False)
@@ -253,6 +259,9 @@ class Bias(ABC):
             if "p" in more and not np.any(values.to_numpy(dtype=float)):
                 more["p"] = float("nan")
         text = f"{system}: {text}" if text else ""
+        if more.get("n", 0) < LEAST_UNITS and np.isfinite([more.get("low", np.nan), more.get("high", np.nan)]).all():
+            more |= {"low": float("nan"), "high": float("nan")}
+            text = _ANY_INTERVAL.sub("", text)
         if isinstance(parts, Mapping):
             parts = [Parts(kind, items) for kind, items in parts.items()]
         taken = [parts_of(float(value), one) for one in parts]
@@ -380,21 +389,75 @@ def parts_frame(rows: Any = ()) -> pd.DataFrame:
     return frame[list(PART_TYPES)].astype(PART_TYPES)
 
 
-def corrected(findings: Sequence[Finding], correction: str) -> list[Finding]:
-    """Findings with p values corrected over all of them.
+def corrected(findings: Sequence[Finding], correction: str, baseline: str | None = None) -> list[Finding]:
+    """Findings with corrected p values, and with what a primary test could have missed.
+
+    In two steps (``'two-step'``), the primary tests of all biases and systems are one family, corrected among themselves by
+    Holm's method. The further tests of a bias are another, also Holm's. Of these, the ones of a system are looked at only where
+    a primary test of the same bias and system rejected, and their corrected p is no smaller than its. The others are
+    descriptive: they have a ``p`` and no ``p_corrected``.
+
+    So the chance of any false primary finding is at most 5 %, and so is that of any false further finding of a bias, and further
+    figures take no power from primary tests. A bias that makes no primary finding of a system has all its tests of that system
+    in the first family.
 
     Args:
         findings: Any number of findings; those without a p are not counted.
-        correction: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
+        correction: ``'two-step'``; or one of all tests together: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
+        baseline: The system that others are compared with; these comparisons are looked at where a primary test of either of the
+            two rejected.
 
     Returns:
-        The same findings, with ``p_corrected`` where they carry a p.
+        The same findings, with ``p_corrected`` where they carry a p, and ``detectable`` where they are of the first family.
+        The sentence of one that is not significant says how large an effect may have been missed.
+
+    References:
+        Westfall and Krishen, Optimally weighted, fixed sequence and gatekeeper multiple testing procedures, Journal of
+        Statistical Planning and Inference 99, 2001; Dmitrienko, Offen and Westfall, Gatekeeping strategies for clinical trials
+        that do not require all primary effects to be significant, Statistics in Medicine 22, 2003.
     """
     tested = [number for number, finding in enumerate(findings) if np.isfinite(finding.p)]
     found = list(findings)
-    for number, p in zip(tested, correct(np.array([findings[number].p for number in tested]), correction)):
-        found[number] = replace(findings[number], p_corrected=float(p))
+    if correction != "two-step":
+        for number, p in _adjusted(findings, tested, correction):
+            found[number] = _first_step(findings[number], p, len(tested))
+        return found
+    asked = [{(f.bias, f.system), (f.bias, baseline if f.contrast.endswith(f", vs {baseline}") else f.system)} for f in findings]
+    has_primary = {(f.bias, f.system) for f in findings if f.primary}
+    first = [number for number in tested if findings[number].primary or not asked[number] & has_primary]
+    gates: dict[tuple[str, str], float] = {}
+    for number, p in _adjusted(findings, first, "holm"):
+        found[number] = _first_step(findings[number], p, len(first))
+        key = findings[number].bias, findings[number].system
+        gates[key] = min(p, gates.get(key, 1.0))
+    further = [number for number in tested if number not in set(first)]
+    for bias in dict.fromkeys(findings[number].bias for number in further):
+        for number, p in _adjusted(findings, [number for number in further if findings[number].bias == bias], "holm"):
+            gate = min((gates[key] for key in asked[number] if key in gates), default=1.0)
+            if gate < ALPHA:
+                found[number] = replace(findings[number], p_corrected=max(p, gate))
     return found
+
+
+def _adjusted(findings: Sequence[Finding], family: Sequence[int], method: str) -> Iterator[tuple[int, float]]:
+    """The tests of one family with their corrected p."""
+    yield from zip(family, correct(np.array([findings[number].p for number in family]), method).tolist())
+
+
+def _first_step(finding: Finding, p: float, tests: int) -> Finding:
+    """A tested finding with its corrected p and, if primary, with what its test could have missed."""
+    if not finding.primary:
+        return replace(finding, p_corrected=p)
+    least = detectable_effect(Interval(finding.value, finding.low, finding.high, 0.95, finding.n), tests=tests)
+    text = finding.text
+    if p >= ALPHA and np.isfinite(least):
+        text = f"{text} An effect below {_rounded(least)} may have been missed (power under {POWER:.0%})."
+    return replace(finding, p_corrected=p, detectable=least, text=text)
+
+
+def _rounded(value: float) -> str:
+    """A size with two digits that say something."""
+    return f"{value:.3f}" if value >= 0.0095 else f"{value:.2g}"
 
 
 def findings_frame(findings: Iterable[Finding]) -> pd.DataFrame:
@@ -459,6 +522,6 @@ def p_text(p: float) -> str:
         p: The p value.
 
     Returns:
-        Such as ``'0.0013'`` or ``'0.42'``.
+        Such as ``'0.0013'`` or ``'0.42'``; never 0.
     """
-    return f"{p:.2g}" if p < 0.095 else f"{p:.2f}"
+    return "below 1e-16" if p < 1e-16 else f"{p:.2g}" if p < 0.095 else f"{p:.2f}"

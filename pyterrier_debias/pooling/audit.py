@@ -363,7 +363,7 @@ class _Examined:
             yield self.bias.finding(name, _MAIN, treatment, interval, text, convention=how, values=own)
         for treatment in TREATMENTS[1:]:
             change = values[treatment] - values[TREATMENTS[0]]
-            interval = self._interval(change)
+            interval = inverted_interval(change.to_numpy(), seed=self.context.seed, least=-1, most=1)
             if change.any():
                 text = (
                     f"{_MAIN} changes by {interval.estimate:+.3f} {_signed(interval)} where unjudged documents are {treatment} "

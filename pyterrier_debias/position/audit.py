@@ -1,6 +1,8 @@
 """The position bias in an audit: does quality depend on where the relevant content sits?
 
-Primary test: the mean paired difference of nDCG@10 between original and rotated candidates is zero.
+Primary test: relevant passages keep their ranks when they alone are rotated. Of a retriever, which is asked anew over an index of
+rotated passages and has no ranks among unchanged ones: the mean paired difference of nDCG@10 on original and rotated passages is
+zero.
 """
 
 from __future__ import annotations
@@ -192,7 +194,8 @@ class _Examined:
         tested = "not tested" if self.result.untested else "p by exchange randomisation, the interval is this test inverted"
         change = self._values(_MAIN)["difference"]
         parts = [Parts("position", third_parts(change, self.thirds))] if self.thirds else []
-        yield self._change(main, text, p=main["p"], primary=True, convention=tested, values=change, parts=parts)
+        primary = self.result.displacement.empty
+        yield self._change(main, text, p=main["p"], primary=primary, convention=tested, values=change, parts=parts)
         if not np.isnan(main["delta"]):
             yield self._finding(
                 f"delta {_MAIN}",
@@ -279,7 +282,9 @@ class _Examined:
             p=found["p"],
             n=int(found["n"]),
             values=self.result.displacement.groupby("qid", sort=False)["displacement"].mean(),
-            convention="ranks a relevant passage moves down when it alone is rotated; mean over a query's passages and draws",
+            primary=True,
+            convention="ranks a relevant passage moves down when it alone is rotated; mean over a query's passages and draws; p "
+            "by exchange randomisation, the interval is this test inverted",
         )
 
 

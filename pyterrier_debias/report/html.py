@@ -136,7 +136,7 @@ def _finding(row: dict[str, Any]) -> dict[str, Any]:
     """A finding with the verdict that the page shows, and colours where it is significant."""
     corrected = row["p_corrected"]
     if math.isnan(corrected):
-        verdict = ""
+        verdict = "" if math.isnan(row["p"]) else "descriptive"
     elif corrected < ALPHA:
         verdict = "significant"
     else:

@@ -73,8 +73,8 @@ class Request:
     ))  # fmt: skip
     topics: int | None = field(default=None, metadata=_shown("N", "Use the first N judged topics only."))
     seed: int = field(default=0, metadata=_shown("N", "Seed of everything random."))
-    correction: str = field(default="holm", metadata=_shown(
-        "NAME", "Correction of p values over the table: holm, bonferroni or fdr_bh."
+    correction: str = field(default="two-step", metadata=_shown(
+        "NAME", "Correction of p values: two-step (primary tests first), or over the whole table: holm, bonferroni, fdr_bh."
     ))  # fmt: skip
     out: Path | None = field(default=None, metadata=_shown(
         "FOLDER", "Write findings.csv, per_query.csv, audit.json, index.html and figures (PNG) there."

@@ -60,7 +60,7 @@ def audit(
     qrels: pd.DataFrame | None = None,
     depth: int = 100,
     draws: int | None = None,
-    correction: str = "holm",
+    correction: str = "two-step",
     seed: int = 0,
     checkpoint: str | Path | None = None,
     verbose: bool = False,
@@ -85,7 +85,9 @@ def audit(
         qrels: Judgements in place of the dataset's: ``qid``, ``docno``, ``label``; one label a pair.
         depth: How many candidates of a query a ranker is given.
         draws: How many random variants of each text are drawn; None leaves it to the bias.
-        correction: How p values are corrected over the whole table: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
+        correction: How p values are corrected: ``'two-step'`` (the primary tests among themselves; the further tests of a bias
+            only where its primary test rejected, see :func:`pyterrier_debias.core.bias.corrected`), or all tests of the table
+            together: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
         seed: Seed of everything random.
         checkpoint: A folder in which the findings of finished biases are kept. The same call with the same folder goes on where
             the last one was interrupted: biases that had finished are read, those that had not or failed run. Biases may be
@@ -164,7 +166,7 @@ def audit(
     }
     per_query = per_query_frame(findings)
     return AuditResult(
-        findings_frame(corrected(findings, correction)),
+        findings_frame(corrected(findings, correction, baseline)),
         per_query,
         pd.DataFrame(skipped, columns=SKIPPED_COLUMNS),
         pd.DataFrame(failed, columns=FAILED_COLUMNS),

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
+from pyterrier_debias.core.statistics import ALPHA
 from pyterrier_debias.report.tables import AuditTables
-
-#: Below this corrected p a finding is called significant.
-ALPHA = 0.05
 
 #: The column of the text table that gives way where the line is too long.
 _CONTRAST = 2
 
-CORRECTION_NAMES = {"holm": "Holm", "bonferroni": "Bonferroni", "fdr_bh": "Benjamini and Hochberg"}
+CORRECTION_NAMES = {
+    "two-step": "Holm, in two steps", "holm": "Holm", "bonferroni": "Bonferroni", "fdr_bh": "Benjamini and Hochberg",
+}  # fmt: skip
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -107,9 +107,19 @@ def headline(result: AuditTables) -> str:
 
 def correction_made(result: AuditTables) -> str:
     """What the corrected p values were corrected for."""
-    tests = int(result.findings["p"].notna().sum())
-    name = CORRECTION_NAMES[result.settings["correction"]]
-    return f"corrected for {tests} test{'' if tests == 1 else 's'} ({name}); below {ALPHA} is called significant."
+    correction, tested = result.settings["correction"], result.findings["p"].notna()
+    last = f"below {ALPHA} is called significant."
+    if correction == "two-step":
+        primary = result.findings["primary"].astype(bool)
+        # A bias that has no primary test of a system has all its tests in the first family.
+        gated = primary.groupby([result.findings["bias"], result.findings["system"]]).transform("any")
+        first = int((tested & (primary | ~gated.astype(bool))).sum())
+        return (
+            f"corrected for {first} primary test{'' if first == 1 else 's'} (Holm); further tests of a bias, of systems whose "
+            f"primary test is significant, among themselves; others are descriptive and have no p corr.; {last}"
+        )
+    tests = int(tested.sum())
+    return f"corrected for {tests} test{'' if tests == 1 else 's'} ({CORRECTION_NAMES[correction]}); {last}"
 
 
 def skipped_reasons(skipped: pd.DataFrame) -> list[tuple[str, str, str]]:

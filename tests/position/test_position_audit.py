@@ -47,11 +47,12 @@ def test_needs():
 def test_one_primary_test_a_system(findings):
     primary = primary_tests(findings)
     assert list(primary.index) == ["words", "early"]
-    assert (primary["measure"] == "nDCG@10").all()
-    assert (primary["contrast"] == "rotated - original").all()
+    assert (primary["measure"] + ", " + primary["contrast"]).tolist() == [
+        "nDCG@10, rotated - original", "displacement, rotated alone",
+    ]  # fmt: skip
     assert primary.loc["words", ["value", "low", "high"]].tolist() == [0, 0, 0]
     assert np.isnan(primary.loc["words", "p"])
-    assert primary.loc["early", "value"] < 0
+    assert primary.loc["early", "value"] > 0 and primary.loc["early", "p"] < 0.05
 
 
 def test_findings_are_those_of_the_probe(findings, context):
@@ -95,9 +96,11 @@ def test_every_finding_says_what_it_is(findings):
     assert text[0].endswith("0 by construction, not tested.")
     assert not findings["text"].str.contains("nan").any()
     assert findings.loc[findings["system"] == "words", "p"].isna().all()  # no part of the family of tests
-    assert "falls from" in text[1]
     row = findings[findings["primary"]].iloc[1]
-    assert f"{row['value']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]" in text[1]
+    assert f"moves down by {row['value']:.2f} ranks on average [{row['low']:+.2f}, {row['high']:+.2f}]" in text[1]
+    change = findings.set_index(["system", "contrast"]).loc[("early", "rotated - original")].iloc[0]
+    assert "falls from" in change["text"]
+    assert f"{change['value']:+.3f} [{change['low']:+.3f}, {change['high']:+.3f}]" in change["text"]
 
 
 def test_draws_are_the_audits(context):

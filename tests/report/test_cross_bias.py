@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 from pyterrier_debias import AuditResult, Collection, audit
+from pyterrier_debias.core import bias
 from pyterrier_debias.core.plots import new_axes, rendered
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.linguistic.audit import LinguisticBias
@@ -85,11 +86,17 @@ def test_means_by_bin_are_those_of_the_queries_in_it(found):
     }  # fmt: skip
     # Different words by words: 3/3, 6/7 ("that" twice), 1/4.
     assert one(found, "TTR", "first met at 1 to 3").value == pytest.approx((1 + 6 / 7 + 1 / 4) / 3)
-    first = one(found, "complexity", "first met at 1 to 3")
+    assert np.isnan(one(found, "complexity", "first met at 1 to 3").low), "of three queries there is no interval"
+
+
+def test_intervals_of_bins_are_students(monkeypatch):
+    monkeypatch.setattr(bias, "LEAST_UNITS", 2)
+    again = examined(WORDING, context(collection()))
+    first = one(again, "complexity", "first met at 1 to 3")
     peer = stats.ttest_1samp([-1.0, -0.5, 0.5], 0).confidence_interval()
     assert (first.low, first.high) == pytest.approx(tuple(peer))
     # Without the cut: 59/84 -+ 4.303 * 0.397 / sqrt(3), beyond both ends.
-    ratio = one(found, "TTR", "first met at 1 to 3")
+    ratio = one(again, "TTR", "first met at 1 to 3")
     assert (ratio.low, ratio.high) == (0.0, 1.0) and "cut to [0, 1]" in ratio.convention
 
 
@@ -182,7 +189,7 @@ def test_it_survives_json_checkpoints_and_the_gate(result, monkeypatch):
     again = audit(systems, dataset, **options)
     pd.testing.assert_frame_equal(again.findings, whole.findings)
     assert len(again.figures) == len(whole.figures) and not len(again.failed)
-    budget = Budget("survivorship", "complexity", "never answered", at_most=100.0)
+    budget = Budget("survivorship", "complexity", "never answered", at_most=100.0, bound="value")
     assert [verdict.crossed for verdict in check_budgets(whole, [budget])] == [False]
 
 

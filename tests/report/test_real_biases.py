@@ -46,7 +46,7 @@ def alone(few_draws):
 def own(result, name):
     found = result.findings[result.findings["system"] == name]
     # What pooling infers from all rankings, and how many tests there are, depends on who else is there.
-    return found[found["contrast"] != "inferred"].drop(columns=["p_corrected", "text"]).reset_index(drop=True)
+    return found[found["contrast"] != "inferred"].drop(columns=["p_corrected", "detectable", "text"]).reset_index(drop=True)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_text_fits_the_terminal_and_says_everything(result, width):
     flat = " ".join(text.split())
     assert "picky: BM25: it has no ranker to probe" in flat
     assert "broken: RuntimeError: the bias fell down" in flat
-    assert "p corrected for 7 tests (Holm); below 0.05 is called significant" in flat
+    assert "p corr.: p corrected for 3 primary tests (Holm); further tests of a bias" in flat
 
 
 def test_table_columns_are_aligned_and_empty_ones_left_out(result):
@@ -177,4 +177,4 @@ def test_an_audit_without_figures_or_tests_renders():
     back.findings[["value", "low", "high", "p", "p_corrected"]] = float("nan")
     back.figures = ()
     Page(back.to_html())
-    assert "corrected for 0 tests" in " ".join(back.to_text().split())
+    assert "corrected for 0 primary tests" in " ".join(back.to_text().split())

@@ -57,7 +57,9 @@ def test_p_values_are_corrected_over_the_whole_table(dataset):
 
     biases = [bias("a"), bias("b")]
     systems = {"BM25": toy.bm25_system(dataset)}
-    holm = audit(systems, dataset, biases=biases).findings["p_corrected"]
+    first = audit(systems, dataset, biases=biases).findings["p_corrected"]  # none of them has a primary test
+    np.testing.assert_allclose(first, [0.03, 0.06, 0.06])
+    holm = audit(systems, dataset, biases=biases, correction="holm").findings["p_corrected"]
     np.testing.assert_allclose(holm, [0.03, 0.06, 0.06])
     bonferroni = audit(systems, dataset, biases=biases, correction="bonferroni").findings["p_corrected"]
     np.testing.assert_allclose(bonferroni, [0.03, 0.09, 0.12])
