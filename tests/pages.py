@@ -16,6 +16,7 @@ PAGES = {"README": ROOT / "README.md", **{path.stem: path for path in sorted(FOL
 #: is the mapping that ``tests/test_pages.py`` makes.
 STAND_INS = {
     # collections
+    "open_dataset('planted')": "LOCAL['planted']",
     "PlantedCollection(train_topics=200)": "LOCAL['planted']",
     "PlantedCollection(seed=0, topics=120, position=1)": "LOCAL['planted']",
     "PlantedCollection(seed=1, topics=30, train_topics=200, position=1)": "LOCAL['planted']",
@@ -37,6 +38,7 @@ STAND_INS = {
     "'glove.42B.300d.txt'": "LOCAL['glove']",
     "MonoT5ReRanker(batch_size=1)": "MonoT5ReRanker(tok_model=LOCAL['t5'], model=LOCAL['t5'], batch_size=1, verbose=False)",
     "device='cuda:1', ": "",
+    "audit(dataset=collection) ": "audit(collection.retriever(), collection)",
     # lexicons, annotations, other people's packages
     "LexiconProfiles('LIWC.dic', columns='paper')": "LexiconProfiles(LOCAL['lexicon'])",
     "'queries_gender_annotated.csv'": "LOCAL['annotated']",
@@ -69,7 +71,7 @@ NOT_RUN = {
 
 #: Pages on which every block needs Terrier. Elsewhere, the blocks of a section that names it do.
 JAVA_PAGES = ("README", "terrier")
-_JAVA = re.compile(r"pt\.terrier|IterDictIndexer|TerrierCollection")
+_JAVA = re.compile(r"pt\.terrier|TerrierCollection")
 
 
 @dataclass(frozen=True)
