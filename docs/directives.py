@@ -1,17 +1,9 @@
-"""Small equivalents of the directives of PyTerrier's own documentation, and formulas as MathML, so that the pages build alone.
-
-Formulas become MathML by docutils' own converter: browsers draw it without a script, a font or a network, and it needs no package
-beyond those that Sphinx brings. A formula that the converter does not know is an error of the build.
-"""
+"""Small equivalents of the directives that PyTerrier's own documentation defines, so that the pages build alone."""
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 from docutils import nodes
 from docutils.parsers.rst import Directive, directives
-from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
 
@@ -61,26 +53,8 @@ class Related(Directive):
         return []
 
 
-def mathml(formula: str, *, block: bool) -> str:
-    """A formula of LaTeX as MathML; of several lines (``\\\\``) each is a row, aligned at ``&``."""
-    # The converter knows the sizes of brackets by the names that say which side they are on.
-    sided = re.sub(r"\\big(?=[)\]])", r"\\bigr", re.sub(r"\\big(?=[(\[])", r"\\bigl", formula))
-    return tex2mathml(sided if r"\\" in sided else sided.replace("&", ""), as_block=block)
-
-
-def _inline(translator: Any, node: nodes.math) -> None:
-    translator.body.append(mathml(node.astext(), block=False))
-    raise nodes.SkipNode
-
-
-def _block(translator: Any, node: nodes.math_block) -> None:
-    translator.body.append(f'<div class="math">{mathml(node.astext(), block=True)}</div>')
-    raise nodes.SkipNode
-
-
 def setup(app: Sphinx) -> dict:
-    """Register the directives and the renderer of formulas."""
-    app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
+    """Register the directives."""
     app.add_directive("schematic", Schematic)
     app.add_directive("cite.dblp", CiteDblp)
     app.add_directive("related", Related)
