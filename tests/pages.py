@@ -52,6 +52,8 @@ STAND_INS = {
     "epochs=2": "max_steps=2",
     "epochs=3": "max_steps=2",
     "training=Training(augment=": "training=Training(max_steps=2, augment=",
+    "seeds=(0, 1, 2)": "seeds=(0, 1)",
+    "untrained = CrossEncoder(encoder)": "untrained = CrossEncoder(encoder, training=LOCAL['short'])",
     "mended = CrossEncoder(model, head='mean')": "mended = CrossEncoder(model, head='mean', training=LOCAL['short'])",
 }
 
