@@ -121,7 +121,7 @@ def main() -> None:
     draw(curves(found), options.out / "calibration.png", fontsize=8)
     cells = table.set_index(["case", "compared"])
     title = (
-        f"Share of seeds with p at or below {LEVEL} [99 % interval], and mean difference of Judged@10; "
+        f"Share of seeds with p at or below {LEVEL} [99 % interval], and mean difference of ``Judged@10``; "
         f"{options.seeds} collections of {options.topics} topics; "
         f"``python benchmarks/pooling_calibration.py --seeds {options.seeds}``"
     )

@@ -1,7 +1,8 @@
 """Build the documentation into docs/_build; a warning is an error.
 
-The pages live in the package (`pyterrier_debias/pt_docs`), where PyTerrier's own site picks them up; this program copies them
-beside `conf.py`, writes one API page for each group of public names, and runs Sphinx.
+The pages live in the package (`pyterrier_debias/pt_docs`), where PyTerrier's own site picks them up; this program copies them and
+`coverage.rst` to `docs/_source`, writes one API page for each group of public names, lists both kinds where they belong, and runs
+Sphinx.
 """
 
 import pkgutil
@@ -15,6 +16,13 @@ import pyterrier_debias
 
 HERE = Path(__file__).resolve().parent
 PAGES = HERE.parent / "pyterrier_debias" / "pt_docs"
+SOURCE = HERE / "_source"
+
+#: Page to what is added below it here: pages that PyTerrier's site does not have.
+ADDED = {
+    "papers": ".. toctree::\n   :maxdepth: 1\n\n   coverage\n",
+    "reference": ".. toctree::\n   :maxdepth: 1\n   :caption: API\n   :glob:\n\n   api/*\n",
+}
 
 #: Title of an API page, to the modules (below pyterrier_debias) whose public names it shows.
 API = {
@@ -77,13 +85,17 @@ def api_page(title: str, modules: list[str]) -> str:
 
 def main() -> int:
     """Copy the pages, write the API pages, run Sphinx; returns its exit code."""
-    for folder in ("pages", "api", "_build"):
-        shutil.rmtree(HERE / folder, ignore_errors=True)
-    shutil.copytree(PAGES, HERE / "pages")
-    (HERE / "api").mkdir()
+    for folder in (SOURCE, HERE / "_build"):
+        shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(PAGES, SOURCE)
+    shutil.copy(HERE / "coverage.rst", SOURCE)
+    for page, more in ADDED.items():
+        path = SOURCE / f"{page}.rst"
+        path.write_text(f"{path.read_text(encoding='utf-8')}\n{more}", encoding="utf-8")
+    (SOURCE / "api").mkdir()
     for title, modules in API.items():
-        (HERE / "api" / f"{title.lower().replace(' ', '-')}.rst").write_text(api_page(title, modules))
-    return sphinx(["-W", "--keep-going", "-q", "-b", "html", str(HERE), str(HERE / "_build")])
+        (SOURCE / "api" / f"{title.lower().replace(' ', '-')}.rst").write_text(api_page(title, modules))
+    return sphinx(["-W", "--keep-going", "-q", "-b", "html", "-c", str(HERE), str(SOURCE), str(HERE / "_build")])
 
 
 if __name__ == "__main__":

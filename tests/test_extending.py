@@ -1,23 +1,16 @@
 """The bias that the documentation shows runs as it stands, and has everything that ours have."""
 
-import re
-import textwrap
-from pathlib import Path
-
 import pyterrier as pt
 import pytest
 
-import pyterrier_debias
 from pyterrier_debias import AuditResult, PlantedCollection, PlantedRanker, audit, bias_measures, compare
 from pyterrier_debias.report.gate import Budget, check_budgets
-
-PAGE = Path(pyterrier_debias.__file__).parent / "pt_docs" / "extending.rst"
+from tests.pages import blocks
 
 
 @pytest.fixture(scope="module")
 def length_bias():
-    blocks = re.findall(r"\.\. code-block:: python\n\n((?:    [^\n]*\n|\n)+)", PAGE.read_text())
-    (code,) = [textwrap.dedent(block) for block in blocks if "class LengthBias" in block]
+    (code,) = [block.code for block in blocks("extending") if "class LengthBias" in block.code]
     assert len([line for line in code.splitlines() if line.strip()]) <= 60
     names = {}
     exec(code, names)
