@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyterrier_debias.core.artifacts import Saved
 from pyterrier_debias.core.errors import InputError, one_line
 from pyterrier_debias.core.files import read_whole, whole_folder
 
@@ -24,7 +25,7 @@ Batch = tuple[list[str], "csr_matrix"]
 _ARRAYS = ("starts", "documents", "weights", "docnos", "probe")
 
 
-class Postings:
+class Postings(Saved):
     """For each term the documents that hold it and its weights there, in memory or memory-mapped from a folder.
 
     A folder holds ``starts.npy`` (int64, shape [terms + 1]), ``documents.npy`` (int32) and ``weights.npy`` (float32), of which
@@ -42,6 +43,8 @@ class Postings:
         >>> [(rows.tolist(), scores.tolist()) for rows, scores in postings.search(csr_matrix([[0.0, 1.0, 2.0]]), 10)]
         [([0, 1], [2.5, 1.0])]
     """
+
+    ARTIFACT_TYPE = "sparse_index"
 
     def __init__(
         self,
@@ -68,6 +71,8 @@ class Postings:
         self.docnos = docnos
         self.probe = np.empty(0, dtype=np.float32) if probe is None else np.asarray(probe, dtype=np.float32)
         self.folder = folder
+        if folder is not None:
+            self.kept_in(folder)
 
     @classmethod
     def gather(cls, batches: Iterable[Batch], *, probe: np.ndarray | None = None) -> Postings:
@@ -133,10 +138,11 @@ class Postings:
                 np.save(scratch / f"{name}.npy", getattr(made, name))
             meta = {"format": _FORMAT, "documents": len(made), "terms": made.terms, "postings": len(made.documents)}
             (scratch / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
-        return cls.open(folder)
+            cls.write_meta(scratch)
+        return cls.load(folder)
 
     @classmethod
-    def open(cls, folder: str | Path) -> Postings:
+    def load(cls, folder: str | Path) -> Postings:  # type: ignore[override]  # PyTerrier calls it path
         """Map the postings of a folder.
 
         Args:
@@ -168,6 +174,10 @@ class Postings:
         if not whole:
             raise InputError(f"{folder}: its files do not belong together; make the postings again in another folder")
         return cls(starts, found["documents"], found["weights"], found["docnos"], probe=found["probe"], folder=folder.resolve())
+
+    def saved_state(self) -> Any:
+        """The postings themselves: those of a folder do not change."""
+        return self
 
     @property
     def terms(self) -> int:

@@ -89,6 +89,9 @@ class SparseEncoder(TwoTowers):
         SparseEncoder('bert-base-uncased', document_flops=0.0003)
 
         In a pipeline: ``bm25 >> texts >> SparseEncoder(model)``; as the first stage: ``SparseEncoder(model).retriever(dataset)``.
+
+    .. cite.dblp:: journals/corr/abs-2107-05720
+    .. cite.dblp:: journals/corr/abs-2109-10086
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "SparseEncoder", "help_url": None}
@@ -321,7 +324,7 @@ class SparseEncoder(TwoTowers):
                 postings come from another model.
         """
         if isinstance(corpus, (str, Path)):
-            corpus = Postings.open(corpus)
+            corpus = Postings.load(corpus)
         if not isinstance(corpus, Postings):
             if self.long != "truncate":
                 raise InputError(

@@ -76,7 +76,7 @@ def test_a_folder_holds_what_was_written(tmp_path):
     docs, names, batches = batches_of()
     written = Postings.write(tmp_path / "p", iter(batches), probe=np.array([0.5, 2.0]))
     assert isinstance(written.weights, np.memmap)
-    for postings in (written, Postings.open(tmp_path / "p"), pickle.loads(pickle.dumps(written))):
+    for postings in (written, Postings.load(tmp_path / "p"), pickle.loads(pickle.dumps(written))):
         np.testing.assert_array_equal(dense(postings), docs.toarray())
         assert [name.decode() for name in postings.docnos] == names
         assert (len(postings), postings.terms, postings.probe.tolist()) == (10, 6, [0.5, 2.0])
@@ -114,11 +114,11 @@ def test_a_folder_that_was_changed_or_is_another_is_refused(tmp_path):
     _, _, batches = batches_of()
     Postings.write(tmp_path / "p", batches)
     with pytest.raises(InputError, match="not a folder of postings"):
-        Postings.open(tmp_path)
+        Postings.load(tmp_path)
     (tmp_path / "p" / MANIFEST).unlink()
     np.save(tmp_path / "p" / "weights.npy", np.ones(3, dtype=np.float32))
     with pytest.raises(InputError, match="do not belong together"):
-        Postings.open(tmp_path / "p")
+        Postings.load(tmp_path / "p")
 
 
 def test_what_fails_half_way_leaves_nothing(tmp_path):

@@ -14,7 +14,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.artifacts import Saved
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
-from pyterrier_debias.core.files import read_whole, whole_folder, write_whole
+from pyterrier_debias.core.files import read_whole, write_whole
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.stage import RowWise, same_value
 from pyterrier_debias.core.terrier import warn_of_expressions

@@ -175,7 +175,7 @@ def dataset_report(
         >>> report.tables["first_ranks"]["queries"].tolist()
         [1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 5]
     """
-    check_number("dataset_report", "min_rel", min_rel, hint="it is the lowest grade that is relevant")
+    check_number("dataset_report", "min_label", min_label, hint="it is the lowest grade that is relevant")
     arguments = [] if split is None else [split]
     topics, qrels = (provided(dataset, method, *arguments) for method in ("get_topics", "get_qrels"))
     name = getattr(dataset, "name", type(dataset).__name__)
