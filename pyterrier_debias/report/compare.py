@@ -159,8 +159,8 @@ def compare(
     check_number("compare", "draws", draws, least=1, whole=True)
     if isinstance(effectiveness, str):
         raise InputError(f"compare: effectiveness is {effectiveness!r}; give a list of measures, such as [{effectiveness!r}]")
-    old = list(before) if isinstance(before, (list, tuple)) else [before]
-    new = old if after is None else list(after) if isinstance(after, (list, tuple)) else [after]
+    old = audits_of(before, "compare")
+    new = old if after is None else audits_of(after, "compare")
     if not old or not new or (len(old) != len(new) and 1 not in (len(old), len(new))):
         counts = f"{len(old)} audits before and {len(new)} after"
         raise InputError(f"compare: {counts} cannot be paired; give as many, or one on a side")
@@ -181,6 +181,26 @@ def compare(
     return Comparison(table, margin, str(old[0].settings["dataset"]), tuple(notes))
 
 
+def audits_of(given: Any, who: str) -> list[AuditTables]:
+    """One audit or several, as a list.
+
+    Args:
+        given: What a user gave.
+        who: Who asks; named in the message.
+
+    Returns:
+        The audits.
+
+    Raises:
+        InputError: For anything that is no audit.
+    """
+    found = list(given) if isinstance(given, (list, tuple)) else [given]
+    wrong = next((one for one in found if not isinstance(one, AuditTables)), None)
+    if wrong is not None:
+        raise InputError(f"{who}: needs audits, not a {type(wrong).__name__}; give what audit({{...}}, dataset) returned")
+    return found
+
+
 def check_alike(results: Sequence[AuditTables], who: str) -> list[str]:
     """Refuse audits of different collections; say what else differs between them.
 
@@ -194,9 +214,6 @@ def check_alike(results: Sequence[AuditTables], who: str) -> list[str]:
     Raises:
         InputError: For different collections or splits.
     """
-    for given in results:
-        if not isinstance(given, AuditTables):
-            raise InputError(f"{who}: needs audits, not a {type(given).__name__}; give what audit({{...}}, dataset) returned")
     first = results[0].settings
     notes = []
     for other in (r.settings for r in results[1:]):

@@ -150,7 +150,7 @@ def find_biases(biases: str | Bias | Sequence[str | Bias]) -> list[Bias]:
 
 @reads_frames
 def topics_and_qrels(
-    collection: Any, topics: pd.DataFrame | int | None = None, qrels: pd.DataFrame | None = None
+    collection: Any, topics: pd.DataFrame | int | None = None, qrels: Any = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Topics and judgements to audit on, checked.
 

@@ -12,7 +12,7 @@ import pandas as pd
 from pyterrier_debias.core.bias import Figure
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.statistics import t_interval
-from pyterrier_debias.report.compare import OTHER_JUDGEMENTS, check_alike, effectiveness_of, values_of
+from pyterrier_debias.report.compare import OTHER_JUDGEMENTS, audits_of, check_alike, effectiveness_of, values_of
 from pyterrier_debias.report.noninferiority import on_front
 from pyterrier_debias.report.tables import AuditTables
 
@@ -54,7 +54,7 @@ def pareto(
 
             plot_pareto(pareto(audit({'a': a, 'b': b, 'c': c}, dataset), 'position'))
     """
-    audits = list(results) if isinstance(results, (list, tuple)) else [results]
+    audits = audits_of(results, "pareto")
     if not audits:
         raise InputError("pareto: there are no audits; give one of several systems, or several")
     if OTHER_JUDGEMENTS in check_alike(audits, "pareto"):
