@@ -16,6 +16,7 @@ import pandas as pd
 from pyterrier_debias.core.errors import InputError, check_choice, one_line
 from pyterrier_debias.core.files import check_folder, whole_folder, write_whole
 from pyterrier_debias.core.frames import check_overlap
+from pyterrier_debias.core.locks import scratch_folder
 from pyterrier_debias.core.systems import System
 from pyterrier_debias.data.lines import stem
 from pyterrier_debias.data.opening import INDEX_FILE, is_index_folder, open_dataset
@@ -64,9 +65,9 @@ def perform(request: Request, say: Callable[[str], None]) -> AuditResult:
         _check_terrier(r)
         wmodels = [] if r.terrier is None else r.wmodel or ["BM25"]
         collection = open_dataset(r.dataset, split=r.split) if r.terrier is None else _over_index(r, r.terrier, wmodels)
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyterrier-debias-"))
+        folder = stack.enter_context(scratch_folder())
         systems = default_systems(
-            collection, Path(folder), models=models, runs=_runs(r, collection), weighting_models=wmodels, depth=r.depth,
+            collection, folder, models=models, runs=_runs(r, collection), weighting_models=wmodels, depth=r.depth,
             device=r.device, dtype=r.dtype, verbose=r.verbose,
         )  # fmt: skip
         check_baseline(r.baseline, systems)
