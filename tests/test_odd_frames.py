@@ -10,6 +10,7 @@ from pyterrier_debias import (
     AddJudged,
     BalancedPairs,
     Disparity,
+    GenderClassifier,
     InputError,
     NFaiRR,
     PlantedRanker,
@@ -28,7 +29,7 @@ from pyterrier_debias.survivorship.data.annotations import check_annotations, ra
 from pyterrier_debias.survivorship.data.ranks import answered_qids
 from pyterrier_debias.survivorship.measures.curve import curve_of_values
 from tests import contract_cases as cases
-from tests.gender.test_gender_audit import a_classifier
+from tests.gender.letters import Letters, annotated
 from tests.survivorship.toy import ASKED, LABELS, RESULTS, SHOWN
 
 ARRAY = np.array(["a", "b"])
@@ -78,6 +79,7 @@ def both(probe, frame, message):
 TEXTS, VALUES, PLANTED = cases.texts(), cases.values(), PlantedRanker()
 POSITION, WORDING = PositionSensitivity(PLANTED, draws=1), WordingSensitivity(PLANTED, rewrites=["keywords"], draws=9)
 DISPARITY = Disparity(draws=9)
+FITTED = GenderClassifier(Letters()).fit(*annotated())
 NOBODYS = pd.DataFrame({"qid": [None], "query": "tea", "docno": "d1", "label": 1})
 CALLS = [
     *both(POSITION, cells(TEXTS, "query", ("a", "b")), r"PositionSensitivity: column 'query' is a tuple, not text at row 0"),
@@ -118,7 +120,7 @@ CALLS = [
     (lambda: answered_qids(pd.DataFrame({"qid": [None], "answer": ["tea"]}), "dataset_report"),
      r"dataset_report, answers: column 'qid' is missing"),
     (lambda: answer_grade(Answers(), cases.JUDGED), r"survivorship bias, answers: column 'docno' is missing"),
-    (lambda: GenderBias(classifier=a_classifier()).neutral_qids(NOBODYS), r"gender bias, topics: column 'qid' is missing"),
+    (lambda: GenderBias(classifier=FITTED).neutral_qids(NOBODYS), r"gender bias, topics: column 'qid' is missing"),
     (lambda: prepared_topics(NOBODYS, cases.JUDGED), r"linguistic bias, topics: column 'qid' is missing"),
     (lambda: unjudged_parts({"mine": cases.RESULTS}, NOBODYS, ["q1"]), r"pooling bias, judgements: column 'qid' is missing"),
     (lambda: per_query(cells(cases.RESULTS, "docno", None), cases.JUDGED, ["nDCG@10"], ["q1"]),

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import stat
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +17,12 @@ from pyterrier_debias.core.errors import InputError
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
+
+
+#: How the names of scratch folders begin; what users are to keep is called otherwise.
+_SCRATCH = "pyterrier-debias-scratch-"
+#: The lock in a scratch folder, and the seconds after which a folder whose lock nobody holds is a killed process'.
+_IN_USE, _SETTLED = "in-use", 60.0
 
 
 class HeldError(InputError):
@@ -70,3 +80,52 @@ def _holder(lock: Path) -> str:
     with suppress(OSError, ValueError):
         return " ".join(lock.read_text(encoding="utf-8")[:200].split()) or "another process"
     return "another process"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """An empty folder in the system's temporary folder, removed when the block ends.
+
+    Folders that killed processes left are removed first. A process holds a lock in its folder as long as it lives, which the
+    operating system gives up for it; so a folder is removed where its lock can be had, it is a minute old, and it belongs to the
+    same user. Everything else in the temporary folder is left as it is.
+
+    Yields:
+        The folder.
+
+    Raises:
+        OSError: Where no folder, or no lock in it, can be made.
+
+    Example:
+        >>> with scratch_folder() as folder:
+        ...     list(folder.iterdir())
+        []
+
+    When not to use it: for what a user is to find afterwards.
+    """
+    import filelock
+
+    _sweep_scratch(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH) as outer, filelock.FileLock(Path(outer) / _IN_USE):
+        folder = Path(outer) / "files"
+        folder.mkdir()
+        yield folder
+
+
+def _sweep_scratch(place: Path) -> None:
+    """Remove the scratch folders that killed processes of this user left."""
+    import filelock
+
+    own = getattr(os, "getuid", lambda: None)()
+    for folder in place.glob(f"{_SCRATCH}*"):
+        with suppress(OSError, filelock.Timeout):
+            lock = folder / _IN_USE
+            about = [path.lstat() for path in (folder, lock)]
+            if [stat.S_IFMT(one.st_mode) for one in about] != [stat.S_IFDIR, stat.S_IFREG]:
+                continue
+            others = own is not None and any(one.st_uid != own for one in about)
+            if others or time.time() - about[1].st_mtime < _SETTLED:
+                continue
+            with filelock.FileLock(lock, timeout=0):
+                pass
+            shutil.rmtree(folder, ignore_errors=True)  # nobody begins to use a folder that is there

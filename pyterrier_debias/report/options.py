@@ -18,6 +18,7 @@ from pyterrier_debias.core.bias import Bias
 from pyterrier_debias.core.errors import InputError, check_choice, one_line
 from pyterrier_debias.core.files import check_folder, whole_folder, write_whole
 from pyterrier_debias.core.frames import check_overlap
+from pyterrier_debias.core.locks import scratch_folder
 from pyterrier_debias.core.systems import System
 from pyterrier_debias.data.lines import stem
 from pyterrier_debias.data.opening import INDEX_FILE, is_index_folder, open_dataset
@@ -73,9 +74,9 @@ def perform(
         wmodels = [] if r.terrier is None else r.wmodel or ["BM25"]
         over, where = r.terrier, r.dataset
         collection = open_dataset(where, split=r.split, ties=r.ties) if over is None else _over_index(r, over, wmodels)
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyterrier-debias-"))
+        folder = stack.enter_context(scratch_folder())
         systems = default_systems(
-            collection, Path(folder), models=models, runs=_runs(r, collection), weighting_models=wmodels, depth=r.depth,
+            collection, folder, models=models, runs=_runs(r, collection), weighting_models=wmodels, depth=r.depth,
             device=r.device, dtype=r.dtype, verbose=r.verbose,
         )  # fmt: skip
         systems = _told_of_ties(r, systems)

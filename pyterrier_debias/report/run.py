@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,6 +19,7 @@ from pyterrier_debias.core.bias import Bias, Figure, Finding, attributions_frame
 from pyterrier_debias.core.errors import InputError, one_line, trace, visible
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import frame_digest
+from pyterrier_debias.core.locks import scratch_folder
 from pyterrier_debias.core.stage import flatten, parts_of
 from pyterrier_debias.core.systems import BrokenSystemError, Context, System, UnfitSystemError, lacking, said_together
 from pyterrier_debias.core.telling import gathered
@@ -121,14 +121,14 @@ def audit(
     kept = None if checkpoint is None else Checkpoint(checkpoint)
     collection = open_dataset(dataset, split=split)
     all_topics, all_qrels = topics_and_qrels(collection, topics, qrels)
-    with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="pyterrier-debias-") as folder:
+    with ExitStack() as stack, scratch_folder() as folder:
         if systems is None:
             from pyterrier_debias.report.first_stage import default_systems
 
-            examined = default_systems(collection, Path(folder), depth=depth, verbose=verbose)
+            examined = default_systems(collection, folder, depth=depth, verbose=verbose)
         else:
             examined = named_systems(systems, collection)
-        examined = [_indexing_within(replace(system, name=visible(system.name)), folder) for system in examined]
+        examined = [_indexing_within(replace(system, name=visible(system.name)), str(folder)) for system in examined]
         baseline = None if baseline is None else visible(baseline)
         check_baseline(baseline, examined)
         context = Context(

@@ -44,6 +44,7 @@ from pyterrier_debias.core.files import (
     whole_folder,
     write_whole,
 )
+from pyterrier_debias.core.locks import scratch_folder
 from pyterrier_debias.training.examples import Example, Examples, run_length
 from pyterrier_debias.training.groups import Groups
 from pyterrier_debias.training.method import Method
@@ -103,7 +104,7 @@ def train(
     with ExitStack() as stack:
         stack.enter_context(as_found(ranker.torch_device))
         if training.checkpoints is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyterrier_debias-")))
+            folder = stack.enter_context(scratch_folder())
         else:
             folder = Path(training.checkpoints).expanduser()
             if int(os.environ.get("RANK", "0")) == 0:

@@ -457,7 +457,7 @@ def test_a_retriever_without_indexer_cannot_be_probed():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"draws": 0}, "draws=0 must be at least 1"),
+        ({"draws": 0}, "draws=0 must be a whole number of at least 1"),
         ({"depth": 0}, "depth=0"),
         ({"placements": ["top"]}, "placements="),
         ({"placement_unit": "letter"}, "placement_unit="),

@@ -543,7 +543,7 @@ def test_a_folder_that_cannot_be_used_is_one_clear_line(tiny, tmp_path):
         ({"long": "mean"}, "long='mean' is not known"),
         ({"head": "max"}, "head='max' is not known"),
         ({"fields": []}, "names no column"),
-        ({"max_length": 0}, "max_length=0 must be at least 1"),
+        ({"max_length": 0}, "max_length=0 must be a whole number of at least 1"),
     ],
 )
 def test_unknown_options_are_refused_before_anything_is_loaded(options, message, monkeypatch):

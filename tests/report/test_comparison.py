@@ -127,7 +127,7 @@ def test_several_training_seeds():
     ("arguments", "options", "message"),
     [
         ((made({"a": PLAIN}), made({"b": PLAIN}, dataset="other")), {}, "dataset is 'toy' of one audit and 'other'"),
-        ((made({"a": PLAIN}), made({"b": PLAIN})), {"margin": 0}, "margin is 0"),
+        ((made({"a": PLAIN}), made({"b": PLAIN})), {"margin": 0}, "margin=0 must be a number above 0"),
         ((made({"a": PLAIN}), made({"b": PLAIN})), {"systems": ("a", "c")}, "system 'c' is not in the audit; there are a and b"),
         ((made({"a": PLAIN}),), {}, "which two systems"),
         ((made({"a": PLAIN}), made({"b": PLAIN, "c": PLAIN})), {}, "no system is in both"),

@@ -573,7 +573,7 @@ def test_indexes_of_an_audit_go_to_its_own_folder(dataset, tmp_path, monkeypatch
     bias = Made("again", lambda context: context.systems[0].indexer([]))
     with pytest.raises(KeyboardInterrupt):
         audit(system, dataset, biases=[bias])
-    assert made and made[0].parent.parent == tmp_path
+    assert made and made[0].parent.parent.parent == tmp_path
     assert not list(tmp_path.iterdir())
 
 

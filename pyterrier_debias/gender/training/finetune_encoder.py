@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 import transformers
 
+from pyterrier_debias.core.locks import scratch_folder
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.rankers.bi_encoder import BiEncoder
@@ -78,9 +78,9 @@ def fine_tune(
         return {"features": features, "labels": torch.tensor([target for _, target in batch])}
 
     steps = epochs * -(-len(rows) // batch_size)
-    with as_found(device), tempfile.TemporaryDirectory(prefix="pyterrier_debias-") as folder:
+    with as_found(device), scratch_folder() as folder:
         arguments = transformers.TrainingArguments(
-            output_dir=folder,
+            output_dir=str(folder),
             num_train_epochs=epochs,
             per_device_train_batch_size=batch_size,
             learning_rate=learning_rate,
