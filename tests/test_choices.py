@@ -314,7 +314,8 @@ FREE = {
     "linguistic.measures.disparity.DisparityResult.test(test)", "position.formulas.mats.MATSResult(sums)",
     "rankers.dual_encoder.TwoTowers.encoded(task)", "report.first_stage.terrier_stage(model)",
     "report.pictures.DrawnFigure(pictures)", "report.pictures.DrawnFigure.from_pictures(pictures)",
-    "report.run.audit(dataset)", "survivorship.data.dataset_report.DatasetReport(source)",
+    "report.run.audit(dataset)", "report.treatments.Treatment(page)", "report.verdict.Answer(unit)",
+    "survivorship.data.dataset_report.DatasetReport(source)",
     "survivorship.data.ranks.passage_ids(docnos)", "survivorship.training.answerability.AnswerabilityResult.figure(name)",
     "survivorship.training.rank_filtered.TrainingSubset(kind)",
 }  # fmt: skip
