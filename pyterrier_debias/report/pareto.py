@@ -153,7 +153,8 @@ def pareto_figures(result: AuditTables, *, effectiveness: str = "nDCG@10") -> li
         effectiveness: The measure.
 
     Returns:
-        One figure a bias whose primary figure and effectiveness at least two systems have, in the order of the findings.
+        One figure a bias whose primary figure and effectiveness at least two systems have, in the order of the findings. There is
+        none where the primary figures are of several measures, as displacement in ranks and nDCG@10: they share no axis.
 
     Example:
         ::
@@ -167,7 +168,7 @@ def pareto_figures(result: AuditTables, *, effectiveness: str = "nDCG@10") -> li
             table = pareto(result, bias, effectiveness=effectiveness)
         except InputError:  # no system has both figures
             continue
-        if len(table) > 1:
+        if len(table) > 1 and table["measure"].nunique() == 1:
             draw = partial(plot_pareto, table, effectiveness=effectiveness, order=result.settings["systems"])
             found.append(Figure(f"front-{bias}", _caption(table, result, effectiveness), draw))
     return found

@@ -262,6 +262,13 @@ def test_the_front_over_systems():
     assert rendered(plot_pareto(table).figure).startswith(b"\x89PNG")
 
 
+def test_figures_of_two_measures_share_no_axis():
+    one = made({"plain": PLAIN, "debiased": DEBIASED})
+    assert [figure.name for figure in pareto_figures(one)] == ["front-position"]
+    one.findings.loc[one.findings["primary"] & (one.findings["system"] == "plain"), "measure"] = "displacement"
+    assert pareto_figures(one) == []
+
+
 def test_the_report_shows_the_front_by_itself():
     one = made({"plain": PLAIN, "debiased": DEBIASED, EVIL: BROKEN})
     (figure,) = pareto_figures(one)
