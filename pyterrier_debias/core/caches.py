@@ -46,7 +46,7 @@ def marked(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     Example:
         >>> changed = pd.DataFrame({"qid": ["1"], "docno": ["d7"], "text": ["the end of it"]})
         >>> marked(changed, "text")["text_variant"].tolist()
-        ['d7%t6dea8ad9ad37']
+        ['d7%t810ae5df0807']
     """
     guard_caches()
     if not {"qid", "docno", column} <= set(frame.columns):
