@@ -204,3 +204,9 @@ def test_vectors_of_queries_and_documents(caching, tmp_path):
     assert isinstance(RewriteQueries() >> documents, pt.Transformer) and isinstance(RotatePassages() >> queries, pt.Transformer)
     with pytest.raises(InputError, match="unchanged text"):
         RotatePassages() >> documents
+
+
+def test_a_stage_that_holds_itself():
+    own = AddScores(FIRST)
+    own.scorer = own
+    assert isinstance(RotatePassages() >> own, pt.Transformer)

@@ -46,7 +46,7 @@ def marked(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     Example:
         >>> changed = pd.DataFrame({"qid": ["1"], "docno": ["d7"], "text": ["the end of it"]})
         >>> marked(changed, "text")["text_variant"].tolist()
-        ['d7%t6dea8ad9ad37']
+        ['d7%t810ae5df0807']
     """
     guard_caches()
     if not {"qid", "docno", column} <= set(frame.columns):
@@ -120,15 +120,17 @@ def check_caches(pipeline: pt.Transformer, changed: Iterable[str] = (), by: Any 
     _walk(flatten(pipeline), dict.fromkeys(changed, by))
 
 
-def _walk(stages: Iterable[pt.Transformer], changed: dict[str, Any]) -> dict[str, Any]:
-    """Which columns are changed behind the stages, and by which stage."""
+def _walk(stages: Iterable[pt.Transformer], changed: dict[str, Any], within: tuple[int, ...] = ()) -> dict[str, Any]:
+    """Which columns are changed behind stages that lie in others (by their ids), and by which stage."""
     for stage in stages:
+        if id(stage) in within:  # it holds itself
+            continue
         key = key_of(stage)
         if key is not None:
             for column, by in changed.items():
                 if _stale(key, column):
                     raise InputError(_refusal(type(stage).__name__, key, column, type(by).__name__))
-        inside = [_walk(flatten(part), dict(changed)) for part in _parts(stage)]
+        inside = [_walk(flatten(part), dict(changed), (*within, id(stage))) for part in _parts(stage)]
         if type(stage).__module__ == pt.RankCutoff.__module__:  # operators give on what their sides made
             changed = {column: by for found in (changed, *inside) for column, by in found.items()}
         changes = getattr(stage, "changes", None)

@@ -429,7 +429,7 @@ class RaB(_Lean):
         >>> from pyterrier_debias import WordList
         >>> groups = WordList.of("debias").groups
         >>> [pt.Evaluate(run, judged, [RaB(method="tc", wordlist={g: groups[g]}, name=g) @ 2]) for g in groups]
-        [{'m@2': 1.5}, {'f@2': 0.5}]
+        [{'male@2': 1.5}, {'female@2': 0.5}]
 
     .. cite.dblp:: journals/corr/abs-2005-00372
     """
