@@ -82,12 +82,12 @@ class Ground:
     @cached_property
     def _loaded(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         dataset = open_dataset(str(self.folder))
-        topics, qrels = with_string_ids(dataset.get_topics()), with_string_ids(dataset.get_qrels())
+        topics, qrels = with_string_ids(dataset.get_topics(), "topics"), with_string_ids(dataset.get_qrels(), "qrels")
         topics = topics[topics["qid"].isin(set(qrels.loc[qrels["label"] > 0, "qid"]))]
         topics = topics.sample(min(self.queries, len(topics)), random_state=0).sort_values("qid", ignore_index=True)
         with tempfile.TemporaryDirectory() as scratch:
             run = first_stage(dataset, Path(scratch), depth=DEPTH).candidates(topics[["qid", "query"]])
-            found = with_string_ids(run)[["qid", "docno", "score"]].merge(topics[["qid", "query"]], on="qid")
+            found = with_string_ids(run, "run")[["qid", "docno", "score"]].merge(topics[["qid", "query"]], on="qid")
             found = ranked(found)
             found = dataset.text_loader()(found[found["rank"] < DEPTH])
         topics = topics[topics["qid"].isin(set(found["qid"]))].reset_index(drop=True)

@@ -10,7 +10,7 @@ from pyterrier_debias import __version__
 project = "pyterrier_debias"
 copyright = "the pyterrier_debias authors"
 release = __version__
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_autodoc_typehints", "directives", "mathml"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_autodoc_typehints", "directives"]
 html_theme = "furo"
 html_title = f"pyterrier_debias {__version__}"
 html_math_renderer = "mathml"

@@ -69,7 +69,7 @@ def gender(axes: Axes, topics: int) -> None:
     candidates = (pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader())(asked)
     evaluator = ARaBEvaluator([1, 3, 5, 10, 20], query_filter=neutral_qids(asked))
     runs = {name: ranker(candidates) for name, ranker in rankers("gender").items()}
-    evaluator.evaluate(runs, asked).plot("ARaB", axes)
+    evaluator.evaluate(runs, asked).plot(axes, measure="ARaB")
 
 
 def linguistic(axes: Axes, topics: int) -> None:

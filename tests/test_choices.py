@@ -302,6 +302,7 @@ CASES = {
 FREE = {
     "core.bias.Finding(bias)", "core.bias.Finding(measure)", "core.bias.Finding(contrast)", "core.bias.Parts(kind)",
     "core.counterfactuals.Arm(name)", "core.dataset.provided(method)", "core.files.whole_folder(holds)",
+    "rankers.bi_encoder.BiEncoder(model)",
     "data.base.Collection(qrels)", "data.irds.IRDSCollection.get_topics(variant)", "data.terrier.IndexSettings(stopwords)",
     "data.terrier.check_weighting_model(model)", "gender.data.profiles.category_shares(columns)",
     "gender.data.profiles.chosen_columns(columns)", "gender.data.profiles.columns_of(wanted)",
@@ -347,6 +348,8 @@ def callables(name, thing):
         yield name, thing, thing.__doc__ or ""
     elif inspect.isclass(thing) and not issubclass(thing, Exception):
         own = vars(thing).get("__init__")
+        if own is not None and not own.__qualname__.startswith(f"{name}."):  # a base's, which looks at keywords
+            own = None
         yield name, thing, "\n".join(filter(None, [vars(thing).get("__doc__"), getattr(own, "__doc__", None)]))
         for method, call in vars(thing).items():
             call = getattr(call, "__func__", call)

@@ -145,6 +145,7 @@ CALLS = {
     ("compare", "margin", "draws"): lambda **o: compare(None, None, **o),
     ("CrossEncoder", *LIMITS): long_texts(CrossEncoder, "build"),
     ("BiEncoder", *LIMITS): long_texts(BiEncoder, "build_sentence_transformer"),
+    ("SparseEncoder", *LIMITS): long_texts(SparseEncoder, "build_sparse"),
     ("MultiVector", *LIMITS): long_texts(MultiVector, "build_multi_vector"),
     ("T5Reranker", *LIMITS): long_texts(T5Reranker, "build_t5"),
     ("TK", *LIMITS): long_texts(TK, "build_tk"),

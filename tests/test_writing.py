@@ -324,6 +324,7 @@ OTHERS = {
     "data/terrier": "tests/terrier/test_terrier_collection.py::test_only_its_own_indexes_are_removed",
     "core/files": "tests/test_files.py",
     "core/locks": "tests/test_files.py",
+    "core/artifacts": "tests/test_artifacts.py",
 }
 
 

@@ -71,7 +71,7 @@ def write(result: SurvivorshipResult, out: Path, measure: str | None) -> None:
         write_whole(out / f"{name}.csv", table.to_csv(index=False))
     for name, draw in (("figure_5_1", result.plot), ("strata", result.plot_strata)):
         axes = plots.new_axes()
-        draw(axes, measure)
+        draw(axes, measure=measure)
         plots.save(axes.figure, out / f"{name}.png")
     trend = result.trend[result.trend["type"] == "all types"].drop(columns=["type", "p_corrected"])
     shown = {"appendix": tables["appendix_a"], "trend": trend, "identity": result.identity()}
@@ -90,7 +90,7 @@ def main() -> int:
     parser.add_argument("--qrels", type=Path, help="judgements in place of the dataset's")
     parser.add_argument("--docno", default="qna", choices=["qna", "passage"], help="how ids of candidates and judgements meet")
     parser.add_argument("--measure", default="RR@10", help="what is measured (default RR@10)")
-    parser.add_argument("--min-rel", type=int, default=1, help="lowest label that answers (default 1)")
+    parser.add_argument("--min-label", type=int, default=1, help="lowest label that answers (default 1)")
     parser.add_argument("--ranks", type=int, default=10, help="the last threshold (default 10)")
     parser.add_argument("--draws", type=int, default=9999, help="permutations of a test (default 9999)")
     parser.add_argument("--published", action="store_true", help="say what the published figures hold, and stop")

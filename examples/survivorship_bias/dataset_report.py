@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--dataset", required=True, help="a folder, or an id of ir_datasets as irds:...")
     parser.add_argument("--split", help="of the dataset")
     parser.add_argument("--docno", default="qna", choices=["qna", "passage"], help="'passage' joins a passage's addresses")
-    parser.add_argument("--min-rel", type=int, default=1, help="lowest label that answers (default 1)")
+    parser.add_argument("--min-label", type=int, default=1, help="lowest label that answers (default 1)")
     parser.add_argument("--proxy", action="store_true", help="let the first run stand in for what labellers were shown")
     parser.add_argument("--out", type=Path, default=Path("report"), help="folder for results")
     options = parser.parse_args()

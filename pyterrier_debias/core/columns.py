@@ -77,7 +77,8 @@ def in_words(error: pt.validate.InputValidationError, stage: Any, name: str) -> 
     """
     if isinstance(error, MissingColumnError) or f"in transformer {stage}" not in str(error.args[0]):
         return None
-    missing = min((mode.missing_columns for mode in error.modes), key=len)
+    # Of several ways to use a stage, the one that lacks least, and then what can be brought.
+    missing = min((mode.missing_columns for mode in error.modes), key=lambda columns: (len(columns), not {*columns} <= {*_BRING}))
     if not missing:
         return None
     texts = [one for one in _text_columns(stage) if isinstance(one, str)]

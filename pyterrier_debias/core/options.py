@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from typing import Any, TypeVar
 
-import pyterrier as pt
-
 from pyterrier_debias.core.errors import InputError
 
 T = TypeVar("T")
@@ -163,6 +161,8 @@ def with_known_options(public: T) -> T:
         The class, or the wrapped function.
     """
     if isinstance(public, type):
+        import pyterrier as pt  # by now the module of the name has loaded it; the package itself does not
+
         if not issubclass(public, (pt.Transformer, BaseException)) and "_known_options" not in vars(public):
             _in_class(public)
         return public
@@ -192,6 +192,7 @@ def _in_class(kind: Any) -> None:
     init = kind.__init__
     if init is object.__init__:
         return
+
     @wraps(init)
     def started(self: Any, *args: Any, **kwargs: Any) -> None:
         check_options(type(self).__name__, init, kwargs, _passed_on(self.__class__))

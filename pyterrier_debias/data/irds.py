@@ -154,7 +154,7 @@ class DocstoreLoader(RowWise):
         DocstoreLoader('beir/nfcorpus', ('title', 'text'))
     """
 
-    schematic = {"label": "TextLoader"}  # noqa: RUF012
+    schematic = {"label": "DocstoreLoader"}  # noqa: RUF012
 
     def __init__(self, irds_id: str, fields: tuple[str, ...] = ("text",), *, verbose: bool = False):
         """

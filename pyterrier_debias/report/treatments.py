@@ -56,7 +56,7 @@ TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
             "On 260 neutral queries of MS MARCO it cut the absolute ARaB@10 by 73 %, without training. Cost: nDCG@10 changed "
             "by -.001 [-.011, .009].",
             "neutral = {system} % {depth} >> dataset.text_loader() >> NeutralReranker(strength=0.25)",
-            "gender_mending",
+            "gender_results",
         ),
         Treatment(
             "Train with biased negatives",
@@ -64,7 +64,7 @@ TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
             "loss of .02 cannot be excluded.",
             "biased = Training(negatives=BiasAwareNegatives(share=0.6), negatives_per_positive=20)\n"
             f"ranker = {{ranker}}({{model}}, training=biased)\n{_FIT}",
-            "gender_mending",
+            "gender_results",
         ),
     ),
     "pooling": (

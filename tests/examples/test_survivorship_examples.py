@@ -79,7 +79,7 @@ def test_runs_of_pipelines_are_written(small, tmp_path, run):
 def test_curve(tmp_path, run):
     code, printed = run(
         "curve.py", "--dataset", "planted", "--split", "full", "--topics", 20, "--measure", "RR(rel=2)@10",
-        "--min-rel", 2, "--draws", 99, "--out", tmp_path,
+        "--min-label", 2, "--draws", 99, "--out", tmp_path,
     )  # fmt: skip
     assert code == 0
     table = pd.read_csv(tmp_path / "appendix_a.csv")

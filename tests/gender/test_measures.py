@@ -483,7 +483,7 @@ REFUSED = [
     (lambda: ARaB(undefined="x"), "undefined='x'"),
     (lambda: ARaB(unknown="x"), "unknown='x'"),
     (lambda: ARaB(wordlist={"a": ["x"], "b": ["y"], "c": ["z"]}), "name the contrast"),
-    (lambda: ARaB(metod="tf"), "has no option metod"),
+    (lambda: ARaB(metod="tf"), "has no option '?metod"),
     (lambda: ARaB() @ 0, "whole number of at least 1"),
     (lambda: ARaB(texts=3), "not a int"),
     (lambda: ARaB(texts=CORPUS.drop(columns="text")), "lacks the column 'text'"),

@@ -129,14 +129,15 @@ def test_tied_scores_can_follow_the_ranks_of_a_file(folder, tmp_path):
     """Every query has its relevant document first by docno (descending), and second by the file's ranks."""
     rows = "".join(f"{q} Q0 {q}-{kind} {rank} 1.5 t\n" for q in QIDS for rank, kind in enumerate(("bad", "good"), start=1))
     (tmp_path / "tied.trec").write_text(rows)
-    said = ["--dataset", folder, "--run", tmp_path / "tied.trec", "--model", "none"]
+    said = ["--dataset", folder, "--run", tmp_path / "tied.trec", "--model", "none", "--full"]
     assert re.search(r"tied\s+RR@10\s+original\s+1\.0000", call(*said)[1])
     code, out, _ = call(*said, "--ties", "rank")
     assert code == 0 and re.search(r"tied\s+RR@10\s+original\s+0\.5000", out)
     assert "Tied scores of runs are in the order of their files' ranks." in out
     (folder / "runs" / "bm25.trec").write_text(rows)
     for order, value in (("docno", "1.0000"), ("rank", "0.5000")):
-        assert re.search(rf"BM25\s+RR@10\s+original\s+{value}", call("--dataset", folder, "--model", "none", "--ties", order)[1])
+        out = call("--dataset", folder, "--model", "none", "--full", "--ties", order)[1]
+        assert re.search(rf"BM25\s+RR@10\s+original\s+{value}", out)
     assert "ties='file' is not known; use one of 'docno', 'rank'" in refused(*said, "--ties", "file")
     assert "give --run FILE" in refused("--model", "none", "--ties", "rank")
 

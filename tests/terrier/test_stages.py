@@ -127,7 +127,8 @@ def test_a_query_that_finds_nothing(case, pipeline):
     nothing = TOPICS.assign(query=[TOPICS["query"][0], "zyzzyva"])
     found = pipeline(nothing.tail(1))
     assert list(found.columns) == columns_of(pipeline)
-    assert len(found) == 0 or case.name == "AddJudged"
+    # Judged documents are added, and of vectors some are always the nearest.
+    assert len(found) == 0 or case.name in ("AddJudged", "BiEncoder.retriever")
     if case.rowwise:
         assert_same(pipeline(nothing), pipeline(nothing.head(1)))
 
