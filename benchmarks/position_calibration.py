@@ -25,7 +25,8 @@ from calibrating import LEVEL, draw, over_cases, rates, shared_options, shown, v
 
 from pyterrier_debias import PlantedCollection, PlantedRanker, PositionSensitivity, RotatePassages
 
-PRIMARY = "rotated - original"
+PRIMARY = "displacement"
+CHANGE = "rotated - original"
 
 
 def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
@@ -52,12 +53,12 @@ def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
             {
                 "strength": strength,
                 "seed": seed,
-                "n": table.loc[PRIMARY, "n"],
-                "difference": table.loc[PRIMARY, "difference"],
-                PRIMARY: table.loc[PRIMARY, "p"],
-                "rotated - original, paired t": table.loc[PRIMARY, "p_t"],
+                "n": table.loc[CHANGE, "n"],
+                "difference": table.loc[CHANGE, "difference"],
+                CHANGE: table.loc[CHANGE, "p"],
+                "rotated - original, paired t": table.loc[CHANGE, "p_t"],
                 "end - start": table.loc["end - start", "p"],
-                "displacement": result.displacement_summary()["p"],
+                PRIMARY: result.displacement_summary()["p"],
                 "PSI, answers as found": index["p_blind"].get("as found"),
                 "PSI, buckets of queries": index["p"].get("as found"),
                 "PSI, answers placed": index["p"].get("placed"),
@@ -68,7 +69,7 @@ def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
 
 #: The last one is no test of the ranker: buckets may hold queries of different difficulty.
 TESTS = (
-    PRIMARY, "rotated - original, paired t", "end - start", "displacement", "PSI, answers as found", "PSI, answers placed",
+    CHANGE, "rotated - original, paired t", "end - start", PRIMARY, "PSI, answers as found", "PSI, answers placed",
     "PSI, buckets of queries",
 )  # fmt: skip
 
@@ -90,12 +91,13 @@ def main() -> None:
     parser.add_argument("--power-seeds", type=int, default=100, help="collections at each other strength")
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.5, 1.0])
     parser.add_argument("--depth", type=int, default=20, help="candidates of a query")
+    parser.add_argument("--first-seed", type=int, default=0, help="collections that were never looked at begin elsewhere")
     options = parser.parse_args()
 
     tasks = []
     for seed in range(max(options.seeds, options.power_seeds)):
         strengths = [0.0] * (seed < options.seeds) + options.strengths * (seed < options.power_seeds)
-        tasks.append((seed, strengths, options.topics, options.depth))
+        tasks.append((options.first_seed + seed, strengths, options.topics, options.depth))
     started = time.perf_counter()
     found = over_cases(p_values, tasks, options.workers, chunksize=5)
     # One row per p value, strengths ascending, so that rates come in the order of the table.

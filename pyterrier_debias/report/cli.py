@@ -175,10 +175,10 @@ def check(
     Example of a file:
       [audit]                                  # options as of 'pyterrier-debias audit', or file = "audit.json"
       dataset = "planted"
-      biases = ["position"]
+      biases = ["position", "pooling"]
       [[budget]]                               # any number
-      bias = "position"                        # without measure and contrast: the primary figure
-      at_least = -0.05                         # the lower end of its interval may not be below
+      bias = "pooling"                         # without measure and contrast: the primary figure
+      at_least = -0.1                          # the lower end of its interval may not be below
       [[budget]]
       bias = "position"
       measure = "PSI"
