@@ -228,9 +228,9 @@ CORPUS = [{"docno": "d1", "text": "a king"}, {"docno": "d2", "text": "a queen"}]
 FOLDERS = {
     "CrossEncoder.save": Writer("training/fitting rankers/cross_encoder", saves("CrossEncoder")),
     "CrossEncoder(mean).save": Writer("rankers/heads", saves("CrossEncoder(mean)")),
-    "BiEncoder.save": Writer("rankers/bi_encoder rankers/dual_encoder", saves("BiEncoder")),
+    "BiEncoder.save": Writer("rankers/dual_encoder", saves("BiEncoder")),
     "MultiVector.save": Writer("", saves("MultiVector")),
-    "SparseEncoder.save": Writer("rankers/sparse_encoder", saves("SparseEncoder")),
+    "SparseEncoder.save": Writer("rankers/dual_encoder", saves("SparseEncoder")),
     "T5Reranker.save": Writer("rankers/t5", saves("T5Reranker")),
     "TK.save": Writer("rankers/tk", saves("TK")),
     "CETReranker.save": Writer(

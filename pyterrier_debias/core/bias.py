@@ -422,9 +422,8 @@ def corrected(findings: Sequence[Finding], correction: str, baseline: str | None
         for number, p in _adjusted(findings, tested, correction):
             found[number] = _first_step(findings[number], p, len(tested))
         return found
-    asked = [{(f.bias, f.system), (f.bias, baseline if f.contrast.endswith(f", vs {baseline}") else f.system)} for f in findings]
-    has_primary = {(f.bias, f.system) for f in findings if f.primary}
-    first = [number for number in tested if findings[number].primary or not asked[number] & has_primary]
+    asked, in_first = gates_of(findings, baseline), first_step(findings, baseline)
+    first = [number for number in tested if in_first[number]]
     gates: dict[tuple[str, str], float] = {}
     for number, p in _adjusted(findings, first, "holm"):
         found[number] = _first_step(findings[number], p, len(first))
@@ -437,6 +436,39 @@ def corrected(findings: Sequence[Finding], correction: str, baseline: str | None
             if gate < ALPHA:
                 found[number] = replace(findings[number], p_corrected=max(p, gate))
     return found
+
+
+def gates_of(findings: Iterable[Any], baseline: str | None) -> list[set[tuple[str, str]]]:
+    """The primary tests, by bias and system, of which one must reject before a further finding is looked at.
+
+    Args:
+        findings: Findings, or the rows of their table.
+        baseline: The system that others are compared with.
+
+    Returns:
+        For each finding its own bias and system and, for a comparison with the baseline, the baseline's.
+    """
+
+
+    def other(finding: Any) -> str:
+        return baseline if baseline and finding.contrast.endswith(f", vs {baseline}") else finding.system
+
+    return [{(finding.bias, finding.system), (finding.bias, other(finding))} for finding in findings]
+
+
+def first_step(findings: Iterable[Any], baseline: str | None) -> list[bool]:
+    """Which findings belong to the first family of tests in two steps, if they are tested; see :func:`corrected`.
+
+    Args:
+        findings: Findings, or the rows of their table.
+        baseline: The system that others are compared with.
+
+    Returns:
+        For each whether it is primary, or has no primary finding before it.
+    """
+    findings = list(findings)
+    has_primary = {(f.bias, f.system) for f in findings if f.primary}
+    return [bool(f.primary) or not gates & has_primary for f, gates in zip(findings, gates_of(findings, baseline))]
 
 
 def _adjusted(findings: Sequence[Finding], family: Sequence[int], method: str) -> Iterator[tuple[int, float]]:

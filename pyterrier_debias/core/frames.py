@@ -101,10 +101,15 @@ def reads_frames(function: Callable[P, R]) -> Callable[P, R]:
     kinds = ("pd.DataFrame", "pd.DataFrame | None")
     wanted = {name for name, parameter in signature.parameters.items() if parameter.annotation in kinds}
 
+    def owner_of(*args: P.args, **kwargs: P.kwargs) -> str:
+        given = signature.bind(*args, **kwargs).arguments
+        return stage_name(given.get("self", given.get("stage", function.__name__)))
+
+    told = tells_columns(function, owner_of)
+
     @wraps(function)
     def entered(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = signature.bind(*args, **kwargs)
-        owner = stage_name(given.arguments.get("self", given.arguments.get("stage", function.__name__)))
+        given, owner = signature.bind(*args, **kwargs), owner_of(*args, **kwargs)
         for name, value in given.arguments.items():
             where = owner if name == "inp" else f"{owner}, {name}"
             if name in wanted and value is not None and not isinstance(value, pd.DataFrame):
@@ -116,7 +121,7 @@ def reads_frames(function: Callable[P, R]) -> Callable[P, R]:
                     key: with_string_ids(one, f"{where} {key!r}") if isinstance(one, pd.DataFrame) else one
                     for key, one in value.items()
                 }
-        return tells_columns(function, lambda *_, **__: owner)(*given.args, **given.kwargs)
+        return told(*given.args, **given.kwargs)
 
     return entered
 

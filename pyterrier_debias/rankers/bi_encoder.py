@@ -14,13 +14,12 @@ import pyterrier as pt
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.stage import RowWise
-from pyterrier_debias.data.base import corpus_batches
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, shared_options
-from pyterrier_debias.rankers.dual_encoder import TwoTowers, places
+from pyterrier_debias.rankers.dual_encoder import COMPARED, CORPUS_ROWS, PROBE, CorpusEncoder
 from pyterrier_debias.rankers.packed import PackedBert
 from pyterrier_debias.rankers.retriever import Retriever
-from pyterrier_debias.rankers.vectors import Batch, Vectors
+from pyterrier_debias.rankers.vectors import Vectors
 
 if TYPE_CHECKING:
     import torch
@@ -31,13 +30,8 @@ if TYPE_CHECKING:
 SIMILARITIES = ("dot", "cosine")
 POOLING = ("cls", "mean")
 
-#: Documents that are encoded at a time when a corpus is turned into vectors.
-_CORPUS_ROWS = 4096
 
-_PROBE = "The harbour bridge of 1932 carries eight lanes, two railway tracks and a footpath."
-
-
-class BiEncoder(TwoTowers):
+class BiEncoder(CorpusEncoder):
     r"""Scores a pair by the similarity of two vectors, :math:`s(q, d) = E(q) \cdot E(d)` (BERT_DOT; DPR; Sentence-BERT).
 
     Takes every sentence-transformers bi-encoder with its own modules (pooling, projection, normalisation), prompts and window,
@@ -166,7 +160,8 @@ class BiEncoder(TwoTowers):
         Returns:
             float32 array, shape [n, d].
         """
-        return self._encode(queries, "query")
+        vectors: np.ndarray = self.represented(queries, "query")
+        return vectors
 
     def encode_docs(self, docs: Sequence[str]) -> np.ndarray:
         """Vectors of documents, each distinct one computed once.
@@ -177,11 +172,8 @@ class BiEncoder(TwoTowers):
         Returns:
             float32 array, shape [n, d].
         """
-        return self._encode(docs, "document")
-
-    def _encode(self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None) -> np.ndarray:
-        distinct, at = places(texts)
-        return self.gather(len(distinct), self.encoded(distinct, task, cuts))[at]
+        vectors: np.ndarray = self.represented(docs, "document")
+        return vectors
 
     def query_encoder(self, *, verbose: bool = False) -> QueryEncoder:
         """A stage that adds ``query_vec`` to frames with ``query``.
@@ -227,46 +219,15 @@ class BiEncoder(TwoTowers):
             InputError: For missing texts, docnos that occur twice, an empty corpus, a folder that exists already, or one whose
                 vectors come from another model.
         """
-        if isinstance(corpus, (str, Path)):
-            corpus = Vectors.load(corpus)
-        if isinstance(corpus, Vectors):
-            return Retriever(self, corpus, num_results=num_results, verbose=verbose)
-        _no_passages(self)
-        batches, probe = self._corpus_vectors(corpus, verbose), self.probe()
-        vectors = (
-            Vectors.gather(batches, probe=probe)
-            if folder is None
-            else Vectors.write(folder, batches, probe=probe, overwrite=overwrite)
-        )
+        vectors = self.keep(corpus, Vectors, folder, overwrite=overwrite, verbose=verbose)
         return Retriever(self, vectors, num_results=num_results, verbose=verbose)
-
-    def _corpus_vectors(self, corpus: Any, verbose: bool) -> Iterator[Batch]:
-        cuts: list[np.ndarray] = []
-        for frame in corpus_batches(corpus, _CORPUS_ROWS, verbose=verbose):
-            pt.validate.document_frame(frame, extra_columns=self.text_columns(), context=self)
-            docnos = frames.with_string_ids(frame, self)["docno"].tolist()
-            yield docnos, self._encode(self.documents(frame), "document", cuts)
-        if cuts:
-            self.report_cuts("document", *np.concatenate(cuts, axis=1))
 
     def probe(self) -> np.ndarray:
         """What the model makes of a fixed text, float32, shape [d + 1] with ``max_length`` at the end.
 
         Kept beside stored vectors, it tells a model with other weights, pooling, prompts or options, wherever its folder lies.
         """
-        return np.append(self._encode([_PROBE], "document", cuts=[])[0], np.float32(self.max_length or 0))
-
-    def write(self, folder: Path) -> None:
-        """Write an ordinary sentence-transformers folder, its window included; see :meth:`Ranker.write`."""
-        module = self.module
-        own = module.max_seq_length
-        try:
-            if self.max_length is not None:
-                module.max_seq_length = self.window
-            super().write(folder)
-        finally:
-            if self.max_length is not None:
-                module.max_seq_length = own
+        return np.append(self.represented([PROBE], "document", cuts=[])[0], np.float32(self.max_length or 0))
 
     # What TwoTowers asks for
 
@@ -315,8 +276,8 @@ class BiEncoder(TwoTowers):
         known, limit = self._vectors_of
         there = np.array([text in known for text in texts], dtype=bool)
         remembered, new = np.flatnonzero(there), np.flatnonzero(~there)
-        for start in range(0, len(remembered), _CORPUS_ROWS):
-            rows = remembered[start : start + _CORPUS_ROWS]
+        for start in range(0, len(remembered), CORPUS_ROWS):
+            rows = remembered[start : start + CORPUS_ROWS]
             yield rows, torch.from_numpy(np.stack([known[texts[i]] for i in rows]))
         if not len(new):
             return
@@ -340,8 +301,8 @@ class BiEncoder(TwoTowers):
         """Inner products of pairs, summed in float64, so that they do not depend on the batch."""
         vectors = docs.cpu().numpy()
         scores = np.empty(len(query_rows))
-        for start in range(0, len(scores), _CORPUS_ROWS):
-            part = slice(start, start + _CORPUS_ROWS)
+        for start in range(0, len(scores), COMPARED):
+            part = slice(start, start + COMPARED)
             left, right = queries[query_rows[part]], vectors[doc_rows[part]]
             scores[part] = np.einsum("ij,ij->i", left.astype(np.float64), right.astype(np.float64))
         return scores
@@ -378,14 +339,6 @@ def _packed_features(module: Any) -> Callable[..., dict[str, torch.Tensor]] | No
         return found
 
     return features
-
-
-def _no_passages(model: BiEncoder) -> None:
-    if model.long != "truncate":
-        raise InputError(
-            f"BiEncoder: long={model.long!r} scores passages, but one vector stands for a whole document here; use "
-            f"long='truncate', or cut the corpus with pt.text.sliding first"
-        )
 
 
 class QueryEncoder(RowWise):
@@ -456,7 +409,7 @@ class DocEncoder(RowWise):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Add the vectors; see the class."""
         pt.validate.columns(inp, includes=self.model.text_columns(), context=self)
-        _no_passages(self.model)
+        self.model.check_whole()
         if len(inp) == 0:
             return inp.assign(doc_vec=pd.Series(dtype=object))
         return inp.assign(doc_vec=list(self.model.encode_docs(self.model.documents(inp))))

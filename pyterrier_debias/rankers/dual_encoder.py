@@ -5,14 +5,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import pyterrier as pt
 
+from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import check_empty
+from pyterrier_debias.data.base import corpus_batches
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import Ranker, quiet, window_of
+from pyterrier_debias.rankers.kept import Kept
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +26,15 @@ if TYPE_CHECKING:
 _PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
 _PLURAL = {"query": "queries", "document": "documents"}
+
+#: Documents that are encoded at a time when a corpus is kept.
+CORPUS_ROWS = 4096
+#: Pairs that are compared at a time.
+COMPARED = 4096
+#: The fixed text by which two models are told apart.
+PROBE = "The harbour bridge of 1932 carries eight lanes, two railway tracks and a footpath."
+
+K = TypeVar("K", bound=Kept)
 
 
 def places(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
@@ -321,3 +334,72 @@ class TwoTowers(Ranker):
         device = self.torch_device
         moved = {name: v.to(device) if isinstance(v, torch.Tensor) else v for name, v in features.items()}
         return module(moved, task=task)
+
+
+class CorpusEncoder(TwoTowers):
+    """A ranker that makes one representation of each text, which can be kept for all documents of a corpus."""
+
+    def represented(self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None) -> Any:
+        """The representations of texts, each distinct one computed once; see :meth:`encoded` and :meth:`gather`."""
+        distinct, at = places(texts)
+        return self.gather(len(distinct), self.encoded(distinct, task, cuts))[at]
+
+    @abstractmethod
+    def probe(self) -> np.ndarray:
+        """What the model makes of :data:`PROBE`, with ``max_length`` at the end."""
+
+    def check_whole(self) -> None:
+        """Refuse to make one representation of a document of which passages are scored."""
+        if self.long != "truncate":
+            raise InputError(
+                f"{type(self).__name__}: long={self.long!r} scores passages, but one vector stands for a whole document here; "
+                f"use long='truncate', or cut the corpus with pt.text.sliding first"
+            )
+
+    def keep(self, corpus: Any, kind: type[K], folder: str | Path | None, *, overwrite: bool, verbose: bool) -> K:
+        """The representations of a corpus, made now, or before.
+
+        Args:
+            corpus: A dataset (``get_corpus_iter``), a frame, or an iterable of dictionaries with ``docno`` and the text; or what
+                was made of one: a folder, or an object of ``kind``.
+            kind: What keeps them.
+            folder: Where; None for in memory.
+            overwrite: Whether what was written to ``folder`` before may be replaced.
+            verbose: Whether to show progress.
+
+        Returns:
+            What keeps them.
+
+        Raises:
+            InputError: For missing texts, docnos that occur twice, an empty corpus, or a folder that exists already.
+        """
+        if isinstance(corpus, (str, Path)):
+            return kind.load(corpus)
+        if isinstance(corpus, kind):
+            return corpus
+        self.check_whole()
+        batches, probe = self._corpus(corpus, verbose), self.probe()
+        if folder is None:
+            return kind.gather(batches, probe=probe)
+        return kind.write(folder, batches, probe=probe, overwrite=overwrite)
+
+    def _corpus(self, corpus: Any, verbose: bool) -> Iterator[tuple[list[str], Any]]:
+        cuts: list[np.ndarray] = []
+        for frame in corpus_batches(corpus, CORPUS_ROWS, verbose=verbose):
+            pt.validate.document_frame(frame, extra_columns=self.text_columns(), context=self)
+            docnos = frames.with_string_ids(frame, self)["docno"].tolist()
+            yield docnos, self.represented(self.documents(frame), "document", cuts)
+        if cuts:
+            self.report_cuts("document", *np.concatenate(cuts, axis=1))
+
+    def write(self, folder: Path) -> None:
+        """Write an ordinary sentence-transformers folder, its window included; see :meth:`Ranker.write`."""
+        module = self.module
+        own = module.max_seq_length
+        try:
+            if self.max_length is not None:
+                module.max_seq_length = self.window
+            super().write(folder)
+        finally:
+            if self.max_length is not None:
+                module.max_seq_length = own

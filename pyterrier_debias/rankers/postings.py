@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_debias.core.artifacts import Saved
 from pyterrier_debias.core.errors import InputError, one_line
-from pyterrier_debias.core.files import read_whole, whole_folder
+from pyterrier_debias.core.files import whole_folder
+from pyterrier_debias.rankers.kept import Docnos, Kept
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -25,7 +25,7 @@ Batch = tuple[list[str], "csr_matrix"]
 _ARRAYS = ("starts", "documents", "weights", "docnos", "probe")
 
 
-class Postings(Saved):
+class Postings(Kept):
     """For each term the documents that hold it and its weights there, in memory or memory-mapped from a folder.
 
     A folder holds ``starts.npy`` (int64, shape [terms + 1]), ``documents.npy`` (int32) and ``weights.npy`` (float32), of which
@@ -68,11 +68,8 @@ class Postings(Saved):
         self.starts = starts
         self.documents = documents
         self.weights = weights
-        self.docnos = docnos
+        self._set_place(docnos, folder)
         self.probe = np.empty(0, dtype=np.float32) if probe is None else np.asarray(probe, dtype=np.float32)
-        self.folder = folder
-        if folder is not None:
-            self.kept_in(folder)
 
     @classmethod
     def gather(cls, batches: Iterable[Batch], *, probe: np.ndarray | None = None) -> Postings:
@@ -90,18 +87,12 @@ class Postings(Saved):
         """
         from scipy.sparse import csr_matrix, vstack
 
-        names: dict[bytes, None] = {}
-        parts = []
+        names, parts = Docnos(), []
         for docnos, weights in batches:
             _check_weights(docnos, weights)
-            for docno in docnos:
-                name = docno.encode("utf-8", "surrogatepass")
-                if name in names:
-                    raise InputError(f"docno {docno!r} occurs twice in the corpus; give each document a name of its own")
-                names[name] = None
+            names.add(docnos)
             parts.append(csr_matrix(weights, dtype=np.float32))
-        if not names:
-            raise InputError("the corpus holds no documents; there is nothing to retrieve from")
+        named = names.array()
         rows = vstack(parts, format="csr")
         rows.eliminate_zeros()
         by_term = rows.tocsc()
@@ -110,7 +101,7 @@ class Postings(Saved):
             by_term.indptr.astype(np.int64),
             by_term.indices.astype(np.int32),
             by_term.data,
-            np.array(list(names), dtype=np.bytes_),
+            named,
             probe=probe,
         )
 
@@ -142,21 +133,6 @@ class Postings(Saved):
         return cls.load(folder)
 
     @classmethod
-    def load(cls, folder: str | Path) -> Postings:  # type: ignore[override]  # PyTerrier calls it path
-        """Map the postings of a folder.
-
-        Args:
-            folder: A folder that :meth:`write` made.
-
-        Returns:
-            The postings, compared with their checksums where this process has not done so, and not kept in memory.
-
-        Raises:
-            InputError: If the folder does not hold postings, or not whole ones as they were written.
-        """
-        return read_whole(folder, lambda: cls._mapped(Path(folder)))
-
-    @classmethod
     def _mapped(cls, folder: Path) -> Postings:
         """The postings of a folder as it lies there."""
         try:
@@ -174,10 +150,6 @@ class Postings(Saved):
         if not whole:
             raise InputError(f"{folder}: its files do not belong together; make the postings again in another folder")
         return cls(starts, found["documents"], found["weights"], found["docnos"], probe=found["probe"], folder=folder.resolve())
-
-    def saved_state(self) -> Any:
-        """The postings themselves: those of a folder do not change."""
-        return self
 
     @property
     def terms(self) -> int:
@@ -237,34 +209,12 @@ class Postings(Saved):
         lengths = np.diff(self.starts)
         return np.array([lengths[queries[row].indices].sum() for row in range(queries.shape[0])], dtype=np.int64)
 
-    def __len__(self) -> int:
-        """How many documents there are."""
-        return len(self.docnos)
-
-    def __eq__(self, other: object) -> bool:
-        """Equal folder with equal content; postings in memory are equal to themselves only."""
-        if not isinstance(other, Postings):
-            return NotImplemented
-        if self.folder is None:
-            return self is other
-        same = (self.folder, len(self), len(self.documents)) == (other.folder, len(other), len(other.documents))
-        return same and np.array_equal(self.probe, other.probe)
-
-    def __hash__(self) -> int:
-        """Hash of the folder, or of the object where there is none."""
-        return hash(self.folder) if self.folder is not None else id(self)
-
     def __repr__(self) -> str:
         """Sizes and place."""
         return f"<Postings {len(self)}x{self.terms}, {len(self.documents)} weights in {self.folder or 'memory'}>"
 
-    def __getstate__(self) -> dict[str, Any]:
-        """A folder is pickled as its path; the arrays in memory are pickled as they are."""
-        return self.__dict__.copy() if self.folder is None else {"folder": self.folder}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Map the folder again; whoever opened it first compared it with its checksums."""
-        self.__dict__.update(state if state["folder"] is None else vars(Postings._mapped(state["folder"])))
+    def _content(self) -> tuple[Any, ...]:
+        return len(self.documents), self.probe.tobytes()
 
 
 def _check_weights(docnos: list[str], weights: csr_matrix) -> None:

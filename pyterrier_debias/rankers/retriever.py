@@ -1,9 +1,10 @@
-"""Exact dense retrieval as a stage."""
+"""Exact retrieval as a stage: what all exact retrievers share, and the one over vectors."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.vectors import real_array
+from pyterrier_debias.rankers.kept import Kept
 from pyterrier_debias.rankers.vectors import Vectors, top_k
 
 
@@ -32,85 +34,106 @@ class QueryModel(Protocol):
 _QUERIES = 1024
 
 
-def check_queries(inp: pd.DataFrame, stage: Any) -> pd.DataFrame:
-    """The queries of an exact retriever, without scores and ranks of an earlier one.
+class ExactRetriever(Stage):
+    """What exact retrievers share: queries in, what is kept of the documents, results out.
 
-    Args:
-        inp: A query frame.
-        stage: The retriever, whose ``num_results`` is looked at too.
-
-    Returns:
-        The frame.
-
-    Raises:
-        InputError: For a qid that occurs twice, or a number of results below 1.
+    A subclass searches what :attr:`kept` gives, with queries that its ``model`` encodes.
     """
-    name = type(stage).__name__
-    if stage.num_results < 1:
-        raise InputError(f"{name}: num_results={stage.num_results} must be at least 1")
-    inp = inp.drop(columns=["score", "rank"], errors="ignore")
-    repeated = inp["qid"].duplicated()
-    if repeated.any():
-        twice = inp["qid"][repeated].iloc[0]
-        raise InputError(f"{name}: qid {twice!r} occurs twice in the topics; keep one row per query")
-    return inp
 
+    model: Any
+    num_results: int
+    verbose: bool
 
-def no_results(inp: pd.DataFrame) -> pd.DataFrame:
-    """The result of no queries: their columns, with ``docno``, ``score`` and ``rank``."""
-    return inp.assign(docno=pd.Series(dtype="str"), score=pd.Series(dtype="float64"), rank=pd.Series(dtype="int64"))
+    @property
+    @abstractmethod
+    def kept(self) -> Kept:
+        """What is kept of the documents."""
 
+    def asked(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """The queries, without scores and ranks of an earlier stage.
 
-def results_of(
-    inp: pd.DataFrame, found: Iterable[tuple[np.ndarray, np.ndarray]], docnos: np.ndarray, *, verbose: bool
-) -> pd.DataFrame:
-    """The result frame of what an exact search found.
+        Args:
+            inp: A query frame.
 
-    Args:
-        inp: Queries, one row each, at least one.
-        found: For each query the rows of its documents, best first, and their scores.
-        docnos: The documents' names, UTF-8 bytes.
-        verbose: Whether to show progress.
+        Returns:
+            The frame.
 
-    Returns:
-        The queries' columns with ``docno``, ``score`` and ``rank``.
-    """
-    rows, scores = zip(*pt.tqdm(found, total=len(inp), desc="retrieving", unit="query", disable=not verbose))
-    lengths = [len(best) for best in rows]
-    out = inp.iloc[np.repeat(np.arange(len(inp)), lengths)].reset_index(drop=True)
-    return out.assign(
-        docno=pd.Series([name.decode("utf-8", "surrogatepass") for name in docnos[np.concatenate(rows)].tolist()], dtype="str"),
-        score=np.concatenate(scores),
-        rank=np.concatenate([np.arange(n) for n in lengths]),
-    )
+        Raises:
+            InputError: For a qid that occurs twice, or a number of results below 1.
+        """
+        name = type(self).__name__
+        if self.num_results < 1:
+            raise InputError(f"{name}: num_results={self.num_results} must be at least 1")
+        inp = inp.drop(columns=["score", "rank"], errors="ignore")
+        repeated = inp["qid"].duplicated()
+        if repeated.any():
+            twice = inp["qid"][repeated].iloc[0]
+            raise InputError(f"{name}: qid {twice!r} occurs twice in the topics; keep one row per query")
+        return inp
 
+    def encoded(self, inp: pd.DataFrame) -> Any:
+        """The queries of a frame as the model encodes them; it must be the one that encoded the documents.
 
-def check_model(stage: Any, made: Any, probe: np.ndarray) -> None:
-    """Refuse a model that does not encode queries as the documents were encoded; looked at once for its present weights.
+        Args:
+            inp: A query frame.
 
-    Args:
-        stage: The retriever, whose ``model`` is meant.
-        made: What the documents were turned into, named in the message.
-        probe: What the model that did so made of a fixed text; its last number is no weight.
+        Returns:
+            What the model's ``encode_queries`` gives.
 
-    Raises:
-        InputError: If the stage's model makes something else of the text.
-    """
-    model = stage.model
-    present = model.fingerprint()
-    if stage.__dict__.get("_checked") == present:
-        return
-    # Loose enough for another machine or device, far closer than two models ever are.
-    own = model.probe()
-    if own.shape != probe.shape or not np.allclose(own, probe, atol=1e-3 * np.abs(own[:-1]).max()):
-        raise InputError(
-            f"{type(stage).__name__}: {made!r} were made by another model, or with other options, than the one that encodes "
-            f"queries; make them again with {type(model).__name__}(...).retriever(corpus, ...)"
+        Raises:
+            InputError: For a query without text, or if the model makes something else of a fixed text than the one that encoded
+                the documents did; that is looked at once for its present weights.
+        """
+        frames.check_text(inp, "query", self)
+        self._check_model()
+        return self.model.encode_queries(inp["query"].tolist())
+
+    def _check_model(self) -> None:
+        present = self.model.fingerprint()
+        if self.__dict__.get("_checked") == present:
+            return
+        # Loose enough for another machine or device, far closer than two models ever are; the last number is no weight.
+        own, probe = self.model.probe(), np.array(self.kept.probe)
+        if own.shape != probe.shape or not np.allclose(own, probe, atol=1e-3 * np.abs(own[:-1]).max()):
+            raise InputError(
+                f"{type(self).__name__}: {self.kept!r} were made by another model, or with other options, than the one that "
+                f"encodes queries; make them again with {type(self.model).__name__}(...).retriever(corpus, ...)"
+            )
+        self.__dict__["_checked"] = present
+
+    def results(self, inp: pd.DataFrame, found: Iterable[tuple[np.ndarray, np.ndarray]]) -> pd.DataFrame:
+        """The result frame of what was found.
+
+        Args:
+            inp: Queries, one row each.
+            found: For each query the rows of its documents, best first, and their scores.
+
+        Returns:
+            The queries' columns with ``docno``, ``score`` and ``rank``.
+        """
+        if len(inp) == 0:
+            return inp.assign(docno=pd.Series(dtype="str"), score=pd.Series(dtype="float64"), rank=pd.Series(dtype="int64"))
+        rows, scores = zip(*pt.tqdm(found, total=len(inp), desc="retrieving", unit="query", disable=not self.verbose))
+        lengths = [len(best) for best in rows]
+        names = self.kept.docnos[np.concatenate(rows)].tolist()
+        return inp.iloc[np.repeat(np.arange(len(inp)), lengths)].reset_index(drop=True).assign(
+            docno=pd.Series([name.decode("utf-8", "surrogatepass") for name in names], dtype="str"),
+            score=np.concatenate(scores),
+            rank=np.concatenate([np.arange(n) for n in lengths]),
         )
-    stage.__dict__["_checked"] = present
+
+    def fuse_rank_cutoff(self, k: int) -> Self:
+        """A cut-off after the retriever becomes its number of results."""
+        make: Any = type(self)
+        fused: Self = make(self.model, self.kept, num_results=min(k, self.num_results), verbose=self.verbose)
+        return fused
+
+    def subtransformers(self) -> dict[str, Any]:
+        """None: the model is not a stage of the pipeline here."""
+        return {}
 
 
-class Retriever(Stage):
+class Retriever(ExactRetriever):
     """Compares queries with every document of a collection; made by :meth:`~pyterrier_debias.BiEncoder.retriever`.
 
     ===============  ==========================================================================
@@ -129,7 +152,8 @@ class Retriever(Stage):
     Example:
         >>> import numpy as np, pandas as pd
         >>> from pyterrier_debias import BiEncoder
-        >>> from pyterrier_debias.rankers.vectors import Vectors
+        >>> from pyterrier_debias.rankers.kept import Kept
+from pyterrier_debias.rankers.vectors import Vectors
         >>> vectors = Vectors.gather([(["d1", "d2"], np.array([[1.0, 0.0], [0.6, 0.8]]))])
         >>> topics = pd.DataFrame({"qid": ["q1"], "query_vec": [np.array([0.0, 1.0])]})
         >>> Retriever(BiEncoder("a/model"), vectors)(topics)["docno"].tolist()
@@ -153,6 +177,11 @@ class Retriever(Stage):
         self.num_results = num_results
         self.verbose = verbose
 
+    @property
+    def kept(self) -> Vectors:
+        """See :attr:`ExactRetriever.kept`."""
+        return self.vectors
+
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Retrieve for every query.
 
@@ -168,15 +197,10 @@ class Retriever(Stage):
         with pt.validate.any(inp, context=self) as v:
             v.query_frame(extra_columns=["query_vec"], mode="vectors")
             v.query_frame(extra_columns=["query"], mode="text")
-        inp = check_queries(inp, self)
+        inp = self.asked(inp)
         if len(inp) == 0:
-            return no_results(inp)
-        if v.mode == "text":
-            frames.check_text(inp, "query", self)
-            check_model(self, self.vectors, np.array(self.vectors.probe))
-            queries = self.model.encode_queries(inp["query"].tolist())
-        else:
-            queries = self._stacked(inp)
+            return self.results(inp, ())
+        queries = self.encoded(inp) if v.mode == "text" else self._stacked(inp)
         found = top_k(
             queries,
             self.vectors.matrix,
@@ -185,7 +209,7 @@ class Retriever(Stage):
             longest=self.vectors.longest,
             query_rows=_QUERIES,
         )
-        return results_of(inp, found, self.vectors.docnos, verbose=self.verbose)
+        return self.results(inp, found)
 
     def _stacked(self, inp: pd.DataFrame) -> np.ndarray:
         """The column ``query_vec`` as float32, shape [n, d]."""
@@ -203,11 +227,3 @@ class Retriever(Stage):
         if not np.isfinite(queries).all():
             raise InputError("Retriever: column 'query_vec' holds values that are not finite; encode the queries again")
         return queries
-
-    def fuse_rank_cutoff(self, k: int) -> Retriever:
-        """A cut-off after the retriever becomes its number of results."""
-        return Retriever(self.model, self.vectors, num_results=min(k, self.num_results), verbose=self.verbose)
-
-    def subtransformers(self) -> dict[str, Any]:
-        """None: the model is not a stage of the pipeline here."""
-        return {}

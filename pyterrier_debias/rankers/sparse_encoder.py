@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 
-from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
-from pyterrier_debias.data.base import corpus_batches
 from pyterrier_debias.rankers.base import InMemory, Ranker, shared_options
-from pyterrier_debias.rankers.dual_encoder import TwoTowers, places
+from pyterrier_debias.rankers.dual_encoder import COMPARED, PROBE, CorpusEncoder
 from pyterrier_debias.rankers.packed import PackedBert
-from pyterrier_debias.rankers.postings import Batch, Postings
+from pyterrier_debias.rankers.postings import Postings
 from pyterrier_debias.rankers.sparse_retriever import SparseRetriever
 
 if TYPE_CHECKING:
@@ -31,16 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Documents that are encoded at a time when a corpus is turned into postings.
-_CORPUS_ROWS = 4096
-
-#: Pairs that are compared at a time.
-_COMPARED = 4096
-
 #: Logits that the fast path holds at a time (64 MB in float32); one text may need more.
 _LOGITS = 16_000_000
-
-_PROBE = "The harbour bridge of 1932 carries eight lanes, two railway tracks and a footpath."
 
 #: How a masked language model goes from its encoder's states to logits: class, name of the encoder, names of the layers.
 _HEADS = {
@@ -52,7 +41,7 @@ _HEADS = {
 }
 
 
-class SparseEncoder(TwoTowers):
+class SparseEncoder(CorpusEncoder):
     r"""Scores a pair by the inner product of two sparse vectors over a vocabulary, :math:`s(q, d) = \sum_j q_j d_j` (SPLADE).
 
     The weight of term j in a text is :math:`\max_i \log(1 + \mathrm{relu}(l_{ij}))`, where :math:`l_{ij}` is what a masked
@@ -196,18 +185,6 @@ class SparseEncoder(TwoTowers):
         """Tokens of a batch, fewer than other rankers' on accelerators: each has a logit for every term of the vocabulary."""
         return super().budget(cpu, accelerator)
 
-    def write(self, folder: Path) -> None:
-        """Write a folder that sentence-transformers' ``SparseEncoder`` opens, its window included; see :meth:`Ranker.write`."""
-        module = self.module
-        own = module.max_seq_length
-        try:
-            if self.max_length is not None:
-                module.max_seq_length = self.window
-            super().write(folder)
-        finally:
-            if self.max_length is not None:
-                module.max_seq_length = own
-
     # Vectors
 
     def encode_queries(self, queries: Sequence[str]) -> csr_matrix:
@@ -219,7 +196,7 @@ class SparseEncoder(TwoTowers):
         Returns:
             float32 weights above 0, a scipy CSR matrix of shape [n, terms]; the columns are the model's token ids.
         """
-        return self._encode(queries, "query")
+        return self.represented(queries, "query")
 
     def encode_docs(self, docs: Sequence[str]) -> csr_matrix:
         """Weights of the terms of documents, each distinct one computed once.
@@ -230,11 +207,7 @@ class SparseEncoder(TwoTowers):
         Returns:
             As :meth:`encode_queries`.
         """
-        return self._encode(docs, "document")
-
-    def _encode(self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None) -> csr_matrix:
-        distinct, at = places(texts)
-        return self.gather(len(distinct), self.encoded(distinct, task, cuts))[at]
+        return self.represented(docs, "document")
 
     def vocabulary(self) -> np.ndarray:
         """The terms' names as the tokenizer has them, shape [terms]; ``[unused n]`` for columns that it has no token for."""
@@ -258,7 +231,7 @@ class SparseEncoder(TwoTowers):
             ``SparseEncoder('my-splade').terms('how deep is lake baikal', 'query').head(10)``
         """
         check_choice("SparseEncoder.terms", "task", task, ("query", "document"))
-        found = self._encode([text], task)
+        found = self.represented([text], task)
         order = np.lexsort((found.indices, -found.data))
         terms = found.indices[order]
         return pd.DataFrame(
@@ -281,7 +254,7 @@ class SparseEncoder(TwoTowers):
             tokens), and ``expansion_share``, the ratio of both (NaN for a text without terms).
         """
         check_choice("SparseEncoder.describe", "task", task, ("query", "document"))
-        found, own = self._encode(texts, task), self._own_terms(texts, task)
+        found, own = self.represented(texts, task), self._own_terms(texts, task)
         kept = np.diff(found.indptr)
         added = np.array([np.count_nonzero(~np.isin(found[row].indices, own[row])) for row in range(len(texts))], dtype=int)
         with np.errstate(invalid="ignore"):
@@ -323,37 +296,15 @@ class SparseEncoder(TwoTowers):
             InputError: For missing texts, docnos that occur twice, an empty corpus, a folder that exists already, or one whose
                 postings come from another model.
         """
-        if isinstance(corpus, (str, Path)):
-            corpus = Postings.load(corpus)
-        if not isinstance(corpus, Postings):
-            if self.long != "truncate":
-                raise InputError(
-                    f"SparseEncoder: long={self.long!r} scores passages, but one vector stands for a whole document here; use "
-                    f"long='truncate', or cut the corpus with pt.text.sliding first"
-                )
-            batches, probe = self._corpus_weights(corpus, verbose), self.probe()
-            corpus = (
-                Postings.gather(batches, probe=probe)
-                if folder is None
-                else Postings.write(folder, batches, probe=probe, overwrite=overwrite)
-            )
-        return SparseRetriever(self, corpus, num_results=num_results, verbose=verbose)
-
-    def _corpus_weights(self, corpus: Any, verbose: bool) -> Iterator[Batch]:
-        cuts: list[np.ndarray] = []
-        for frame in corpus_batches(corpus, _CORPUS_ROWS, verbose=verbose):
-            pt.validate.document_frame(frame, extra_columns=self.text_columns(), context=self)
-            docnos = frames.with_string_ids(frame, self)["docno"].tolist()
-            yield docnos, self._encode(self.documents(frame), "document", cuts)
-        if cuts:
-            self.report_cuts("document", *np.concatenate(cuts, axis=1))
+        postings = self.keep(corpus, Postings, folder, overwrite=overwrite, verbose=verbose)
+        return SparseRetriever(self, postings, num_results=num_results, verbose=verbose)
 
     def probe(self) -> np.ndarray:
         """What the model makes of a fixed text, float32, shape [terms + 1] with ``max_length`` at the end.
 
         Kept beside postings, it tells a model with other weights, prompts or options, wherever its folder lies.
         """
-        weights = self._encode([_PROBE], "document", cuts=[]).toarray()[0]
+        weights = self.represented([PROBE], "document", cuts=[]).toarray()[0]
         return np.append(weights, np.float32(self.max_length or 0))
 
     # What TwoTowers asks for
@@ -382,8 +333,8 @@ class SparseEncoder(TwoTowers):
         """Inner products of pairs, summed in float64 in the order of the terms, so that they do not depend on the batch."""
         queries, docs = queries.astype(np.float64), docs.astype(np.float64)
         scores = np.empty(len(query_rows))
-        for start in range(0, len(scores), _COMPARED):
-            part = slice(start, start + _COMPARED)
+        for start in range(0, len(scores), COMPARED):
+            part = slice(start, start + COMPARED)
             scores[part] = np.asarray(queries[query_rows[part]].multiply(docs[doc_rows[part]]).sum(axis=1)).ravel()
         return scores
 

@@ -9,10 +9,8 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core import frames
-from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.rankers.postings import Postings
-from pyterrier_debias.rankers.retriever import check_model, check_queries, no_results, results_of
+from pyterrier_debias.rankers.retriever import ExactRetriever
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -34,7 +32,7 @@ class TermModel(Protocol):
         """A hash of the weights."""
 
 
-class SparseRetriever(Stage):
+class SparseRetriever(ExactRetriever):
     """Finds the documents that share terms with a query; made by :meth:`~pyterrier_debias.SparseEncoder.retriever`.
 
     ===============  ==========================================================================
@@ -75,6 +73,11 @@ class SparseRetriever(Stage):
         self.num_results = num_results
         self.verbose = verbose
 
+    @property
+    def kept(self) -> Postings:
+        """See :attr:`~pyterrier_debias.rankers.retriever.ExactRetriever.kept`."""
+        return self.postings
+
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Retrieve for every query.
 
@@ -88,13 +91,10 @@ class SparseRetriever(Stage):
             InputError: For a query without text, a qid that occurs twice, or postings of another model.
         """
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        inp = check_queries(inp, self)
+        inp = self.asked(inp)
         if len(inp) == 0:
-            return no_results(inp)
-        frames.check_text(inp, "query", self)
-        check_model(self, self.postings, self.postings.probe)
-        found = self.postings.search(self.model.encode_queries(inp["query"].tolist()), self.num_results)
-        return results_of(inp, found, self.postings.docnos, verbose=self.verbose)
+            return self.results(inp, ())
+        return self.results(inp, self.postings.search(self.encoded(inp), self.num_results))
 
     def describe(self, topics: pd.DataFrame) -> pd.Series:
         """What the index keeps, and what queries make of it.
@@ -111,11 +111,8 @@ class SparseRetriever(Stage):
             InputError: As :meth:`transform`.
         """
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
-        frames.check_text(topics, "query", self)
-        check_model(self, self.postings, self.postings.probe)
-        queries = topics["query"].tolist()
-        sparse = self.model.describe(queries)
-        products = self.postings.products(self.model.encode_queries(queries))
+        products = self.postings.products(self.encoded(topics))
+        sparse = self.model.describe(topics["query"].tolist())
         return pd.Series(
             {
                 "documents": float(len(self.postings)),
@@ -125,11 +122,3 @@ class SparseRetriever(Stage):
                 "products_per_pair": products.mean() / len(self.postings) if len(products) else float("nan"),
             }
         )
-
-    def fuse_rank_cutoff(self, k: int) -> SparseRetriever:
-        """A cut-off after the retriever becomes its number of results."""
-        return SparseRetriever(self.model, self.postings, num_results=min(k, self.num_results), verbose=self.verbose)
-
-    def subtransformers(self) -> dict[str, Any]:
-        """None: the model is not a stage of the pipeline here."""
-        return {}

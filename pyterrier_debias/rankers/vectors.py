@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from pyterrier_debias.core.artifacts import Saved
 from pyterrier_debias.core.errors import InputError, one_line
-from pyterrier_debias.core.files import read_whole, whole_folder
+from pyterrier_debias.core.files import whole_folder
 from pyterrier_debias.core.vectors import real_array
+from pyterrier_debias.rankers.kept import Docnos, Kept
 
 _FORMAT = 1
 
@@ -20,7 +20,7 @@ _FORMAT = 1
 Batch = tuple[list[str], np.ndarray]
 
 
-class Vectors(Saved):
+class Vectors(Kept):
     """The vectors of a collection's documents, in memory or memory-mapped from a folder.
 
     A folder holds ``vectors.npy`` (float32, shape [n, d]), ``docnos.npy`` (UTF-8 bytes, shape [n]) and ``meta.json``.
@@ -55,12 +55,9 @@ class Vectors(Saved):
             folder: Where the arrays are mapped from; None for arrays in memory.
         """
         self.matrix = matrix
-        self.docnos = docnos
+        self._set_place(docnos, folder)
         self.longest = longest
         self.probe = tuple(float(value) for value in probe)
-        self.folder = folder
-        if folder is not None:
-            self.kept_in(folder)
 
     @classmethod
     def gather(cls, batches: Iterable[Batch], *, probe: Iterable[float] = ()) -> Vectors:
@@ -78,7 +75,7 @@ class Vectors(Saved):
         """
         check = _Check()
         parts = [check(docnos, vectors) for docnos, vectors in batches]
-        names = check.names()
+        names = check.docnos.array()
         return cls(np.concatenate(parts), names, longest=check.longest, probe=probe)
 
     @classmethod
@@ -107,7 +104,7 @@ class Vectors(Saved):
                     if file.tell() == 0:
                         _npy_header(file, (0, part.shape[1]))
                     file.write(part.tobytes())
-                names = check.names()
+                names = check.docnos.array()
                 # numpy leaves room in the header for the first dimension to grow.
                 file.seek(0)
                 _npy_header(file, (len(names), check.dimensions))
@@ -116,22 +113,6 @@ class Vectors(Saved):
             (scratch / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
             cls.write_meta(scratch)
         return cls.load(folder)
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Vectors:  # type: ignore[override]  # PyTerrier calls it path
-        """Map the vectors of a folder.
-
-        Args:
-            folder: A folder that :meth:`write` made.
-
-        Returns:
-            The vectors, compared with their checksums where this process has not done so (about a second for each gigabyte), and
-            not kept in memory.
-
-        Raises:
-            InputError: If the folder does not hold vectors, or not whole ones as they were written.
-        """
-        return read_whole(folder, lambda: cls._mapped(Path(folder)))
 
     @classmethod
     def _mapped(cls, folder: Path) -> Vectors:
@@ -156,44 +137,19 @@ class Vectors(Saved):
         """How long a vector is."""
         return self.matrix.shape[1]
 
-    def saved_state(self) -> Any:
-        """The vectors themselves: those of a folder do not change."""
-        return self
-
-    def __len__(self) -> int:
-        """How many documents there are."""
-        return len(self.docnos)
-
-    def __eq__(self, other: object) -> bool:
-        """Equal folder with equal content; vectors in memory are equal to themselves only."""
-        if not isinstance(other, Vectors):
-            return NotImplemented
-        if self.folder is None:
-            return self is other
-        return (self.folder, len(self), self.longest, self.probe) == (other.folder, len(other), other.longest, other.probe)
-
-    def __hash__(self) -> int:
-        """Hash of the folder, or of the object where there is none."""
-        return hash(self.folder) if self.folder is not None else id(self)
-
     def __repr__(self) -> str:
         """Sizes and place."""
         return f"<Vectors {len(self)}x{self.dimensions} in {self.folder or 'memory'}>"
 
-    def __getstate__(self) -> dict[str, Any]:
-        """A folder is pickled as its path; the arrays in memory are pickled as they are."""
-        return self.__dict__.copy() if self.folder is None else {"folder": self.folder}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Map the folder again; whoever opened it first compared it with its checksums."""
-        self.__dict__.update(state if state["folder"] is None else vars(Vectors._mapped(state["folder"])))
+    def _content(self) -> tuple[Any, ...]:
+        return self.longest, self.probe
 
 
 class _Check:
     """Takes in batches and makes sure that they fit together."""
 
     def __init__(self) -> None:
-        self.docnos: dict[bytes, None] = {}
+        self.docnos = Docnos()
         self.dimensions = 0
         self.longest = 0.0
 
@@ -202,20 +158,11 @@ class _Check:
         if not np.isfinite(part).all():
             bad = docnos[int(np.flatnonzero(~np.isfinite(part).all(axis=1))[0])]
             raise InputError(f"the vector of document {bad!r} is not finite; encode with dtype='float32'")
-        for docno in docnos:
-            name = docno.encode("utf-8", "surrogatepass")
-            if name in self.docnos:
-                raise InputError(f"docno {docno!r} occurs twice in the corpus; give each document a name of its own")
-            self.docnos[name] = None
+        self.docnos.add(docnos)
         if len(part):
             self.dimensions = part.shape[1]
             self.longest = max(self.longest, float(np.linalg.norm(part.astype(np.float64), axis=1).max()))
         return part
-
-    def names(self) -> np.ndarray:
-        if not self.docnos:
-            raise InputError("the corpus holds no documents; there is nothing to retrieve from")
-        return np.array(list(self.docnos), dtype=np.bytes_)
 
 
 def _npy_header(file: Any, shape: tuple[int, int]) -> None:

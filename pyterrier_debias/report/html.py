@@ -15,7 +15,7 @@ from pyterrier_debias.report.pictures import following_the_scheme, picture
 from pyterrier_debias.report.tables import AuditTables
 from pyterrier_debias.report.templates import environment
 from pyterrier_debias.report.text import convention_marks, correction_made, shortened_conventions, skipped_reasons
-from pyterrier_debias.report.verdict import Answer, Verdict, title, verdicts
+from pyterrier_debias.report.verdict import Answer, Verdict, by_sentence, title, verdicts
 
 #: How many queries the page names for each primary figure.
 _WORST = 5
@@ -51,18 +51,16 @@ def as_html(result: AuditTables) -> str:
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     """A verdict with its intervals placed; systems of which the same is said share a line."""
-    same: dict[str, list[Answer]] = {}
-    for answer in verdict.answers:
-        same.setdefault(answer.sentence, []).append(answer)
+    same = by_sentence(verdict.answers)
     answers = [
         {
             "systems": ", ".join(answer.system for answer in own), "outcome": own[0].outcome,
             "lead": lead if mark else "", "told": told if mark else lead,
         }
-        for own in same.values()
+        for own in same
         for lead, mark, told in [own[0].sentence.partition(": ")]
     ]  # fmt: skip
-    strips = _strips([own[0] for own in same.values()])
+    strips = _strips([own[0] for own in same])
     return {"question": verdict.question, "answers": [a | {"strip": strip} for a, strip in zip(answers, strips)]} | {
         "treatments": verdict.treatments, "nothing_helps": verdict.nothing_helps,
     }  # fmt: skip

@@ -181,6 +181,21 @@ def margins() -> dict[str, dict[str, float]]:
     return {bias: {figure.unit: figure.margin for figure in figures} for bias, (_, figures) in _BIASES.items()}
 
 
+def by_sentence(answers: Iterable[Answer]) -> list[list[Answer]]:
+    """Answers in groups of which the same is said, in the order in which their sentences first occur.
+
+    Args:
+        answers: Those of one verdict.
+
+    Returns:
+        The groups; none is empty.
+    """
+    same: dict[str, list[Answer]] = {}
+    for answer in answers:
+        same.setdefault(answer.sentence, []).append(answer)
+    return list(same.values())
+
+
 def _verdict(result: AuditTables, bias: str, rows: pd.DataFrame) -> Verdict:
     question, figures = _BIASES.get(bias, (_own_question(bias, rows), (_GROUPS,)))
     systems = dict.fromkeys([*result.settings["systems"], *rows["system"]])

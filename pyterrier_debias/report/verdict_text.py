@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyterrier_debias.core.errors import shortened
 from pyterrier_debias.report.tables import AuditTables
 from pyterrier_debias.report.treatments import Treatment
-from pyterrier_debias.report.verdict import Answer, Verdict, title, verdicts
+from pyterrier_debias.report.verdict import Answer, Verdict, by_sentence, title, verdicts
 
 #: Where pages that are named without their address are: that is longer than a line.
 _PAGES = "pyterrier_debias/pt_docs of https://github.com/pyterrier-debias/pyterrier_debias"
@@ -109,11 +109,11 @@ def headline(result: AuditTables) -> str:
 
 def _answers(answers: Sequence[Answer], width: int, detail: _Detail) -> Iterator[str]:
     if detail.each:
-        same: dict[str, list[str]] = {}
-        for answer in answers:
-            same.setdefault(answer.sentence, []).append(answer.system)
-        everyone = len(same) == 1 and len(answers) > 1
-        told = [("all systems" if everyone else shortened(", ".join(n), _WIDEST - 6), text) for text, n in same.items()]
+        same = by_sentence(answers)
+        if len(same) == 1 and len(answers) > 1:
+            told = [("all systems", answers[0].sentence)]
+        else:
+            told = [(shortened(", ".join(one.system for one in own), _WIDEST - 6), own[0].sentence) for own in same]
     else:
         outcomes = dict.fromkeys(answer.outcome for answer in answers)
         told = [(one, ", ".join(a.system for a in answers if a.outcome == one)) for one in outcomes]

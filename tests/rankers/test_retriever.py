@@ -74,7 +74,7 @@ def test_a_query_alone_has_the_results_it_has_among_others(model):
 def test_a_folder_can_be_opened_again(model, tmp_path, monkeypatch):
     built = model.retriever(CORPUS, folder=tmp_path / "v", num_results=9)
     assert isinstance(built.vectors.matrix, np.memmap)
-    monkeypatch.setattr(BiEncoder, "_corpus_vectors", None)  # documents are not encoded again
+    monkeypatch.setattr(BiEncoder, "_corpus", None)  # documents are not encoded again
     for again in (model.retriever(tmp_path / "v", num_results=9), model.retriever(str(tmp_path / "v"), num_results=9)):
         assert again == built
         pd.testing.assert_frame_equal(again(TOPICS), built(TOPICS))
@@ -83,7 +83,7 @@ def test_a_folder_can_be_opened_again(model, tmp_path, monkeypatch):
 
 
 def test_corpora_of_every_shape(model, monkeypatch):
-    monkeypatch.setattr("pyterrier_debias.rankers.bi_encoder._CORPUS_ROWS", 32)  # several batches
+    monkeypatch.setattr("pyterrier_debias.rankers.dual_encoder.CORPUS_ROWS", 32)  # several batches
     expected = model.retriever(CORPUS, num_results=5)(TOPICS)
     dataset = Collection("c", corpus=CORPUS, topics={"t": TOPICS}, qrels={})
     for corpus in (dataset, CORPUS.to_dict(orient="records"), iter(CORPUS.to_dict(orient="records"))):
@@ -91,7 +91,7 @@ def test_corpora_of_every_shape(model, monkeypatch):
 
 
 def test_cut_documents_are_reported_once_for_the_corpus(model, monkeypatch, caplog):
-    monkeypatch.setattr("pyterrier_debias.rankers.bi_encoder._CORPUS_ROWS", 16)
+    monkeypatch.setattr("pyterrier_debias.rankers.dual_encoder.CORPUS_ROWS", 16)
     BiEncoder(model.model, max_length=16).retriever(CORPUS)
     # Every word is one token, two tokens are special; equal texts of one batch count once, and ours stand in different ones.
     cut = sum(len(text.split()) > 14 for text in CORPUS["text"])
