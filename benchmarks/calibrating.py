@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def finished(
     there = pd.read_csv(path) if path.is_file() else pd.DataFrame()
     rows, left = there.to_dict("records"), list(tasks(there))
     with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
-        made = pool.map(p_values, left) if pool else map(p_values, left)
+        # A copy, as another process would have: what a task keeps while it is worked on would otherwise stay to the end.
+        made = pool.map(p_values, left) if pool else map(p_values, map(deepcopy, left))
         for number, own in enumerate(pt.tqdm(made, total=len(left), desc=path.stem), start=1):
             rows += own
             if number % every == 0 or number == len(left):
