@@ -29,6 +29,7 @@ from pyterrier_debias.report.text import (
     shortened_conventions,
     skipped_reasons,
 )
+from pyterrier_debias.report.verdict import Verdict, by_sentence, verdicts
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
@@ -202,10 +203,12 @@ def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> st
     parts = [
         "## Bias audit",
         f"Of {about} on {_plain(s['dataset'])}{split}: {s['judged_topics']} judged topics, {s['depth']} candidates a topic.",
+        "### Verdict",
+        *(_verdict(verdict) for verdict in verdicts(result, system)),
     ]
     if len(shown):
         marks = convention_marks(shown["convention"])
-        parts.append(_table(shown, marks, several))
+        parts += ["### Figures", _table(shown, marks, several)]
         parts.append(f"Bold: the primary test of its bias. p corr.: p {correction_made(result)}")
         told = [text for text in dict.fromkeys(shown["text"]) if text]
         if told:
@@ -226,6 +229,22 @@ def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> st
     parts.append("\n".join(["### How it was made", "", *made]))
     parts.append("An audit looks for one kind of bias with one kind of probe. Finding nothing is no proof that there is nothing.")
     return "\n\n".join(parts)
+
+
+def _verdict(verdict: Verdict) -> str:
+    """The question of one bias, the answers, and what to do."""
+    lines = [f"**{_plain(verdict.bias)}: {_plain(verdict.question)}**", ""]
+    for same in by_sentence(verdict.answers):
+        about = f"{', '.join(_plain(answer.system) for answer in same)}: " if len(verdict.answers) > 1 else ""
+        lines.append(f"- {about}{_plain(same[0].sentence)}")
+    if verdict.nothing_helps:
+        lines.append(f"- What to do: {_plain(verdict.nothing_helps)}")
+    for treatment in verdict.treatments:
+        lines += [f"- What to do: [{treatment.name}]({treatment.address}). {_plain(treatment.sentence)}", "", "  ```python"]
+        # A name may hold our markers; in a string of Python this is the same.
+        lines += [f"  {line}" for line in treatment.code.replace("<!--", r"<!\x2d-").splitlines()]
+        lines += ["  ```", ""]
+    return "\n".join(lines).rstrip()
 
 
 def _table(rows: pd.DataFrame, marks: dict[str, str], several: bool) -> str:

@@ -78,7 +78,7 @@ class AuditResult(AuditTables):
         return framed(self.to_html(), "Bias audit")
 
     def card(self, system: str | None = None) -> str:
-        """The audit as a Hugging Face model card: YAML metadata, table, sentences, and how it was made.
+        """The audit as a Hugging Face model card: YAML metadata, verdict, figures, sentences, and how it was made.
 
         Args:
             system: The system that the card is of; None shows all, and leaves figures out of the metadata unless there is one
