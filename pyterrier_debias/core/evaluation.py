@@ -1,4 +1,4 @@
-"""Per-query effectiveness, with the cases that averages hide decided once."""
+"""Per-query effectiveness, with one convention for special cases such as missing results."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Files that are written whole or not at all, and never overwrite files of other programs.
 
-Whatever :func:`whole_folder` fills gets a small hidden file, :data:`MANIFEST`, that lists what was written, with checksums.
-A file counts as written by this package where such a list names it and its content is still the listed one. Nothing else is ever
-replaced or removed. Who reads such a folder does so by :func:`read_whole`: all of one result, and as it was written.
+Whatever :func:`whole_folder` fills gets a small hidden file, :data:`MANIFEST`, that lists what was written, with checksums. A
+file counts as written by this package if such a list names it and its content is unchanged. No other file is ever replaced or
+removed. Such folders are read with :func:`read_whole`, which returns one complete, unchanged result.
 
-One process at a time writes a folder, see :mod:`~pyterrier_debias.core.locks`. A finished result that goes to an existing folder
-is first renamed to one whose name ends in ``.commit.pyterrier_debias``; from then on it is the folder's content, and whoever
-finds it there after the process was killed moves the rest of it into place.
+Only one process at a time can write a folder, see :mod:`~pyterrier_debias.core.locks`. A finished result that goes to an existing
+folder is first renamed to one whose name ends in ``.commit.pyterrier_debias``; from then on it is the folder's content, and if
+the process is killed, the next reader or writer moves the rest of it into place.
 """
 
 from __future__ import annotations

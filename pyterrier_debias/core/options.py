@@ -1,4 +1,4 @@
-"""Keyword options that do not exist: refused with the one that was meant."""
+"""Errors for unknown keyword options, which suggest the intended option."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """One style for all pictures of the library.
 
-Seven colours, and a grey, that colour-blind readers can distinguish (Okabe and Ito, "Color Universal Design", 2008), letters
-that are legible when the picture fills half a page, and axes labelled with quantity, unit and n. matplotlib
-is imported when the first picture is drawn.
+Seven colours, and a grey, that colour-blind readers can distinguish (Okabe and Ito, "Color Universal Design", 2008), fonts that
+are legible when the picture fills half a page, and axes labelled with quantity, unit and n. matplotlib is imported when the first
+picture is drawn.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Collections that come with answers: SQuAD, human-marked spans, MS MARCO QnA."""
+"""Collections with answers: SQuAD, human-marked spans, MS MARCO QnA."""
 
 from __future__ import annotations
 

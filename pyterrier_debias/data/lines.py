@@ -1,4 +1,4 @@
-"""Files line by line, with an error that names file and line where one cannot be read."""
+"""Reading files line by line, with errors that name the file and the line."""
 
 from __future__ import annotations
 

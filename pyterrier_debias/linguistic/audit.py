@@ -1,8 +1,8 @@
 """The linguistic bias in an audit: does quality depend on how a query is worded?
 
 Primary test: quality does not depend on the complexity of a query's wording, given the number of its relevant documents and,
-where it is known, its type: partial slope, with permutations. What a ranker was given to rank is a control too: most of what one
-query's quality has over another's is there before the ranker, and hides what the ranker adds.
+where it is known, its type: partial slope, permutation test. The effectiveness of a ranker's candidates is a control too: most
+differences in effectiveness between queries exist before the ranker, and hide what the ranker adds.
 """
 
 from __future__ import annotations

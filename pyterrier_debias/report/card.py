@@ -1,7 +1,7 @@
-"""The figures of an audit in a model card: Hugging Face's README.md with metadata.
+"""The verdict and figures of an audit in a model card: Hugging Face's README.md with metadata.
 
-What stands between two markers, and what the metadata says under this package's task, belongs to the audit; everything else in a
-card belongs to its author and stays.
+The part between two markers, and the metadata under this package's task, belong to the audit; everything else in a card belongs
+to its author and is kept.
 """
 
 from __future__ import annotations

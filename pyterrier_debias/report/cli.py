@@ -1,6 +1,6 @@
 """The command line.
 
-Of other packages only typer is imported before a command runs, so that ``--help`` answers at once.
+Only typer is imported before a command runs, so that ``--help`` is fast.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What no bias tells alone: the wording of queries by the rank at which labellers first met an answer.
+"""A figure across two biases: the wording of queries by the rank at which labellers first met an answer.
 
-Biases do not import each other. What needs two of them stands here, and is examined where an audit asks for both.
+Biases do not import each other. Figures that need two of them are here, and are computed if an audit examines both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A gate for teams: is every figure of an audit inside its budget?
 
-A budget is kept when the interval of the figure is inside it, not when the figure is: with too few queries nothing is shown, and
-the gate stays shut. The file is TOML.
+A budget is kept if the whole interval of the figure is within it, not only the figure itself: with too few queries nothing is
+shown, and the gate fails. The file is TOML.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an audit is asked for, checked: settings, biases, topics, judgements, systems."""
+"""Checks of an audit's inputs: settings, biases, topics, judgements, systems."""
 
 from __future__ import annotations
 

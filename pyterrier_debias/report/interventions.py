@@ -1,7 +1,7 @@
-"""One item changed, everything else as it was: how far does it move?
+"""One item is changed, everything else stays the same: how far does it move?
 
 For any ranker that maps ``query`` and ``text`` to scores. A passage is changed alone and ranked among the unchanged others; a
-query is asked in other words, and its relevant passages are looked up in the new order.
+query is reworded, and the new ranks of its relevant passages are found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a system pays for less bias, said honestly.
+"""The cost of reducing bias: non-inferiority tests and intervals of changes.
 
-"Not significantly worse" is what any change is on few queries. These functions ask the other way round: is the loss shown to be
-smaller than one that matters? Arrays in, numbers out.
+On few queries, any change is "not significantly worse". These functions ask the opposite question: can a loss that matters be
+ruled out? They take arrays and return numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The options of an audit that is asked for in text, declared once: for the command line and for the file of a gate."""
+"""The textual options of an audit, declared once for the command line and for the file of a gate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit found: tables, the forms they are shown and kept in."""
+"""The result of an audit: its tables, and how they are shown and saved."""
 
 from __future__ import annotations
 

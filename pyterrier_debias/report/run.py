@@ -1,4 +1,4 @@
-"""The audit: every bias on every system that it can be examined on, one table of findings."""
+"""The audit: every bias on every system for which it can be examined, in one table of findings."""
 
 from __future__ import annotations
 

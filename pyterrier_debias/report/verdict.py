@@ -1,7 +1,7 @@
-"""What an audit says in plain words: for each bias a question, an answer for each system, and what to do.
+"""The verdict of an audit in plain words: for each bias a question, an answer for each system, and what to do.
 
-The table of findings has every figure; a verdict is made of the primary ones. "No" is said only where the whole interval lies
-within a margin that matters; where it does not, the audit could not tell, and says how many queries would.
+The table of findings has every figure; a verdict is based on the primary ones. The answer is "no" only if the whole interval is
+within a margin; otherwise the audit could not tell, and estimates how many queries would be needed.
 """
 
 from __future__ import annotations

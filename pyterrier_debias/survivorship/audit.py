@@ -1,9 +1,10 @@
-"""The survivorship bias in an audit: which queries survived labelling, and does quality go with how early they were answered?
+"""The survivorship bias in an audit: which queries survived, and does quality depend on how early they were answered?
 
-Primary test: among answered queries, quality does not depend on the rank at which labellers first met the answer: Spearman's
-correlation of DCG@10 (:func:`~pyterrier_debias.survivorship.formulas.binary_gain.discounted_gain` says why) with the first
-relevant rank, among queries with as many answers in as long lists
-(:func:`~pyterrier_debias.survivorship.data.ranks.list_strata` says why), with permutations. Means are of RR@10, as in the thesis.
+Primary test: among answered queries, quality does not depend on the rank at which labellers first met the answer. The statistic
+is Spearman's correlation of DCG@10 (for the reason see
+:func:`~pyterrier_debias.survivorship.formulas.binary_gain.discounted_gain`) with the first relevant rank, permuted among queries
+with equally many answers in equally long lists (see :func:`~pyterrier_debias.survivorship.data.ranks.list_strata`). Means are of
+RR@10, as in the thesis.
 """
 
 from __future__ import annotations

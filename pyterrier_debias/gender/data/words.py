@@ -1,4 +1,4 @@
-"""Lists of words that stand for groups: our own, published ones from their files, or the user's."""
+"""Lists of words that represent groups: our own, published ones from their files, or the user's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BiasAwareReranker and AdversarialReranker: training around bias by the loss."""
+"""BiasAwareReranker and AdversarialReranker: training against bias with the loss."""
 
 from __future__ import annotations
 

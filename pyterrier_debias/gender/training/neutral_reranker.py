@@ -1,4 +1,4 @@
-"""NeutralReranker: trades a ranker's score against the bias of the documents, when queries are answered."""
+"""NeutralReranker: a trade-off between a ranker's score and the bias of the documents, at query time."""
 
 from __future__ import annotations
 

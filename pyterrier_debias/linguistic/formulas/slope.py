@@ -1,16 +1,16 @@
 """How much of a system's effectiveness depends on the complexity of queries, given other explanations.
 
 Pure functions on arrays. The model is y = b x + Z c + e: y is the effectiveness of a query, x its complexity, Z a constant and
-the controls. By the theorem of Frisch, Waugh and Lovell, b = x'My / x'Mx with M the projection that takes out Z. The test
-permutes the residuals My (Freedman and Lane, 1983): without controls that is permuting complexity over queries. Each permuted
-slope is divided by a standard error of its own that allows for residuals whose spread depends on complexity (MacKinnon and
-White's HC3, 1985; DiCiccio and Romano, 2017), because the effectiveness of complex queries may vary more, or less, than that of
-simple ones without being lower.
+the controls. By the theorem of Frisch, Waugh and Lovell, b = x'My / x'Mx with M the projection that removes Z. The test permutes
+the residuals My (Freedman and Lane, 1983): without controls that is permuting complexity over queries. Each permuted slope is
+divided by its own standard error, which allows for residuals whose spread depends on complexity (MacKinnon and White's HC3, 1985;
+DiCiccio and Romano, 2017), because the effectiveness of complex queries may vary more, or less, than that of simple ones without
+being lower.
 
-Where few queries are very complex, that standard error says too little: a permutation gives the widely spread residuals of
-complex queries to simple ones, which hardly decide the slope. So a second null distribution leaves every residual at its query
-and flips signs at random (the wild bootstrap of the restricted model; Davidson and Flachaire, 2008), and p is the larger one of
-the two. Under exchangeable residuals it is never below the permutations'.
+If a few queries are very complex, this standard error is not enough: a permutation moves the widely spread residuals of complex
+queries to simple ones, which hardly affect the slope. A second null distribution therefore keeps every residual at its query and
+flips signs at random (the wild bootstrap of the restricted model; Davidson and Flachaire, 2008), and p is the larger one of the
+two. Under exchangeable residuals it is never below the permutations'.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Spread of effectiveness between queries, and how it depends on complexity: arrays, no frames.
 
 Mean, standard deviation and coefficient of variation (Cheng and Amiri, 2025, Tables 1 and 2) measure *every* spread between
-queries, whatever its cause. The rest of the module looks at one cause: bins of complexity, a smooth curve, and tests that
+queries, regardless of its cause. The rest of the module looks at one cause: bins of complexity, a smooth curve, and tests that
 permute which query has which complexity.
 """
 

@@ -1,8 +1,8 @@
 """Disparity: how effectiveness is spread over queries, and how it depends on the complexity of their wording.
 
-Reads what ``pt.Experiment(perquery=True)`` returns, and gives the figures of Cheng and Amiri (2025), Tables 1 and 2 and Figures
-1 and 3, with intervals; beside them the slope of effectiveness on complexity with controls, because standard deviation and
-coefficient of variation measure every spread between queries, not bias. The mathematics is in
+Reads what ``pt.Experiment(perquery=True)`` returns, and gives the figures of Cheng and Amiri (2025), Tables 1 and 2 and Figures 1
+and 3, with intervals. It adds the slope of effectiveness on complexity with controls, because standard deviation and coefficient
+of variation measure every spread between queries, not bias. The mathematics is in
 :mod:`pyterrier_debias.linguistic.formulas.spread` and :mod:`pyterrier_debias.linguistic.formulas.slope`.
 """
 

@@ -1,4 +1,4 @@
-"""WordingSensitivity: is the same need answered as well when it is asked in more complex words?"""
+"""WordingSensitivity: is the same need answered equally well when its wording is more complex?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EqualizeReranker: a ranker that leaves to a biased model what needs no understanding."""
+"""EqualizeReranker: a ranker that need not learn the shortcuts that a biased model has learned."""
 
 from __future__ import annotations
 

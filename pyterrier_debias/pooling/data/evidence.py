@@ -1,7 +1,7 @@
-"""What a selection model may see: the pooling system's evidence, of every candidate.
+"""The input of a selection model: the pooling system's evidence about every candidate.
 
-:class:`PoolEvidence` says what may be seen. Learned on a frame of candidates it is an :class:`EvidenceModel`: it turns candidates
-into numbers, and scores them by a weighted sum, whose coefficients can be read.
+:class:`PoolEvidence` declares this input. Fitted on a frame of candidates it becomes an :class:`EvidenceModel`, which turns
+candidates into numbers and scores them by a weighted sum with interpretable coefficients.
 """
 
 from __future__ import annotations

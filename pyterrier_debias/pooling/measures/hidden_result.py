@@ -1,7 +1,7 @@
 """The results of a comparison under hidden judgements: effectiveness, false negatives, and how well corrections detect them.
 
-The mathematics are functions on arrays (:func:`auc`, :func:`auc_draws`, :func:`shares`); :class:`HiddenResult` puts them into
-tables, a picture and a page.
+The mathematics is in functions on arrays (:func:`auc`, :func:`auc_draws`, :func:`shares`); :class:`HiddenResult` presents the
+results as tables, a picture and a page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""RotatePassages: cut every passage at a random word and swap the two parts; and where its words go.
+"""RotatePassages: cuts every passage at a random word and swaps the two parts; and new positions of words.
 
 Symbols of Hofstätter et al. 2021: a passage has words p_1 .. p_n; rotated at r it reads p_r .. p_n p_1 .. p_{r-1}. Here the
 offset is r - 1, the number of units moved from the front to the end, and positions count from 0.

@@ -1,7 +1,7 @@
 """SurvivorshipCurve: quality over the queries that a shallower labelling would have kept.
 
-Figure 5.1 and Appendix A of Gupta (2021), with what they leave out: the size of every subset, zero-filled and conditional means
-side by side, strata by first relevant rank, intervals, a test of the trend, and the same by query type. The mathematics is in
+Figure 5.1 and Appendix A of Gupta (2021), with additions: the size of every subset, both zero-filled and conditional means,
+strata by first relevant rank, intervals, a test of the trend, and the same by query type. The mathematics is in
 :mod:`pyterrier_debias.survivorship.formulas.nested`.
 """
 

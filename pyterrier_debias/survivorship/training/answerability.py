@@ -1,7 +1,7 @@
-"""Answerability: which queries will labellers find an answer to?
+"""Answerability: for which queries will labellers find an answer?
 
 The future work of Gupta (2021): a classifier on the text of queries, fitted on one split and tested on another, that predicts the
-answered share of a split without labels. scikit-learn does the learning; it is imported when something is fitted.
+answered share of a split without labels. It uses scikit-learn, which is imported when something is fitted.
 """
 
 from __future__ import annotations
