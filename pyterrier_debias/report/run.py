@@ -101,7 +101,7 @@ def audit(
         The result.
 
     Raises:
-        InputError: Where the input is at fault: an unknown bias, dataset or baseline, non-numeric settings, topics and judgements
+        InputError: Where the input is invalid: an unknown bias, dataset or baseline, non-numeric settings, topics and judgements
             that do not overlap, a pair with two labels, nothing that could be examined for any bias, and whatever a bias finds
             wrong with its input. What a probe has against one system is listed with what was not examined.
 
@@ -363,7 +363,7 @@ def _kept_or_made(bias: Bias, context: Context, checkpoint: Checkpoint | None) -
 
 @contextmanager
 def _told(name: str, failed: list[dict[str, str]]) -> Iterator[None]:
-    """A defect is noted, so that it does not cost the others' results; what the input is at fault for is raised."""
+    """Record a defect, so that the results of other biases are not lost; errors of invalid input are raised."""
     try:
         yield
     except pt.validate.InputValidationError as error:

@@ -60,7 +60,7 @@ def test_columns_of_an_experiment(name):
 @pytest.mark.parametrize("size", [4, 100])
 def test_batches_are_refused(options, size):
     """Four queries at a time, the mean of the batches' statistics was another number: of cv, .286 instead of .378."""
-    with pytest.raises(InputError, match=f"a statistic over all queries cannot be made of batches of {size}; leave batch_size"):
+    with pytest.raises(InputError, match=f"over all queries cannot be computed from batches of {size}; leave batch_size"):
         experiment(batch_size=size, **options)
 
 

@@ -162,7 +162,7 @@ class PoolEvidence:
         if isinstance(self.columns, str):
             raise InputError(f"PoolEvidence: columns={self.columns!r} must be a list of names, e.g. ['pool_score']")
         if not self.lexical and self.scorer is None and self.columns is not None and not self.columns:
-            raise InputError("PoolEvidence: without columns, scorer and lexical features there is nothing to see")
+            raise InputError("PoolEvidence: without columns, scorer and lexical features the selection model has no input")
         check_number("PoolEvidence", "learning_rate", self.learning_rate, above=0, most=1)
         get_tokeniser(self.tokeniser)
 

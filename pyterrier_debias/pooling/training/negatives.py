@@ -388,7 +388,7 @@ class RankDistribution(CarefulSampler):
             check_number("RankDistribution", "chances_by_rank", chance, least=0)
         object.__setattr__(self, "chances_by_rank", tuple(map(float, given)))
         if not any(given):
-            raise InputError("RankDistribution: chances_by_rank are all 0; one at least must be above")
+            raise InputError("RankDistribution: chances_by_rank are all 0; at least one must be above")
 
     def __repr__(self) -> str:
         """With a digest in place of the chances."""

@@ -182,7 +182,7 @@ class AnswerPositions(Stage):
         whole = places.between(_NONE, 2**31) & (places == places.round())
         if not whole.all():
             raise InputError(
-                f"AnswerPositions: column {column!r} holds {places[~whole].iloc[0]}, which is no place in a text; count "
+                f"AnswerPositions: column {column!r} holds {places[~whole].iloc[0]}, which is not a position in a text; count "
                 f"characters from 0, and write -1 where the place is not known"
             )
         return places.astype(int)
@@ -270,7 +270,7 @@ def answers_in_texts(known: pd.DataFrame, dataset: Any, text_field: str, stage: 
     documents = known.assign(cut=cut).drop_duplicates("docno")
     logger.warning(
         "%s: %d of %d texts with answers seem to be truncated; %d answers are marked after their end and "
-        "count as not there; %s",
+        "count as not found; %s",
         stage_name(stage), documents["cut"].sum(), len(documents), lost.sum(), STORE_WHOLE,
     )  # fmt: skip
     return known[~lost]
@@ -479,7 +479,7 @@ class Positions:
             bins: How many equal parts.
             rotated: Whether to test the positions after rotation.
             method: ``'rotation'``, ``'chi2'`` or ``'placed'`` (not for rotated positions, where answers may be cut).
-            resamples: Rotations drawn; plays a part with ``'rotation'`` only.
+            resamples: Rotations drawn; used only by ``'rotation'``.
             seed: Seed of the resamples.
             cluster: The columns that name what turns together; ``('qid', 'docno')`` for positions after a rotation that was drawn
                 for each query and passage.

@@ -527,7 +527,7 @@ class RotatePassages(RowWise):
             return units if self.segmenter is None else partial(units, segmenter=self.segmenter)
         if self.segmenter is not None:
             raise InputError(
-                "RotatePassages: segmenter plays a part with tokeniser='whitespace' only; leave one of the two out"
+                "RotatePassages: segmenter works only with tokeniser='whitespace'; leave one of the two out"
             )
         return get_tokeniser(self.tokeniser)
 
