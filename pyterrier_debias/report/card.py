@@ -52,7 +52,7 @@ def write_card(result: AuditTables, folder: str | Path, system: str | None = Non
         with path.open(encoding="utf-8-sig", newline="") if path.exists() else nullcontext(StringIO()) as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read ({error}); mend or remove it") from error
+        raise InputError(f"{path} cannot be read ({error}); fix or remove it") from error
     try:
         new = merged(text, result, system)
     except InputError as error:
@@ -74,7 +74,7 @@ def merged(text: str, result: AuditTables, system: str | None = None) -> str:
         The card. Metadata that does not change keeps its form, comments included; otherwise it is written anew.
 
     Raises:
-        InputError: Where the metadata is no YAML table or has a model index that is not valid, markers do not pair, or the system
+        InputError: Where the metadata is not a YAML table or has an invalid model index, markers do not pair, or the system
             was not audited.
     """
     from huggingface_hub import ModelCard, RepoCard
@@ -88,9 +88,9 @@ def merged(text: str, result: AuditTables, system: str | None = None) -> str:
         # Which keeps the author's own model index as it is; a ModelCard would make one entry of several.
         card = RepoCard(f"---{newline}{{}}{newline}---{newline}{text}" if bare else text)
     except YAMLError as error:
-        raise InputError(f"the card's metadata is no YAML ({one_line(error)}); mend it") from error
+        raise InputError(f"the card's metadata is not YAML ({one_line(error)}); fix it") from error
     except ValueError as error:
-        raise InputError("the card's metadata is no table of names and values; mend it") from error
+        raise InputError("the card's metadata is not a table of names and values; fix it") from error
     before = card.data.to_dict()
     after = _metadata(before, result, findings)
     part = f"{BEGIN}\n{_body(result, findings, system)}\n{END}"
@@ -102,7 +102,7 @@ def merged(text: str, result: AuditTables, system: str | None = None) -> str:
     try:
         ModelCard(card.content)
     except ValueError as error:
-        raise InputError(f"the card's metadata is not what Hugging Face reads ({one_line(error)}); mend it") from error
+        raise InputError(f"the card's metadata is not what Hugging Face reads ({one_line(error)}); fix it") from error
     return card.content
 
 
@@ -138,7 +138,7 @@ def _metadata(before: dict[str, Any], result: AuditTables, findings: pd.DataFram
     own = _evaluations(result, findings)
     index = before.get("model-index") or []
     if not isinstance(index, list) or not all(isinstance(entry, dict) for entry in index):
-        raise InputError("the card's model-index is no list of tables; mend it")
+        raise InputError("the card's model-index is not a list of tables; fix it")
     without = [{**entry, "results": [r for r in entry.get("results") or [] if not _is_ours(r)]} for entry in index]
     if own:
         from huggingface_hub.repocard_data import eval_results_to_model_index

@@ -192,7 +192,7 @@ def audits_of(given: Any, who: str) -> list[AuditTables]:
         The audits.
 
     Raises:
-        InputError: For anything that is no audit.
+        InputError: For anything that is not an audit.
     """
     found = list(given) if isinstance(given, (list, tuple)) else [given]
     wrong = next((one for one in found if not isinstance(one, AuditTables)), None)

@@ -177,9 +177,9 @@ class AuditResult(AuditTables):
         try:
             content = json.loads(text)
         except ValueError as error:
-            raise InputError(f"this is no audit in JSON ({error}); give the content of {RESULT_FILE}") from error
+            raise InputError(f"this is not an audit in JSON ({error}); give the content of {RESULT_FILE}") from error
         if not isinstance(content, dict) or content.get("schema") != "pyterrier_debias.audit":
-            raise InputError(f"this JSON is no audit: its 'schema' is not 'pyterrier_debias.audit'; give {RESULT_FILE}")
+            raise InputError(f"this JSON is not an audit: its 'schema' is not 'pyterrier_debias.audit'; give {RESULT_FILE}")
         if content.get("schema_version") != SCHEMA_VERSION:
             raise InputError(
                 f"this audit has schema version {content.get('schema_version')}, this package reads {SCHEMA_VERSION}; "

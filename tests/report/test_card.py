@@ -124,9 +124,9 @@ def test_an_empty_folder_gets_a_card(result, tmp_path):
         (f"words\n{BEGIN}\n", "markers do not pair"),
         (f"{END}\n{BEGIN}\n", "markers do not pair"),
         (f"{BEGIN}{END}{BEGIN}{END}", "markers do not pair"),
-        ("---\ntags: [\n---\n", "no YAML"),
-        ("---\n- a\n---\n", "no table"),
-        ("---\nmodel-index: 3\n---\n", "model-index is no list"),
+        ("---\ntags: [\n---\n", "not YAML"),
+        ("---\n- a\n---\n", "not a table"),
+        ("---\nmodel-index: 3\n---\n", "model-index is not a list"),
         (AUTHORS.replace("{name: NFCorpus, type: nfcorpus}", "NFCorpus"), "not what Hugging Face reads .*model_index"),
     ],
 )
