@@ -262,7 +262,7 @@ def test_collections_are_averaged_as_macro_means(programs):
     # c_v: .5 / .5 = 1 and .25 / .75 = 1 / 3.
     found = programs.reporting.macro(parts, programs.reporting.cv_of, 50)
     assert found["estimate"] == pytest.approx(2 / 3)
-    one = replace(programs.study.Settings(), draws=500)
+    one = replace(programs.study.Settings(), resamples=500)
     drawn = programs.reporting.macro([np.arange(100.0).reshape(1, 100, 1)], programs.reporting.mean_of, one.resamples)
     assert drawn["low"] < 49.5 < drawn["high"] and drawn["high"] - drawn["low"] == pytest.approx(4 * 28.87 / 10, rel=0.15)
 
