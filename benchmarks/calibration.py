@@ -270,8 +270,8 @@ def position(case: Case) -> tuple[float, float, float, float]:
     moved = displacements(arms, case.relevant, case.topics["qid"].tolist())
     after = moved.pivot_table(index="qid", columns="draw", values="after")
     table = np.column_stack([moved.groupby("qid")["before"].mean(), after])
-    interval = inverted_interval(table, draws=case.setting.draws, seed=case.seed)
-    p = exchange_test(table, draws=case.setting.draws, seed=case.seed).p
+    interval = inverted_interval(table, resamples=case.setting.draws, seed=case.seed)
+    p = exchange_test(table, resamples=case.setting.draws, seed=case.seed).p
     return interval.estimate, interval.low, interval.high, p
 
 
@@ -283,7 +283,7 @@ def survivorship(case: Case) -> tuple[float, float, float, float]:
     first = ranks["first_relevant_rank"].fillna(np.inf).to_numpy()
     lists = list_strata(ranks["relevant_shown"].fillna(0), ranks["shown"].fillna(0))
     values = discounted_gain(case.results, case.relevant, case.topics["qid"].tolist(), min_label=grade)
-    found = trend(values, first, strata=lists, draws=case.setting.draws, seed=case.seed)
+    found = trend(values, first, strata=lists, resamples=case.setting.draws, seed=case.seed)
     return found.rho, found.low, found.high, found.p
 
 
@@ -292,8 +292,8 @@ def gender(case: Case) -> tuple[float, float, float, float]:
     neutral = set(neutral_qids(case.topics))
     found = ARaBEvaluator([10])(case.results[case.results["qid"].isin(neutral)]).sort_values("qid")
     added = (found["ARaB"] - found["expected"]).to_numpy()
-    interval = inverted_interval(added, draws=case.setting.draws, seed=case.seed)
-    p = randomisation_test(np.zeros(len(added)), added, draws=case.setting.draws, seed=case.seed).p
+    interval = inverted_interval(added, resamples=case.setting.draws, seed=case.seed)
+    p = randomisation_test(np.zeros(len(added)), added, resamples=case.setting.draws, seed=case.seed).p
     return interval.estimate, interval.low, interval.high, p
 
 
@@ -306,7 +306,7 @@ def linguistic(case: Case) -> tuple[float, float, float, float]:
         pd.Series(case.quality(results), index=topics["qid"]).loc[prepared["qid"]].to_numpy()
         for results in (case.ground.bm25, case.results)
     )
-    slope = ranker_slope(after, before, prepared, controls, draws=case.setting.draws, seed=case.seed)
+    slope = ranker_slope(after, before, prepared, controls, resamples=case.setting.draws, seed=case.seed)
     return slope.per_sd.estimate, slope.per_sd.low, slope.per_sd.high, slope.p
 
 

@@ -332,9 +332,9 @@ def functions() -> list[Call]:
     dots = values[["qid", "complexity"]].assign(qid=["q1", "q2", "q3", "q4"])
     codes = pd.DataFrame({"qid": ["a", "b", "a", "b"], "annotator": ["x", "x", "y", "y"], "code": [0, 3, 1, 3]})
     found = JUDGED.assign(docno=["d0", "d5", "d2"])
-    sensitivity, wording = PositionSensitivity(planted, draws=1), WordingSensitivity(planted, rewrites=["keywords"], draws=9)
+    sensitivity, wording = PositionSensitivity(planted, draws=1), WordingSensitivity(planted, rewrites=["keywords"], resamples=9)
     subset = SurvivorshipSubset(SHOWN, LABELS)
-    disparity, bare = Disparity(draws=9), values.drop(columns="complexity")
+    disparity, bare = Disparity(resamples=9), values.drop(columns="complexity")
     calls: list[tuple[str, Callable[[Frame], Any], Frame]] = [
         ("Collection(corpus)", lambda frame: a_collection(corpus=frame).text_loader()(blank), passages),
         ("Collection(topics)", lambda frame: a_collection(topics=frame).get_topics(), TOPICS),
@@ -388,7 +388,7 @@ def functions() -> list[Call]:
         ("check_annotations", check_annotations, codes),
         ("AnswerPositions.measure", lambda frame: AnswerPositions().measure(frame).frame, contract_cases.answers()),
         ("MATSProbe.mats", lambda frame: MATSProbe(contract_cases.blind).mats(frame), passages),
-        ("intervene(candidates)", lambda frame: intervene(planted, frame, passages={"loud": str.upper}, draws=9).table, texts),
+        ("intervene(candidates)", lambda frame: intervene(planted, frame, passages={"up": str.upper}, resamples=9).table, texts),
         ("CrossEncoder.fit(candidates)", lambda frame: trained(frame, found), texts),
         ("CrossEncoder.fit(qrels)", lambda frame: trained(texts, frame), found),
     ]  # fmt: skip
@@ -408,7 +408,7 @@ def curve_run() -> Frame:
 
 def curve(**more: Any) -> SurvivorshipCurve:
     given = {"systems": {"mine": curve_run()}, "candidates": SHOWN, "qrels": LABELS, **more}
-    return SurvivorshipCurve(**given, ranks=3, draws=9)
+    return SurvivorshipCurve(**given, ranks=3, resamples=9)
 
 
 def gap_between(groups: Frame) -> QueryGroupGap:

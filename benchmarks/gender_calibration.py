@@ -89,7 +89,7 @@ def tests(seed: int, case: str, run: pd.DataFrame, strength: float, draws: int) 
     chance = 2 * stats.norm.sf(abs(added.sum()) / np.sqrt((orders**2).sum()))
     zero = np.zeros(len(added))
     found = [
-        (PRIMARY, added.mean(), randomisation_test(zero, added, draws=draws, seed=seed).p),
+        (PRIMARY, added.mean(), randomisation_test(zero, added, resamples=draws, seed=seed).p),
         ("the same by Student's t", added.mean(), paired_t(zero, added).p),
         ("the same by Wilcoxon's signed ranks", added.mean(), wilcoxon(zero, added).p),
         ("the same, all orders taken for alike", added.mean(), chance),
@@ -104,7 +104,7 @@ def tests(seed: int, case: str, run: pd.DataFrame, strength: float, draws: int) 
 def paired(before: pd.Series, after: pd.Series, draws: int, seed: int) -> float:
     """p of a change, query by query."""
     both = pd.concat([before, after], axis=1).dropna().to_numpy()
-    return randomisation_test(both[:, 0], both[:, 1], draws=draws, seed=seed).p
+    return randomisation_test(both[:, 0], both[:, 1], resamples=draws, seed=seed).p
 
 
 def table_rows(table: pd.DataFrame, cases: list[str]) -> list[list[str]]:

@@ -66,7 +66,7 @@ def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any
         run = collection.get_runs()["bm25"].merge(asked[["qid", "query"]], on="qid")
         candidates = collection.text_loader()(run[run["rank"] < depth])
         ranker = PlantedRanker("linguistic", strength=strength, seed=seed)
-        probe = WordingSensitivity(ranker, measures=[MEASURE], draws=draws, seed=seed)
+        probe = WordingSensitivity(ranker, measures=[MEASURE], resamples=draws, seed=seed)
         found = probe.evaluate(candidates, qrels, topics=asked)
         planted = asked.assign(complexity=asked["query"].map(wording_complexity))
         values = found.per_query.set_index("qid")[ORIGINAL]
@@ -96,10 +96,10 @@ def tests(
     """The tests over different queries: effectiveness y, which was ``given`` before the ranker."""
     x = topics["complexity"].to_numpy()
     z, longer = design(topics, controls), design(topics, [*controls, "length"])
-    added = ranker_slope(y, given, topics, controls, draws=draws, seed=seed)
-    slope = partial_slope(y, x, z, draws=draws, seed=seed)
-    beyond = partial_slope(y, x, longer, draws=draws, seed=seed)
-    others = permutation_tests(y, x, bin_numbers(x, inner_edges(x, "tertile")), draws=draws, seed=seed)
+    added = ranker_slope(y, given, topics, controls, resamples=draws, seed=seed)
+    slope = partial_slope(y, x, z, resamples=draws, seed=seed)
+    beyond = partial_slope(y, x, longer, resamples=draws, seed=seed)
+    others = permutation_tests(y, x, bin_numbers(x, inner_edges(x, "tertile")), resamples=draws, seed=seed)
     found = [
         (PRIMARY, added.per_sd.estimate, added.p),
         ("slope", slope.per_sd.estimate, slope.p),

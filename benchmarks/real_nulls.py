@@ -205,8 +205,8 @@ def _chance(seed: int) -> np.random.Generator:
 
 
 def _tested(difference: np.ndarray, ground: Ground, seed: int, clusters: pd.Series | None = None) -> Figures:
-    interval = inverted_interval(difference, clusters=clusters, draws=ground.draws, seed=seed)
-    p = randomisation_test(np.zeros(len(difference)), difference, clusters=clusters, draws=ground.draws, seed=seed).p
+    interval = inverted_interval(difference, clusters=clusters, resamples=ground.draws, seed=seed)
+    p = randomisation_test(np.zeros(len(difference)), difference, clusters=clusters, resamples=ground.draws, seed=seed).p
     return interval.estimate, interval.low, interval.high, p
 
 
@@ -222,8 +222,8 @@ def rotated_passages(ground: Ground, seed: int) -> Figures:
 
 def _exchanged(values: np.ndarray, ground: Ground, seed: int) -> Figures:
     table = _chance(seed).permuted(values, axis=1)[:, :LISTS]
-    interval = inverted_interval(table, draws=ground.draws, seed=seed)
-    return interval.estimate, interval.low, interval.high, exchange_test(table, draws=ground.draws, seed=seed).p
+    interval = inverted_interval(table, resamples=ground.draws, seed=seed)
+    return interval.estimate, interval.low, interval.high, exchange_test(table, resamples=ground.draws, seed=seed).p
 
 
 def swapped_halves(ground: Ground, seed: int) -> Figures:
@@ -269,7 +269,7 @@ def random_skewed_complexity(ground: Ground, seed: int) -> Figures:
 def _permuted(complexity: pd.Series, ground: Ground, seed: int) -> Figures:
     topics, controls, before, after = ground.prepared
     topics = topics.assign(complexity=_chance(seed).permutation(complexity))
-    slope = ranker_slope(after, before, topics, controls, draws=ground.draws, seed=seed)
+    slope = ranker_slope(after, before, topics, controls, resamples=ground.draws, seed=seed)
     return slope.per_sd.estimate, slope.per_sd.low, slope.per_sd.high, slope.p
 
 
@@ -291,7 +291,7 @@ def random_order(ground: Ground, seed: int) -> Figures:
     ranks = first_relevant_ranks(listed, ground.qrels).set_index("qid").loc[ground.topics["qid"]]
     found = trend(
         ground.gains, ranks["first_relevant_rank"].to_numpy(), strata=list_strata(ranks["relevant_shown"], ranks["shown"]),
-        draws=ground.draws, seed=seed,
+        resamples=ground.draws, seed=seed,
     )  # fmt: skip
     return found.rho, found.low, found.high, found.p
 

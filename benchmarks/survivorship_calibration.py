@@ -102,7 +102,7 @@ def tests(
     found = []
     both = [f"{count} {kind}" for count, kind in zip(answers, kinds)]
     for test, strata in ((PRIMARY, answers), (WITHIN, both), (RAW, None)):
-        own = trend(values, ranks, strata=strata, draws=draws, seed=about["seed"])
+        own = trend(values, ranks, strata=strata, resamples=draws, seed=about["seed"])
         found.append({**about, "test": test, "rho": own.rho, "p": own.p})
     return found
 

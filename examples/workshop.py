@@ -53,7 +53,7 @@ class Shared:
         depth: Candidates of a query.
         queries: Test queries.
         seeds: How many.
-        draws: Of the bootstrap.
+        resamples: Bootstrap resamples.
     """
 
     model: str = "minilm"
@@ -67,10 +67,10 @@ class Shared:
     depth: int = 20
     queries: int = 200
     seeds: int = 3
-    draws: int = 2000
+    resamples: int = 2000
 
     #: Settings that must be at least 1.
-    POSITIVE: ClassVar[tuple[str, ...]] = ("batch_size", "triples", "depth", "queries", "seeds", "draws")
+    POSITIVE: ClassVar[tuple[str, ...]] = ("batch_size", "triples", "depth", "queries", "seeds", "resamples")
     #: What settings of a few values may be.
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
@@ -80,7 +80,7 @@ class Shared:
 
     def record(self) -> dict[str, Any]:
         """What all arms in a folder share; further seeds may join them."""
-        return {name: value for name, value in asdict(self).items() if name not in ("seeds", "draws")}
+        return {name: value for name, value in asdict(self).items() if name not in ("seeds", "resamples")}
 
 
 def base_parser(doc: str | None, default: Shared) -> argparse.ArgumentParser:
@@ -296,7 +296,7 @@ def same_run(out: Path, program: str, settings: Shared, collections: Sequence[st
     Args:
         out: The folder.
         program: Which program.
-        settings: All that is in the folder shares them, except ``seeds`` and ``draws``.
+        settings: All that is in the folder shares them, except ``seeds`` and ``resamples``.
         collections: Names of the collections.
 
     Raises:
@@ -399,18 +399,18 @@ def matrix(rows: pd.DataFrame, measure: str, by: Sequence[str]) -> tuple[list[tu
     return names, wide.to_numpy(dtype=float).reshape(seeds, queries, -1)
 
 
-def compare(before: np.ndarray, after: np.ndarray, draws: int) -> dict[str, Any]:
+def compare(before: np.ndarray, after: np.ndarray, resamples: int) -> dict[str, Any]:
     """Two conditions: means, their difference with its interval over seeds and queries, and Wilcoxon's test over queries.
 
     Args:
         before: Shape [seeds, queries].
         after: Shape [seeds, queries].
-        draws: Of the bootstrap.
+        resamples: Bootstrap resamples.
 
     Returns:
         ``difference`` (after - before), ``low``, ``high``, ``p`` (of the queries' means over seeds), ``seeds``, ``queries``.
     """
-    interval = two_level_interval(np.stack([before, after], axis=-1), lambda m: m[..., 1] - m[..., 0], draws=draws)
+    interval = two_level_interval(np.stack([before, after], axis=-1), lambda m: m[..., 1] - m[..., 0], resamples=resamples)
     p = wilcoxon(before.mean(axis=0), after.mean(axis=0)).p
     seeds, queries = before.shape
     return {

@@ -1,6 +1,6 @@
-"""Find and remove bias in rankers, as stages of PyTerrier pipelines.
+"""Find and remove bias in rankers, with stages for PyTerrier pipelines.
 
-The public names below are loaded when they are first used, so that importing the package pulls in no neural library.
+The public names below are loaded when they are first used, so that importing the package imports no neural library.
 """
 
 from __future__ import annotations

@@ -268,7 +268,7 @@ CASES = {
         ASKED
     ),
     "survivorship.measures.curve.SurvivorshipResult.appendix(unanswered)": lambda word: SurvivorshipCurve(
-        {"mine": RESULTS}, SHOWN, LABELS, draws=9
+        {"mine": RESULTS}, SHOWN, LABELS, resamples=9
     )
     .evaluate(ASKED)
     .appendix(unanswered=word),

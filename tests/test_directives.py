@@ -1,6 +1,7 @@
 """The documentation's own directives do what those of PyTerrier's site do, in a project of one page."""
 
 import inspect
+import pkgutil
 import re
 import sys
 from pathlib import Path
@@ -90,6 +91,18 @@ def test_public_classes_cite_their_papers():
     for name, number in papers.items():
         assert keys[name] == [f"journals/corr/abs-{number.replace('.', '-')}"]
     assert all(re.fullmatch(r"journals/corr/abs-\d{4}-\d{5}|conf/\w+/\w+", key) for one in keys.values() for key in one)
+
+
+def test_every_public_class_has_a_related_section():
+    """A section of a page is about it, to which its API page links; and no such line names what does not exist."""
+    pages = (Path(pyterrier_debias.__file__).parent / "pt_docs").glob("*.rst")
+    lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
+    targets = {line.partition(":: ")[2] for line in lines if line.startswith(".. related:: ")}
+    assert [name for name in targets if not callable(pkgutil.resolve_name(name))] == []
+    assert {name.partition(".")[2] for name in targets} <= set(pyterrier_debias._PUBLIC), "a name without an API page"
+    classes = {f"pyterrier_debias.{n}" for n in pyterrier_debias._PUBLIC if inspect.isclass(getattr(pyterrier_debias, n))}
+    # Errors are told of where they are raised.
+    assert len(classes) > 60 and classes - targets == {"pyterrier_debias.InputError"}
 
 
 def test_every_ranker_and_every_way_of_training_cites_one():

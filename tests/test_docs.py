@@ -18,6 +18,9 @@ def test_documentation_builds():
     written = {path: path.read_text(encoding="utf-8") for path in built.rglob("*.html")}
     assert {built / "index.html", built / "position.html", built / "api" / "position.html"} <= written.keys()
     assert [path.name for path, text in written.items() if "mailto:" in text] == []
+    # The documentation of a class leads to the section that a ``related`` line connects with it.
+    link = r'<div class="related [^>]*>.*?position\.html#positions-of-answers"'
+    assert re.search(link, written[built / "api" / "position.html"], re.DOTALL)
     # Formulas are drawn by the browser alone.
     assert "<math" in written[built / "cet.html"]
     assert [path.name for path, text in written.items() if re.search(r'<script[^>]+src="http|mathjax', text, re.IGNORECASE)] == []

@@ -49,7 +49,8 @@ def cells(frame, column, value, row=None):
 
 
 def curve(**given):
-    return SurvivorshipCurve(**{"systems": {"mine": RESULTS}, "candidates": SHOWN, "qrels": LABELS, **given}, ranks=3, draws=9)
+    options = {"systems": {"mine": RESULTS}, "candidates": SHOWN, "qrels": LABELS, **given}
+    return SurvivorshipCurve(**options, ranks=3, resamples=9)
 
 
 def doubled(frame, column):
@@ -77,8 +78,8 @@ def both(probe, frame, message):
 
 
 TEXTS, VALUES, PLANTED = cases.texts(), cases.values(), PlantedRanker()
-POSITION, WORDING = PositionSensitivity(PLANTED, draws=1), WordingSensitivity(PLANTED, rewrites=["keywords"], draws=9)
-DISPARITY = Disparity(draws=9)
+POSITION, WORDING = PositionSensitivity(PLANTED, draws=1), WordingSensitivity(PLANTED, rewrites=["keywords"], resamples=9)
+DISPARITY = Disparity(resamples=9)
 FITTED = GenderClassifier(Letters()).fit(*annotated())
 NOBODYS = pd.DataFrame({"qid": [None], "query": "tea", "docno": "d1", "label": 1})
 CALLS = [

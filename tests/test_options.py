@@ -3,11 +3,13 @@
 import copy
 import inspect
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
 import pyterrier_debias
-from pyterrier_debias import CrossEncoder, InputError, NFaiRR, RotatePassages, Training, audit
+from pyterrier_debias import CrossEncoder, Disparity, InputError, NFaiRR, PositionSensitivity, RotatePassages, Training, audit
 from pyterrier_debias.core.options import ALIASES, UnknownOptionError, suggested
 
 PUBLIC = sorted(set(pyterrier_debias.__all__) - {"__version__", "InputError", "Bias"})
@@ -78,3 +80,21 @@ def test_what_works_stays():
 
     assert Mine(anything=1).others == {"anything": 1}
     assert suggested("completely_different", ["seed"]) is None
+
+
+def test_draws_are_variants_of_texts():
+    """How often a test or an interval resamples is ``resamples`` everywhere; ``draws`` are random variants of each text."""
+    package = Path(pyterrier_debias.__file__).parent
+    named = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"\bdraws: (int|Any)", path.read_text(encoding="utf-8"))
+    }
+    of_audits = {"core/systems.py", "report/inputs.py", "report/request.py", "report/run.py"}
+    assert named == {"position/measures/sensitivity.py", *of_audits}
+    with pytest.raises(UnknownOptionError, match=r"no option 'draws'; did you mean 'resamples'\?"):
+        Disparity(draws=9)
+    with pytest.raises(UnknownOptionError, match=r"no option 'n_permutations'; did you mean 'resamples'\?"):
+        PositionSensitivity(None, n_permutations=9)
+    with pytest.raises(UnknownOptionError, match=r"no option 'n_draws'; did you mean 'draws'\?"):
+        audit(n_draws=9)

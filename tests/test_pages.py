@@ -147,7 +147,8 @@ def test_what_is_not_run_says_why():
 
 def test_every_block_is_found():
     for page, path in pages.PAGES.items():
-        marks = re.findall(r"^ *(?:\.\. code-block:: python|\.\. schematic::|```python)$", path.read_text(), flags=re.MULTILINE)
+        mark = "```python" if path.suffix == ".md" else r"\.\. (?:code-block:: python|schematic::)"
+        marks = re.findall(f"^ *{mark}$", path.read_text(), flags=re.MULTILINE)
         assert len(marks) == len(pages.blocks(page)), page
     assert sum(len(pages.blocks(page)) for page in pages.PAGES) > 80
 

@@ -6,12 +6,14 @@ import io
 import itertools
 import pkgutil
 import re
+from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from PIL import Image
 
 import pyterrier_debias
 from pyterrier_debias.core import plots
@@ -63,6 +65,32 @@ def test_same_figure_same_bytes(tmp_path, kind, head):
     content = (tmp_path / f"a.{kind}").read_bytes()
     assert content.startswith(head)
     assert content == (tmp_path / f"b.{kind}").read_bytes()
+
+
+def test_few_colours_change_no_pixel_visibly(tmp_path):
+    """Of a picture with letters, lines and overlapping shades; its size in dots and per inch stays."""
+    axes = plots.new_axes(4, 3)
+    for step, colour in enumerate(plots.PALETTE):
+        axes.fill_between([0, 1], [0, step], [1, 2 * step], color=colour, alpha=0.2)
+        axes.plot([0, 1], [step, 2], color=colour, label=f"system {step}")
+    axes.legend()
+    whole = io.BytesIO()
+    with plots.style():
+        axes.figure.savefig(whole, format="png", dpi=150, bbox_inches="tight")
+    plots.save(axes.figure, tmp_path / "few.png")
+    with Image.open(whole) as many, Image.open(tmp_path / "few.png") as few:
+        before, after = (np.asarray(one.convert("RGB"), dtype=int) for one in (many, few))
+        assert few.info["dpi"] == pytest.approx(many.info["dpi"])
+    assert len(np.unique(before.reshape(-1, 3), axis=0)) > 1000 and len(np.unique(after.reshape(-1, 3), axis=0)) <= 256
+    assert before.shape == after.shape and np.abs(before - after).max() <= 24
+    assert (after[(before == 255).all(axis=-1)] == 255).all()
+    assert (tmp_path / "few.png").stat().st_size < len(whole.getvalue()) / 2
+
+
+def test_pictures_of_the_documentation_are_small():
+    folder = Path(pyterrier_debias.__file__).parent / "pt_docs"
+    pictures = {path.name: path.stat().st_size for path in folder.glob("*.png")}
+    assert len(pictures) > 15 and {name: size for name, size in pictures.items() if size > 100_000} == {}
 
 
 def test_saving_closes_and_reports_a_place_that_cannot_be_written(tmp_path):

@@ -146,7 +146,7 @@ def test_scripts_without_blanks_are_cut_by_cluster_or_segmenter(words, caplog):
 def test_a_segmenter_must_cut_and_change_nothing():
     with pytest.raises(InputError, match=r"its words \['green tea'\] are not the pieces of '绿茶'"):
         LinguisticComplexity(segmenter=lambda text: ["green tea"])(pd.DataFrame({"qid": ["1"], "query": ["绿茶"]}))
-    with pytest.raises(InputError, match="segmenter plays a part with tokeniser='whitespace' only"):
+    with pytest.raises(InputError, match="segmenter works only with tokeniser='whitespace'"):
         RotatePassages(segmenter=list, tokeniser="regex_word")(frame("绿茶"))
 
 

@@ -53,18 +53,18 @@ def test_exact_randomisation_is_enumeration(d):
 
 
 def test_sampled_randomisation_is_near_scipys_permutation_test():
-    sampled = ours.randomisation_test(BEFORE, AFTER, draws=20_000, seed=1)
+    sampled = ours.randomisation_test(BEFORE, AFTER, resamples=20_000, seed=1)
     theirs = stats.permutation_test(
         (AFTER - BEFORE,), np.mean, permutation_type="samples", n_resamples=20_000, rng=np.random.default_rng(2)
     )
     assert sampled.p == pytest.approx(theirs.pvalue, abs=0.015)
-    assert sampled == ours.randomisation_test(BEFORE, AFTER, draws=20_000, seed=1)
+    assert sampled == ours.randomisation_test(BEFORE, AFTER, resamples=20_000, seed=1)
 
 
 def test_randomisation_does_not_depend_on_the_block():
-    one = ours.randomisation_test(BEFORE, AFTER, draws=5_000, block=5_000)
+    one = ours.randomisation_test(BEFORE, AFTER, resamples=5_000, block=5_000)
     assert 0 < one.p < 1
-    assert ours.randomisation_test(BEFORE, AFTER, draws=5_000, block=999).p == pytest.approx(one.p, abs=0.02)
+    assert ours.randomisation_test(BEFORE, AFTER, resamples=5_000, block=999).p == pytest.approx(one.p, abs=0.02)
 
 
 def test_t_interval_is_scipys():
@@ -89,7 +89,7 @@ def _agrees(values, mu):
 def test_inverted_interval_ends_where_enumeration_begins_to_reject(seed, n, m, unchanged):
     table = np.random.default_rng(seed).normal(0.3, 1, (n, m)).round(2)
     table[:unchanged] = table[:unchanged, :1]
-    found = ours.inverted_interval(table[:, 1] - table[:, 0] if m == 2 else table, draws=1000)
+    found = ours.inverted_interval(table[:, 1] - table[:, 0] if m == 2 else table, resamples=1000)
     lows, highs = [], []
     for own, share in ((table, 1.0), (table[unchanged:], (n - unchanged) / n)):  # all are moved, or those that change
         step = 1e-6
@@ -113,12 +113,12 @@ def test_inverted_interval_ends_where_enumeration_begins_to_reject(seed, n, m, u
 )
 def test_inverted_interval_holds_0_where_the_test_does_not_reject(d, seed, level):
     d = np.array(d)
-    found = ours.inverted_interval(d, draws=500, seed=seed, level=level, least=-1, most=1)
-    p = ours.randomisation_test(np.zeros(len(d)), d, draws=500, seed=seed).p
+    found = ours.inverted_interval(d, resamples=500, seed=seed, level=level, least=-1, most=1)
+    p = ours.randomisation_test(np.zeros(len(d)), d, resamples=500, seed=seed).p
     assert (found.low <= 0 <= found.high) == (p > 1 - level + 1e-9)
     table = np.column_stack([np.zeros(len(d)), d, np.roll(d, 1)])
-    found = ours.inverted_interval(table, draws=500, seed=seed, level=level, least=-1, most=1)
-    p = ours.exchange_test(table, draws=500, seed=seed).p
+    found = ours.inverted_interval(table, resamples=500, seed=seed, level=level, least=-1, most=1)
+    p = ours.exchange_test(table, resamples=500, seed=seed).p
     assert (found.low <= 0 <= found.high) == (p > 1 - level + 1e-9)
 
 
@@ -151,8 +151,8 @@ def test_where_few_units_change_the_bootstrap_leaves_out_0_too_often_and_the_inv
     for draw in range(200):
         d = np.zeros(60)
         d[:changed] = sizes * generator.choice([-1, 1], changed)
-        boot = ours.bootstrap_interval(d, draws=499, seed=draw)
-        inverted = ours.inverted_interval(d, draws=499, seed=draw, least=-1, most=1)
+        boot = ours.bootstrap_interval(d, resamples=499, seed=draw)
+        inverted = ours.inverted_interval(d, resamples=499, seed=draw, least=-1, most=1)
         missed += [not boot.low <= 0 <= boot.high, not inverted.low <= 0 <= inverted.high]
     assert missed[0] / 200 > 0.1 and stats.binomtest(int(missed[1]), 200, 0.05, "greater").pvalue > 0.01
 
@@ -171,14 +171,14 @@ def test_bootstrap_of_a_symmetric_sample_is_as_wide_as_students(n):
     """A plain bootstrap is sqrt((n - 1) / n) z / t times as wide: .68 of Student's at 6 units, .93 at 20."""
     d = stats.norm.ppf((np.arange(n) + 0.5) / n)
     for method in ("bca", "percentile"):
-        boot, t = ours.bootstrap_interval(d, method=method, draws=29_999), ours.t_interval(d)
+        boot, t = ours.bootstrap_interval(d, method=method, resamples=29_999), ours.t_interval(d)
         assert boot.high - boot.low == pytest.approx(t.high - t.low, rel=0.08)
 
 
 def test_bootstrap_of_a_few_units_covers():
     generator = np.random.default_rng(5)
     samples = generator.normal(1, 1, (1_000, 10))
-    found = [ours.bootstrap_interval(d, draws=999, seed=seed) for seed, d in enumerate(samples)]
+    found = [ours.bootstrap_interval(d, resamples=999, seed=seed) for seed, d in enumerate(samples)]
     share = ours.binomial_interval(sum(interval.low <= 1 <= interval.high for interval in found), len(found))
     assert share.low <= 0.95 <= share.high
 
@@ -190,7 +190,7 @@ def test_bootstrap_of_two_units_spans_them():
 
 def test_bootstrap_of_a_ratio_draws_rows():
     pairs = np.column_stack([AFTER, BEFORE])
-    ratio = ours.bootstrap_interval(pairs, lambda a, b, axis: a.mean(axis) / b.mean(axis), draws=999)
+    ratio = ours.bootstrap_interval(pairs, lambda a, b, axis: a.mean(axis) / b.mean(axis), resamples=999)
     assert ratio.low < AFTER.mean() / BEFORE.mean() == pytest.approx(ratio.estimate)
     assert ratio.high - ratio.low < 0.3  # unpaired rows would spread several times as wide
 
@@ -199,7 +199,7 @@ def test_bootstrap_covers():
     generator = np.random.default_rng(3)
     hits = 0
     for seed in range(200):
-        interval = ours.bootstrap_interval(generator.normal(1, 1, 60), draws=499, seed=seed)
+        interval = ours.bootstrap_interval(generator.normal(1, 1, 60), resamples=499, seed=seed)
         hits += interval.low <= 1 <= interval.high
     assert ours.binomial_interval(hits, 200).low <= 0.95 <= ours.binomial_interval(hits, 200).high
 
@@ -282,8 +282,8 @@ def test_many_units_are_drawn_a_few_at_a_time_with_the_same_p(n, monkeypatch):
     sizes = []
     original = np.random.Generator.integers
     monkeypatch.setattr(np.random, "default_rng", lambda seed: Recorded(original, seed, sizes))
-    assert ours.randomisation_test(before, after, draws=1200, seed=5).p == expected
-    assert ours.exchange_test(values, draws=1200, seed=5).p == expected_exchange
+    assert ours.randomisation_test(before, after, resamples=1200, seed=5).p == expected
+    assert ours.exchange_test(values, resamples=1200, seed=5).p == expected_exchange
     assert max(rows * units for rows, units in sizes) <= 4_000_000
 
 
@@ -301,30 +301,31 @@ class Recorded:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_closed_jackknife_of_a_mean_is_scipys(seed, monkeypatch):
     values = np.random.default_rng(seed).exponential(size=200) ** 2
-    expected = ours.bootstrap_interval(values, draws=999, seed=seed)
+    expected = ours.bootstrap_interval(values, resamples=999, seed=seed)
     options = {"confidence_level": ours._expanded(0.95, 200), "rng": np.random.default_rng(seed), "batch": 20_000}
     result = stats.bootstrap((np.sort(values),), np.mean, n_resamples=999, **options)
     assert (expected.low, expected.high) == tuple(result.confidence_interval)
     monkeypatch.setattr(ours, "_JACKKNIFE", 100)
-    found = ours.bootstrap_interval(values, draws=999, seed=seed)
+    found = ours.bootstrap_interval(values, resamples=999, seed=seed)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-12)
     assert found.estimate == expected.estimate and found.n == expected.n
     # It is not the percentile interval.
-    assert found.low != pytest.approx(ours.bootstrap_interval(values, method="percentile", draws=999, seed=seed).low, rel=1e-3)
+    percentile = ours.bootstrap_interval(values, method="percentile", resamples=999, seed=seed)
+    assert found.low != pytest.approx(percentile.low, rel=1e-3)
 
 
 def test_a_large_sample_takes_no_jackknife_of_the_square_of_its_size(monkeypatch):
     monkeypatch.setattr("scipy.stats._resampling._bca_interval", lambda *_, **__: pytest.fail("the jackknife of scipy"))
     values = np.random.default_rng(0).random(20_001)
-    found = ours.bootstrap_interval(values, draws=99)
+    found = ours.bootstrap_interval(values, resamples=99)
     assert found.low < values.mean() < found.high and found.high - found.low < 0.03
 
 
 def test_bootstrap_of_what_hardly_varies():
     pairs = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]])
-    found = ours.bootstrap_interval(pairs, lambda a, b, axis: b.mean(axis=axis) / a.mean(axis=axis), draws=99)
+    found = ours.bootstrap_interval(pairs, lambda a, b, axis: b.mean(axis=axis) / a.mean(axis=axis), resamples=99)
     assert (found.estimate, found.low, found.high) == (2.0, 2.0, 2.0)
-    tiny = ours.bootstrap_interval(np.array([1e-300, 0.0]), draws=99)
+    tiny = ours.bootstrap_interval(np.array([1e-300, 0.0]), resamples=99)
     assert 0.0 <= tiny.low <= tiny.estimate <= tiny.high <= 1e-300
 
 
@@ -391,15 +392,15 @@ def test_exact_exchange_is_enumeration(rows):
 def test_exchange_of_two_is_the_paired_randomisation_test():
     pairs = np.column_stack([BEFORE, AFTER])
     assert ours.exchange_test(pairs[:9]).p == pytest.approx(ours.randomisation_test(BEFORE[:9], AFTER[:9]).p)
-    sampled = ours.exchange_test(pairs, draws=20_000, seed=1)
-    assert sampled.p == pytest.approx(ours.randomisation_test(BEFORE, AFTER, draws=20_000).p, abs=0.015)
+    sampled = ours.exchange_test(pairs, resamples=20_000, seed=1)
+    assert sampled.p == pytest.approx(ours.randomisation_test(BEFORE, AFTER, resamples=20_000).p, abs=0.015)
     assert sampled.statistic == pytest.approx((AFTER - BEFORE).mean())
 
 
 def test_exchange_keeps_its_level_where_the_others_are_averaged():
     rng = np.random.default_rng(5)
     # Skewed measurements: the difference between one and the mean of four others is not symmetric around zero.
-    p = [ours.exchange_test(rng.exponential(size=(12, 5)), draws=400, seed=i).p for i in range(600)]
+    p = [ours.exchange_test(rng.exponential(size=(12, 5)), resamples=400, seed=i).p for i in range(600)]
     interval = ours.binomial_interval(sum(value <= 0.05 for value in p), len(p))
     assert interval.low <= 0.05 <= interval.high
 
@@ -432,7 +433,7 @@ def test_two_level_bootstrap_draws_seeds_and_queries():
         drawn.append(means[..., 0])
         return means[..., 0]
 
-    interval = ours.two_level_interval(values[..., None], keep, draws=60_000)
+    interval = ours.two_level_interval(values[..., None], keep, resamples=60_000)
     assert interval.estimate == pytest.approx(values.mean())
     assert np.var(drawn[0]) == pytest.approx(bootstrap_variance(values), rel=0.03)
     assert drawn[0].mean() == pytest.approx(values.mean(), abs=0.01)
@@ -440,7 +441,7 @@ def test_two_level_bootstrap_draws_seeds_and_queries():
 
 def test_two_level_bootstrap_of_one_seed_is_that_of_queries():
     values = np.random.default_rng(2).normal(size=(1, 500))
-    interval = ours.two_level_interval(values[..., None], lambda m: m[..., 0], draws=4000)
+    interval = ours.two_level_interval(values[..., None], lambda m: m[..., 0], resamples=4000)
     half = 1.96 * values.std() / np.sqrt(500)
     assert interval.low == pytest.approx(values.mean() - half, abs=0.012)
     assert interval.high == pytest.approx(values.mean() + half, abs=0.012)
@@ -452,7 +453,7 @@ def test_two_level_bootstrap_covers():
     for trial in range(trials):
         of_seed, of_query = generator.normal(0, 0.1, (5, 1)), generator.normal(0, 1, (1, 60))
         values = of_seed + of_query + generator.normal(0, 0.5, (5, 60))
-        interval = ours.two_level_interval(values[..., None], lambda m: m[..., 0], draws=400, seed=trial)
+        interval = ours.two_level_interval(values[..., None], lambda m: m[..., 0], resamples=400, seed=trial)
         hits += interval.low <= 0 <= interval.high
     assert 0.90 <= hits / trials <= 0.985
 
@@ -478,7 +479,7 @@ def test_clusters_of_one_are_no_clusters():
     d = clustered(0, 0.3)[0]
     alone = np.arange(len(d))
     assert ours.randomisation_test(np.zeros(100), d, clusters=alone) == ours.randomisation_test(np.zeros(100), d)
-    assert ours.inverted_interval(d, clusters=alone, draws=999) == ours.inverted_interval(d, draws=999)
+    assert ours.inverted_interval(d, clusters=alone, resamples=999) == ours.inverted_interval(d, resamples=999)
 
 
 def test_only_the_test_by_cluster_is_calibrated_where_queries_share_documents():
@@ -486,7 +487,7 @@ def test_only_the_test_by_cluster_is_calibrated_where_queries_share_documents():
     for seed in range(300):
         d, of = clustered(seed)
         zero = np.zeros(len(d))
-        rejected += [ours.randomisation_test(zero, d, clusters=labels, draws=199, seed=seed).p <= 0.05 for labels in (None, of)]
+        rejected += [ours.randomisation_test(zero, d, clusters=c, resamples=199, seed=seed).p <= 0.05 for c in (None, of)]
     assert ours.binomial_interval(int(rejected[0]), 300).low > 0.2
     by_cluster = ours.binomial_interval(int(rejected[1]), 300)
     assert by_cluster.low <= 0.05 <= by_cluster.high
@@ -497,14 +498,14 @@ def test_an_interval_by_cluster_agrees_with_its_test(seed):
     """It holds exactly those means that the test does not reject once they are taken from every query."""
     d, of = clustered(seed, 0.45, clusters=12, size=4)
     of[:9] = "0"  # clusters of unequal size
-    options = {"clusters": of, "draws": 499, "seed": seed}
+    options = {"clusters": of, "resamples": 499, "seed": seed}
     interval = ours.inverted_interval(d, **options)
     assert (interval.low <= 0 <= interval.high) == (ours.randomisation_test(np.zeros(48), d, **options).p > 0.05)
     for end, outward in ((interval.low, -1), (interval.high, 1)):
         inside, outside = (ours.randomisation_test(np.full(48, end + step * outward), d, **options).p for step in (-1e-6, 1e-6))
         assert inside > 0.05 >= outside
     assert interval.n == 48 and interval.estimate == pytest.approx(d.mean())
-    plain = ours.inverted_interval(d, draws=499, seed=seed)
+    plain = ours.inverted_interval(d, resamples=499, seed=seed)
     assert interval.high - interval.low > plain.high - plain.low
 
 

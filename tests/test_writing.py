@@ -308,7 +308,7 @@ def audited(made, folder):
 
 def compared(made, folder):
     hidden, train, test = made.hidden
-    hidden.compare(CORRECTIONS, train, test, seeds=(0,), draws=10, checkpoint=folder)
+    hidden.compare(CORRECTIONS, train, test, seeds=(0,), resamples=10, checkpoint=folder)
 
 
 #: What keeps work in a folder to take it up again; whether it may stand beside files of others.

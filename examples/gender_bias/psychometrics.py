@@ -45,11 +45,11 @@ NOTES = [
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run was made with: scores, lexicon, and the draws and seed of intervals and tests."""
+    """What a run was made with: scores, lexicon, and the resamples and seed of intervals and tests."""
 
     scores: str
     lexicon: str
-    draws: int
+    resamples: int
     seed: int
 
 
@@ -63,39 +63,39 @@ def scores_of(folder: Path, group: str) -> pd.DataFrame:
     return frame.rename(columns={frame.columns[0]: "qid"}).astype({"qid": str}).set_index("qid") / 100
 
 
-def gap(first: np.ndarray, second: np.ndarray, draws: int, seed: int) -> dict[str, np.ndarray]:
+def gap(first: np.ndarray, second: np.ndarray, resamples: int, seed: int) -> dict[str, np.ndarray]:
     """Differences between two groups' means, column by column.
 
     Args:
         first: Shape [n, columns].
         second: Shape [m, columns].
-        draws: Of bootstrap and permutation.
+        resamples: Of bootstrap and permutation.
         seed: Seed of both.
     """
     generator = np.random.default_rng(seed)
     n, m = len(first), len(second)
-    own = generator.multinomial(n, np.full(n, 1 / n), draws) / n @ first
-    other = generator.multinomial(m, np.full(m, 1 / m), draws) / m @ second
+    own = generator.multinomial(n, np.full(n, 1 / n), resamples) / n @ first
+    other = generator.multinomial(m, np.full(m, 1 / m), resamples) / m @ second
     low, high = np.quantile(own - other, [0.025, 0.975], axis=0)
     found = first.mean(axis=0) - second.mean(axis=0)
     both = np.concatenate([first, second])
-    chance = np.empty((draws, both.shape[1]))
-    for draw in range(draws):
+    chance = np.empty((resamples, both.shape[1]))
+    for draw in range(resamples):
         chosen = generator.permutation(n + m)[:n]
         mean = both[chosen].mean(axis=0)
         chance[draw] = mean - (both.sum(axis=0) - n * mean) / m
-    p = (1 + (np.abs(chance) >= np.abs(found) - 1e-15).sum(axis=0)) / (1 + draws)
+    p = (1 + (np.abs(chance) >= np.abs(found) - 1e-15).sum(axis=0)) / (1 + resamples)
     within = np.sqrt((first.var(axis=0) * n + second.var(axis=0) * m) / (n + m))
     return {"gap": found, "low": low, "high": high, "d": found / np.where(within > 0, within, np.nan), "p": p}
 
 
 def table_of(
-    shares: dict[str, np.ndarray], names: tuple[str, ...], draws: int, seed: int, correction: str = "holm"
+    shares: dict[str, np.ndarray], names: tuple[str, ...], resamples: int, seed: int, correction: str = "holm"
 ) -> pd.DataFrame:
     """All pairs of groups in all columns."""
     rows = []
     for first, second in PAIRS:
-        found = gap(shares[first], shares[second], draws, seed)
+        found = gap(shares[first], shares[second], resamples, seed)
         for number, name in enumerate(names):
             rows.append(
                 {
@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("--scores", type=Path, required=True, help="folder with the released scores")
     parser.add_argument("--passages", type=Path, help="judged passages as JSON lines: qid, positive")
     parser.add_argument("--lexicon", help="for the passages: Empath's categories or a .dic file")
-    parser.add_argument("--draws", type=int, default=2000, help="of bootstrap and permutation (default 2000)")
+    parser.add_argument("--resamples", type=int, default=2000, help="of bootstrap and permutation (default 2000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="folder for results")
     options = parser.parse_args()
@@ -130,19 +130,19 @@ def main() -> None:
     tables = {}
     for name, wanted in (("four", tuple(FOUR)), ("columns", PAPER_COLUMNS)):
         shares = {g: columns_of(frame.to_numpy(), list(frame.columns), wanted, g) for g, frame in scores.items()}
-        tables[name] = table_of(shares, wanted, options.draws, options.seed)
+        tables[name] = table_of(shares, wanted, options.resamples, options.seed)
     if options.passages and options.lexicon:
         lexicon = Lexicon.of(options.lexicon)
         texts = passages_of(options.passages)
         own = {g: category_shares(texts[texts.index.isin(frame.index)], lexicon) for g, frame in scores.items()}
-        found = table_of(own, lexicon.names, options.draws, options.seed, "fdr_bh")
+        found = table_of(own, lexicon.names, options.resamples, options.seed, "fdr_bh")
         tables["passages"] = found[found["p_corrected"] <= 0.05].sort_values("p", kind="stable").head(20)
         NOTES.append(
             f"passages: those of {', '.join(f'{len(v)} {g}' for g, v in own.items())} queries that are there, "
             f"{len(lexicon.names)} categories of {lexicon.name}; rows with a p up to .05 after "
             f"Benjamini and Hochberg's correction, the first 20."
         )
-    settings = Settings(options.scores.name, str(options.lexicon and Path(options.lexicon).name), options.draws, options.seed)
+    settings = Settings(options.scores.name, str(options.lexicon and Path(options.lexicon).name), options.resamples, options.seed)
     title = f"Psychometrics of judged passages of {sum(map(len, scores.values()))} queries"
     write_results(options.out, title, settings, tables, NOTES)
 

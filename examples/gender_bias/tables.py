@@ -443,16 +443,16 @@ def arm_of(setup: Setup, workshop: Workshop, name: str, seed: int) -> Arm:
 # Tables
 
 
-def of_measure(rows: pd.DataFrame, measure: str, arms: Sequence[str], draws: int) -> pd.DataFrame:
+def of_measure(rows: pd.DataFrame, measure: str, arms: Sequence[str], resamples: int) -> pd.DataFrame:
     """A table of one measure: each arm's mean, and its difference from the original training."""
     names, values = matrix(rows[rows[measure].notna()], measure, ["arm"])
     columns = {name[0]: values[:, :, i] for i, name in enumerate(names)}
     table = []
     for arm in arms:
-        own = two_level_interval(columns[arm][..., None], lambda means: means[..., 0], draws=draws)
+        own = two_level_interval(columns[arm][..., None], lambda means: means[..., 0], resamples=resamples)
         row: dict[str, Any] = {"arm": arm, "measure": measure, "mean": own.estimate, "mean_low": own.low, "mean_high": own.high}
         if arm != ORIGINAL:
-            row |= compare(columns[ORIGINAL], columns[arm], draws)
+            row |= compare(columns[ORIGINAL], columns[arm], resamples)
             ideal = 1.0 if measure.startswith("NFaiRR") else 0.0
             before, after = abs(ideal - columns[ORIGINAL].mean()), abs(ideal - columns[arm].mean())
             row["reduction"] = float("nan") if measure in EFFECTIVENESS or not before else 100 * (before - after) / before
@@ -462,8 +462,8 @@ def of_measure(rows: pd.DataFrame, measure: str, arms: Sequence[str], draws: int
 
 def tables_of(rows: pd.DataFrame, setup: Setup, arms: Sequence[str]) -> dict[str, pd.DataFrame]:
     """What is written."""
-    draws = setup.settings.draws
-    parts = {measure: of_measure(rows, measure, arms, draws) for measure in (*EFFECTIVENESS, *BIASES)}
+    resamples = setup.settings.resamples
+    parts = {measure: of_measure(rows, measure, arms, resamples) for measure in (*EFFECTIVENESS, *BIASES)}
     wide = {"arm": list(arms)}
     for name, table in parts.items():
         wide |= {name: table["mean"].to_numpy()} | {f"{name}_{end}": table[f"mean_{end}"].to_numpy() for end in ("low", "high")}

@@ -95,7 +95,7 @@ def main() -> None:
     rivals = [
         less_biased(study, seed, alpha).assign(ranker=rival_name(alpha)) for seed in range(settings.seeds) for alpha in names
     ]
-    results = Results(pd.concat([rows[rows["model"] == "robust"], *rivals]), study.sources, settings.draws)
+    results = Results(pd.concat([rows[rows["model"] == "robust"], *rivals]), study.sources, settings.resamples)
     curve = curve_of(results, [0.0, *sorted(names)], names)
     out = options.out / "alpha"
     out.mkdir(parents=True, exist_ok=True)

@@ -101,7 +101,7 @@ def main() -> None:
         stage = complexity_of(settings)
         stage.keep_indices = True
         topics = source.topics.drop(columns="complexity").pipe(stage)
-        given = {"measures": [measure], "draws": settings.draws}
+        given = {"measures": [measure], "resamples": settings.resamples}
         result = Disparity(controls=CONTROLS, indices=list(source.live), **given).evaluate(own, topics)
         bare = Disparity(**given).evaluate(own, topics)
         slope = bare.tests[bare.tests["test"] == "slope"].assign(test="slope, uncontrolled")
@@ -111,7 +111,7 @@ def main() -> None:
         shown = [n for n in dict.fromkeys(own["name"]) if not n.endswith("re-ranking") or "interaction" in n or "T5" in n][:6]
         picture = Disparity(**given).evaluate(own[own["name"].isin(shown)], topics)
         axes = plots.new_axes()
-        picture.plot_curve(axes, points=30, draws=min(settings.draws, 499))
+        picture.plot_curve(axes, points=30, resamples=min(settings.resamples, 499))
         axes.set_title(source.name, loc="left")
         plots.save(axes.figure, options.out / f"figure_1_{source.name}.png", dpi=100)
     spread = pd.concat(thirds, ignore_index=True)
@@ -131,7 +131,7 @@ def over_datasets(values: pd.DataFrame, sources: list[Source]) -> pd.DataFrame:
     count = values.groupby("name", sort=False)["dataset"].nunique()
     everywhere = values[values["name"].isin(count.index[count == len(sources)])]
     known = pd.concat([source.topics[["qid", "complexity"]].assign(dataset=source.name) for source in sources])
-    table = Disparity(measures=[MEASURES[0]], draws=1)(everywhere.merge(known, on=["dataset", "qid"]))
+    table = Disparity(measures=[MEASURES[0]], resamples=1)(everywhere.merge(known, on=["dataset", "qid"]))
     table = table[(table["group"] == "all") & (table["dataset"] == "all datasets")]
     return table.drop(columns=["group", "measure", "complexity", "dataset"])
 

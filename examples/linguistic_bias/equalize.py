@@ -133,7 +133,7 @@ def main() -> None:
     robust, biased = (rows[rows["model"] == model] for model in ("robust", "biased"))
     order = ["BM25", "untrained", *study.ways, "plain less weaker model"]
     robust = robust.sort_values("ranker", key=lambda names: names.map(order.index), kind="stable")
-    results = Results(robust, study.sources, settings.draws)
+    results = Results(robust, study.sources, settings.resamples)
     made = {name: learner for name, learner in EQUALIZED.items() if name in study.ways}
     tables = {
         "sizes": sizes(study.lessons, study.sources),

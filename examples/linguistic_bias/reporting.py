@@ -54,23 +54,23 @@ def ends(name: str, interval: Any) -> dict[str, float]:
     return {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
-def macro(collections: Sequence[np.ndarray], statistic: Callable[[np.ndarray], np.ndarray], draws: int) -> dict[str, float]:
+def macro(collections: Sequence[np.ndarray], statistic: Callable[[np.ndarray], np.ndarray], resamples: int) -> dict[str, float]:
     """The mean over collections of a statistic; the bootstrap draws the same seeds for all of them, and queries in each.
 
     Args:
         collections: Arrays of shape [seeds, queries, conditions].
         statistic: From means of shape [..., conditions] to values of shape [...].
-        draws: How many.
+        resamples: How many.
 
     Returns:
         ``estimate``, ``low``, ``high``.
     """
     generator, found = np.random.default_rng(0), []
     seeds = collections[0].shape[0]
-    of_seeds = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws) / seeds
+    of_seeds = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
     for values in collections:
         queries = values.shape[1]
-        of_queries = generator.multinomial(queries, np.full(queries, 1 / queries), size=draws) / queries
+        of_queries = generator.multinomial(queries, np.full(queries, 1 / queries), size=resamples) / queries
         found.append(statistic(np.einsum("ds,sqc,dq->dc", of_seeds, values, of_queries, optimize=True)))
     low, high = np.quantile(np.mean(found, axis=0), [0.025, 0.975])
     estimate = np.mean([statistic(values.mean(axis=(0, 1))) for values in collections])
@@ -95,12 +95,12 @@ class Results:
     Args:
         rows: ``seed``, ``qid``, ``dataset``, ``use``, ``ranker`` and the measure; each ranker has the same queries and seeds.
         sources: The collections.
-        draws: Of the bootstrap and of permutations.
+        resamples: Of the bootstrap and of permutations.
         measure: Which measure.
     """
 
-    def __init__(self, rows: pd.DataFrame, sources: Sequence[Source], draws: int, measure: str = MEASURES[0]):
-        self.rows, self.draws, self.measure = rows, draws, measure
+    def __init__(self, rows: pd.DataFrame, sources: Sequence[Source], resamples: int, measure: str = MEASURES[0]):
+        self.rows, self.resamples, self.measure = rows, resamples, measure
         self.sources = {source.name: source for source in sources}
         self.rankers = list(dict.fromkeys(rows["ranker"]))
         self._values: dict[tuple[str, str], dict[str, np.ndarray]] = {}
@@ -133,7 +133,7 @@ class Results:
                 values = moments(self.values(use, dataset, ranker))
                 line = {"use": use, "dataset": dataset, "ranker": ranker, "queries": values.shape[1]}
                 for name, statistic in STATISTICS.items():
-                    line |= ends(name, two_level_interval(values, statistic, draws=self.draws))
+                    line |= ends(name, two_level_interval(values, statistic, resamples=self.resamples))
                 rows.append(line)
         return pd.DataFrame(rows)
 
@@ -147,7 +147,7 @@ class Results:
                     parts = [moments(self.values(use, dataset, ranker)) for dataset in datasets]
                     line = {"use": use, "collections": len(datasets), "ranker": ranker}
                     for name, statistic in STATISTICS.items():
-                        found = macro(parts, statistic, self.draws)
+                        found = macro(parts, statistic, self.resamples)
                         line |= {name: found["estimate"], f"{name}_low": found["low"], f"{name}_high": found["high"]}
                     rows.append(line)
         return pd.DataFrame(rows)
@@ -164,11 +164,14 @@ class Results:
                 both = np.concatenate([moments(base), moments(own)], axis=-1)
                 line = {"use": use, "dataset": dataset, "ranker": ranker}
                 for name, statistic in STATISTICS.items():
-                    change = two_level_interval(both, lambda m, s=statistic: s(m[..., 2:]) - s(m[..., :2]), draws=self.draws)
-                    line |= ends(name, change)
+                    line |= ends(
+                        name,
+                        two_level_interval(both, lambda m, s=statistic: s(m[..., 2:]) - s(m[..., :2]), resamples=self.resamples),
+                    )
                 for name, controlled in (("slope", False), ("slope given controls", True)):
                     pair = [self._slope(use, dataset, one, controlled)[0] for one in (before, ranker)]
-                    change = two_level_interval(np.stack(pair, axis=-1), lambda m: m[..., 1] - m[..., 0], draws=self.draws)
+                    slopes = np.stack(pair, axis=-1)
+                    change = two_level_interval(slopes, lambda m: m[..., 1] - m[..., 0], resamples=self.resamples)
                     line |= ends(name, change)
                 defined = not np.isnan(pair).any()
                 line["p"] = paired_t(*(one.mean(axis=0) for one in pair)).p if defined else float("nan")
@@ -186,7 +189,7 @@ class Results:
                 line = {"use": use, "dataset": dataset, "ranker": ranker}
                 for name, controlled in (("slope", False), ("slope given controls", True)):
                     influence, found = self._slope(use, dataset, ranker, controlled)
-                    line |= ends(name, two_level_interval(influence[..., None], mean_of, draws=self.draws))
+                    line |= ends(name, two_level_interval(influence[..., None], mean_of, resamples=self.resamples))
                 line |= {"share": found.share, "share by chance": found.share_floor, "p": found.p}
                 rows.append(line)
         table = pd.DataFrame(rows)
@@ -199,8 +202,8 @@ class Results:
         if key not in self._slopes:
             topics, values = self.topics(dataset), self.values(use, dataset, ranker)
             x, controls = topics["complexity"].to_numpy(), design(topics, CONTROLS if controlled else ())
-            seeds = [partial_slope(one, x, controls, draws=1) for one in values]
-            found = partial_slope(values.mean(axis=0), x, controls, draws=self.draws)
+            seeds = [partial_slope(one, x, controls, resamples=1) for one in values]
+            found = partial_slope(values.mean(axis=0), x, controls, resamples=self.resamples)
             self._slopes[key] = np.stack([one.influence * one.sd for one in seeds]), found
         return self._slopes[key]
 
@@ -213,7 +216,7 @@ class Results:
                 if other == ranker:
                     continue
                 pair = np.stack([self.values(use, dataset, other), own], axis=-1)
-                interval = two_level_interval(pair, lambda m: m[..., 1] - m[..., 0], draws=self.draws)
+                interval = two_level_interval(pair, lambda m: m[..., 1] - m[..., 0], resamples=self.resamples)
                 means = pair.mean(axis=0).T
                 rows.append(
                     {
@@ -228,7 +231,7 @@ class Results:
         """Means of the simplest, the middle and the most complex third of the queries, and the gap between best and worst."""
         rows = []
         for use, dataset in self.cells:
-            found = Disparity(draws=1)(self._long(use, dataset)).query("group != 'all'")
+            found = Disparity(resamples=1)(self._long(use, dataset)).query("group != 'all'")
             for ranker in self.of(use, dataset):
                 own = found[found["name"] == ranker]
                 line = {"use": use, "dataset": dataset, "ranker": ranker}
@@ -247,7 +250,7 @@ class Results:
                 positive higher.
             before: The plain ranker.
         """
-        weak = Results(biased, list(self.sources.values()), self.draws, self.measure)
+        weak = Results(biased, list(self.sources.values()), self.resamples, self.measure)
         changes = self.changes(before).set_index(["use", "dataset", "ranker"])
         own, other = (one.spread().set_index(["use", "dataset", "ranker"]) for one in (self, weak))
         shares = accuracy.set_index("ranker")
@@ -274,8 +277,8 @@ class Results:
 
     def curves(self, use: str, dataset: str, rankers: Sequence[str], path: Path) -> None:
         """Draw effectiveness against complexity, with bands over queries (Figures 1 and 3)."""
-        result = Disparity(draws=1).evaluate(self._long(use, dataset, rankers))
+        result = Disparity(resamples=1).evaluate(self._long(use, dataset, rankers))
         axes = plots.new_axes()
-        result.plot_curve(axes, points=30, draws=min(self.draws, 499))
+        result.plot_curve(axes, points=30, resamples=min(self.resamples, 499))
         axes.set_title(f"{dataset}, {use}", loc="left")
         plots.save(axes.figure, path, dpi=100)

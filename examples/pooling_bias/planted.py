@@ -293,7 +293,7 @@ def compared(setup: Setup, arms: list[str]) -> HiddenResult:
         full="all judgements",
         measures=measures_of(setup.settings.min_label),
         checkpoint=setup.out / f"arms-{setup.seed}",
-        draws=setup.settings.draws,
+        resamples=setup.settings.resamples,
     )
 
 

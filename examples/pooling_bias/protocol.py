@@ -647,7 +647,7 @@ def carry_out(
                 full=full,
                 measures=setup.source.measures,
                 checkpoint=out / "arms" / f"{negatives or setup.settings.negatives}-{setup.fold.name}",
-                draws=setup.settings.draws,
+                resamples=setup.settings.resamples,
                 verbose=True,
             )
         )
@@ -708,7 +708,7 @@ def seconds_of(
 # Tables
 
 
-def compared(rows: pd.DataFrame, measures: Sequence[str], by: str, before: str, draws: int) -> pd.DataFrame:
+def compared(rows: pd.DataFrame, measures: Sequence[str], by: str, before: str, resamples: int) -> pd.DataFrame:
     """Conditions of trained rankers and each one's difference from one of them; one row per measure and condition.
 
     Args:
@@ -716,7 +716,7 @@ def compared(rows: pd.DataFrame, measures: Sequence[str], by: str, before: str, 
         measures: Columns of the values.
         by: The condition's column.
         before: The condition that others are compared with.
-        draws: Of the bootstrap.
+        resamples: Bootstrap resamples.
 
     Returns:
         ``measure``, the condition, ``mean`` with ``mean_low`` and ``mean_high``, and what ``compare`` gives.
@@ -727,9 +727,9 @@ def compared(rows: pd.DataFrame, measures: Sequence[str], by: str, before: str, 
         base = names.index((before,))
         for name in dict.fromkeys(rows[by]):
             at = names.index((name,))
-            mean = two_level_interval(values, lambda m, at=at: m[..., at], draws=draws)
+            mean = two_level_interval(values, lambda m, at=at: m[..., at], resamples=resamples)
             line = {"measure": measure, by: name, "mean": mean.estimate, "mean_low": mean.low, "mean_high": mean.high}
-            out.append({**line, **compare(values[..., base], values[..., at], draws)})
+            out.append({**line, **compare(values[..., base], values[..., at], resamples)})
     return corrected(pd.DataFrame(out))
 
 

@@ -132,7 +132,7 @@ def main() -> None:
     measures = ("nDCG@10", "Recall@10", "Recall@100")
     table = pd.concat(
         [
-            compared(rows[rows["use"] == use], measures, "correction", "plain", settings.draws).assign(use=use)
+            compared(rows[rows["use"] == use], measures, "correction", "plain", settings.resamples).assign(use=use)
             for use in USES
         ],
         ignore_index=True,

@@ -75,14 +75,14 @@ def across_passages(table: pd.DataFrame) -> pd.DataFrame:
     return chosen.drop(columns=["pair_scope", "mats_mean", "std_pairs", "ats_0"], errors="ignore").reset_index(drop=True)
 
 
-def effectiveness(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
+def effectiveness(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
     """The same rankers on original and on rotated passages."""
     out = []
     for what, part in rows.groupby([*CONDITION, "trained"], sort=False):
         for name in MEASURES.values():
             _, values = matrix(part, name, ["evaluated"])
             means = dict(zip(VIEWS, values.mean(axis=(0, 1)).tolist()))
-            compared = compare(values[..., 0], values[..., 1], draws)
+            compared = compare(values[..., 0], values[..., 1], resamples)
             out.append({**dict(zip([*CONDITION, "trained"], what)), "measure": name, **means, **compared})
     return corrected(pd.DataFrame(out))
 
@@ -164,7 +164,7 @@ def main() -> None:
         "mats_change_across_passages": across_passages(mats_change(mats)),
         "mats": mats_table(mats),
         "mats_change": mats_change(mats),
-        "effectiveness": effectiveness(rows, settings.draws),
+        "effectiveness": effectiveness(rows, settings.resamples),
     }
     write_results(options.out, "Table 2: MATS of TK", settings, tables, NOTES)
 

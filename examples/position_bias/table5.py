@@ -39,7 +39,7 @@ from pyterrier_debias.core.statistics import two_level_interval
 STARTS = {"target only": None, "original, then target": "original", "rotated, then target": "rotated"}
 
 
-def by_start(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
+def by_start(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
     """Effectiveness on the target; one row for each ranker, measure and start."""
     out = []
     for ranker, part in rows.groupby("ranker", sort=False):
@@ -47,7 +47,7 @@ def by_start(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
             starts, values = matrix(part, name, ["arm"])
             for start in STARTS:
                 i = starts.index((start,))
-                interval = two_level_interval(values, lambda m, i=i: m[..., i], draws=draws)
+                interval = two_level_interval(values, lambda m, i=i: m[..., i], resamples=resamples)
                 out.append(
                     {
                         "ranker": RANKERS[ranker],
@@ -63,7 +63,7 @@ def by_start(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
     return pd.DataFrame(out)
 
 
-def pairwise(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
+def pairwise(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
     """Each start against each other one, with corrected p values."""
     out = []
     for ranker, part in rows.groupby("ranker", sort=False):
@@ -72,7 +72,7 @@ def pairwise(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
             for before, after in combinations(STARTS, 2):
                 i, j = starts.index((before,)), starts.index((after,))
                 what = {"ranker": RANKERS[ranker], "measure": name, "before": before, "after": after}
-                out.append({**what, **compare(values[..., i], values[..., j], draws)})
+                out.append({**what, **compare(values[..., i], values[..., j], resamples)})
     return corrected(pd.DataFrame(out))
 
 
@@ -139,7 +139,8 @@ def main() -> None:
         return
     measured = workshop.carry_out(order, seconds)
     rows = measured[measured["arm"] != "source"]
-    tables = {**size_tables(sizes), "by_start": by_start(rows, settings.draws), "pairwise": pairwise(rows, settings.draws)}
+    n = settings.resamples
+    tables = {**size_tables(sizes), "by_start": by_start(rows, n), "pairwise": pairwise(rows, n)}
     write_results(options.out, f"Table 5: from {source.name} to {target.name}", settings, tables, NOTES)
 
 

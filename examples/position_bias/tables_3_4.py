@@ -68,7 +68,7 @@ def groups_of(material: Material, arm: str, topics: pd.DataFrame) -> dict[str, l
     return {name: qids for name, qids in groups.items() if qids}
 
 
-def by_evaluation(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
+def by_evaluation(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
     """Each trained ranker on original and on rotated passages; one row for each arm, group, ranker, training and measure."""
     out = []
     for (arm, group, ranker, trained), part in rows.groupby(["arm", "group", "ranker", "trained"], sort=False):
@@ -86,7 +86,7 @@ def by_evaluation(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
                     "rotated": rotated,
                     "paper_delta_percent": paper_delta(original, rotated),
                     "delta_percent": plain_delta(original, rotated),
-                    **compare(values[..., 0], values[..., 1], draws),
+                    **compare(values[..., 0], values[..., 1], resamples),
                 }
             )
     return corrected(pd.DataFrame(out))
@@ -105,7 +105,7 @@ def in_paper_layout(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(out)
 
 
-def by_training(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
+def by_training(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
     """What training on rotated passages changes; one row for each arm, group, ranker, evaluation and measure."""
     out = []
     for (arm, group, ranker, evaluated), part in rows.groupby(["arm", "group", "ranker", "evaluated"], sort=False):
@@ -120,7 +120,7 @@ def by_training(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
                     "measure": name,
                     "trained_original": float(values[..., 0].mean()),
                     "trained_rotated": float(values[..., 1].mean()),
-                    **compare(values[..., 0], values[..., 1], draws),
+                    **compare(values[..., 0], values[..., 1], resamples),
                 }
             )
     return corrected(pd.DataFrame(out))
@@ -132,7 +132,7 @@ def share_closed(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     return 1 - np.divide(after, before, out=np.full(before.shape, np.nan), where=before != 0)
 
 
-def gap_closed(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
+def gap_closed(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
     """How much of the gap between original and rotated passages training on rotated ones closes; 1 is all of it."""
     out = []
     for (arm, group, ranker), part in rows.groupby(["arm", "group", "ranker"], sort=False):
@@ -143,9 +143,9 @@ def gap_closed(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
             def gap(m, trained, at=at):
                 return m[..., at[trained, "original"]] - m[..., at[trained, "rotated"]]
 
-            smaller = two_level_interval(values, lambda m: gap(m, "original") - gap(m, "rotated"), draws=draws)
-            share = two_level_interval(values, lambda m: share_closed(gap(m, "original"), gap(m, "rotated")), draws=draws)
-            before = two_level_interval(values, lambda m: gap(m, "original"), draws=draws)
+            smaller = two_level_interval(values, lambda m: gap(m, "original") - gap(m, "rotated"), resamples=resamples)
+            share = two_level_interval(values, lambda m: share_closed(gap(m, "original"), gap(m, "rotated")), resamples=resamples)
+            before = two_level_interval(values, lambda m: gap(m, "original"), resamples=resamples)
             # A share of what may be nothing can be anything, such as -5.85.
             clear = before.low > 0 or before.high < 0
             means = values.mean(axis=(0, 1))
@@ -224,13 +224,13 @@ def main() -> None:
             parts.append(measured[(measured["arm"] == arm) & measured["qid"].isin(qids)].assign(group=group))
             bm25.append({"arm": arm, "group": group, "queries": len(qids), **found.loc[qids].mean()})
     rows = pd.concat(parts, ignore_index=True)
-    evaluated = by_evaluation(rows, settings.draws)
+    evaluated = by_evaluation(rows, settings.resamples)
     tables = {
         **size_tables(sizes),
         "effectiveness": in_paper_layout(evaluated),
         "by_evaluation": evaluated,
-        "by_training": by_training(rows, settings.draws),
-        "gap_closed": gap_closed(rows, settings.draws),
+        "by_training": by_training(rows, settings.resamples),
+        "gap_closed": gap_closed(rows, settings.resamples),
         "bm25": pd.DataFrame(bm25),
     }
     write_results(options.out, "Tables 3 and 4: original and rotated passages", settings, tables, NOTES)

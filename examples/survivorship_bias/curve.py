@@ -92,7 +92,7 @@ def main() -> int:
     parser.add_argument("--measure", default="RR@10", help="what is measured (default RR@10)")
     parser.add_argument("--min-label", type=int, default=1, help="lowest label that answers (default 1)")
     parser.add_argument("--ranks", type=int, default=10, help="the last threshold (default 10)")
-    parser.add_argument("--draws", type=int, default=9999, help="permutations of a test (default 9999)")
+    parser.add_argument("--resamples", type=int, default=9999, help="permutations of a test (default 9999)")
     parser.add_argument("--published", action="store_true", help="say what the published figures hold, and stop")
     parser.add_argument("--out", type=Path, default=Path("curve"), help="folder for results")
     options = parser.parse_args()
@@ -122,7 +122,7 @@ def main() -> int:
             systems["unbiased reranker"] = PlantedRanker(strength=0.0)(dataset.text_loader()(run))
         curve = SurvivorshipCurve(
             systems, dataset, qrels, measures=[options.measure], ranks=options.ranks, min_label=options.min_label,
-            docno=options.docno, draws=options.draws, baseline=next(iter(systems)),
+            docno=options.docno, resamples=options.resamples, baseline=next(iter(systems)),
         )  # fmt: skip
         write(curve.evaluate(topics), options.out, None)
     except InputError as error:

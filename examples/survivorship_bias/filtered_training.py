@@ -159,7 +159,7 @@ def tables(rows: pd.DataFrame, settings: Settings) -> dict[str, pd.DataFrame]:
         for k in map(str, settings.thresholds):
             for name, other in (("drawn", (k, DRAWN)), ("all", ("all", FILTERED))):
                 if {(k, FILTERED), other} <= at.keys():
-                    found = compare(values[..., at[other]], values[..., at[k, FILTERED]], settings.draws)
+                    found = compare(values[..., at[other]], values[..., at[k, FILTERED]], settings.resamples)
                     less[name].append({"measure": measure, "k": k, **found})
     differences = {f"filtered_less_{name}": corrected(pd.DataFrame(found)) for name, found in less.items() if found}
     return {"effectiveness": means, **differences}

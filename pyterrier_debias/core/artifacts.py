@@ -1,7 +1,7 @@
-"""What this package keeps in folders, as PyTerrier artifacts: opened by ``pt.Artifact.load``, shared by ``to_hf``, ``from_hf``.
+"""What this package saves in folders, as PyTerrier artifacts: for ``pt.Artifact.load``, ``to_hf`` and ``from_hf``.
 
-PyTerrier finds the class by the file :data:`META` in the folder and by the entry points of the group ``pyterrier.artifact``. What
-was written before there was such a file is told by the list of files beside it, see :func:`told_by_files`.
+PyTerrier finds the class by the file :data:`META` in the folder and by the entry points of the group ``pyterrier.artifact``.
+Folders that were written before this file existed are recognised by their list of files, see :func:`told_by_files`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a bias is to an audit: a class that examines systems, and the findings that it makes.
+"""The definition of a bias for audits: a class that examines systems, and the findings that it makes.
 
-A finding carries its own values per query and, where it can be taken apart, its parts. The tables that reports, gates, cards and
-comparisons read are made of findings and nothing else.
+A finding carries its own values per query and, where it can be taken apart, its parts. Reports, gates, cards and comparisons read
+only tables that are made of findings.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whether something is what it was: stages and their options as what JSON can hold, and hashes of networks' weights.
+"""Keys that show whether something has changed: stages and their options as JSON, and hashes of networks' weights.
 
-A finished training, or a room's finding, is kept under its :func:`cache_key`. No torch before a network is there.
+A finished training, or the findings of a bias, are stored under their :func:`cache_key`. torch is imported only for a network.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Caches that know documents by their names, behind stages that change what the names stand for.
+"""Caches that are keyed by docno, after stages that change the texts of documents.
 
-``ScorerCache`` of pyterrier_caching keeps a score by query and docno. A stage that changes a text keeps its docno, since labels
-join on it; so such a cache behind it would return the scores of the unchanged text. Two checks prevent it: pipelines are walked
-when they are built or taken apart, and changed rows carry a mark (:data:`VARIANT`) that the caches of pyterrier_caching are made
-to look for. A mark in ``DataFrame.attrs`` is lost where frames of different origin are merged; a column is not.
+``ScorerCache`` of pyterrier_caching stores scores by query and docno. A stage that changes a text keeps its docno, because labels
+are joined on it, so such a cache after it would return the scores of the unchanged text. Two checks prevent this: pipelines are
+searched when they are built or split, and changed rows carry a mark (:data:`VARIANT`) that the caches of pyterrier_caching are
+made to check. A mark in ``DataFrame.attrs`` is lost where frames of different origin are merged; a column is not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Missing columns, in words: which stage lacks which, and what to put before it."""
+"""Errors for missing columns: which stage lacks which column, and what to put before the stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shape of a dataset, and how to ask one for what not every dataset has."""
+"""The interface of a dataset, and access to data that only some datasets have."""
 
 from __future__ import annotations
 

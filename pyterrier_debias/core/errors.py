@@ -1,4 +1,4 @@
-"""The exceptions that users are meant to read, and others' exceptions in words that can be read."""
+"""Exceptions for users, and readable messages for exceptions of other packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Per-query effectiveness, with the cases that averages hide decided once."""
+"""Per-query effectiveness, with one convention for special cases such as missing results."""
 
 from __future__ import annotations
 
@@ -152,8 +152,8 @@ def refuse_batches(measure: Any) -> None:
         size = frame.f_locals.get("batch_size") if experiment else None
         if size is not None:
             raise InputError(
-                f"{measure!r}: a statistic over all queries cannot be made of batches of {size}; leave batch_size out of the "
-                f"experiment, or this measure"
+                f"{measure!r}: a statistic over all queries cannot be computed from batches of {size}; leave batch_size out of "
+                f"the experiment, or this measure"
             )
         frame = frame.f_back
 

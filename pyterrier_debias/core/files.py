@@ -1,12 +1,12 @@
 """Files that are written whole or not at all, and never overwrite files of other programs.
 
-Whatever :func:`whole_folder` fills gets a small hidden file, :data:`MANIFEST`, that lists what was written, with checksums.
-A file counts as written by this package where such a list names it and its content is still the listed one. Nothing else is ever
-replaced or removed. Who reads such a folder does so by :func:`read_whole`: all of one result, and as it was written.
+Whatever :func:`whole_folder` fills gets a small hidden file, :data:`MANIFEST`, that lists what was written, with checksums. A
+file counts as written by this package if such a list names it and its content is unchanged. No other file is ever replaced or
+removed. Such folders are read with :func:`read_whole`, which returns one complete, unchanged result.
 
-One process at a time writes a folder, see :mod:`~pyterrier_debias.core.locks`. A finished result that goes to an existing folder
-is first renamed to one whose name ends in ``.commit.pyterrier_debias``; from then on it is the folder's content, and whoever
-finds it there after the process was killed moves the rest of it into place.
+Only one process at a time can write a folder, see :mod:`~pyterrier_debias.core.locks`. A finished result that goes to an existing
+folder is first renamed to one whose name ends in ``.commit.pyterrier_debias``; from then on it is the folder's content, and if
+the process is killed, the next reader or writer moves the rest of it into place.
 """
 
 from __future__ import annotations
@@ -607,7 +607,7 @@ def _check_written(place: Path, shown: str | Path, only: str | None) -> None:
     if written is None and _content(place) is None:
         return
     if written is None:
-        raise InputError(f"{shown} is damaged: {MANIFEST} cannot be read; copy the folder again, or make it anew")
+        raise InputError(f"{shown} is damaged: {MANIFEST} cannot be read; copy the folder again, or create it again")
     files = {name: listed for name, listed in written.files.items() if only in (None, name)}
     check_files(place, files, shown, f"or, where the change is meant, remove {MANIFEST} there")
 
@@ -639,10 +639,10 @@ def check_files(folder: Path, files: dict[str, tuple[int, str]], shown: str | Pa
             same = path.is_file() and (path.stat().st_size, _checksum(path)) == listed
         except OSError as error:
             told = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror or error})"
-            raise InputError(f"{shown} is damaged: {name} {told}; copy the folder again, or make it anew") from error
+            raise InputError(f"{shown} is damaged: {name} {told}; copy the folder again, or create it again") from error
         if not same:
             raise InputError(
-                f"{shown} is damaged: {name} is not as it was written; copy the folder again, or make it anew, {remedy}"
+                f"{shown} is damaged: {name} is not as it was written; copy the folder again, or create it again, {remedy}"
             )
         _compared[path] = stamp, listed
 
@@ -692,7 +692,7 @@ def check_seal(content: dict[str, Any], shown: str | Path) -> dict[str, Any]:
     rest = {name: value for name, value in content.items() if name != "blake2b"}
     if "blake2b" in content and content["blake2b"] != _seal(rest):
         raise InputError(
-            f"{shown} is damaged: its content is not what its checksum says; copy it again, or make it anew, or, where the "
+            f"{shown} is damaged: its content is not what its checksum says; copy it again, or create it again, or, where the "
             f"change is meant, remove 'blake2b' from it"
         )
     return rest

@@ -1,8 +1,8 @@
 """Result frames: validation of values, ranks, identifiers, variants of documents.
 
-PyTerrier's ``pt.validate`` checks that columns exist; the functions here check that their values
-can be used, and otherwise name the stage, the column, the row and the remedy. Every stage validates first, so that
-nothing is loaded or computed for input that cannot be processed.
+PyTerrier's ``pt.validate`` checks that columns exist; the functions here check that their values can be used; otherwise the error
+names the stage, the column, the row and the remedy. Every stage validates first, so that nothing is loaded or computed for input
+that cannot be processed.
 """
 
 from __future__ import annotations

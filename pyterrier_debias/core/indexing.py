@@ -1,4 +1,4 @@
-"""Documents on their way into an index: errors there are raised by the call of the indexer."""
+"""Streams of documents for indexers: errors in a stream are raised by the call of the indexer."""
 
 from __future__ import annotations
 

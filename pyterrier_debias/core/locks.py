@@ -1,4 +1,4 @@
-"""One process at a time writes into a folder; the one that comes second is told who was first."""
+"""Only one process at a time writes into a folder; the error for a second one names the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of systems: by their weighting models, rankers and models, not by numbers."""
+"""Names of systems, made of their weighting models, rankers and models."""
 
 from __future__ import annotations
 

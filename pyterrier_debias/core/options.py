@@ -1,4 +1,4 @@
-"""Keyword options that do not exist: refused with the one that was meant."""
+"""Errors for unknown keyword options, which suggest the intended option."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ _CALLED = {
     "seed": "random_state random_seed rng manual_seed",
     "cutoffs": "k cutoff cut_off top_k topk at",
     "depth": "k cutoff cut_off top_k topk num_results",
-    "draws": "n_resamples n_bootstrap n_boot num_bootstrap n_permutations permutations",
+    "draws": "n_draws rotations n_rotations variants",
+    "resamples": "draws n_resamples n_bootstrap n_boot num_bootstrap n_permutations permutations",
     "level": "alpha confidence confidence_level ci",
     "measures": "eval_metrics metrics metric measure",
     "metric": "eval_metric measure measures",

@@ -1,8 +1,8 @@
 """One style for all pictures of the library.
 
-Seven colours, and a grey, that colour-blind readers can distinguish (Okabe and Ito, "Color Universal Design", 2008), letters
-that are legible when the picture fills half a page, and axes labelled with quantity, unit and n. matplotlib
-is imported when the first picture is drawn.
+Seven colours, and a grey, that colour-blind readers can distinguish (Okabe and Ito, "Color Universal Design", 2008), fonts that
+are legible when the picture fills half a page, and axes labelled with quantity, unit and n. matplotlib is imported when the first
+picture is drawn.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _make_visible(figure: Figure | SubFigure) -> None:
 
 
 def save(figure: Figure | SubFigure, path: str | Path, *, dpi: int = 150) -> None:
-    """Write a figure, whole or not at all, and close it. The same figure gives the same bytes.
+    """Write a figure, whole or not at all, and close it. The same figure gives the same bytes; a PNG has at most 256 colours.
 
     Args:
         figure: The figure.
@@ -216,7 +216,23 @@ def save(figure: Figure | SubFigure, path: str | Path, *, dpi: int = 150) -> Non
         InputError: If the place cannot be written.
     """
     path = Path(path)
-    write_whole(path, rendered(figure, path.suffix.lstrip(".").lower() or "png", dpi=dpi))
+    kind = path.suffix.lstrip(".").lower() or "png"
+    content = rendered(figure, kind, dpi=dpi)
+    write_whole(path, _of_few_colours(content, dpi) if kind == "png" else content)
+
+
+def _of_few_colours(png: bytes, dpi: int) -> bytes:
+    """A PNG with a palette of at most 256 colours: a third of the size, and no pixel visibly different.
+
+    The edges of letters and the overlaps of shades have thousands of colours, few of which can be told apart. Dithering would
+    blur the letters.
+    """
+    from PIL import Image  # matplotlib needs it too
+
+    whole, content = Image.open(io.BytesIO(png)).convert("RGB"), io.BytesIO()
+    few = whole.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
+    few.save(content, "png", optimize=True, dpi=(dpi, dpi))
+    return content.getvalue()
 
 
 def close(figure: Figure | SubFigure) -> None:

@@ -1,4 +1,4 @@
-"""Retrieval for audits: names queries that a retriever cannot answer, and retrieves no more than is needed."""
+"""Retrieval for audits: reports queries that a retriever cannot answer, and retrieves no more than needed."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Words in any script: what a word is, where words stand in a text, and where a text may be cut.
+"""Words in any script: what a word is, where words are in a text, and where a text may be cut.
 
-A word is a run of letters, digits and the combining marks upon them (vowel signs, points, accents), with the joiners of Indic and
-Arabic script inside it. In scripts that are written without blanks (Chinese, Japanese, Thai, Lao, Khmer, Burmese) a run holds
-many words. Without a dictionary nobody can tell where they end: each ideograph and kana is then one word, and each grapheme
-cluster of the other scripts (Unicode Standard Annex 29), or a segmenter of the user's cuts them.
+A word is a run of letters, digits and their combining marks (vowel signs, points, accents), including the joiners of Indic and
+Arabic script. In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) a run contains many words, and only a
+dictionary could tell where they end. There each ideograph and kana is one word, and so is each grapheme cluster of the other
+scripts (Unicode Standard Annex 29), unless the user gives a segmenter.
 
-Texts that look alike can be stored in several forms (``é`` as one character or as two): they are compared in normal form C, and
-written back as they were.
+Texts that look alike can be stored in several forms (``é`` as one character or as two): they are compared in normal form C, but
+written back unchanged.
 """
 
 from __future__ import annotations

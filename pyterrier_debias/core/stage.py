@@ -1,4 +1,4 @@
-"""The base of all public stages: options, equality, a readable form."""
+"""The base class of all public stages: options, equality, ``repr``."""
 
 from __future__ import annotations
 

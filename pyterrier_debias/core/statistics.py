@@ -142,7 +142,7 @@ def randomisation_test(
     after: np.ndarray,
     *,
     clusters: Sequence[object] | np.ndarray | None = None,
-    draws: int = 10_000,
+    resamples: int = 10_000,
     seed: int = 0,
     block: int = 1_000,
 ) -> TestResult:
@@ -152,16 +152,16 @@ def randomisation_test(
     share documents are no such units: where a document moves one, it moves the others. With ``clusters`` all units of a cluster
     flip together, and only clusters must be independent.
 
-    All 2**n sign patterns are enumerated where there are no more than ``draws`` of them; otherwise p is
-    (1 + number at least as extreme) / (1 + draws), which is valid at any number of draws.
+    All 2**n sign patterns are enumerated where there are no more than ``resamples`` of them; otherwise p is
+    (1 + number at least as extreme) / (1 + resamples), which is valid for any number of resamples.
 
     Args:
         before: Shape [n].
         after: Shape [n].
         clusters: n labels: which units flip together, such as the article that a question is about; None for each alone.
-        draws: How many sign patterns.
-        seed: Seed of the draws.
-        block: Sign patterns held in memory at once, at most; fewer of more than 4,000 units. The draws are the same.
+        resamples: How many sign patterns.
+        seed: Seed of the resamples.
+        block: Sign patterns held in memory at once, at most; fewer of more than 4,000 units. The resamples are the same.
 
     Returns:
         The mean difference and p; ``n`` counts units, not clusters.
@@ -181,12 +181,12 @@ def randomisation_test(
     d, _ = _of_clusters(d, clusters)
     n = len(d)
     observed, tolerance = abs(d.sum()), _tolerance(d)
-    count, exact = 0, _all_flips(n, draws)
-    for signs in _flips(n, draws, seed, block):
+    count, exact = 0, _all_flips(n, resamples)
+    for signs in _flips(n, resamples, seed, block):
         count += int((np.abs(d.sum() - 2 * (signs @ d)) >= observed - tolerance).sum())
     if exact:
         return TestResult(mean, count / 2**n, units, "paired randomisation (exact)")
-    return TestResult(mean, (1 + count) / (1 + draws), units, "paired randomisation")
+    return TestResult(mean, (1 + count) / (1 + resamples), units, "paired randomisation")
 
 
 def _of_clusters(d: np.ndarray, clusters: Sequence[object] | np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -206,36 +206,36 @@ def _tolerance(d: np.ndarray) -> float:
     return float(1e-12 * max(1.0, np.abs(d).sum()))
 
 
-def _all_flips(n: int, draws: int) -> bool:
+def _all_flips(n: int, resamples: int) -> bool:
     """Whether all sign patterns of n units are enumerated."""
-    return n < 63 and 2**n <= draws
+    return n < 63 and 2**n <= resamples
 
 
-def _flips(n: int, draws: int, seed: int, block: int = 1_000) -> Iterator[np.ndarray]:
+def _flips(n: int, resamples: int, seed: int, block: int = 1_000) -> Iterator[np.ndarray]:
     """Which units change their sign: tables of 0 and 1, one row a pattern; all patterns where there are few."""
-    if _all_flips(n, draws):
+    if _all_flips(n, resamples):
         yield (np.arange(2**n)[:, None] >> np.arange(n)) & 1
         return
     generator = np.random.default_rng(seed)
     # Numpy draws small numbers four at a time and leaves the rest of four behind.
     block = min(block, max(4, CELLS // n // 4 * 4))
-    for start in range(0, draws, block):
-        yield generator.integers(0, 2, size=(min(block, draws - start), n), dtype=np.int8)
+    for start in range(0, resamples, block):
+        yield generator.integers(0, 2, size=(min(block, resamples - start), n), dtype=np.int8)
 
 
-def exchange_test(values: np.ndarray, *, draws: int = 10_000, seed: int = 0, block: int = 1_000) -> TestResult:
+def exchange_test(values: np.ndarray, *, resamples: int = 10_000, seed: int = 0, block: int = 1_000) -> TestResult:
     """Randomisation test of the first of several measurements of each unit against the mean of the others, two-sided.
 
     Under the null hypothesis the measurements of a unit are exchangeable: any of them might have been the first. So which one
     is called the first is drawn anew for each unit, and p is exact even where the mean of the others varies less than the first
     does, which a test that only flips signs does not allow for. With two measurements it is :func:`randomisation_test`.
 
-    All m**n choices are enumerated where there are no more than ``draws`` of them.
+    All m**n choices are enumerated where there are no more than ``resamples`` of them.
 
     Args:
         values: Shape [n, m], m >= 2: row i holds the m measurements of unit i.
-        draws: How many choices.
-        seed: Seed of the draws.
+        resamples: How many choices.
+        seed: Seed of the resamples.
         block: Choices held in memory at once, at most; see :func:`randomisation_test`.
 
     Returns:
@@ -251,11 +251,11 @@ def exchange_test(values: np.ndarray, *, draws: int = 10_000, seed: int = 0, blo
     d = _had_been_first(values)
     observed, tolerance = abs(d[:, 0].sum()), _tolerance(d)
     units, count = np.arange(n), 0
-    for choices in _choices(n, m, draws, seed, block):
+    for choices in _choices(n, m, resamples, seed, block):
         count += int((np.abs(d[units, choices].sum(axis=1)) >= observed - tolerance).sum())
-    if _all_choices(n, m, draws):
+    if _all_choices(n, m, resamples):
         return TestResult(float(d[:, 0].mean()), count / m**n, n, "exchange randomisation (exact)")
-    return TestResult(float(d[:, 0].mean()), (1 + count) / (1 + draws), n, "exchange randomisation")
+    return TestResult(float(d[:, 0].mean()), (1 + count) / (1 + resamples), n, "exchange randomisation")
 
 
 def _measurements(values: np.ndarray) -> np.ndarray:
@@ -273,20 +273,20 @@ def _had_been_first(values: np.ndarray) -> np.ndarray:
     return (values.sum(axis=1, keepdims=True) - m * values) / (m - 1)
 
 
-def _all_choices(n: int, m: int, draws: int) -> bool:
+def _all_choices(n: int, m: int, resamples: int) -> bool:
     """Whether all choices of the first of m measurements of n units are enumerated."""
-    return n * np.log2(m) < 60 and m**n <= draws
+    return n * np.log2(m) < 60 and m**n <= resamples
 
 
-def _choices(n: int, m: int, draws: int, seed: int, block: int = 1_000) -> Iterator[np.ndarray]:
+def _choices(n: int, m: int, resamples: int, seed: int, block: int = 1_000) -> Iterator[np.ndarray]:
     """Which measurement of each unit is called the first, one row a draw; all where there are few."""
-    if _all_choices(n, m, draws):
+    if _all_choices(n, m, resamples):
         yield np.arange(m**n)[:, None] // m ** np.arange(n) % m
         return
     generator = np.random.default_rng(seed)
     block = min(block, max(1, CELLS // n))
-    for start in range(0, draws, block):
-        yield generator.integers(0, m, size=(min(block, draws - start), n))
+    for start in range(0, resamples, block):
+        yield generator.integers(0, m, size=(min(block, resamples - start), n))
 
 
 def inverted_interval(
@@ -294,7 +294,7 @@ def inverted_interval(
     *,
     clusters: Sequence[object] | np.ndarray | None = None,
     level: float = 0.95,
-    draws: int = 10_000,
+    resamples: int = 10_000,
     seed: int = 0,
     least: float = -np.inf,
     most: float = np.inf,
@@ -302,8 +302,8 @@ def inverted_interval(
     """The means that a randomisation test does not reject: an interval that never contradicts the test's p.
 
     It holds 0 exactly where :func:`randomisation_test` (of differences) or :func:`exchange_test` (of measurements), with the same
-    draws and seed, has p above 1 - ``level``. A bootstrap of few values that are not 0 leaves out 0 too often: over 50 queries of
-    which five change, a fifth of BCa's 95 % intervals do where nothing is to be found.
+    resamples and seed, has p above 1 - ``level``. A bootstrap of few values that are not 0 excludes 0 too often: over 50 queries
+    of which five change, and without any effect, a fifth of BCa's 95 % intervals exclude it.
 
     A mean mu is tested after it is taken from what changed. Which units it is taken from decides where some do not change, and
     the interval spans both answers: from all units alike (a few large changes then stand for the rest), and only from those that
@@ -316,8 +316,8 @@ def inverted_interval(
         values: Differences, shape [n]; or measurements, shape [n, m], of which the first is compared with the mean of the others.
         clusters: Of differences: which units flip together; see :func:`randomisation_test`.
         level: Coverage aimed at.
-        draws: How many sign patterns, or choices; see the tests.
-        seed: Seed of the draws.
+        resamples: How many sign patterns, or choices; see the tests.
+        seed: Seed of the resamples.
         least: The lowest difference that a unit can have, such as -1 of a measure in [0, 1].
         most: The highest.
 
@@ -359,8 +359,8 @@ def inverted_interval(
         return Interval(estimate, float("nan"), float("nan"), level, of_units)
     if not changed.any():
         return Interval(estimate, estimate, estimate, level, of_units)
-    drawn = _flips(n, draws, seed) if values.ndim == 1 else _choices(n, m, draws, seed)
-    exact = _all_flips(n, draws) if values.ndim == 1 else _all_choices(n, m, draws)
+    drawn = _flips(n, resamples, seed) if values.ndim == 1 else _choices(n, m, resamples, seed)
+    exact = _all_flips(n, resamples) if values.ndim == 1 else _all_choices(n, m, resamples)
     units, parts = np.arange(n), []
     for choices in drawn:
         sums = table[:, 0].sum() - 2 * (choices @ table[:, 0]) if values.ndim == 1 else table[units, choices].sum(axis=1)
@@ -370,7 +370,7 @@ def inverted_interval(
     total, tolerance = table[:, 0].sum(), _tolerance(table)
     above, below = (np.where(np.abs(x) <= tolerance, 0.0, x) for x in (total - sums, total + sums))
     size = len(sums)
-    # The smallest count of agreeing draws with which p is above 1 - level; without the sample itself where draws are random.
+    # The smallest count of agreeing resamples with which p is above 1 - level; without the sample itself where they are random.
     enough = int(np.floor(round(1 - level, 12) * (size if exact else size + 1) + 1e-9)) + exact
     ends = []
     for number, kept in ((of_units, of_all), (size_of[changed].sum(), of_changed)):
@@ -394,7 +394,7 @@ def bootstrap_interval(
     *,
     level: float = 0.95,
     method: str = "bca",
-    draws: int = 9_999,
+    resamples: int = 9_999,
     seed: int = 0,
 ) -> Interval:
     """Bootstrap interval of a statistic over units.
@@ -411,18 +411,20 @@ def bootstrap_interval(
         level: Coverage aimed at.
         method: ``'bca'`` (bias-corrected and accelerated) or ``'percentile'``. ``'bca'`` leaves out each unit in turn, which
             takes time with the square of n, except for means of more than 20,000 units.
-        draws: Number of resamples.
+        resamples: Number of resamples.
         seed: Seed of the resamples.
 
     Returns:
         The interval; both ends equal the estimate where all units agree, NaN for fewer than two units.
 
     Raises:
-        InputError: For an unknown method, NaN values, a level outside (0, 1), or no draws.
+        InputError: For an unknown method, NaN values, a level outside (0, 1), or no resamples.
     """
     check_choice("bootstrap_interval", "method", method, ("bca", "percentile"))
-    if not 0 < level < 1 or draws < 1:
-        raise InputError(f"a bootstrap needs a level between 0 and 1 and at least one draw, not level={level} and draws={draws}")
+    if not 0 < level < 1 or resamples < 1:
+        raise InputError(
+            f"a bootstrap needs a level between 0 and 1 and at least one resample, not level={level} and resamples={resamples}"
+        )
     values = np.asarray(values, dtype=float)
     if np.isnan(values).any():
         raise InputError("values hold NaN; leave out the units that are not defined before drawing from them")
@@ -449,13 +451,13 @@ def bootstrap_interval(
             axis=-1,
             confidence_level=drawn_at,
             method="BCa" if method == "bca" and not closed else "percentile",
-            n_resamples=draws,
+            n_resamples=resamples,
             batch=max(1, CELLS // n),
             rng=np.random.default_rng(seed),
         )
     drawn = result.bootstrap_distribution
     low, high = _bca_of_mean(columns[0], drawn, drawn_at) if closed else result.confidence_interval
-    if np.isnan([low, high]).any() and not np.isnan(drawn).any():  # draws too much alike to say how they lean
+    if np.isnan([low, high]).any() and not np.isnan(drawn).any():  # resamples too much alike to say how they lean
         low, high = np.quantile(drawn, [(1 - drawn_at) / 2, (1 + drawn_at) / 2])
     return Interval(estimate, float(low), float(high), level, n)
 
@@ -465,7 +467,7 @@ def _expanded(level: float, n: int) -> float:
     from scipy import stats
 
     tail = stats.norm.sf(np.sqrt(n / (n - 1)) * stats.t.ppf((1 + level) / 2, n - 1))
-    return 1 - 2 * max(float(tail), 1e-9)  # beyond that, as with two units, the ends are the least and greatest draws anyway
+    return 1 - 2 * max(float(tail), 1e-9)  # beyond that, as with two units, the ends are the least and greatest resamples anyway
 
 
 def _bca_of_mean(values: np.ndarray, drawn: np.ndarray, level: float) -> np.ndarray:
@@ -480,7 +482,12 @@ def _bca_of_mean(values: np.ndarray, drawn: np.ndarray, level: float) -> np.ndar
 
 
 def two_level_interval(
-    values: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], *, draws: int = 2000, level: float = 0.95, seed: int = 0
+    values: np.ndarray,
+    statistic: Callable[[np.ndarray], np.ndarray],
+    *,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> Interval:
     """Percentile interval of a statistic of means, over seeds (of training) and queries at once.
 
@@ -492,17 +499,17 @@ def two_level_interval(
     Args:
         values: Shape [seeds, queries, conditions].
         statistic: From means of shape [..., conditions] to values of shape [...].
-        draws: How many.
+        resamples: How many.
         level: Coverage aimed at.
-        seed: Seed of the draws.
+        seed: Seed of the resamples.
 
     Returns:
         The interval; ``n`` is the number of queries.
     """
     seeds, queries, _ = values.shape
     generator = np.random.default_rng(seed)
-    of_seeds = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws) / seeds
-    of_queries = generator.multinomial(queries, np.full(queries, 1 / queries), size=draws) / queries
+    of_seeds = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
+    of_queries = generator.multinomial(queries, np.full(queries, 1 / queries), size=resamples) / queries
     means = np.einsum("ds,sqc,dq->dc", of_seeds, values, of_queries, optimize=True)
     low, high = np.quantile(statistic(means), [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(statistic(values.mean(axis=(0, 1)))), float(low), float(high), level, queries)
@@ -654,11 +661,11 @@ def p_from_null(observed: float, null: np.ndarray, *, alternative: str = "greate
 
     Args:
         observed: The statistic.
-        null: Shape [draws].
+        null: Shape [resamples].
         alternative: ``'greater'``, ``'less'`` or ``'two-sided'`` (distance from the null's mean).
 
     Returns:
-        (1 + number at least as extreme) / (1 + draws); draws that are NaN count as extreme. NaN if the statistic is.
+        (1 + number at least as extreme) / (1 + resamples); resamples that are NaN count as extreme. NaN if the statistic is.
 
     Raises:
         InputError: For an unknown alternative.

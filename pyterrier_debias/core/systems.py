@@ -1,4 +1,4 @@
-"""What an audit examines, and what biases share while they are examined."""
+"""The systems that an audit examines, and the data that biases share during an audit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is logged over and over in one run, such as texts that were cut: told once, with the counts of all of it, at the end."""
+"""Messages that would repeat within a run, such as truncated texts: logged once, at the end, with total counts."""
 
 from __future__ import annotations
 

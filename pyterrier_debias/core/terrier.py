@@ -1,8 +1,8 @@
 """Particularities of pipelines over Terrier: its query language, its properties.
 
-PyTerrier passes a query to Terrier's parser unchanged, where a colon names a field (and fails for the whole
-frame without such a field), ``^2`` is a weight, ``end:3`` a setting. Queries with certain characters are split into words first.
-So a question mark determines the parser of a query, and with it the meaning of other characters. Nothing here starts Java.
+PyTerrier passes a query to Terrier's parser unchanged, where a colon names a field (and fails for the whole frame without such a
+field), ``^2`` is a weight, ``end:3`` a setting. Queries with certain characters are split into words first. A question mark
+therefore determines the parser of a query, and with it the meaning of other characters. Nothing here starts Java.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Vectors that users and their encoders give."""
+"""Checks of vectors from users and their encoders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collections that come with answers: SQuAD, human-marked spans, MS MARCO QnA."""
+"""Collections with answers: SQuAD, human-marked spans, MS MARCO QnA."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def read_squad(path: str | Path, *, only_certain: bool = False, split: str | Non
                 if not only_certain or offset in ("unique", "given"):
                     answers.append((qid, docno, text, start, end, offset))
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: no SQuAD JSON ({error!r}); write data, paragraphs, context, qas, answers") from error
+        raise InputError(f"{path}: not SQuAD JSON ({error!r}); write data, paragraphs, context, qas, answers") from error
     return Collection(
         stem(path),
         corpus=_frame(path, corpus.values(), "paragraphs"),

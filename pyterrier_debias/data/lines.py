@@ -1,4 +1,4 @@
-"""Files line by line, with an error that names file and line where one cannot be read."""
+"""Reading files line by line, with errors that name the file and the line."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise fault(
-                path, number, f"no valid JSON at column {error.colno} ({error.msg})", "write one JSON object a line"
+                path, number, f"not valid JSON at column {error.colno} ({error.msg})", "write one JSON object a line"
             ) from None
         if not isinstance(row, dict):
             raise fault(path, number, f"a JSON object was expected, found a {type(row).__name__}", "write {...}")
@@ -135,7 +135,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
         content = json.loads("\n".join(line for _, line in numbered))
     except json.JSONDecodeError as error:
         raise fault(
-            path, numbered[error.lineno - 1][0], f"no valid JSON at column {error.colno} ({error.msg})",
+            path, numbered[error.lineno - 1][0], f"not valid JSON at column {error.colno} ({error.msg})",
             "repair the file, or copy or download it again",
         ) from None
     if not isinstance(content, dict):

@@ -271,7 +271,7 @@ def _files(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
 def _needed(folder: Path, patterns: tuple[str, ...], what: str, names: str) -> list[Path]:
     files = _files(folder, patterns)
     if not files:
-        raise InputError(f"{folder}: it holds no {what}; add {names} (or .gz), or hand frames to Collection")
+        raise InputError(f"{folder}: it holds no {what}; add {names} (or .gz), or pass frames to Collection")
     return files
 
 

@@ -875,7 +875,7 @@ class PlantedCollection(Collection):
             try:
                 options[option] = float(value) if set(".eE") & set(value) else int(value)
             except ValueError as error:
-                raise InputError(f"{name}: {option}={value!r} is no number; write for example {option}=1") from error
+                raise InputError(f"{name}: {option}={value!r} is not a number; write for example {option}=1") from error
         return cls(**options)
 
     def get_corpus_lang(self) -> str:

@@ -1,13 +1,13 @@
-"""The words that the planted collection is made of, from ``planted_material.json``.
+"""The words of the planted collection, from ``planted_material.json``.
 
 Everything is grouped by what passages are about. A group has kinds (the literal noun, and the noun that a paraphrase uses),
 properties (what a question picks an entity by) and attributes (what a question asks for). A property or an attribute can be
-stated literally, with the content words of the question, or as a paraphrase, with none of them. Within a group no
-paraphrase, aside or remark holds a content word of any of the group's questions; a test reads this off the tables.
+stated literally, with the content words of the question, or as a paraphrase, with none of them. Within a group, no paraphrase,
+aside or remark contains a content word of any of the group's questions; a test checks this on the tables.
 
-Slots: ``{S}`` the entity, ``{its}`` its possessive, ``{v}`` the answer, ``{y}`` a year, ``{n}`` a small number, ``{k}`` a
-larger one, ``{p}`` a person, ``{t}`` a place, ``{m}`` a month, ``{s}`` a season, ``{d}`` a direction. In the group of
-persons ``{S}`` stands only where ``he`` or ``she`` can stand.
+Slots: ``{S}`` the entity, ``{its}`` its possessive, ``{v}`` the answer, ``{y}`` a year, ``{n}`` a small number, ``{k}`` a larger
+one, ``{p}`` a person, ``{t}`` a place, ``{m}`` a month, ``{s}`` a season, ``{d}`` a direction. In the group of persons, ``{S}``
+occurs only where ``he`` or ``she`` would also be possible.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rankers with a known bias of a chosen strength, and their unbiased twin.
 
-They are to audits what the planted collection is to data: at strength 0 there is nothing to find, at strength 1 there is as
-much as the ranker can be made to have.
+They complement the planted collection: at strength 0 there is nothing to find, and at strength 1 the bias is as large as the
+ranker can have it.
 """
 
 from __future__ import annotations

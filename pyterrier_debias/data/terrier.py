@@ -1,4 +1,4 @@
-"""A Terrier index as a collection: its documents, its retrievers, and such retrievers over changed documents.
+"""A Terrier index as a collection: its documents, its retrievers, and the same retrievers over changed documents.
 
 Nothing here starts Java before an index is used.
 """

@@ -1,1 +1,1 @@
-"""Gender bias: rankings that lean to one gender (Bigdeli et al. 2023), and any other attribute that words indicate."""
+"""Gender bias: rankings that lean to one gender (Bigdeli et al. 2023), or to any other attribute that words indicate."""

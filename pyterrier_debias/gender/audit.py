@@ -1,9 +1,9 @@
 """The gender bias in an audit: do rankings for neutral queries lean to one gender's words?
 
 Primary test: over neutral queries, the ranker's ARaB@10 equals that of a random order of the same candidates, which is known in
-closed form (their mean lean): mean signed difference, signs flipped at random query by query. So what the candidates themselves
-lean is not attributed to the ranker; it is reported beside it. :class:`WordListBias` is the same for any other attribute
-that words tell.
+closed form (their mean lean). The statistic is the mean signed difference; signs are flipped at random query by query. The lean
+of the candidates themselves is therefore not attributed to the ranker; it is reported separately. :class:`WordListBias` does the
+same for any other attribute that words indicate.
 """
 
 from __future__ import annotations

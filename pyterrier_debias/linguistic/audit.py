@@ -1,8 +1,8 @@
 """The linguistic bias in an audit: does quality depend on how a query is worded?
 
 Primary test: quality does not depend on the complexity of a query's wording, given the number of its relevant documents and,
-where it is known, its type: partial slope, with permutations. What a ranker was given to rank is a control too: most of what one
-query's quality has over another's is there before the ranker, and hides what the ranker adds.
+where it is known, its type: partial slope, permutation test. The effectiveness of a ranker's candidates is a control too: most
+differences in effectiveness between queries exist before the ranker, and hide what the ranker adds.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def ranker_slope(
     topics: pd.DataFrame,
     controls: list[str],
     *,
-    draws: int = 9_999,
+    resamples: int = 9_999,
     seed: int = 0,
 ) -> Slope:
     """The primary test of a ranker: the slope of its quality on complexity, given what its candidates had.
@@ -117,14 +117,14 @@ def ranker_slope(
         candidates: Shape [n]: that of the order in which it was given the candidates.
         topics: n rows with ``complexity`` and the controls; see :func:`prepared_topics`.
         controls: Names of further controls.
-        draws: How many permutations.
+        resamples: How many permutations.
         seed: Their seed.
 
     Returns:
         The slope; all 0 with p = 1 for a ranker that changes no order.
     """
     given = np.column_stack([design(topics, controls), candidates])
-    return partial_slope(values, topics[COMPLEXITY].to_numpy(dtype=float), given, draws=draws, seed=seed)
+    return partial_slope(values, topics[COMPLEXITY].to_numpy(dtype=float), given, resamples=resamples, seed=seed)
 
 
 class LinguisticBias(JointBias):
@@ -222,7 +222,7 @@ class _Examined:
             for system in context.systems
         ]
         values = pd.concat(values, ignore_index=True)
-        options: dict[str, Any] = {"measures": [_MAIN], "draws": _RESAMPLES, "seed": context.seed}
+        options: dict[str, Any] = {"measures": [_MAIN], "resamples": _RESAMPLES, "seed": context.seed}
         found = Disparity(controls=controls, **options).evaluate(values, topics)
         beyond = None
         if LENGTH in topics.columns:
@@ -249,7 +249,7 @@ class _Examined:
         topics = topics.dropna(subset=[COMPLEXITY]).sort_values("qid")
         given = per_query(context.candidates(system), context.qrels, [_MAIN], list(topics["qid"]))[_MAIN]
         own, given = values.loc[topics["qid"]].to_numpy(), given.to_numpy()
-        found = ranker_slope(own, given, topics, controls, draws=_RESAMPLES, seed=context.seed)
+        found = ranker_slope(own, given, topics, controls, resamples=_RESAMPLES, seed=context.seed)
         return found, pd.Index(topics["qid"], name="qid")
 
     @staticmethod
@@ -258,7 +258,7 @@ class _Examined:
             named_where_it_raises(system),
             measures=[_MAIN],
             depth=context.depth,
-            draws=_RESAMPLES,
+            resamples=_RESAMPLES,
             seed=context.seed,
             verbose=context.verbose,
         )

@@ -1,8 +1,7 @@
 """The position bias in an audit: does quality depend on where the relevant content sits?
 
-Primary test: relevant passages keep their ranks when they alone are rotated. Of a retriever, which is asked anew over an index of
-rotated passages and has no ranks among unchanged ones: the mean paired difference of nDCG@10 on original and rotated passages is
-zero.
+Primary test: relevant passages keep their ranks when they alone are rotated. For a retriever, which searches an index of rotated
+passages, so that there are no unchanged ones: the mean paired difference of nDCG@10 on original and rotated passages is zero.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes transformers' ``AutoModel`` know our architectures without importing transformers."""
+"""Registers our architectures with transformers' ``AutoModel`` without importing transformers."""
 
 from __future__ import annotations
 

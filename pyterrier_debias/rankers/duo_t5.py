@@ -1,4 +1,4 @@
-"""DuoT5Reranker (duoT5): documents of a list compared two by two, by the reranker of pyterrier_t5."""
+"""DuoT5Reranker (duoT5): pairwise comparison of the documents of a list, by the reranker of pyterrier_t5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What encoders keep of the documents of a corpus, in memory or in a folder: the base of vectors and of postings."""
+"""Encoded documents of a corpus, in memory or in a folder: the base of vectors and of postings."""
 
 from __future__ import annotations
 

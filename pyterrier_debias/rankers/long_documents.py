@@ -1,6 +1,6 @@
-"""Documents that are longer than a ranker's window, cut into passages of words.
+"""Splitting documents that are longer than a ranker's window into passages of words.
 
-The cut is that of ``pt.text.sliding`` (words at white space, full windows only), so that ``long='maxp'`` scores what
+The passages are those of ``pt.text.sliding`` (words at white space, full windows only), so that ``long='maxp'`` scores what
 ``pt.text.sliding(...) >> ranker >> pt.text.max_passage()`` scores, without multiplying rows.
 """
 

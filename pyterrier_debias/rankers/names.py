@@ -1,4 +1,4 @@
-"""From the name of a model to where it lies: one way for all rankers, probes, the command line and the gate."""
+"""From the name of a model to its place: one function for all rankers, probes, the command line and the gate."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""The fast path: BERT-shaped encoders without padding, and no more of the last layer than is read.
+"""The fast path: BERT-like encoders without padding, and only the part of the last layer that is needed.
 
-A padded batch multiplies padding by every weight. Here the tokens of all sequences stand in one matrix, one after the other:
-linear layers, activations and layer norms see that matrix, and attention sees runs of sequences of one length, which the
-engine's sorting puts side by side. Where only the first token's state is read ([CLS] heads), the last layer computes keys and
-values for all tokens and everything else for the first ones.
+In a padded batch, padding is multiplied by every weight. Here the tokens of all sequences are in one matrix, one after the other:
+linear layers, activations and layer norms process this matrix, and attention processes runs of sequences of equal length, which
+are adjacent because the engine sorts them. Where only the first token's state is read ([CLS] heads), the last layer computes keys
+and values for all tokens and everything else for the first ones.
 
-BERT, RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA share one shape of layer and are served; every other architecture, and any of
-these whose layers were replaced (adapters, quantisation), takes the plain path of Hugging Face. The results of both agree within
-the rounding of the number format.
+BERT, RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA have the same kind of layer and are supported; every other architecture, and any
+of these whose layers were replaced (adapters, quantisation), uses the standard path of Hugging Face. The results of both agree
+within the rounding of the number format.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exact retrieval as a stage: what all exact retrievers share, and the one over vectors."""
+"""Exact retrieval as a stage: the base class of exact retrievers, and the retriever over vectors."""
 
 from __future__ import annotations
 

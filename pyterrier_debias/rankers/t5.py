@@ -145,8 +145,8 @@ class T5Reranker(Ranker):
             tokens, window = ("true", "false"), getattr(reranker.model.config, "n_positions", None)
         else:
             raise InputError(
-                f"T5Reranker.from_pyterrier_t5: a {type(reranker).__name__} is no MonoT5ReRanker or mT5ReRanker; a DuoT5ReRanker "
-                f"is opened by name, with pyterrier_debias.rankers.duo_t5.DuoT5Reranker"
+                f"T5Reranker.from_pyterrier_t5: a {type(reranker).__name__} is not a MonoT5ReRanker or mT5ReRanker; "
+                f"a DuoT5ReRanker is opened by name, with pyterrier_debias.rankers.duo_t5.DuoT5Reranker"
             )
         theirs = {"tokens": tokens, "max_length": window, "device": str(reranker.device), "text_field": reranker.text_field}
         return cls(InMemory(reranker.model, reranker.tokenizer), **{**theirs, **options})

@@ -1,7 +1,7 @@
 """TK, the Transformer-Kernel ranker, as a Hugging Face model.
 
-Importing this module makes ``AutoConfig`` and ``AutoModel`` know the architecture. It needs torch at once, so it is imported only
-where a model is about to be made or loaded.
+Importing this module registers the architecture with ``AutoConfig`` and ``AutoModel``. It imports torch, so it is imported only
+when a model is created or loaded.
 """
 
 from __future__ import annotations

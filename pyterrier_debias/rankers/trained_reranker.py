@@ -1,7 +1,7 @@
-"""Stages that train a copy of a ranker in a way of their own, and score with it.
+"""Stages that train a copy of a ranker with their own method, and score with it.
 
-What the rerankers share: where the ranker comes from, "fit() must be called first", equality by the fitted weights, and
-folders that the ranker's own class opens too.
+The base class of these rerankers handles where the ranker comes from, "fit() must be called first", equality by the fitted
+weights, and folders that the ranker's own class opens too.
 """
 
 from __future__ import annotations

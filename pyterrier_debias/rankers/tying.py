@@ -1,9 +1,10 @@
-"""Weights that a checkpoint holds once and a model uses in several places, where models are loaded in several threads.
+"""Tied weights, which a checkpoint stores once and a model uses in several places, when several threads load models.
 
-Imported only where transformers is about to be used. transformers replaces ``PreTrainedModel.tie_weights`` for the whole
-process while it builds a model that it loads. Where two loads cross in two threads, the later one takes the other's stand-in
-for the original and leaves it there for good: models that are loaded afterwards keep their tied weights on the device ``meta``,
-without values. Our own loads never cross (see :func:`~pyterrier_debias.rankers.base.quiet`); a user's threads may.
+Imported only when transformers is used. While transformers builds a model that it loads, it replaces
+``PreTrainedModel.tie_weights`` for the whole process. If two threads load at the same time, the later one takes the other's
+replacement for the original and leaves it in place for good: models that are loaded afterwards keep their tied weights on the
+device ``meta``, without values. Our own loads never overlap (see :func:`~pyterrier_debias.rankers.base.quiet`), but a user's
+threads may.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""One call over all biases, and what is made of its findings: text, pages, cards, comparisons, gates, the command line."""
+"""The audit of all biases, and its outputs: text, pages, cards, comparisons, gates, the command line."""

@@ -1,4 +1,4 @@
-"""What makes a figure what it is? Shares of single queries, documents, words and positions."""
+"""Attributions: the shares of single queries, documents, words and positions in a figure."""
 
 from __future__ import annotations
 

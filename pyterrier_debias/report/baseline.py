@@ -1,4 +1,4 @@
-"""Is one system more biased than another? Paired comparisons of what was measured query by query."""
+"""Is one system more biased than another? Paired comparisons of values by query."""
 
 from __future__ import annotations
 

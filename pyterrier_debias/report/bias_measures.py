@@ -1,4 +1,4 @@
-"""What biases measure query by query on one ranking, as measures for ``pt.Experiment``."""
+"""The figures of biases that are defined by query on one ranking, as measures for ``pt.Experiment``."""
 
 from __future__ import annotations
 

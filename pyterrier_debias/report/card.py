@@ -1,7 +1,7 @@
-"""The figures of an audit in a model card: Hugging Face's README.md with metadata.
+"""The verdict and figures of an audit in a model card: Hugging Face's README.md with metadata.
 
-What stands between two markers, and what the metadata says under this package's task, belongs to the audit; everything else in a
-card belongs to its author and stays.
+The part between two markers, and the metadata under this package's task, belong to the audit; everything else in a card belongs
+to its author and is kept.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from pyterrier_debias.report.text import (
     shortened_conventions,
     skipped_reasons,
 )
+from pyterrier_debias.report.verdict import Verdict, by_sentence, verdicts
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
@@ -51,7 +52,7 @@ def write_card(result: AuditTables, folder: str | Path, system: str | None = Non
         with path.open(encoding="utf-8-sig", newline="") if path.exists() else nullcontext(StringIO()) as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read ({error}); mend or remove it") from error
+        raise InputError(f"{path} cannot be read ({error}); fix or remove it") from error
     try:
         new = merged(text, result, system)
     except InputError as error:
@@ -73,7 +74,7 @@ def merged(text: str, result: AuditTables, system: str | None = None) -> str:
         The card. Metadata that does not change keeps its form, comments included; otherwise it is written anew.
 
     Raises:
-        InputError: Where the metadata is no YAML table or has a model index that is not valid, markers do not pair, or the system
+        InputError: Where the metadata is not a YAML table or has an invalid model index, markers do not pair, or the system
             was not audited.
     """
     from huggingface_hub import ModelCard, RepoCard
@@ -87,9 +88,9 @@ def merged(text: str, result: AuditTables, system: str | None = None) -> str:
         # Which keeps the author's own model index as it is; a ModelCard would make one entry of several.
         card = RepoCard(f"---{newline}{{}}{newline}---{newline}{text}" if bare else text)
     except YAMLError as error:
-        raise InputError(f"the card's metadata is no YAML ({one_line(error)}); mend it") from error
+        raise InputError(f"the card's metadata is not YAML ({one_line(error)}); fix it") from error
     except ValueError as error:
-        raise InputError("the card's metadata is no table of names and values; mend it") from error
+        raise InputError("the card's metadata is not a table of names and values; fix it") from error
     before = card.data.to_dict()
     after = _metadata(before, result, findings)
     part = f"{BEGIN}\n{_body(result, findings, system)}\n{END}"
@@ -101,7 +102,7 @@ def merged(text: str, result: AuditTables, system: str | None = None) -> str:
     try:
         ModelCard(card.content)
     except ValueError as error:
-        raise InputError(f"the card's metadata is not what Hugging Face reads ({one_line(error)}); mend it") from error
+        raise InputError(f"the card's metadata is not what Hugging Face reads ({one_line(error)}); fix it") from error
     return card.content
 
 
@@ -137,7 +138,7 @@ def _metadata(before: dict[str, Any], result: AuditTables, findings: pd.DataFram
     own = _evaluations(result, findings)
     index = before.get("model-index") or []
     if not isinstance(index, list) or not all(isinstance(entry, dict) for entry in index):
-        raise InputError("the card's model-index is no list of tables; mend it")
+        raise InputError("the card's model-index is not a list of tables; fix it")
     without = [{**entry, "results": [r for r in entry.get("results") or [] if not _is_ours(r)]} for entry in index]
     if own:
         from huggingface_hub.repocard_data import eval_results_to_model_index
@@ -202,10 +203,12 @@ def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> st
     parts = [
         "## Bias audit",
         f"Of {about} on {_plain(s['dataset'])}{split}: {s['judged_topics']} judged topics, {s['depth']} candidates a topic.",
+        "### Verdict",
+        *(_verdict(verdict) for verdict in verdicts(result, system)),
     ]
     if len(shown):
         marks = convention_marks(shown["convention"])
-        parts.append(_table(shown, marks, several))
+        parts += ["### Figures", _table(shown, marks, several)]
         parts.append(f"Bold: the primary test of its bias. p corr.: p {correction_made(result)}")
         told = [text for text in dict.fromkeys(shown["text"]) if text]
         if told:
@@ -226,6 +229,22 @@ def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> st
     parts.append("\n".join(["### How it was made", "", *made]))
     parts.append("An audit looks for one kind of bias with one kind of probe. Finding nothing is no proof that there is nothing.")
     return "\n\n".join(parts)
+
+
+def _verdict(verdict: Verdict) -> str:
+    """The question of one bias, the answers, and what to do."""
+    lines = [f"**{_plain(verdict.bias)}: {_plain(verdict.question)}**", ""]
+    for same in by_sentence(verdict.answers):
+        about = f"{', '.join(_plain(answer.system) for answer in same)}: " if len(verdict.answers) > 1 else ""
+        lines.append(f"- {about}{_plain(same[0].sentence)}")
+    if verdict.nothing_helps:
+        lines.append(f"- What to do: {_plain(verdict.nothing_helps)}")
+    for treatment in verdict.treatments:
+        lines += [f"- What to do: [{treatment.name}]({treatment.address}). {_plain(treatment.sentence)}", "", "  ```python"]
+        # A name may hold our markers; in a string of Python this is the same.
+        lines += [f"  {line}" for line in treatment.code.replace("<!--", r"<!\x2d-").splitlines()]
+        lines += ["  ```", ""]
+    return "\n".join(lines).rstrip()
 
 
 def _table(rows: pd.DataFrame, marks: dict[str, str], several: bool) -> str:

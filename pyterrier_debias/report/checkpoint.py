@@ -1,8 +1,8 @@
-"""Findings of finished biases on disk, so that a long audit can be taken up again.
+"""Findings of finished biases on disk, so that a long audit can be resumed.
 
 A checkpoint is a folder with one file for what was audited and one for each finished bias. Every file is written whole or not at
-all. A folder that was made for anything else is refused, since half of one audit and half of another make none. A bias that looks
-for other words than before is another one, whatever its name is, and has a file of its own.
+all. A folder of a different audit is refused, because parts of two audits do not make one. A bias with other options, such as
+another word list, is a different bias even if its name is the same, and has its own file.
 """
 
 from __future__ import annotations

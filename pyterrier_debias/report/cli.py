@@ -1,6 +1,6 @@
 """The command line.
 
-Of other packages only typer is imported before a command runs, so that ``--help`` answers at once.
+Only typer is imported before a command runs, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _root(
 ) -> None:
     """Find and measure bias in rankers.
 
-    'pyterrier-debias audit --help' is the manual; 'check' holds an audit against budgets.
+    'pyterrier-debias audit --help' lists all options; 'check' compares an audit with budgets.
     """
 
 
@@ -55,7 +55,7 @@ _SCREEN = 38
 
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
-    """What is wrong with the input is said in one line, with exit code 2."""
+    """Print an error of the input in one line, and exit with code 2."""
     try:
         yield
     except InputError as error:
@@ -64,13 +64,13 @@ def _one_line_errors() -> Iterator[None]:
 
 
 def _option(name: str, told: str | None = None) -> Any:
-    """An option of :class:`Request` as typer's; a command may tell something else of it."""
+    """An option of :class:`Request` for typer; a command may give another help text."""
     about = next(f.metadata for f in fields(Request) if f.name == name)
     return typer.Option(*about["flags"], metavar=about["metavar"], help=told or about["help"])
 
 
 def _takes_a_request(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all options of :class:`Request` beside its own: typer reads them from its signature."""
+    """Give a command all options of :class:`Request` besides its own; typer reads them from its signature."""
     hints, parameters = get_type_hints(Request), []
     for f in fields(Request):
         kind, default = hints[f.name], f.default
@@ -88,13 +88,13 @@ def _takes_a_request(command: Callable[..., None]) -> Callable[..., None]:
 @_takes_a_request
 def audit(
     *,
-    full: Annotated[bool, typer.Option("--full", help="Print every figure, not the verdict alone.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print every figure, not only the verdict.")] = False,
     **options: Any,
 ) -> None:
-    """Audit rankers for bias on a collection, and print what was found: a verdict of one screen, or every figure.
+    """Audit rankers for bias on a collection, and print the findings: a verdict of one screen, or every figure.
 
-    Without options, BM25 and BM25 followed by the all-MiniLM-L6-v2 bi-encoder are audited on an embedded collection whose
-    biases are known.
+    Without options, the command audits BM25, and BM25 followed by the all-MiniLM-L6-v2 bi-encoder, on an embedded collection
+    whose biases are known.
 
     \b
     Examples:
@@ -108,25 +108,25 @@ def audit(
 
     \b
     Columns of the tables that --full prints:
-      BM25 >> m   the system that the lines beneath are about: model m over the results of BM25
+      BM25 >> m   the system that the following lines are about: model m over the results of BM25
       measure     what was measured, such as nDCG@10; * marks the primary test of that bias
-      contrast    where, or between what, it was measured
-      value       the figure, a mean over queries where nothing else is said
+      contrast    what it was measured on, or what is compared
+      value       the figure; a mean over queries unless stated otherwise
       95 % interval
                   a range for the figure over all queries of this kind; of 100 such ranges, each from
-                  another set of queries, 95 hold it
-      null value  the figure that a ranker without this bias would be expected to show
-      n           how many queries stand behind it
-      p           how often chance alone would give a figure as extreme
-      p corr.     the same after correction for all tests of the table: below 0.05 is called significant
-      method      a letter; the choices behind the figure stand beside it beneath the table
+                  another set of queries, 95 contain it
+      null value  the figure to expect from a ranker without this bias
+      n           the number of queries
+      p           the probability that chance alone gives a figure as extreme
+      p corr.     the same after correction (--correction): below 0.05 is called significant
+      method      a letter; a list below the table gives the options behind the figure
 
     \b
     Exit codes:
       0   done
-      1   one bias could not be examined because of a defect; the others are reported
-      2   the input is at fault; one line says what and how to mend it, and nothing is written; or the audit is finished and
-          cannot be written to --out: it is printed, and the line says where its files are
+      1   a bias failed with an internal error; the others are reported
+      2   the input is invalid; one line says what is wrong and how to fix it, and nothing is written; or the
+          audit is complete but cannot be written to --out: it is printed, and the line says where its files are
     """
     import shutil
 
@@ -156,42 +156,42 @@ def _perform(request: Request, fit: Callable[[list[str]], None] = lambda systems
         raise
 
 
-@app.command(short_help="Hold an audit against budgets: a gate for continuous integration.")
+@app.command(short_help="Compare an audit with budgets: a check for continuous integration.")
 def check(
-    budgets: Annotated[Path, typer.Argument(metavar="BUDGET.TOML", help="The budgets, and what is audited.")],
+    budgets: Annotated[Path, typer.Argument(metavar="BUDGET.TOML", help="The budgets, and what to audit.")],
     audit: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A saved audit (audit.json, or its folder) in place of what the file says."),
+        typer.Option(metavar="FILE", help="A saved audit (audit.json, or its folder) instead of the one in the file."),
     ] = None,
-    out: Annotated[Path | None, _option("out", "Write the audit's files there, whatever the outcome.")] = None,
+    out: Annotated[Path | None, _option("out", "Write the audit's files there, regardless of the outcome.")] = None,
     overwrite: Annotated[bool, _option("overwrite")] = False,
-    verbose: Annotated[bool, _option("verbose", "Show progress, and figures that keep their budgets.")] = False,
+    verbose: Annotated[bool, _option("verbose", "Show progress, and also the budgets that are kept.")] = False,
 ) -> None:
-    """Say whether the figures of an audit keep their budgets: one line for each that does not.
+    """Check whether the figures of an audit keep their budgets: one line for each that does not.
 
-    A budget is kept when the whole interval of a figure keeps it. Too few queries show nothing, and the check fails.
+    A budget is kept if the whole interval of the figure is within it. With too few queries, the check fails.
 
     \b
     Example of a file:
-      [audit]                                  # options as of 'pyterrier-debias audit', or file = "audit.json"
+      [audit]                                  # options of 'pyterrier-debias audit', or file = "audit.json"
       dataset = "planted"
       biases = ["position", "pooling"]
       [[budget]]                               # any number
       bias = "pooling"                         # without measure and contrast: the primary figure
-      at_least = -0.1                          # the lower end of its interval may not be below
+      at_least = -0.1                          # the lower end of the interval must not be below
       [[budget]]
       bias = "position"
       measure = "PSI"
       contrast = "answers placed"
-      system = "BM25 >> all-MiniLM-L6-v2"      # without it: every system, also those that cannot be examined
-      at_most = 0.2                            # the upper end of its interval may not be above
+      system = "BM25 >> all-MiniLM-L6-v2"      # without it: every system, even those that cannot be examined
+      at_most = 0.2                            # the upper end of the interval must not be above
 
     \b
     Exit codes:
       0   every budget is kept
-      1   a budget is crossed, the bias that it speaks of failed, or one of its systems could not be examined
-      2   the input is at fault: unknown keys, biases and systems that are not audited, which is noticed before anything is
-          scored; figures that the audit does not have
+      1   a budget is exceeded, its bias failed, or one of its systems could not be examined
+      2   the input is invalid: unknown keys, or biases and systems that are not audited, which are reported
+          before anything is scored; or figures that the audit does not have
     """
     with _one_line_errors():
         from dataclasses import replace
@@ -202,7 +202,7 @@ def check(
         gate = read_gate(budgets)
         file = gate.file if audit is None else audit
         if file is not None and out is not None:
-            raise InputError("--out writes an audit that is run here; a saved one has its files already")
+            raise InputError("--out is for an audit that is run now; a saved audit has its files already")
         if file is not None:
             result = read_audit(file)
         else:

@@ -123,7 +123,7 @@ def compare(
     systems: tuple[str, str] | None = None,
     margin: float = 0.01,
     effectiveness: Sequence[str] | None = None,
-    draws: int = 2000,
+    resamples: int = 2000,
     seed: int = 0,
 ) -> Comparison:
     """What a debiased ranker gained, and what it cost, over the queries that both audits have.
@@ -137,8 +137,8 @@ def compare(
         margin: The loss of effectiveness that does not matter, in the measures' unit. Choose it before looking.
         effectiveness: Measures whose loss is a cost; None means :data:`EFFECTIVENESS`, as far as the audits have them. A note
             says which measure that is named here, and which bias, has no figure of both systems.
-        draws: Bootstrap draws.
-        seed: Of the draws.
+        resamples: Bootstrap resamples.
+        seed: Seed of the resamples.
 
     Returns:
         The comparison.
@@ -156,7 +156,7 @@ def compare(
     When not to use it: to choose among many debiased rankers and report the best as if it were the only one.
     """
     check_number("compare", "margin", margin, above=0)
-    check_number("compare", "draws", draws, least=1, whole=True)
+    check_number("compare", "resamples", resamples, least=1, whole=True)
     if isinstance(effectiveness, str):
         raise InputError(f"compare: effectiveness is {effectiveness!r}; give a list of measures, such as [{effectiveness!r}]")
     old = audits_of(before, "compare")
@@ -169,7 +169,7 @@ def compare(
     rows = []
     for pair in _pairs(old, new, systems, one=after is None):
         both = _Both(old, new, pair)
-        own = _bias_rows(both, draws, seed) + _cost_rows(both, measures, margin, draws, seed)
+        own = _bias_rows(both, resamples, seed) + _cost_rows(both, measures, margin, resamples, seed)
         notes |= dict.fromkeys([*_convention_notes(both, own), *_left_out(both, own, effectiveness or ())])
         rows += own
     if not rows:
@@ -192,7 +192,7 @@ def audits_of(given: Any, who: str) -> list[AuditTables]:
         The audits.
 
     Raises:
-        InputError: For anything that is no audit.
+        InputError: For anything that is not an audit.
     """
     found = list(given) if isinstance(given, (list, tuple)) else [given]
     wrong = next((one for one in found if not isinstance(one, AuditTables)), None)
@@ -368,7 +368,7 @@ def _left_out(both: _Both, rows: Sequence[Mapping[str, Any]], measures: Sequence
     return [f"{both.named(' and ')}: {what} {told}" for what in [*lacks, *unknown]]
 
 
-def _bias_rows(both: _Both, draws: int, seed: int) -> list[dict[str, Any]]:
+def _bias_rows(both: _Both, resamples: int, seed: int) -> list[dict[str, Any]]:
     rows = []
     for keys in both.primary().values():
         # A retriever has no slope given its candidates, and its own is not a ranker's: what both have is compared.
@@ -376,8 +376,8 @@ def _bias_rows(both: _Both, draws: int, seed: int) -> list[dict[str, Any]]:
         if found is None:
             continue
         key, values = found
-        change = change_interval(*values, draws=draws, seed=seed)
-        size = size_interval(*values, draws=draws, seed=seed)
+        change = change_interval(*values, resamples=resamples, seed=seed)
+        size = size_interval(*values, resamples=resamples, seed=seed)
         p = paired_t(values[0][0], values[1][0]).p if max(map(len, values)) == 1 else float("nan")
         verdict = bias_verdict(change, size)
         row = _row(
@@ -397,7 +397,7 @@ def _bias_rows(both: _Both, draws: int, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _cost_rows(both: _Both, measures: Sequence[str], margin: float, draws: int, seed: int) -> list[dict[str, Any]]:
+def _cost_rows(both: _Both, measures: Sequence[str], margin: float, resamples: int, seed: int) -> list[dict[str, Any]]:
     rows = []
     for measure in measures:
         places = effectiveness_of(both.old[0], both.pair[0], measure)
@@ -405,9 +405,9 @@ def _cost_rows(both: _Both, measures: Sequence[str], margin: float, draws: int, 
         if found is None:
             continue
         key, values = found
-        change = change_interval(*values, draws=draws, seed=seed)
+        change = change_interval(*values, resamples=resamples, seed=seed)
         # A one-sided test at 0.05 is the interval of 90 %.
-        sides = change_interval(*values, level=0.9, draws=draws, seed=seed)
+        sides = change_interval(*values, level=0.9, resamples=resamples, seed=seed)
         verdict = _KEPT if sides.low > -margin else _LOST if sides.high < -margin else _UNCLEAR
         row = _row("cost", both, key, *values, change=change.estimate, low=change.low, high=change.high, verdict=verdict)
         if row["seeds"] == 1:

@@ -1,6 +1,6 @@
-"""What no bias tells alone: the wording of queries by the rank at which labellers first met an answer.
+"""A figure across two biases: the wording of queries by the rank at which labellers first met an answer.
 
-Biases do not import each other. What needs two of them stands here, and is examined where an audit asks for both.
+Biases do not import each other. Figures that need two of them are here, and are computed if an audit examines both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Findings that speak of the collection, not of a system.
 ALL = "all systems"
-_DRAWS = 9_999
+_RESAMPLES = 9_999
 _TTR = "TTR"
 _NEVER_ANSWERED = "never answered"
 
@@ -182,7 +182,7 @@ class _Wording:
         own = self._own(measure)
         own = own[np.isfinite(own["rank"])].reset_index(drop=True)
         values, ranks = own["value"].to_numpy(), own["rank"].to_numpy()
-        found = trend(values, ranks, draws=_DRAWS, seed=self.seed)
+        found = trend(values, ranks, resamples=_RESAMPLES, seed=self.seed)
         if np.isnan(found.rho):
             return
         # What describes the queries is no test of a ranker: its p is said, and takes nothing from the tests that are corrected.

@@ -1,4 +1,4 @@
-"""What an audit examines where the user names models and runs, or nothing: a run or BM25 through PISA, and rerankers of it."""
+"""The systems of an audit that is given models and runs, or nothing: a run or BM25 with PISA, and rerankers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A gate for teams: is every figure of an audit inside its budget?
 
-A budget is kept when the interval of the figure is inside it, not when the figure is: with too few queries nothing is shown, and
-the gate stays shut. The file is TOML.
+A budget is kept if the whole interval of the figure is within it, not only the figure itself: with too few queries nothing is
+shown, and the gate fails. The file is TOML.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def read_gate(path: str | Path) -> Gate:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no TOML: {error}") from error
+        raise InputError(f"{path} is not TOML: {error}") from error
     unknown = [key for key in content if key not in ("audit", "budget")]
     if unknown:
         raise InputError(f"{path}: there is no table {unknown[0]!r}; there are [audit] and [[budget]]")
@@ -196,7 +196,7 @@ def read_audit(path: str | Path) -> AuditResult:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no audit: {error}") from error
+        raise InputError(f"{path} is not an audit: {error}") from error
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 

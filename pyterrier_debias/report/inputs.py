@@ -1,4 +1,4 @@
-"""What an audit is asked for, checked: settings, biases, topics, judgements, systems."""
+"""Checks of an audit's inputs: settings, biases, topics, judgements, systems."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def topics_and_qrels(
     asked = with_query(asked) if isinstance(asked, pd.DataFrame) else asked
     for name, frame, columns in (("topics", asked, ["qid", "query"]), ("judgements", qrels, JUDGEMENT)):
         if not isinstance(frame, pd.DataFrame):
-            raise InputError(f"{name}: a {type(frame).__name__} is no frame; give a DataFrame with {', '.join(columns)}")
+            raise InputError(f"{name}: a {type(frame).__name__} is not a frame; give a DataFrame with {', '.join(columns)}")
         missing = [c for c in columns if c not in frame.columns]
         if missing:
             there = ", ".join(map(str, frame.columns))

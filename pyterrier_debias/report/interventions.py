@@ -1,7 +1,7 @@
-"""One item changed, everything else as it was: how far does it move?
+"""One item is changed, everything else stays the same: how far does it move?
 
 For any ranker that maps ``query`` and ``text`` to scores. A passage is changed alone and ranked among the unchanged others; a
-query is asked in other words, and its relevant passages are looked up in the new order.
+query is reworded, and the new ranks of its relevant passages are found.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def intervene(
     passages: Mapping[str, Change] | None = None,
     queries: Mapping[str, Change] | None = None,
     items: pd.DataFrame | None = None,
-    draws: int = 9_999,
+    resamples: int = 9_999,
     level: float = 0.95,
     seed: int = 0,
 ) -> InterventionResult:
@@ -106,7 +106,7 @@ def intervene(
         queries: Name to a change of queries, such as ``{'keywords': RewriteQueries('keywords')}``, or a function.
         items: Which pairs ``qid``, ``docno`` are looked at: judgements (a ``label`` of 1 or more counts) or any frame. None
             looks at all candidates; over a whole list, displacements under a change of the query sum to 0.
-        draws: Sign flips and bootstrap resamples.
+        resamples: Sign flips and bootstrap resamples.
         level: Coverage of intervals.
         seed: Of both.
 
@@ -128,7 +128,7 @@ def intervene(
     move it.
     """
     passages, queries = dict(passages or {}), dict(queries or {})
-    check_number("intervene", "draws", draws, least=1, whole=True)
+    check_number("intervene", "resamples", resamples, least=1, whole=True)
     check_number("intervene", "level", level, above=0, most=0.9999)
     twice = set(passages) & set(queries)
     if not passages and not queries:
@@ -179,7 +179,7 @@ def intervene(
     summaries = []
     for name, kind in kinds.items():
         own = found[found["change"] == name]
-        row = _summary(own, name, kind, unchanged.get(name, 0), draws=draws, level=level, seed=seed)
+        row = _summary(own, name, kind, unchanged.get(name, 0), resamples=resamples, level=level, seed=seed)
         summaries.append(row | {"p": float("nan")} if name in still else row)
     table = pd.DataFrame(summaries, columns=TABLE)
     table["p_corrected"] = correct(table["p"].to_numpy(dtype=float))
@@ -247,20 +247,20 @@ def _items(both: pd.DataFrame) -> pd.DataFrame:
 
 
 def _summary(
-    own: pd.DataFrame, name: str, kind: str, unchanged: int, *, draws: int, level: float, seed: int
+    own: pd.DataFrame, name: str, kind: str, unchanged: int, *, resamples: int, level: float, seed: int
 ) -> dict[str, Any]:
     row = {**dict.fromkeys(TABLE, float("nan")), "change": name, "kind": kind, "items": len(own), "n": 0, "unchanged": unchanged}
     if own.empty:
         return row
     means = own.groupby("qid")[["before", "after", "score_change"]].mean()
     before, after = means["before"].to_numpy(), means["after"].to_numpy()
-    interval = inverted_interval(after - before, level=level, draws=draws, seed=seed)
+    interval = inverted_interval(after - before, level=level, resamples=resamples, seed=seed)
     return row | {
         "n": len(means),
         "displacement": interval.estimate,
         "low": interval.low,
         "high": interval.high,
-        "p": randomisation_test(before, after, draws=draws, seed=seed).p,
+        "p": randomisation_test(before, after, resamples=resamples, seed=seed).p,
         "down": float((own["displacement"] > 0).mean()),
         "up": float((own["displacement"] < 0).mean()),
         "left_top_10": float(((own["before"] < 10) & (own["after"] >= 10)).mean()),

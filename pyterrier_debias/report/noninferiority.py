@@ -1,7 +1,7 @@
-"""What a system pays for less bias, said honestly.
+"""The cost of reducing bias: non-inferiority tests and intervals of changes.
 
-"Not significantly worse" is what any change is on few queries. These functions ask the other way round: is the loss shown to be
-smaller than one that matters? Arrays in, numbers out.
+On few queries, any change is "not significantly worse". These functions ask the opposite question: can a loss that matters be
+ruled out? They take arrays and return numbers.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def _by_seed(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndar
     return before, after
 
 
-def change_interval(before: np.ndarray, after: np.ndarray, *, level: float = 0.95, draws: int = 2000, seed: int = 0) -> Interval:
+def change_interval(
+    before: np.ndarray, after: np.ndarray, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> Interval:
     """Interval of the mean change over queries; over training seeds and queries at once where there are several seeds.
 
     With one seed it is Student's. With several it is the hierarchical bootstrap of
@@ -83,8 +85,8 @@ def change_interval(before: np.ndarray, after: np.ndarray, *, level: float = 0.9
         before: Shape [seeds, n]; one row only stands for every seed (a ranker that was not trained).
         after: Shape [seeds, n]; row s was trained with the same seed as row s of ``before``.
         level: Coverage aimed at.
-        draws: Bootstrap draws.
-        seed: Of the draws.
+        resamples: Bootstrap resamples.
+        seed: Seed of the resamples.
 
     Returns:
         The interval of the mean of ``after - before``; ``n`` is the number of queries.
@@ -101,10 +103,12 @@ def change_interval(before: np.ndarray, after: np.ndarray, *, level: float = 0.9
     change = after - before
     if len(change) == 1:
         return t_interval(change[0], level=level)
-    return two_level_interval(change[:, :, None], lambda means: means[..., 0], draws=draws, level=level, seed=seed)
+    return two_level_interval(change[:, :, None], lambda means: means[..., 0], resamples=resamples, level=level, seed=seed)
 
 
-def size_interval(before: np.ndarray, after: np.ndarray, *, level: float = 0.95, draws: int = 2000, seed: int = 0) -> Interval:
+def size_interval(
+    before: np.ndarray, after: np.ndarray, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> Interval:
     """Interval of the change in size of a bias, \\|mean after\\| - \\|mean before\\|, by the same bootstrap.
 
     A bias that changes its sign has not grown by the whole difference. The size has a corner at 0: the size of a mean of noise
@@ -114,8 +118,8 @@ def size_interval(before: np.ndarray, after: np.ndarray, *, level: float = 0.95,
         before: Shape [seeds, n]; one row only stands for every seed.
         after: Shape [seeds, n].
         level: Coverage aimed at.
-        draws: Bootstrap draws.
-        seed: Of the draws.
+        resamples: Bootstrap resamples.
+        seed: Seed of the resamples.
 
     Returns:
         The interval; negative means a smaller bias.
@@ -129,7 +133,7 @@ def size_interval(before: np.ndarray, after: np.ndarray, *, level: float = 0.95,
         (-0.1, -0.1)
     """
     both = np.stack(np.broadcast_arrays(*_by_seed(before, after)), axis=-1)
-    return two_level_interval(both, lambda m: np.abs(m[..., 1]) - np.abs(m[..., 0]), draws=draws, level=level, seed=seed)
+    return two_level_interval(both, lambda m: np.abs(m[..., 1]) - np.abs(m[..., 0]), resamples=resamples, level=level, seed=seed)
 
 
 def leaves_out_zero(interval: Interval) -> bool:

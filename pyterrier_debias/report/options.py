@@ -1,4 +1,4 @@
-"""An audit that is asked for in text: what its options name is checked and opened, the audit runs, its files appear."""
+"""An audit with textual options: opens what they name, runs the audit, writes its files."""
 
 from __future__ import annotations
 

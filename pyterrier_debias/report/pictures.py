@@ -1,4 +1,4 @@
-"""Figures as pictures: drawn when somebody looks, or drawn before."""
+"""Figures as pictures: drawn on demand, or in advance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of an audit that is asked for in text, declared once: for the command line and for the file of a gate."""
+"""The textual options of an audit, declared once for the command line and for the file of a gate."""
 
 from __future__ import annotations
 
@@ -20,84 +20,84 @@ def _shown(metavar: str | None, told: str, *flags: str, commas: bool = False) ->
 
 @dataclass(frozen=True)
 class Request:
-    """The options of ``pyterrier-debias audit``, by the same names; what each means is in its help.
+    """The options of ``pyterrier-debias audit``, with the same names; the help text of each explains it.
 
-    Those that :func:`pyterrier_debias.audit` has too mean the same there and have the same defaults.
+    Options that :func:`pyterrier_debias.audit` also has mean the same there and have the same defaults.
     """
 
     dataset: str = field(default="planted", metadata=_shown(
         "FOLDER|irds:ID",
-        "The collection: a folder with corpus, topics, judgements and perhaps runs; an ir_datasets id such as "
+        "The collection: a folder with corpus, topics, judgements and optionally runs; an ir_datasets id such as "
         "irds:beir/nfcorpus/test; or 'planted', a small English collection that comes with the package.",
     ))  # fmt: skip
     split: str | None = field(default=None, metadata=_shown(
-        "NAME", "Which topics and judgements, where the collection has several (dl19, dl20, test)."
+        "NAME", "Which topics and judgements to use, if the collection has several (dl19, dl20, test)."
     ))  # fmt: skip
     model: list[str] = field(default_factory=list, metadata=_shown(
         "[KIND:]NAME",
-        "A ranker for the first stage's results: a folder or a Hugging Face name, with its kind in front where it cannot "
-        "be told from the files: cross: (cross-encoder), bi: (bi-encoder), multi: (ColBERT), sparse: (SPLADE), t5: (monoT5), "
-        "duot5: (duoT5). May be repeated. 'none' audits first stages alone.  [default: all-MiniLM-L6-v2]",
+        "A ranker for the first stage's results: a folder or a Hugging Face name, with its kind in front if it cannot "
+        "be recognised from the files: cross: (cross-encoder), bi: (bi-encoder), multi: (ColBERT), sparse: (SPLADE), "
+        "t5: (monoT5), duot5: (duoT5). May be repeated. 'none' audits only first stages.  [default: all-MiniLM-L6-v2]",
     ))  # fmt: skip
-    model_kind: str | None = field(default=None, metadata=_shown("KIND", "The kind of every --model that does not say its own."))
+    model_kind: str | None = field(default=None, metadata=_shown("KIND", "The kind of every --model without a kind of its own."))
     run: list[str] = field(default_factory=list, metadata=_shown(
         "[NAME=]FILE",
-        "A TREC run in place of a retriever; every model reranks it. May be repeated.  [default: the collection's BM25 "
-        "run, or BM25 through PISA]",
+        "A TREC run instead of a retriever; every model reranks it. May be repeated.  [default: the collection's BM25 "
+        "run, or BM25 with PISA]",
     ))  # fmt: skip
     ties: str = field(default="docno", metadata=_shown(
         "NAME",
-        "How tied scores of runs that are read from files are ordered: docno (descending, as trec_eval does it) or rank (as the "
-        "files' own ranks say, for runs whose scores were rounded).",
+        "How to order tied scores in runs that are read from files: docno (descending, as in trec_eval) or rank (by the "
+        "ranks in the file, for runs with rounded scores).",
     ))  # fmt: skip
     terrier: Path | None = field(default=None, metadata=_shown(
         "INDEX",
-        "A Terrier index (a folder) in place of the collection's documents; it must store their texts. Topics and "
+        "A Terrier index (a folder) instead of the collection's documents; it must store their texts. Topics and "
         "judgements come from --dataset, or from --queries and --qrels. Needs Java.",
     ))  # fmt: skip
     wmodel: list[str] = field(default_factory=list, metadata=_shown(
-        "NAME", "A weighting model of Terrier to retrieve with; every model reranks it. May be repeated.  [default: BM25]"
+        "NAME", "A Terrier weighting model for retrieval; every model reranks its results. May be repeated.  [default: BM25]"
     ))  # fmt: skip
     queries: Path | None = field(default=None, metadata=_shown(
-        "FILE", "With --terrier: topics (TSV, JSON lines, TREC) in place of the dataset's."
+        "FILE", "With --terrier: topics (TSV, JSON lines, TREC) instead of the dataset's."
     ))  # fmt: skip
     qrels: Path | None = field(default=None, metadata=_shown(
-        "FILE", "With --terrier: judgements (TREC, TSV) in place of the dataset's."
+        "FILE", "With --terrier: judgements (TREC, TSV) instead of the dataset's."
     ))  # fmt: skip
     biases: list[str] = field(default_factory=lambda: ["all"], metadata=_shown(
         "NAMES",
-        "Which biases: 'all', or some of position, survivorship, gender, linguistic, pooling, with commas between.",
+        "Which biases: 'all', or some of position, survivorship, gender, linguistic, pooling, separated by commas.",
         commas=True,
     ))  # fmt: skip
     gender_classifier: Path | None = field(default=None, metadata=_shown(
         "FOLDER",
-        "A saved GenderClassifier: the bias gender takes the queries that it calls neutral, where the topics do not say which "
-        "are.  [default: queries without a gendered word]",
+        "A saved GenderClassifier: the gender bias uses the queries that it labels as neutral, unless the topics have such "
+        "labels.  [default: queries without a gendered word]",
     ))  # fmt: skip
     baseline: str | None = field(default=None, metadata=_shown(
-        "SYSTEM", "Compare every system with this one, query by query, such as BM25."
+        "SYSTEM", "Compare every system with this one (such as BM25), query by query."
     ))  # fmt: skip
     depth: int = field(default=100, metadata=_shown("N", "How many results of the first stage a model reranks."))
     draws: int | None = field(default=None, metadata=_shown(
-        "N", "How many random variants of each text are scored.  [default: what the bias says]"
+        "N", "How many random variants of each text are scored.  [default: depends on the bias]"
     ))  # fmt: skip
     topics: int | None = field(default=None, metadata=_shown("N", "Use the first N judged topics only."))
-    seed: int = field(default=0, metadata=_shown("N", "Seed of everything random."))
+    seed: int = field(default=0, metadata=_shown("N", "Seed of all random choices."))
     correction: str = field(default="two-step", metadata=_shown(
-        "NAME", "Correction of p values: two-step (primary tests first), or over the whole table: holm, bonferroni, fdr_bh."
+        "NAME", "Correction of p values: two-step (primary tests first); or, over the whole table, holm, bonferroni or fdr_bh."
     ))  # fmt: skip
     out: Path | None = field(default=None, metadata=_shown(
         "FOLDER", "Write findings.csv, per_query.csv, audit.json, index.html and figures (PNG) there."
     ))  # fmt: skip
     overwrite: bool = field(default=False, metadata=_shown(None, "Replace an earlier audit in the --out folder.", "--overwrite"))
     checkpoint: Path | None = field(default=None, metadata=_shown(
-        "FOLDER", "Keep the findings of finished biases there; the same command goes on from them."
+        "FOLDER", "Save the findings of finished biases there; the same command resumes from them."
     ))  # fmt: skip
     device: str | None = field(default=None, metadata=_shown(
-        "NAME", "Where models compute: cpu, cuda, cuda:1, mps.  [default: the fastest there is]"
+        "NAME", "Where models run: cpu, cuda, cuda:1, mps.  [default: the fastest device available]"
     ))  # fmt: skip
     dtype: str = field(default="float32", metadata=_shown(
-        "NAME", "float32, bfloat16 or float16. Half precision moves scores, which can look like bias."
+        "NAME", "float32, bfloat16 or float16. Half precision changes scores, which can look like bias."
     ))  # fmt: skip
     verbose: bool = field(default=False, metadata=_shown(None, "Show progress.", "--verbose", "-v"))
 

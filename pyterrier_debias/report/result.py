@@ -1,4 +1,4 @@
-"""What an audit found: tables, the forms they are shown and kept in."""
+"""The result of an audit: its tables, and how they are shown and saved."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class AuditResult(AuditTables):
         return framed(self.to_html(), "Bias audit")
 
     def card(self, system: str | None = None) -> str:
-        """The audit as a Hugging Face model card: YAML metadata, table, sentences, and how it was made.
+        """The audit as a Hugging Face model card: YAML metadata, verdict, figures, sentences, and how it was made.
 
         Args:
             system: The system that the card is of; None shows all, and leaves figures out of the metadata unless there is one
@@ -177,9 +177,9 @@ class AuditResult(AuditTables):
         try:
             content = json.loads(text)
         except ValueError as error:
-            raise InputError(f"this is no audit in JSON ({error}); give the content of {RESULT_FILE}") from error
+            raise InputError(f"this is not an audit in JSON ({error}); give the content of {RESULT_FILE}") from error
         if not isinstance(content, dict) or content.get("schema") != "pyterrier_debias.audit":
-            raise InputError(f"this JSON is no audit: its 'schema' is not 'pyterrier_debias.audit'; give {RESULT_FILE}")
+            raise InputError(f"this JSON is not an audit: its 'schema' is not 'pyterrier_debias.audit'; give {RESULT_FILE}")
         if content.get("schema_version") != SCHEMA_VERSION:
             raise InputError(
                 f"this audit has schema version {content.get('schema_version')}, this package reads {SCHEMA_VERSION}; "

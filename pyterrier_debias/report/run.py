@@ -1,4 +1,4 @@
-"""The audit: every bias on every system that it can be examined on, one table of findings."""
+"""The audit: every bias on every system for which it can be examined, in one table of findings."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def audit(
 ) -> AuditResult:
     """Examine systems for bias.
 
-    Every bias is asked whether it can be examined on each system and the collection; where it cannot, the reason is listed. A
-    bias that fails is reported and the others finish; so is a system that raises, and the others are examined. Retrieval and
-    scoring that biases share run once.
+    If a bias cannot be examined for a system or the collection, the reason is listed. A bias that fails is reported, and the
+    others finish; a system that raises an error is reported, and the others are examined. Retrieval and scoring that biases
+    share run once.
 
     Args:
         systems: A dictionary from name to system, a list of systems, or one system; each a PyTerrier pipeline, a result
@@ -83,25 +83,25 @@ def audit(
             objects of :class:`~pyterrier_debias.Bias`.
         baseline: The name of one of the systems; the others are compared with it, query by query.
         split: Which topics and judgements of the dataset; None means its default.
-        topics: Topics in place of the dataset's, or how many of its judged topics to use, from the first.
-        qrels: Judgements in place of the dataset's: ``qid``, ``docno``, ``label``; one label a pair.
-        depth: How many candidates of a query a ranker is given.
+        topics: Topics to use instead of the dataset's, or the number of its judged topics to use, from the first.
+        qrels: Judgements to use instead of the dataset's: ``qid``, ``docno``, ``label``; one label per pair.
+        depth: The number of candidates per query that a ranker is given.
         draws: How many random variants of each text are drawn; None leaves it to the bias.
         correction: How p values are corrected: ``'two-step'`` (the primary tests among themselves; the further tests of a bias
             only where its primary test rejected, see :func:`pyterrier_debias.core.bias.corrected`), or all tests of the table
             together: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
-        seed: Seed of everything random.
-        checkpoint: A folder in which the findings of finished biases are kept. The same call with the same folder goes on where
-            the last one was interrupted: biases that had finished are read, those that had not or failed run. Biases may be
-            added; anything else that differs (systems, what they retrieve and how they score, the collection, topics,
-            judgements, depth, draws, seed) is refused. None keeps nothing. The folder is never removed.
+        seed: Seed of all random choices.
+        checkpoint: A folder in which the findings of finished biases are saved. The same call with the same folder resumes an
+            interrupted audit: finished biases are read, and unfinished and failed ones are run. Biases may be added; any other
+            difference (systems, what they retrieve and how they score, the collection, topics, judgements, depth, draws, seed)
+            is an error. None saves nothing. The folder is never removed.
         verbose: Whether to show progress.
 
     Returns:
         The result.
 
     Raises:
-        InputError: Where the input is at fault: an unknown bias, dataset or baseline, non-numeric settings, topics and judgements
+        InputError: Where the input is invalid: an unknown bias, dataset or baseline, non-numeric settings, topics and judgements
             that do not overlap, a pair with two labels, nothing that could be examined for any bias, and whatever a bias finds
             wrong with its input. What a probe has against one system is listed with what was not examined.
 
@@ -363,7 +363,7 @@ def _kept_or_made(bias: Bias, context: Context, checkpoint: Checkpoint | None) -
 
 @contextmanager
 def _told(name: str, failed: list[dict[str, str]]) -> Iterator[None]:
-    """A defect is noted, so that it does not cost the others' results; what the input is at fault for is raised."""
+    """Record a defect, so that the results of other biases are not lost; errors of invalid input are raised."""
     try:
         yield
     except pt.validate.InputValidationError as error:

@@ -1,4 +1,4 @@
-"""What every report reads: the tables of one audit."""
+"""The tables of one audit, which every report reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The templates of pages, and how figures stand in them."""
+"""The templates of pages, and the filters that format figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An audit's tables as plain text, and the forms of figures that all reports share."""
+"""An audit's tables as plain text, and the formats of figures that all reports share."""
 
 from __future__ import annotations
 

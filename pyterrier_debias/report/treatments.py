@@ -1,7 +1,7 @@
-"""What is known to help against each bias, with the figures of the experiments that showed it.
+"""Treatments that are known to help against each bias, with the figures of the experiments.
 
-The one place where a report says what to do. A treatment stands here only where a committed table of ``pt_docs`` shows that it
-lessened the bias; each sentence quotes figures of its page, with what the treatment cost.
+Reports take their recommendations only from here. A treatment is listed only if a committed table of ``pt_docs`` shows that it
+reduced the bias; each sentence quotes figures of its page, including what the treatment cost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an audit says in plain words: for each bias a question, an answer for each system, and what to do.
+"""The verdict of an audit in plain words: for each bias a question, an answer for each system, and what to do.
 
-The table of findings has every figure; a verdict is made of the primary ones. "No" is said only where the whole interval lies
-within a margin that matters; where it does not, the audit could not tell, and says how many queries would.
+The table of findings has every figure; a verdict is based on the primary ones. The answer is "no" only if the whole interval is
+within a margin; otherwise the audit could not tell, and estimates how many queries would be needed.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def title(result: AuditTables) -> str:
     return f"Bias audit of {_listed(s['systems'])} on {where}{split}"
 
 
-def verdicts(result: AuditTables) -> list[Verdict]:
+def verdicts(result: AuditTables, system: str | None = None) -> list[Verdict]:
     """What an audit says, bias by bias.
 
     An answer is *yes* where the primary test is significant after correction; *no* where it is not, and the whole interval lies
@@ -159,13 +159,15 @@ def verdicts(result: AuditTables) -> list[Verdict]:
 
     Args:
         result: The audit.
+        system: Of this system only; None means all of them.
 
     Returns:
         One verdict for each bias that was asked for, in that order, and for others that have a primary finding.
     """
     primary = result.findings[result.findings["primary"].astype(bool)]
     biases = dict.fromkeys([*result.settings["biases"], *primary["bias"]])
-    return [_verdict(result, bias, primary[primary["bias"] == bias]) for bias in biases]
+    systems = dict.fromkeys([*result.settings["systems"], *primary["system"]]) if system is None else [system]
+    return [_verdict(result, bias, primary[primary["bias"] == bias], systems) for bias in biases]
 
 
 def margins() -> dict[str, dict[str, float]]:
@@ -196,9 +198,8 @@ def by_sentence(answers: Iterable[Answer]) -> list[list[Answer]]:
     return list(same.values())
 
 
-def _verdict(result: AuditTables, bias: str, rows: pd.DataFrame) -> Verdict:
+def _verdict(result: AuditTables, bias: str, rows: pd.DataFrame, systems: Iterable[str]) -> Verdict:
     question, figures = _BIASES.get(bias, (_own_question(bias, rows), (_GROUPS,)))
-    systems = dict.fromkeys([*result.settings["systems"], *rows["system"]])
     answers = tuple(_answer(result, bias, system, rows[rows["system"] == system], figures) for system in systems)
     # Of several systems with the bias the code is for the last, which is the longest pipeline where one reranks another.
     biased = [answer.system for answer in answers if answer.outcome == "yes"]

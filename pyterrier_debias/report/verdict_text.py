@@ -1,4 +1,4 @@
-"""Verdicts as plain text, as much of them as a screen takes."""
+"""Verdicts as plain text, shortened to fit a screen."""
 
 from __future__ import annotations
 

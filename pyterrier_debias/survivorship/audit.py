@@ -1,9 +1,10 @@
-"""The survivorship bias in an audit: which queries survived labelling, and does quality go with how early they were answered?
+"""The survivorship bias in an audit: which queries survived, and does quality depend on how early they were answered?
 
-Primary test: among answered queries, quality does not depend on the rank at which labellers first met the answer: Spearman's
-correlation of DCG@10 (:func:`~pyterrier_debias.survivorship.formulas.binary_gain.discounted_gain` says why) with the first
-relevant rank, among queries with as many answers in as long lists
-(:func:`~pyterrier_debias.survivorship.data.ranks.list_strata` says why), with permutations. Means are of RR@10, as in the thesis.
+Primary test: among answered queries, quality does not depend on the rank at which labellers first met the answer. The statistic
+is Spearman's correlation of DCG@10 (for the reason see
+:func:`~pyterrier_debias.survivorship.formulas.binary_gain.discounted_gain`) with the first relevant rank, permuted among queries
+with equally many answers in equally long lists (see :func:`~pyterrier_debias.survivorship.data.ranks.list_strata`). Means are of
+RR@10, as in the thesis.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
 from pyterrier_debias.survivorship.formulas.nested import Trend, nested_means, rank_influence, trend
 from pyterrier_debias.survivorship.measures.curve import SurvivorshipResult, curve_of_values
 
-_DRAWS = 9_999
+_RESAMPLES = 9_999
 #: Findings that speak of the collection, not of a system.
 _ALL = "all systems"
 _RANKS = 10
@@ -245,7 +246,7 @@ class _Examined:
             # A query that nobody answered has no relevant document; so has one that is missing from the topics.
             values[system.name] = found.reindex(topics["qid"]).fillna(0.0).to_numpy()
             frames.append(topics.assign(name=system.name, measure=name, value=values[system.name]))
-        curve = curve_of_values(pd.concat(frames, ignore_index=True), ranks=_RANKS, draws=1, seed=context.seed)
+        curve = curve_of_values(pd.concat(frames, ignore_index=True), ranks=_RANKS, resamples=1, seed=context.seed)
         return cls(bias, context, topics, values, gains, name, grade, notes, curve)
 
     @property
@@ -323,7 +324,7 @@ class _Examined:
         gain = from_grade("DCG@10", self.grade)
         measure = f"rho of {gain}"
         strata = self.topics["list"]
-        found = trend(values, self.ranks, strata=strata, draws=_DRAWS, seed=seed)
+        found = trend(values, self.ranks, strata=strata, resamples=_RESAMPLES, seed=seed)
         how = (
             "Spearman's rank correlation over answered queries, ranks centred and permuted among queries with as many answers "
             "in as long lists; Bonett and Wright's interval"
@@ -353,7 +354,7 @@ class _Examined:
         if not self._kinds():
             return
         both = (strata + " " + self.topics["type"]).tolist()
-        within = trend(values, self.ranks, strata=both, draws=_DRAWS, seed=seed)
+        within = trend(values, self.ranks, strata=both, resamples=_RESAMPLES, seed=seed)
         if np.isfinite(within.rho):
             text = (
                 f"within types of queries the correlation is {within.rho:+.2f} [{within.low:+.2f}, {within.high:+.2f}] "

@@ -1,7 +1,7 @@
-"""The examples of a training run, in the order in which they are shown.
+"""The examples of a training run, in the order in which they are used.
 
-The example at a position depends on the position, the seed and identifiers alone: not on the order of the candidates, on
-the number of processes, or on earlier draws. So a resumed run sees the same examples.
+The example at a position depends on the position, the seed and identifiers alone: not on the order of the candidates, on the
+number of processes, or on earlier draws. A resumed run therefore uses the same examples.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Validation: how well a ranker re-ranks the candidates of validation topics, and how deep it should."""
+"""Validation: how well a ranker re-ranks the candidates of validation topics, and to which depth it should."""
 
 from __future__ import annotations
 

@@ -68,8 +68,8 @@ def test_the_list_of_datasets_names_it(monkeypatch):
     ("name", "message"),
     [
         ("planted/sede=3", r"planted/sede=3: option='sede' is not known; use one of 'seed', 'topics'"),
-        ("planted/seed=x", r"seed='x' is no number"),
-        ("planted/seed", r"seed='' is no number"),
+        ("planted/seed=x", r"seed='x' is not a number"),
+        ("planted/seed", r"seed='' is not a number"),
         ("planted/position=2", r"position"),
     ],
 )

@@ -28,7 +28,7 @@ def module(monkeypatch):
 
 def test_psychometrics_of_the_released_scores(run, shared_data, tmp_path):
     scores = shared_data / "gender" / "bigdeli_2021_identified_queries"
-    code, _ = run("psychometrics.py", "--scores", scores, "--draws", 60, "--out", tmp_path)
+    code, _ = run("psychometrics.py", "--scores", scores, "--resamples", 60, "--out", tmp_path)
     assert code == 0
     table = pd.read_csv(tmp_path / "four.csv").set_index(["category", "groups"])
     male = pd.read_csv(scores / "psychological_characteristic_male_queries.csv.gz")
@@ -38,7 +38,7 @@ def test_psychometrics_of_the_released_scores(run, shared_data, tmp_path):
     row = table.loc[("cogproc", "female - male")]
     assert row["low"] < row["gap"] < row["high"] and row["p"] == pytest.approx(1 / 61)
     assert len(pd.read_csv(tmp_path / "columns.csv")) == 66
-    assert json.loads((tmp_path / "results.json").read_text())["settings"]["draws"] == 60
+    assert json.loads((tmp_path / "results.json").read_text())["settings"]["resamples"] == 60
 
 
 def test_the_gap_is_as_likely_under_shuffled_groups(module):

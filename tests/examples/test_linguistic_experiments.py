@@ -18,7 +18,7 @@ FOLDER = ROOT / "examples" / "linguistic_bias"
 #: Settings in miniature.
 SMALL = {
     "layers": 2, "dropout": None, "precision": "float32", "batch_size": 4, "triples": 8, "depth": 8, "queries": 12, "seeds": 2,
-    "draws": 60, "max_length": 32, "train_queries": 8, "validation_queries": 4, "weak_layers": 1, "num_results": 20,
+    "resamples": 60, "max_length": 32, "train_queries": 8, "validation_queries": 4, "weak_layers": 1, "num_results": 20,
     "index_set": "words", "encode_dtype": "float32", "measure_learners": True,
 }  # fmt: skip
 
@@ -262,8 +262,8 @@ def test_collections_are_averaged_as_macro_means(programs):
     # c_v: .5 / .5 = 1 and .25 / .75 = 1 / 3.
     found = programs.reporting.macro(parts, programs.reporting.cv_of, 50)
     assert found["estimate"] == pytest.approx(2 / 3)
-    one = replace(programs.study.Settings(), draws=500)
-    drawn = programs.reporting.macro([np.arange(100.0).reshape(1, 100, 1)], programs.reporting.mean_of, one.draws)
+    one = replace(programs.study.Settings(), resamples=500)
+    drawn = programs.reporting.macro([np.arange(100.0).reshape(1, 100, 1)], programs.reporting.mean_of, one.resamples)
     assert drawn["low"] < 49.5 < drawn["high"] and drawn["high"] - drawn["low"] == pytest.approx(4 * 28.87 / 10, rel=0.15)
 
 

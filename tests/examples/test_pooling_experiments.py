@@ -16,8 +16,8 @@ FOLDER = ROOT / "examples" / "pooling_bias"
 
 #: Settings in miniature.
 SMALL = {
-    "layers": 1, "batch_size": 4, "triples": 4, "queries": 6, "depth": 8, "seeds": 2, "draws": 50, "max_length": 32, "kept": 1,
-    "train_queries": 6, "pool_depth": 3, "list_depth": 10,
+    "layers": 1, "batch_size": 4, "triples": 4, "queries": 6, "depth": 8, "seeds": 2, "resamples": 50, "max_length": 32,
+    "kept": 1, "train_queries": 6, "pool_depth": 3, "list_depth": 10,
 }  # fmt: skip
 
 
@@ -207,7 +207,8 @@ def test_folds_are_one_result(protocol):
         per_query = pd.DataFrame(rows, columns=["correction", "seed", "qid", "judgements", "measure", "value"])
         costs = pd.DataFrame({"correction": ["plain", "x"] * 2, "seed": [0, 0, 1, 1], "seconds": [1.0, 2.0, 3.0, 4.0]})
         negatives = pd.DataFrame({"qid": list(qids)})
-        return protocol.HiddenResult(per_query, negatives, costs, ("plain", "x"), "plain", None, {"n": 1}, ("same",), draws=20)
+        arms = ("plain", "x")
+        return protocol.HiddenResult(per_query, negatives, costs, arms, "plain", None, {"n": 1}, ("same",), resamples=20)
 
     one = protocol.crossed([result("abc", 0.0), result("d", 4.0)])
     table = one.table.set_index("correction")

@@ -16,7 +16,7 @@ FOLDER = ROOT / "examples" / "pooling_bias"
 #: Settings in miniature, which teach nothing.
 SMALL = {
     "layers": None, "train_topics": 10, "queries": 6, "dense_topics": 6, "triples": 4, "batch_size": 4, "max_length": 64,
-    "passages": 10, "draws": 50, "add_judged": True,
+    "passages": 10, "resamples": 50, "add_judged": True,
 }  # fmt: skip
 
 

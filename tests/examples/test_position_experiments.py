@@ -181,7 +181,7 @@ def test_matrix_and_compare(workshop):
     names, values = workshop.matrix(rows, "m", ["evaluated"])
     assert names == [("original",), ("rotated",)]
     assert values.tolist() == [[[10, 11], [20, 21]], [[110, 111], [120, 121]]]
-    compared = workshop.compare(values[..., 0], values[..., 1], draws=50)
+    compared = workshop.compare(values[..., 0], values[..., 1], resamples=50)
     assert compared["difference"] == compared["low"] == compared["high"] == 1.0
     assert (compared["seeds"], compared["queries"]) == (2, 2)
     with pytest.raises(InputError, match="same queries"):
@@ -266,7 +266,7 @@ def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
     model = tiny_models.build(folder / "tiny", labels=None)
     settings = {
-        "model": str(model), "layers": 1, "batch_size": 4, "triples": 4, "queries": 4, "depth": 4, "seeds": 2, "draws": 50,
+        "model": str(model), "layers": 1, "batch_size": 4, "triples": 4, "queries": 4, "depth": 4, "seeds": 2, "resamples": 50,
         "passages": 10, "max_length": 64,
         "tk": {"num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 4, "intermediate_size": 8},
     }

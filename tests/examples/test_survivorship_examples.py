@@ -79,7 +79,7 @@ def test_runs_of_pipelines_are_written(small, tmp_path, run):
 def test_curve(tmp_path, run):
     code, printed = run(
         "curve.py", "--dataset", "planted", "--split", "full", "--topics", 20, "--measure", "RR(rel=2)@10",
-        "--min-label", 2, "--draws", 99, "--out", tmp_path,
+        "--min-label", 2, "--resamples", 99, "--out", tmp_path,
     )  # fmt: skip
     assert code == 0
     table = pd.read_csv(tmp_path / "appendix_a.csv")
@@ -122,7 +122,7 @@ def test_filtered_training(ranker, tmp_path, run):
         model = tiny_models.build_sentence_transformer(tmp_path / "model")
         fixed = ["nothing: BM25's order", "nothing: untrained"]
     settings = {"layers": None, "dropout": None, "head_std": None, "thresholds": [3], "triples": 8, "batch_size": 4,
-                "depth": 10, "queries": 8, "draws": 20, "max_length": 48}  # fmt: skip
+                "depth": 10, "queries": 8, "resamples": 20, "max_length": 48}  # fmt: skip
     (tmp_path / "small.json").write_text(json.dumps(settings))
     code, printed = run(
         "filtered_training.py", "--model", model, "--config", tmp_path / "small.json", "--seeds", 1,

@@ -312,7 +312,7 @@ def test_what_cannot_be_trained(model, tmp_path):
         (AdversarialReranker(BiEncoder("nobody/nothing")), "reads what a CrossEncoder's head reads"),
         (AdversarialReranker(CrossEncoder(model), reversal=-1), "reversal=-1"),
         (AdversarialReranker(CrossEncoder(model), wordlist={"old": ["old"]}), "has only old"),
-        (AdversarialReranker(CrossEncoder(model), attribute="rank"), "0 and 1 alone"),
+        (AdversarialReranker(CrossEncoder(model), attribute="rank"), "only 0 and 1"),
     ):
         with pytest.raises(InputError, match=words):
             stage.fit(world(), qrels())

@@ -129,7 +129,7 @@ def test_queries_of_neither_group_leave_the_gaps_test_as_it_is():
     gap = QueryGroupGap(lexicon=lexicon, category="power", groups=groups, signed=True, texts=said)
     judged = runs[0][["qid", "docno"]].assign(label=1)
     systems, topics = [pt.Transformer.from_df(run) for run in runs], groups.assign(query="")
-    with pytest.raises(InputError, match="cannot be made of batches of 9"):
+    with pytest.raises(InputError, match="cannot be computed from batches of 9"):
         pt.Experiment(systems, topics, judged, [gap], batch_size=9)
     found = pt.Experiment(systems, topics, judged, [gap], baseline=0)
     share = {docno: text.split().count("power") / len(text.split()) for docno, text in said.items()}

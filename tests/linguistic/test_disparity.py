@@ -45,7 +45,7 @@ def per_query(dataset=None, names=("a", "b")):
 
 LONG = per_query()
 KNOWN = LONG.merge(TOPICS[["qid", "complexity"]])
-PROBE = {"draws": 499}
+PROBE = {"resamples": 499}
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_tests_are_those_of_the_arrays(result):
     own = LONG[(LONG["name"] == "b") & (LONG["measure"] == "nDCG@10")].sort_values("qid")["value"].to_numpy()
     types = (TOPICS["type"].to_numpy()[:, None] == np.array(["what", "who", "where"])).astype(float)
     controls = np.column_stack([types, np.log([(2 + i % 5 + 1) // 2 for i in range(36)])])
-    expected = partial_slope(own, TOPICS["complexity"].to_numpy(), controls, draws=499)
+    expected = partial_slope(own, TOPICS["complexity"].to_numpy(), controls, resamples=499)
     row = result.test("slope", "b", "nDCG@10")
     assert (row["value"], row["low"], row["high"]) == pytest.approx(
         (expected.per_sd.estimate, expected.per_sd.low, expected.per_sd.high)
@@ -253,7 +253,7 @@ def test_controls_by_name():
 
 
 def test_figures(result):
-    curve = result.curve(points=9, draws=49)
+    curve = result.curve(points=9, resamples=49)
     assert curve.groupby("name").size().tolist() == [9, 9] and (curve["low"] <= curve["high"]).all()
     for drawing in (result.plot_curve, result.plot_groups):
         axes = drawing()
@@ -278,8 +278,8 @@ def test_empty_in_empty_out():
         ({"cv_average": "mean"}, "cv_average="),
         ({"controls": "type"}, "must be a list"),
         ({"ddof": 2}, "ddof"),
-        ({"draws": 0}, "draws"),
-        ({"draws": "99"}, "draws='99' must be a whole number of at least 1"),
+        ({"resamples": 0}, "resamples"),
+        ({"resamples": "99"}, "resamples='99' must be a whole number of at least 1"),
         ({"level": "high"}, "level='high' must be a number"),
         ({"level": 1}, "level=1 must be a number above 0 and at most 0.9999"),
         ({"controls": ["mood"]}, "control 'mood'"),
@@ -312,7 +312,7 @@ def test_intervals_of_means_end_where_the_measure_does(measure, limited):
     """Student's interval of two values, one of each third here, is wider than the range of nDCG."""
     values = pd.DataFrame({"qid": list("abcdef"), "measure": measure, "value": [0.0, 1.0, 0.2, 0.9, 1.0, 0.0]})
     topics = pd.DataFrame({"qid": list("abcdef"), "complexity": np.arange(6.0)})
-    found = Disparity(measures=[measure], draws=9).evaluate(values.assign(name="one"), topics)
+    found = Disparity(measures=[measure], resamples=9).evaluate(values.assign(name="one"), topics)
     ends = found.table[["mean_low", "mean_high"]].to_numpy()
     worst = found.test("worst group", "one")
     assert (ends[:, 0].min() >= 0 and ends[:, 1].max() <= 1 and worst["low"] >= 0) == limited

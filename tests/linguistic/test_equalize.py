@@ -468,7 +468,7 @@ def test_validation_is_the_robust_rankers(tiny):
         ({"biased": BiasedData(rewrite="x")}, r"BiasedData\(rewrite=...\) is a str"),
         ({"biased": CrossEncoder("a", text_field="body")}, "the biased model reads body, the ranker text"),
         ({"biased": CrossEncoder("a", dtype="int8")}, "dtype='int8' is not known"),
-        ({"training": small(loss="hinge")}, "brings its own loss; leave loss='hinge' out"),
+        ({"training": small(loss="hinge")}, "has its own loss; leave loss='hinge' out"),
         ({"training": small(in_batch_negatives=True)}, "needs negatives='in_batch'"),
         ({"ranker": 3}, "ranker is a int; give a ranker"),
         ({"ranker": EqualizeReranker("a")}, "ranker is a EqualizeReranker; give a ranker of this package that stands alone"),

@@ -70,7 +70,7 @@ def controlled(system, context):
 
 def test_the_slope_is_the_partial_slope(findings, context):
     values, topics, controls = controlled(SYSTEMS[2], context)
-    expected = partial_slope(values, topics["complexity"], controls, draws=9_999, seed=1)
+    expected = partial_slope(values, topics["complexity"], controls, resamples=9_999, seed=1)
     row = findings[(findings["system"] == "biased") & (findings["contrast"] == "complexity")].iloc[0]
     found = expected.per_sd
     assert (row["value"], row["low"], row["high"]) == pytest.approx((found.estimate, found.low, found.high))
@@ -91,7 +91,7 @@ def test_the_primary_figure_takes_out_what_the_candidates_had(findings, context)
 
 def test_a_ranker_that_changes_no_order_adds_nothing(context):
     values, topics, _ = controlled(SYSTEMS[0], context)
-    slope = ranker_slope(values.to_numpy(), values.to_numpy(), topics, ["type"], draws=99)
+    slope = ranker_slope(values.to_numpy(), values.to_numpy(), topics, ["type"], resamples=99)
     assert (slope.slope, slope.low, slope.high, slope.p) == (0, 0, 0, 1)
 
 
@@ -115,7 +115,7 @@ def test_what_is_said_of_each_system(findings):
 
 
 def test_rewrites_are_those_of_the_probe(findings, context):
-    probe = WordingSensitivity(SYSTEMS[2].ranker, measures=["nDCG@10"], draws=9_999, seed=1)
+    probe = WordingSensitivity(SYSTEMS[2].ranker, measures=["nDCG@10"], resamples=9_999, seed=1)
     found = probe.evaluate(context.candidates(SYSTEMS[2]), QRELS, topics=TOPICS)
     own = findings[(findings["system"] == "biased") & findings["contrast"].isin(REWORDED)]
     for ours, theirs in (("value", "difference"), ("low", "low"), ("high", "high"), ("p", "p")):
@@ -219,7 +219,7 @@ def p_values(strength, seeds, topics, share):
         results = PlantedRanker("linguistic", strength=strength, seed=seed)(planted.text_loader()(run))
         known, controls, _ = prepared_topics(asked, qrels)
         values = per_query(results, qrels, ["nDCG@10"], list(known["qid"]))["nDCG@10"]
-        found.append(partial_slope(values, known["complexity"], design(known, controls), draws=199, seed=seed).p)
+        found.append(partial_slope(values, known["complexity"], design(known, controls), resamples=199, seed=seed).p)
     return np.array(found)
 
 

@@ -60,7 +60,7 @@ def test_columns_of_an_experiment(name):
 @pytest.mark.parametrize("size", [4, 100])
 def test_batches_are_refused(options, size):
     """Four queries at a time, the mean of the batches' statistics was another number: of cv, .286 instead of .378."""
-    with pytest.raises(InputError, match=f"a statistic over all queries cannot be made of batches of {size}; leave batch_size"):
+    with pytest.raises(InputError, match=f"over all queries cannot be computed from batches of {size}; leave batch_size"):
         experiment(batch_size=size, **options)
 
 
@@ -71,7 +71,7 @@ def test_the_baselines_test_is_the_delta_method():
         paired = stats.ttest_rel(influence_values(two, statistic, x), influence_values(one, statistic, x))
         assert found[f"{MEASURES[statistic]} p-value"] == pytest.approx(paired.pvalue)
     # For the slope that is the slope of the differences, tested with White's standard error.
-    change = partial_slope(two - one, x, draws=1)
+    change = partial_slope(two - one, x, resamples=1)
     assert (influence_values(two, "slope", x) - influence_values(one, "slope", x)).mean() == pytest.approx(change.per_sd.estimate)
 
 

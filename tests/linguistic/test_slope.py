@@ -25,7 +25,7 @@ def a_world(n=80, seed=0, slope=-0.2):
 
 def test_it_is_the_regression_of_statsmodels():
     y, x, z = a_world()
-    found = partial_slope(y, x, z, draws=999)
+    found = partial_slope(y, x, z, resamples=999)
     full, reduced = sm.OLS(y, sm.add_constant(np.column_stack([x, z]))), sm.OLS(y, sm.add_constant(z)).fit()
     robust = full.fit(cov_type="HC3", use_t=True)
     assert found.slope == pytest.approx(robust.params[1])
@@ -48,18 +48,18 @@ def test_the_interval_holds_0_where_the_test_does_not_reject(seed):
     generator = np.random.default_rng(seed)
     x = generator.lognormal(size=30)
     y = 0.12 * x + generator.normal(size=30)
-    found = partial_slope(y, x, draws=199, seed=seed)
+    found = partial_slope(y, x, resamples=199, seed=seed)
     assert (found.low <= 0 <= found.high) == (found.p > 0.05)
     tables = generator.normal(size=(2, 12, 3))
-    within = within_slope(tables[0] + 0.4 * tables[1], tables[1], draws=199, seed=seed)
+    within = within_slope(tables[0] + 0.4 * tables[1], tables[1], resamples=199, seed=seed)
     assert (within.low <= 0 <= within.high) == (within.p > 0.05)
 
 
 def test_too_few_permutations_to_reject_give_no_interval():
     y, x, z = a_world()
-    found = partial_slope(y, x, z, draws=18)
+    found = partial_slope(y, x, z, resamples=18)
     assert np.isnan([found.low, found.high, found.share_low]).all() and found.slope < 0
-    assert not np.isnan(partial_slope(y, x, z, draws=19).low)
+    assert not np.isnan(partial_slope(y, x, z, resamples=19).low)
 
 
 def test_the_interval_covers_where_few_queries_are_complex():
@@ -70,7 +70,7 @@ def test_the_interval_covers_where_few_queries_are_complex():
         x = np.zeros(40)
         x[:3] = 1.0
         y = 0.1 * x + generator.normal(0, 0.3, 40)
-        found = partial_slope(y, x, draws=199, seed=seed)
+        found = partial_slope(y, x, resamples=199, seed=seed)
         student = stats.t.ppf(0.975, 38) * found.slope / found.t
         missed += [abs(found.slope - 0.1) > student, not found.low <= 0.1 <= found.high]
     assert missed[0] / 300 > 0.1 and stats.binomtest(int(missed[1]), 300, 0.05, "greater").pvalue > 0.01
@@ -81,7 +81,7 @@ def test_collections_have_levels_of_their_own():
     labels = np.arange(80) % 3
     dummies = (labels[:, None] == np.arange(1, 3)).astype(float)
     robust = sm.OLS(y + labels, sm.add_constant(np.column_stack([x, z, dummies]))).fit(cov_type="HC3", use_t=True)
-    found = partial_slope(y + labels, x, z, strata=labels, draws=99)
+    found = partial_slope(y + labels, x, z, strata=labels, resamples=99)
     assert (found.slope, found.t) == pytest.approx((robust.params[1], robust.tvalues[1]))
 
 
@@ -105,7 +105,7 @@ def test_p_is_that_of_all_permutations_or_all_signs_of_residuals(strata):
         np.mean([t(reduced.fittedvalues + residuals) >= observed - 1e-9 for residuals in null])
         for null in ([reduced.resid[order] for order in orders], [reduced.resid * flips for flips in signs])
     )
-    found = partial_slope(y, x, z, strata=strata, draws=9_999)
+    found = partial_slope(y, x, z, strata=strata, resamples=9_999)
     assert found.t == pytest.approx(sm.OLS(y, full).fit(cov_type="HC3").tvalues[0])
     assert found.p == pytest.approx(exact, abs=0.04 if strata is None else 0.02)
 
@@ -113,7 +113,7 @@ def test_p_is_that_of_all_permutations_or_all_signs_of_residuals(strata):
 def test_chance_alone():
     """The share's floor is 1 / (n - 1) without controls, the expected R squared of noise."""
     y, x, _ = a_world(50, slope=0.0)
-    assert partial_slope(y, x, draws=4_999).share_floor == pytest.approx(1 / 49, rel=0.1)
+    assert partial_slope(y, x, resamples=4_999).share_floor == pytest.approx(1 / 49, rel=0.1)
 
 
 def uneven(n, seed):
@@ -128,7 +128,7 @@ def test_calibrated_where_complex_queries_vary_more():
     studentised, alike = 0, 0
     for seed in range(150):
         y, x, z = uneven(60, seed)
-        studentised += partial_slope(y, x, z, draws=199, seed=seed).p <= 0.05
+        studentised += partial_slope(y, x, z, resamples=199, seed=seed).p <= 0.05
         alike += sm.OLS(y, sm.add_constant(np.column_stack([x, z]))).fit().pvalues[1] <= 0.05
     found = binomial_interval(studentised, 150)
     assert found.low <= 0.05 <= found.high
@@ -143,7 +143,7 @@ def test_calibrated_where_few_queries_are_very_complex(spread, student_fails):
         generator = np.random.default_rng(seed)
         x = generator.lognormal(size=n)
         noise = x**spread * generator.normal(size=n)
-        found = partial_slope(noise, x, draws=99, seed=seed)
+        found = partial_slope(noise, x, resamples=99, seed=seed)
         test += found.p <= 0.05
         missed += not found.low <= 0 <= found.high
         student += 2 * stats.t.sf(abs(found.t), n - 2) <= 0.05
@@ -159,7 +159,7 @@ def test_power_in_the_plain_case():
         generator = np.random.default_rng(seed)
         x = generator.normal(size=97)
         y = 0.3 * x + generator.normal(size=97)
-        test += partial_slope(y, x, draws=199, seed=seed).p <= 0.05
+        test += partial_slope(y, x, resamples=199, seed=seed).p <= 0.05
         student += stats.pearsonr(x, y).pvalue <= 0.05
     assert student > 150 and test >= 0.93 * student
 
@@ -169,8 +169,8 @@ def test_a_control_takes_its_part():
     generator = np.random.default_rng(2)
     length = generator.normal(size=200)
     x, y = length + 0.5 * generator.normal(size=200), -0.3 * length + generator.normal(size=200)
-    assert partial_slope(y, x, draws=999).p < 0.01
-    given = partial_slope(y, x, length, draws=999)
+    assert partial_slope(y, x, resamples=999).p < 0.01
+    given = partial_slope(y, x, length, resamples=999)
     assert given.p > 0.05 and given.low < 0 < given.high and given.share_low == 0
 
 
@@ -179,51 +179,53 @@ def test_the_interval_of_the_share_holds_the_truth():
     for seed in range(100):
         generator = np.random.default_rng(seed)
         x = generator.normal(size=100)
-        found = partial_slope(0.5 * x + generator.normal(size=100), x, draws=199)
+        found = partial_slope(0.5 * x + generator.normal(size=100), x, resamples=199)
         inside += found.share_low <= 0.2 <= found.share_high  # 0.25 / 1.25
     assert inside >= 88
 
 
 def test_nothing_to_explain():
     x = np.arange(10.0)
-    still = partial_slope(np.full(10, 0.4), x, draws=99)
+    still = partial_slope(np.full(10, 0.4), x, resamples=99)
     assert (still.slope, still.low, still.high, still.p, still.share) == (0, 0, 0, 1, 0) and not still.influence.any()
     for found in (
-        partial_slope(x, np.ones(10), draws=9),
-        partial_slope(x**2, x, 2 * x + 1, draws=9),  # complexity is the control
-        partial_slope(np.arange(3.0) ** 2, np.arange(3.0), draws=9),
-        partial_slope(np.empty(0), np.empty(0), draws=9),
+        partial_slope(x, np.ones(10), resamples=9),
+        partial_slope(x**2, x, 2 * x + 1, resamples=9),  # complexity is the control
+        partial_slope(np.arange(3.0) ** 2, np.arange(3.0), resamples=9),
+        partial_slope(np.empty(0), np.empty(0), resamples=9),
     ):
         assert np.isnan([found.slope, found.p, found.share, found.low]).all()
 
 
 def test_a_perfect_line():
     x = np.arange(12.0)
-    found = partial_slope(0.9 - 0.05 * x, x, draws=999)
+    found = partial_slope(0.9 - 0.05 * x, x, resamples=999)
     assert found.slope == pytest.approx(-0.05) and found.share == pytest.approx(1) and found.p == 0.001
 
 
 def test_columns_that_say_the_same_twice():
     y, x, z = a_world()
-    once, twice = partial_slope(y, x, z, draws=99), partial_slope(y, x, np.column_stack([z, z * 1e6, np.ones(80)]), draws=99)
+    once = partial_slope(y, x, z, resamples=99)
+    twice = partial_slope(y, x, np.column_stack([z, z * 1e6, np.ones(80)]), resamples=99)
     assert (once.slope, once.t, once.p) == pytest.approx((twice.slope, twice.t, twice.p))
 
 
 def test_blocks_do_not_matter():
     y, x, z = a_world(30)
-    assert partial_slope(y, x, z, draws=100, block=7).p == pytest.approx(partial_slope(y, x, z, draws=100, block=100).p, abs=0.1)
+    in_blocks, at_once = (partial_slope(y, x, z, resamples=100, block=block).p for block in (7, 100))
+    assert in_blocks == pytest.approx(at_once, abs=0.1)
 
 
 def test_many_queries_are_permuted_a_few_at_a_time(monkeypatch):
     """At most so many cells are held in memory, and p is the same."""
     y, x, z = a_world(300)
-    usual = partial_slope(y, x, z, draws=600)
+    usual = partial_slope(y, x, z, resamples=600)
     tables = wordings(100, 3)
-    within = within_slope(*tables, draws=600)
+    within = within_slope(*tables, resamples=600)
     monkeypatch.setattr(slope, "CELLS", 3_000)
     tracemalloc.start()
-    assert partial_slope(y, x, z, draws=600).p == usual.p
-    assert within_slope(*tables, draws=600).p == within.p
+    assert partial_slope(y, x, z, resamples=600).p == usual.p
+    assert within_slope(*tables, resamples=600).p == within.p
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 500 * 300 * 8  # what one block of 500 permutations takes
@@ -258,7 +260,7 @@ def test_within_needs_is_the_regression_with_fixed_effects():
     needs = np.repeat(np.arange(60), 4)
     fixed = (needs[:, None] == np.arange(60)).astype(float)
     clustered = sm.OLS(y.ravel(), np.column_stack([x.ravel(), fixed])).fit(cov_type="cluster", cov_kwds={"groups": needs})
-    found = within_slope(y, x, draws=999)
+    found = within_slope(y, x, resamples=999)
     assert found.slope == pytest.approx(clustered.params[0])
     correction = np.sqrt(239 / (240 - 61))  # statsmodels' other factor, for the number of coefficients
     assert found.slope / found.t == pytest.approx(clustered.bse[0] / correction)
@@ -274,8 +276,8 @@ def test_within_needs_difficulty_plays_no_part():
         difficulty = generator.normal(size=(40, 1))
         x = difficulty + generator.normal(size=(40, 3))
         y = -difficulty + 0.5 * generator.normal(size=(40, 3))
-        over_queries += partial_slope(y[:, 0], x[:, 0], draws=99).p <= 0.05
-        p.append(within_slope(y, x, draws=199, seed=seed).p)
+        over_queries += partial_slope(y[:, 0], x[:, 0], resamples=99).p <= 0.05
+        p.append(within_slope(y, x, resamples=199, seed=seed).p)
     found = binomial_interval(int((np.array(p) <= 0.05).sum()), 60)
     assert found.low <= 0.05 <= found.high and 0.3 < np.mean(p) < 0.7
     assert over_queries >= 55
@@ -290,31 +292,31 @@ def test_within_needs_p_is_that_of_all_permutations():
         return abs(slope) / np.sqrt(((e * (d - slope * e)) ** 2).sum())
 
     exact = [t(np.array([row[::-1] if flip >> i & 1 else row for i, row in enumerate(y)])) >= t(y) - 1e-9 for flip in range(16)]
-    assert within_slope(y, x, draws=9_999).p == pytest.approx(np.mean(exact), abs=0.02)
+    assert within_slope(y, x, resamples=9_999).p == pytest.approx(np.mean(exact), abs=0.02)
 
 
 def test_within_needs_share_is_r_squared_of_what_is_left():
     y, x = wordings(7)
     left, x_left = (table - table.mean(axis=1, keepdims=True) for table in (y, x))
-    found = within_slope(y, x, draws=99)
+    found = within_slope(y, x, resamples=99)
     assert found.share == pytest.approx(np.corrcoef(left.ravel(), x_left.ravel())[0, 1] ** 2)
     assert found.sd == pytest.approx(x[:, 0].std()) and found.n == len(y)
 
 
 def test_within_needs_three_needs_are_enough():
     y, x = wordings(7)
-    assert np.isfinite(within_slope(y[:3], x[:3], draws=9).slope) and np.isnan(within_slope(y[:2], x[:2], draws=9).slope)
-    assert np.isnan(within_slope(y, np.zeros_like(x), draws=9).slope)
+    assert np.isfinite(within_slope(y[:3], x[:3], resamples=9).slope) and np.isnan(within_slope(y[:2], x[:2], resamples=9).slope)
+    assert np.isnan(within_slope(y, np.zeros_like(x), resamples=9).slope)
     # Rounding of a large level is no difference between wordings, and a small true difference is one.
     level = np.full_like(x, 1e8)
-    assert np.isnan(within_slope(y, level + 1e-8 * np.sign(x), draws=9).slope)
-    assert within_slope(y, 1e-8 * x, draws=9).slope == pytest.approx(1e8 * within_slope(y, x, draws=9).slope)
+    assert np.isnan(within_slope(y, level + 1e-8 * np.sign(x), resamples=9).slope)
+    assert within_slope(y, 1e-8 * x, resamples=9).slope == pytest.approx(1e8 * within_slope(y, x, resamples=9).slope)
 
 
 def test_within_needs_nothing_to_explain():
     y, x = wordings(5)
-    assert within_slope(np.repeat(y[:, :1], 4, axis=1), x, draws=9).p == 1
-    assert np.isnan(within_slope(y, np.repeat(x[:, :1], 4, axis=1), draws=9).slope)
+    assert within_slope(np.repeat(y[:, :1], 4, axis=1), x, resamples=9).p == 1
+    assert np.isnan(within_slope(y, np.repeat(x[:, :1], 4, axis=1), resamples=9).slope)
     for bad in ((y[:, :1], x[:, :1]), (y, x[:, :2]), (y, np.full_like(x, np.nan))):
         with pytest.raises(InputError):
             within_slope(*bad)
@@ -327,9 +329,9 @@ def test_what_is_not_finite_is_refused(bad, place):
     given = [np.arange(12.0), np.arange(12.0) ** 2, np.arange(12.0) ** 3]
     given[place][4] = bad
     with pytest.raises(InputError, match="must be finite numbers"):
-        partial_slope(*given, draws=9)
+        partial_slope(*given, resamples=9)
     if place < 2:
         with pytest.raises(InputError, match="must be finite numbers"):
-            within_slope(given[0].reshape(4, 3), given[1].reshape(4, 3), draws=9)
+            within_slope(given[0].reshape(4, 3), given[1].reshape(4, 3), resamples=9)
         with pytest.raises(InputError, match="must be finite numbers"):
-            permutation_tests(given[0], given[1], np.arange(12) % 3, draws=9)
+            permutation_tests(given[0], given[1], np.arange(12) % 3, resamples=9)

@@ -151,7 +151,7 @@ def a_sample(n, seed=0):
 def test_statistics_and_p_values_are_those_of_scipy():
     y, x = a_sample(80)
     bins = bin_numbers(x, inner_edges(x, "tertile"))
-    found = permutation_tests(y, x, bins, draws=4_999)
+    found = permutation_tests(y, x, bins, resamples=4_999)
     rho, kruskal = stats.spearmanr(x, y), stats.kruskal(*[y[bins == b] for b in range(3)])
     assert (found.rho, found.kruskal, found.kruskal_p_chi2) == pytest.approx((rho.statistic, kruskal.statistic, kruskal.pvalue))
     assert found.rho_p == pytest.approx(rho.pvalue, abs=0.02)
@@ -184,7 +184,7 @@ def test_p_values_are_those_of_all_permutations(strata):
     every = [np.array(p) for p in permutations(range(6)) if (labels[list(p)] == labels).all()]
     null = np.array([statistics(order) for order in every])
     exact = (null >= null[0] - 1e-9).mean(axis=0)
-    found = permutation_tests(y, x, bins, strata=strata, draws=9_999)
+    found = permutation_tests(y, x, bins, strata=strata, resamples=9_999)
     assert (found.rho_p, found.kruskal_p, found.gap_p) == pytest.approx(tuple(exact), abs=0.02)
     assert found.gap_floor == pytest.approx(null[:, 2].mean(), abs=0.01)
 
@@ -192,13 +192,13 @@ def test_p_values_are_those_of_all_permutations(strata):
 def test_many_queries_are_permuted_a_few_at_a_time(monkeypatch):
     y, x = a_sample(400)
     bins = bin_numbers(x, inner_edges(x, "tertile"))
-    usual, band = permutation_tests(y, x, bins, draws=600), smooth(y, x, np.array([0.0]), draws=600)
+    usual, band = permutation_tests(y, x, bins, resamples=600), smooth(y, x, np.array([0.0]), resamples=600)
     monkeypatch.setattr(slope, "CELLS", 4_000)
     tracemalloc.start()
-    found = permutation_tests(y, x, bins, draws=600)
+    found = permutation_tests(y, x, bins, resamples=600)
     assert (found.rho_p, found.kruskal_p, found.gap_p) == (usual.rho_p, usual.kruskal_p, usual.gap_p)
     assert found.gap_floor == pytest.approx(usual.gap_floor)
-    assert smooth(y, x, np.array([0.0]), draws=600) == pytest.approx(band)
+    assert smooth(y, x, np.array([0.0]), resamples=600) == pytest.approx(band)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 500 * 400 * 8
@@ -206,9 +206,9 @@ def test_many_queries_are_permuted_a_few_at_a_time(monkeypatch):
 
 def test_nothing_to_test():
     y, x = a_sample(20)
-    same = permutation_tests(np.ones(20), x, bin_numbers(x, inner_edges(x, 2)), draws=99)
+    same = permutation_tests(np.ones(20), x, bin_numbers(x, inner_edges(x, 2)), resamples=99)
     assert np.isnan(same.rho) and np.isnan(same.rho_p) and same.kruskal_p == same.gap_p == same.kruskal_p_chi2 == 1
-    one = permutation_tests(y, np.ones(20), np.zeros(20, dtype=int), draws=99)
+    one = permutation_tests(y, np.ones(20), np.zeros(20, dtype=int), resamples=99)
     assert np.isnan(one.rho) and np.isnan(one.gap) and one.worst == -1
 
 
@@ -219,13 +219,13 @@ def test_the_curve_is_lowess(span):
     y, x = a_sample(120)
     at = np.unique(x)
     reference = sm.nonparametric.lowess(y, x, frac=span, it=0, delta=0, xvals=at)
-    assert smooth(y, x, at, span=span, draws=0)[0] == pytest.approx(reference, abs=1e-9)
+    assert smooth(y, x, at, span=span, resamples=0)[0] == pytest.approx(reference, abs=1e-9)
 
 
 def test_the_band_is_that_of_refitted_resamples():
     y, x = a_sample(40)
     at = np.array([-0.5, 0.7])
-    _, low, high = smooth(y, x, at, draws=200, seed=3)
+    _, low, high = smooth(y, x, at, resamples=200, seed=3)
     counts = np.random.default_rng(3).multinomial(40, np.full(40, 1 / 40), size=200)
     heights = []
     for point in at:
@@ -237,6 +237,6 @@ def test_the_band_is_that_of_refitted_resamples():
 
 def test_curves_where_complexity_has_few_values():
     x, y = np.array([0.0] * 10 + [1.0] * 10), np.array([0.2, 0.4] * 5 + [0.8] * 10)
-    assert smooth(y, x, np.array([0.0, 1.0]), span=0.4, draws=49)[0] == pytest.approx([0.3, 0.8])
+    assert smooth(y, x, np.array([0.0, 1.0]), span=0.4, resamples=49)[0] == pytest.approx([0.3, 0.8])
     with pytest.raises(InputError, match="span"):
         smooth(y, x, np.array([0.0]), span=0.0)

@@ -29,7 +29,7 @@ TOPICS, QRELS = PLANTED.get_topics(), PLANTED.get_qrels()
 RUN = PLANTED.get_runs()["bm25"].merge(TOPICS[["qid", "query"]], on="qid")
 CANDIDATES = PLANTED.text_loader()(RUN[RUN["rank"] < 20])
 COMPLEXITY = pt.apply.generic(lambda topics: topics.assign(complexity=topics["query"].map(wording_complexity)))
-OPTIONS = {"complexity": COMPLEXITY, "draws": 499, "measures": ["nDCG@10"]}
+OPTIONS = {"complexity": COMPLEXITY, "resamples": 499, "measures": ["nDCG@10"]}
 
 
 def probe(strength, **options):
@@ -64,7 +64,7 @@ def test_queries_without_a_noun_phrase_are_part_of_the_result():
     candidates = topics.assign(docno="d1", text="tea")
     qrels = pd.DataFrame({"qid": list("1234"), "docno": "d1", "label": 1})
     rewrites = ["noun_phrases", "relative_clause", "keywords", str.upper]
-    stage = WordingSensitivity(PlantedRanker(), rewrites=rewrites, tagger=tagger, complexity=COMPLEXITY, draws=9)
+    stage = WordingSensitivity(PlantedRanker(), rewrites=rewrites, tagger=tagger, complexity=COMPLEXITY, resamples=9)
     found = stage.evaluate(candidates, qrels)
     assert found.without_phrases == {"noun_phrases": (1, 3), "relative_clause": (1, 3)}  # two of the queries are the same
 
@@ -90,7 +90,7 @@ def test_the_slope_is_that_within_needs(found):
     arms = ["original", "noun_phrases", "question_frame", "relative_clause", "keywords"]
     y = found.per_query.set_index("qid").sort_index()[arms].to_numpy()
     x = found.wordings.pivot(index="qid", columns="arm", values="complexity").sort_index()[arms].to_numpy()
-    expected = within_slope(y, x, draws=499)
+    expected = within_slope(y, x, resamples=499)
     slope = found.slopes["nDCG@10"]
     assert (slope.slope, slope.p, slope.n) == (pytest.approx(expected.slope), expected.p, 30)
     assert "nDCG@10 per sd" in repr(found)

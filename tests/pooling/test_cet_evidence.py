@@ -160,7 +160,7 @@ def test_columns_that_are_missing_or_no_numbers_are_named():
     ("options", "message"),
     [
         ({"columns": "pool_score"}, "must be a list of names"),
-        ({"columns": (), "lexical": False}, "nothing to see"),
+        ({"columns": (), "lexical": False}, "has no input"),
         ({"learning_rate": 0}, "learning_rate=0 must be a number above 0 and at most 1"),
         ({"tokeniser": "letters"}, "tokeniser='letters' is not known"),
     ],

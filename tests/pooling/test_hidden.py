@@ -194,7 +194,7 @@ def world():
 @pytest.fixture(scope="module")
 def result(world):
     made, train, test = world
-    return made.compare(CORRECTIONS, train, test, seeds=(3, 1), draws=300)
+    return made.compare(CORRECTIONS, train, test, seeds=(3, 1), resamples=300)
 
 
 def test_values_are_those_of_ir_measures_and_means_are_over_seeds_and_queries(world, result):
@@ -237,7 +237,7 @@ def test_intervals_and_tests_are_those_of_the_statistics(result):
         (lambda m: m[..., 1] - m[..., 0], "difference_low", "difference_high"),
         (lambda m: (m[..., 1] - m[..., 0]) / (m[..., 2] - m[..., 0]), "gap_low", "gap_high"),
     ):
-        interval = two_level_interval(values, statistic, draws=300, seed=0)
+        interval = two_level_interval(values, statistic, resamples=300, seed=0)
         assert (row[low], row[high]) == pytest.approx((interval.low, interval.high), abs=1e-12)
     p = randomisation_test(values[..., 0].mean(axis=0), values[..., 1].mean(axis=0)).p
     assert row["p"] == pytest.approx(p) and row["p_corrected"] == pytest.approx(p)
@@ -246,7 +246,7 @@ def test_intervals_and_tests_are_those_of_the_statistics(result):
 def test_no_share_of_a_gap_that_may_be_none(world):
     made, train, test = world
     same = {"plain": Taste(1.0), "other": Taste(1.1), "oracle": Taste(1.0001)}
-    table = made.compare(same, train, test, seeds=(0, 1), draws=200).table
+    table = made.compare(same, train, test, seeds=(0, 1), resamples=200).table
     assert table[["gap_closed", "gap_low", "gap_high"]].isna().all(axis=None)
     assert table["gap_reason"].str.contains(r"^the oracle's own difference, .* may be 0$").all()
 
@@ -306,7 +306,7 @@ def test_results_can_be_read(result):
 def test_trainings_that_know_more_are_no_corrections(world):
     """Neither the oracle nor a training on all judgements counts among those that are tested, or is the best of them."""
     made, train, test = world
-    options = {"seeds": (0,), "draws": 50}
+    options = {"seeds": (0,), "resamples": 50}
     arms = {"plain": Taste(2.0), "some": Taste(1.2), "little": Taste(1.9), "oracle": Taste(0.8)}
     result = made.compare({**arms, "everything": Taste(0.0)}, train, test, full="everything", **options)
     rows = result.table.query("judgements == 'full' and measure == 'nDCG@10'").set_index("correction")
@@ -339,7 +339,7 @@ def test_figure_5_shows_shares_of_both_kinds(result):
 
 def test_collections_are_combined_as_seeds_with_queries_of_their_own(world):
     made, train, test = world
-    one, two = (made.compare(CORRECTIONS, train, test, seeds=(seed,), draws=400) for seed in (1, 3))
+    one, two = (made.compare(CORRECTIONS, train, test, seeds=(seed,), resamples=400) for seed in (1, 3))
     both = combined({"a": one, "b": two})
     row, rows = ((r.table.query("judgements == 'full'").iloc[1]) for r in (both, one))
     assert row["mean"] == pytest.approx(np.mean([r.table.query("judgements == 'full'").iloc[1]["mean"] for r in (one, two)]))
@@ -356,9 +356,9 @@ def test_collections_are_combined_as_seeds_with_queries_of_their_own(world):
     low, high = np.quantile(means, [0.025, 0.975])
     assert row["high"] - row["low"] > 0.85 * (high - low)
     with pytest.raises(InputError, match="several seeds"):
-        combined({"a": made.compare(CORRECTIONS, train, test, seeds=(1, 3), draws=10)})
+        combined({"a": made.compare(CORRECTIONS, train, test, seeds=(1, 3), resamples=10)})
     with pytest.raises(InputError, match="other corrections"):
-        combined({"a": one, "b": made.compare({**CORRECTIONS, "x": Taste()}, train, test, seeds=(1,), draws=10)})
+        combined({"a": one, "b": made.compare({**CORRECTIONS, "x": Taste()}, train, test, seeds=(1,), resamples=10)})
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_validation_is_on_pooled_judgements(world, monkeypatch):
     validation, seen = test[test["qid"] < "q08"], []
     monkeypatch.setattr(Taste, "fit", lambda self, *frames: seen.append(frames))
     rest = test[test["qid"] >= "q08"]
-    made.compare(CORRECTIONS, train, rest, seeds=(0,), full=None, validation=validation, draws=10)
+    made.compare(CORRECTIONS, train, rest, seeds=(0,), full=None, validation=validation, resamples=10)
     assert len(seen) == 3
     for res_tr, qrels_tr, res_va, qrels_va in seen:
         assert set(res_tr["qid"]) == set(train["qid"]) and set(res_va["qid"]) == {"q06", "q07"}
@@ -433,7 +433,8 @@ def test_trainings_that_take_other_grades_for_relevant_are_refused(graded, corre
 def test_trainings_and_measures_take_the_grades_that_are_hidden(graded, tiny):
     made, train, test = graded
     ranker = CrossEncoder(tiny(), training=training(min_label=2))
-    result = made.compare({"plain": ranker, "CET": CETReranker(ranker, selection="lexical")}, train, test, seeds=(0,), draws=10)
+    arms = {"plain": ranker, "CET": CETReranker(ranker, selection="lexical")}
+    result = made.compare(arms, train, test, seeds=(0,), resamples=10)
     assert list(dict.fromkeys(result.table["measure"])) == ["nDCG@10", "RR(rel=2)@10", "R(rel=2)@10"]
     # Grade 1 is neither relevant nor drawn as a negative.
     drawn = result.negatives
@@ -451,12 +452,12 @@ def test_measures_that_count_other_grades_are_noticed(graded, world, caplog):
     tastes = {"plain": Taste(2.0, training=Training(min_label=2)), "oracle": Taste(0.3, training=Training(min_label=2))}
     frames = [frame.assign(grade=0, shade=0.5) for frame in (train, test)]
     asked = ("nDCG@10", "RR(rel=2)@10", "AP", ir_measures.P(rel=1) @ 5, "Judged@10")
-    made.compare(tastes, *frames, seeds=(0,), measures=asked, draws=10)
+    made.compare(tastes, *frames, seeds=(0,), measures=asked, resamples=10)
     [found] = [record.getMessage() for record in caplog.records if "rel=" in record.getMessage()]
     assert "AP, P@5" in found and "rel=2" in found and "nDCG" not in found
     caplog.clear()
     made, train, test = world
-    made.compare(CORRECTIONS, train, test, seeds=(0,), draws=10)
+    made.compare(CORRECTIONS, train, test, seeds=(0,), resamples=10)
     assert not [record for record in caplog.records if "rel=" in record.getMessage()]
 
 
@@ -474,14 +475,14 @@ def test_a_comparison_that_was_killed_goes_on(world, tmp_path, monkeypatch):
         return fit(self, *frames)
 
     monkeypatch.setattr(Taste, "fit", counted)
-    options = {"seeds": (0, 1), "draws": 50, "checkpoint": tmp_path / "arms"}
+    options = {"seeds": (0, 1), "resamples": 50, "checkpoint": tmp_path / "arms"}
     with pytest.raises(KeyboardInterrupt):
         made.compare(CORRECTIONS, train, test, **options)
     finished = sorted(path.name for path in (tmp_path / "arms").iterdir())
     assert len(finished) == 3
     again = made.compare(CORRECTIONS, train.sample(frac=1, random_state=1), test[test.columns[::-1]], **options)
     assert calls == [0, 0, 0, 1, 1, 1, 1]
-    straight = made.compare(CORRECTIONS, train, test, seeds=(0, 1), draws=50)
+    straight = made.compare(CORRECTIONS, train, test, seeds=(0, 1), resamples=50)
     assert len(calls) == 13
     by = ["correction", "seed", "qid", "judgements", "measure"]
     pd.testing.assert_frame_equal(
@@ -505,7 +506,7 @@ def test_another_teacher_is_another_training(world, tmp_path, monkeypatch):
 
     def compared(teacher):
         arms = {"plain": Taste(2.0), "taught": AddScores(teacher) >> Taste(1.0)}
-        made.compare(arms, train, test, seeds=(0,), oracle=None, draws=10, checkpoint=tmp_path)
+        made.compare(arms, train, test, seeds=(0,), oracle=None, resamples=10, checkpoint=tmp_path)
         return len(calls)
 
     assert compared(pt.apply.doc_score(lambda row: 1.0)) == 2
@@ -521,9 +522,9 @@ def test_what_cannot_be_told_apart_is_refused_before_anything_is_fitted(world, t
     with pytest.raises(InputError, match=r"a .*Opaque in a ApplyDocumentScoringTransformer has no cache key.*fingerprint"):
         made.compare(arms, train, test, oracle=None, checkpoint=tmp_path)
     monkeypatch.undo()
-    made.compare(arms, train, test, seeds=(0,), oracle=None, draws=10)
+    made.compare(arms, train, test, seeds=(0,), oracle=None, resamples=10)
     model.fingerprint = lambda: "second version"
-    made.compare(arms, train, test, seeds=(0,), oracle=None, draws=10, checkpoint=tmp_path)
+    made.compare(arms, train, test, seeds=(0,), oracle=None, resamples=10, checkpoint=tmp_path)
 
 
 class Opaque:
@@ -580,7 +581,7 @@ def test_a_comparison_of_real_trainings(tiny, tmp_path):
     judge = RelabelReranker(ranker, right_about_hidden)
     bounded = CrossEncoder(tiny(), training=replace(ranker.training, negatives=RankWindow("pool_rank", last=2)))
     corrections = {"plain": ranker, "judged": judge, "window": AddScores(pt.apply.doc_score(len)) >> bounded}
-    options = {"seeds": (0,), "draws": 100, "checkpoint": tmp_path / "arms"}
+    options = {"seeds": (0,), "resamples": 100, "checkpoint": tmp_path / "arms"}
     result = made.compare(corrections, train, test, full="full", **options)
     assert list(result.corrections) == ["plain", "oracle", "full", "judged", "window"]
     met = result.false_negatives.set_index("correction")
@@ -613,7 +614,7 @@ def right_about_hidden(frame):
 def test_queries_whose_candidates_are_all_hidden_are_left_out_of_the_oracle_only(tiny):
     made, train, test = tiny_world()
     train = train[(train["qid"] > "q0") | train["docno"].str[-1].isin(["4", "5"])]
-    result = made.compare({"plain": CrossEncoder(tiny(), training=training())}, train, test, seeds=(0,), draws=10)
+    result = made.compare({"plain": CrossEncoder(tiny(), training=training())}, train, test, seeds=(0,), resamples=10)
     sizes = result.false_negatives.set_index("correction")["candidates"]
     assert sizes.to_dict() == {"plain": 26, "oracle": 25}
 
@@ -657,7 +658,7 @@ def test_what_is_asked_and_not_fitted_need_not_be_copied(where, tiny):
     made, train, test = tiny_world()
     ranker = CrossEncoder(tiny(), training=training())
     corrections = {"plain": AddScores(OfJava()) >> ranker, where: OF_JAVA[where](ranker)}
-    result = made.compare(corrections, train, test, seeds=(0,), draws=10)
+    result = made.compare(corrections, train, test, seeds=(0,), resamples=10)
     assert result.corrections == ["plain", "oracle", where]
 
 
@@ -698,7 +699,7 @@ def test_a_comparison_trains_a_correction_as_long_as_the_plain_ranker(tiny, monk
 
     monkeypatch.setattr(CETReranker, "transform", remembered)
     corrections = {"plain": ranker, "CET": CETReranker(ranker)}
-    made.compare(corrections, train, test, seeds=(3, 4), oracle=None, draws=10)
+    made.compare(corrections, train, test, seeds=(3, 4), oracle=None, resamples=10)
     assert steps == {3: 2, 4: 2}
 
 
@@ -706,7 +707,7 @@ def test_judged_documents_that_nobody_retrieved_are_noticed(world):
     made, train, test = world
     pairs = set(map(tuple, made.hidden[["qid", "docno"]].values))
     hidden = np.array([pair in pairs for pair in zip(train["qid"], train["docno"])])
-    notes = made.compare(CORRECTIONS, train.assign(score=train["score"].mask(hidden)), test, seeds=(0,), draws=10).notes
+    notes = made.compare(CORRECTIONS, train.assign(score=train["score"].mask(hidden)), test, seeds=(0,), resamples=10).notes
     assert any("AddJudged" in note for note in notes)
-    notes = made.compare(CORRECTIONS, train[~hidden], test, seeds=(0,), draws=10).notes
+    notes = made.compare(CORRECTIONS, train[~hidden], test, seeds=(0,), resamples=10).notes
     assert any("no false negative can be met" in note for note in notes)

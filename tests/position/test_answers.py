@@ -80,11 +80,11 @@ def test_rotation_null_by_enumeration():
         bins = [int(2 * ((p - o) % m) / m) for p, o, m in zip(position, (first, second, second), n)]
         counts = (bins.count(0), bins.count(1))
         exact[counts] = exact.get(counts, 0) + 1 / 12
-    drawn = rotating.rotation_null(position, n, passage, 2, draws=12_000, seed=0)
+    drawn = rotating.rotation_null(position, n, passage, 2, resamples=12_000, seed=0)
     seen = {k: (drawn == k).all(1).sum() for k in exact}
     assert sum(seen.values()) == 12_000
     assert scipy.stats.chisquare(list(seen.values()), [12_000 * exact[k] for k in seen]).pvalue > 0.001
-    other = rotating.rotation_null(position, n, passage, 2, draws=12_000, seed=0, block=12_000)
+    other = rotating.rotation_null(position, n, passage, 2, resamples=12_000, seed=0, block=12_000)
     np.testing.assert_array_equal(drawn, other)
 
 
@@ -363,7 +363,7 @@ def naive(positions, bins=10):
 def test_false_alarms_stay_at_the_level_where_the_ordinary_test_fails():
     """Six answers side by side in each passage, which begin anywhere: 200 collections, level 0.05."""
     p = np.array([
-        (t.uniformity_test(draws=199).p, t.uniformity_test(method="chi2").p, naive(t))
+        (t.uniformity_test(resamples=199).p, t.uniformity_test(method="chi2").p, naive(t))
         for t in (planted(60, 6, seed=seed, tied=True) for seed in range(200))
     ])  # fmt: skip
     alarms = (p <= 0.05).sum(0)
@@ -375,9 +375,9 @@ def test_false_alarms_stay_at_the_level_where_the_ordinary_test_fails():
 def test_power():
     for seed in range(20):
         positions = planted(300, seed=seed, strength=1.0)
-        assert positions.uniformity_test(draws=199).p == 1 / 200
+        assert positions.uniformity_test(resamples=199).p == 1 / 200
         assert positions.uniformity_test(method="chi2").p < 1e-6
-        assert positions.uniformity_test(rotated=True, draws=199).p > 0.005
+        assert positions.uniformity_test(rotated=True, resamples=199).p > 0.005
 
 
 def test_chi2_is_scipys_where_bins_divide_the_passages():
@@ -387,7 +387,7 @@ def test_chi2_is_scipys_where_bins_divide_the_passages():
     expected = scipy.stats.chisquare(counts)
     assert (result.statistic, result.p) == pytest.approx((expected.statistic, expected.pvalue))
     assert result.n == 500
-    rotation = positions.uniformity_test(draws=4999, bins=10)
+    rotation = positions.uniformity_test(resamples=4999, bins=10)
     assert rotation.statistic == pytest.approx(expected.statistic)
     assert rotation.p == pytest.approx(expected.pvalue, abs=0.03)
 
@@ -397,7 +397,7 @@ def test_one_answer_a_passage_whatever_the_order():
     shuffled = Positions(positions.frame.sample(frac=1, random_state=0))
     first, second = positions.uniformity_test(method="chi2"), shuffled.uniformity_test(method="chi2")
     assert first == second and first.n == 80
-    assert positions.uniformity_test(draws=99) == positions.uniformity_test(draws=99)
+    assert positions.uniformity_test(resamples=99) == positions.uniformity_test(resamples=99)
 
 
 def test_long_answers_that_are_placed_at_random_are_no_bias():
@@ -408,7 +408,7 @@ def test_long_answers_that_are_placed_at_random_are_no_bias():
         "position": rng.integers(0, 21, size=600),
     })  # fmt: skip
     positions = Positions(frame)
-    assert positions.uniformity_test(draws=99).p == 0.01
+    assert positions.uniformity_test(resamples=99).p == 0.01
     assert positions.uniformity_test(method="placed").p > 0.01
     placed = positions.histogram(4)["placed"]
     np.testing.assert_allclose(placed, [10 / 21, 10 / 21, 1 / 21, 0])
@@ -428,8 +428,8 @@ def test_sentence_rotation_leaves_what_word_rotation_removes():
         records.append((f"d{d}", " ".join(sentences), "answer"))
     frame = pd.DataFrame(records, columns=["docno", "text", "answer"])
     by_word, by_sentence = (Positions(AnswerPositions(rotation=RotatePassages(unit=u))(frame)) for u in ("word", "sentence"))
-    assert by_word.uniformity_test(rotated=True, draws=999).p > 0.01
-    assert by_sentence.uniformity_test(rotated=True, draws=999).p == 0.001
+    assert by_word.uniformity_test(rotated=True, resamples=999).p > 0.01
+    assert by_sentence.uniformity_test(rotated=True, resamples=999).p == 0.001
     left = by_sentence.histogram(10, rotated=True)
     assert left["share"][0] > 0.2 > 3 * left["share"][9]
     frame = frame.assign(text=frame["text"].str.replace(".", ""))
@@ -508,8 +508,8 @@ def test_squad(shared_data):
     assert summary["answers"] == summary["matches"] == 11_877
     assert summary["omitted"] == 0
     assert summary["mean_relative"] == pytest.approx(0.4265, abs=1e-4)
-    assert marked.uniformity_test(draws=199).p == 0.005
-    assert marked.uniformity_test(rotated=True, draws=199).p > 0.01
+    assert marked.uniformity_test(resamples=199).p == 0.005
+    assert marked.uniformity_test(rotated=True, resamples=199).p > 0.01
     squad.answers = squad.get_answers().assign(start=-1, end=-1)
     matched = AnswerPositions().measure(squad)
     assert matched.summary()["omitted"] < 0.01

@@ -486,7 +486,7 @@ def false_alarms(allow_identity, *, units=3, draws=3, queries=30, worlds=300):
             turn = RotatePassages(seed=seed, allow_identity=allow_identity).rotator(draw)
             moved = np.array([turn(text, f"d{row}")[1] for row in range(queries)])
             values.append(quality[np.arange(queries), (place + moved) % units])
-        alarms += exchange_test(np.column_stack(values), draws=199, seed=seed).p <= 0.05
+        alarms += exchange_test(np.column_stack(values), resamples=199, seed=seed).p <= 0.05
     return alarms / worlds
 
 

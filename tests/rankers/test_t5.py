@@ -95,7 +95,7 @@ def test_a_multilingual_reranker_of_pyterrier_t5_is_taken_over(tmp_path):
 
 
 def test_no_other_reranker_is_taken_over():
-    with pytest.raises(InputError, match="a CrossEncoder is no MonoT5ReRanker or mT5ReRanker"):
+    with pytest.raises(InputError, match="a CrossEncoder is not a MonoT5ReRanker or mT5ReRanker"):
         T5Reranker.from_pyterrier_t5(CrossEncoder("any/model"))
 
 

@@ -1,10 +1,17 @@
+import ast
+import re
+import textwrap
+
 import pytest
 import yaml
 from huggingface_hub import ModelCard
 
 from pyterrier_debias import InputError, audit
 from pyterrier_debias.report.card import BEGIN, END, merged
+from pyterrier_debias.report.treatments import treatments
+from pyterrier_debias.report.verdict import verdicts
 from tests.report import toy
+from tests.report.test_verdict import found, made
 from tests.report.toy import BROKEN, CONTRAST, ORDER, PICKY
 
 AUTHORS = """---
@@ -117,9 +124,9 @@ def test_an_empty_folder_gets_a_card(result, tmp_path):
         (f"words\n{BEGIN}\n", "markers do not pair"),
         (f"{END}\n{BEGIN}\n", "markers do not pair"),
         (f"{BEGIN}{END}{BEGIN}{END}", "markers do not pair"),
-        ("---\ntags: [\n---\n", "no YAML"),
-        ("---\n- a\n---\n", "no table"),
-        ("---\nmodel-index: 3\n---\n", "model-index is no list"),
+        ("---\ntags: [\n---\n", "not YAML"),
+        ("---\n- a\n---\n", "not a table"),
+        ("---\nmodel-index: 3\n---\n", "model-index is not a list"),
         (AUTHORS.replace("{name: NFCorpus, type: nfcorpus}", "NFCorpus"), "not what Hugging Face reads .*model_index"),
     ],
 )
@@ -133,6 +140,39 @@ def test_cards_that_cannot_be_merged_stay_as_they_are(result, tmp_path, text, me
 def test_folders_that_are_not_there(result, tmp_path):
     with pytest.raises(InputError, match="save the ranker first"):
         result.write_card(tmp_path / "nowhere")
+
+
+def test_the_verdict_leads_the_card():
+    """Each bias' question, the answer, and what to do, of the card's own system."""
+    worse, none = "BM25 >> mine", found("survivorship", 0.01, -0.01, 0.02, 0.6, 1.0, system="BM25 >> mine")
+    findings = [found(system="BM25", value=-0.05), found(system=worse), none, found("linguistic", system=worse)]
+    result = made(findings, systems=["BM25", worse], biases=["position", "survivorship", "linguistic", "pooling"])
+    part = result.card(worse).split("### Verdict\n\n")[1].split("\n\n### Figures")[0]
+    asked = re.findall(r"^\*\*(\w+: .*\?)\*\*$", part, re.MULTILINE)
+    assert asked == [f"{one.bias}: {one.question}" for one in verdicts(result)] and len(asked) == 4
+    assert "- Yes: nDCG@10 falls by 0.030 \\[0.010, 0.050\\] when passages are rotated." in part and "0.05 \\[" not in part
+    assert "- No: smaller than a rank correlation of 0.02 (on 50 queries)." in part
+    assert "- What to do: No treatment has been shown to help yet." in part
+    assert "- Not examined: the audit has no primary figure of it." in part
+    (rotation,) = treatments("position", worse, result.settings)
+    assert f"- What to do: [{rotation.name}]({rotation.address}). " in part
+    (code,) = re.findall(r"^  ```python\n(.*?)^  ```$", part, re.MULTILINE | re.DOTALL)
+    assert textwrap.dedent(code).rstrip() == rotation.code
+    # Of several systems each is named; the code is for the last one that has the bias.
+    both = result.card()
+    assert "- BM25: Yes: nDCG@10 falls by 0.050" in both and "- BM25 >> mine: Yes: nDCG@10 falls by 0.030" in both
+    assert both.count("```python") == 1 and rotation.code.splitlines()[0] in both
+
+
+def test_a_name_with_markers_in_the_code(result):
+    evil = f"BM25 >> a|b {BEGIN} `x`"
+    card = made([found(system=evil)], systems=[evil], biases=["position"]).card()
+    body = ModelCard(card).text
+    assert body.count(BEGIN) == body.count(END) == 1 and ModelCard(merged(card, result)).text.count(BEGIN) == 1
+    (code,) = re.findall(r"^  ```python\n(.*?)^  ```$", card, re.MULTILINE | re.DOTALL)
+    assert BEGIN not in code
+    names = [node.value for node in ast.walk(ast.parse(textwrap.dedent(code))) if isinstance(node, ast.Constant)]
+    assert evil.partition(" >> ")[2] in names
 
 
 def test_data_is_no_markup(result):

@@ -81,7 +81,7 @@ def test_noise_is_called_a_change_as_rarely_as_the_test_says(spread):
     for seed in range(300):
         rng = np.random.default_rng(seed)
         before, after = rng.normal(0, spread, (1, 40)), rng.normal(0, 0.2, (1, 40))
-        options = {"draws": 200, "seed": seed}
+        options = {"resamples": 200, "seed": seed}
         verdict = bias_verdict(change_interval(before, after, **options), size_interval(before, after, **options))
         false += verdict != "no change shown"
     assert false <= stats.binom.ppf(0.999, 300, 0.05)

@@ -62,9 +62,9 @@ def context(dataset):
 
 @pytest.fixture(scope="module", autouse=True)
 def few_draws():
-    whole, cross_bias._DRAWS = cross_bias._DRAWS, 999
+    whole, cross_bias._RESAMPLES = cross_bias._RESAMPLES, 999
     yield
-    cross_bias._DRAWS = whole
+    cross_bias._RESAMPLES = whole
 
 
 @pytest.fixture(scope="module")

@@ -183,7 +183,7 @@ def test_the_file_may_name_what_to_audit(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[budget]", "is no TOML"),
+        ("[[budget]", "is not TOML"),
         ("", "holds no budget"),
         ("budget = 3", "holds no budget"),
         ("[budgets]\n", "there is no table 'budgets'"),

@@ -81,13 +81,13 @@ def test_a_ranker_that_does_not_look_at_positions_does_not_move():
 def test_the_test_is_paired_by_query():
     frame = candidates(queries=10)
     judged = frame.groupby("qid").head(2)[["qid", "docno"]].assign(label=[1, 0] * 10)
-    found = intervene(Early(), frame, passages={"late": lambda t: t + " end", "turned": turned}, items=judged, draws=999)
+    found = intervene(Early(), frame, passages={"late": lambda t: t + " end", "turned": turned}, items=judged, resamples=999)
     assert set(found.items["docno"]) <= set(judged.query("label == 1")["docno"])
     row = found.table.set_index("change").loc["turned"]
     own = found.items.query("change == 'turned'")
     means = own.groupby("qid")["displacement"].mean()
     assert row["displacement"] == pytest.approx(means.mean()) and row["n"] == len(means) and row["items"] == len(own)
-    # All 2^10 sign patterns are more than 999 draws, so that p is a sample of what scipy enumerates.
+    # All 2^10 sign patterns are more than 999 resamples, so that p is a sample of what scipy enumerates.
     peer = stats.permutation_test((means,), np.mean, permutation_type="samples", n_resamples=np.inf).pvalue
     assert row["p"] == pytest.approx(peer, abs=0.06)
     late = found.table.set_index("change").loc["late"]

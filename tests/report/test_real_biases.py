@@ -27,10 +27,10 @@ GOOD = FIRST >> pt.apply.doc_score(overlap)
 
 @pytest.fixture(scope="module", autouse=True)
 def few_draws():
-    whole = linguistic._RESAMPLES, survivorship._DRAWS
-    linguistic._RESAMPLES, survivorship._DRAWS = 199, 199
+    whole = linguistic._RESAMPLES, survivorship._RESAMPLES
+    linguistic._RESAMPLES, survivorship._RESAMPLES = 199, 199
     yield
-    linguistic._RESAMPLES, survivorship._DRAWS = whole
+    linguistic._RESAMPLES, survivorship._RESAMPLES = whole
 
 
 def audited(systems=None, **options):

@@ -221,7 +221,7 @@ def test_systems_come_in_every_shape(dataset):
         ({"draws": "2"}, "draws is '2'; it must be a whole number"),
         ({"seed": None}, "seed is None; it must be a whole number"),
         ({"seed": -1}, "seed is -1; it must be 0 or more"),
-        ({"qrels": {"q1": {"d": 1}}}, "judgements: a dict is no frame"),
+        ({"qrels": {"q1": {"d": 1}}}, "judgements: a dict is not a frame"),
         ({"qrels": pd.DataFrame({"qid": ["q1"] * 3, "docno": ["a", "b", "b"], "label": [1, 0, 1]})}, "judgements.*docno='b'"),
         ({"baseline": "DPH"}, "baseline 'DPH' is not one of the systems: BM25"),
         ({"split": "dl99"}, "dl99"),
@@ -353,9 +353,9 @@ def test_json_has_a_line_for_each_row_and_what_was_indented_is_read(result):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "no audit in JSON"),
-        ("[]", "is no audit"),
-        ('{"schema": "other"}', "is no audit"),
+        ("{", "not an audit in JSON"),
+        ("[]", "is not an audit"),
+        ('{"schema": "other"}', "is not an audit"),
         ('{"schema": "pyterrier_debias.audit", "schema_version": 99}', "schema version 99"),
         ('{"schema": "pyterrier_debias.audit", "schema_version": 2}', "lacks 'settings'"),
     ],

@@ -23,7 +23,7 @@ from tests.survivorship.toy import answerable
 
 @pytest.fixture(scope="module")
 def fitted():
-    return Answerability(draws=199).fit(answerable(600, 1)[0])
+    return Answerability(resamples=199).fit(answerable(600, 1)[0])
 
 
 def test_figures_of_forecasts_against_scikit_learn():
@@ -64,7 +64,7 @@ def test_it_finds_what_can_be_found_and_is_calibrated(fitted):
 def test_nothing_can_be_learned_from_coin_flips():
     rng = np.random.default_rng(33)
     topics = answerable(400, 3)[0].assign(answered=rng.random(400) < 0.5)
-    found = Answerability(draws=99).fit(topics.head(300)).evaluate(topics.tail(100))
+    found = Answerability(resamples=99).fit(topics.head(300)).evaluate(topics.tail(100))
     assert abs(found.figure("skill")) < 0.1 and found.per_query["p_answered"].between(0.2, 0.8).all()
 
 
@@ -112,8 +112,8 @@ def test_features_of_ones_own(fitted):
     def encode(texts):
         return np.array([[float("founded" in text), float("feel" in text), 1.0] for text in texts])
 
-    assert Answerability(encode, draws=9).fit(topics).evaluate(answerable(200, 9)[0]).figure("AUC") > 0.7
-    assert Answerability("characters", draws=9).fit(topics).evaluate(answerable(200, 9)[0]).figure("AUC") > 0.7
+    assert Answerability(encode, resamples=9).fit(topics).evaluate(answerable(200, 9)[0]).figure("AUC") > 0.7
+    assert Answerability("characters", resamples=9).fit(topics).evaluate(answerable(200, 9)[0]).figure("AUC") > 0.7
 
 
 def test_what_it_refuses(fitted):
@@ -133,7 +133,7 @@ def test_what_it_refuses(fitted):
 
 def test_a_query_in_several_rows():
     topics, _ = answerable(600, 1)
-    assert Answerability(draws=199).fit(pd.concat([topics, topics[:9]])) == Answerability(draws=199).fit(topics)
+    assert Answerability(resamples=199).fit(pd.concat([topics, topics[:9]])) == Answerability(resamples=199).fit(topics)
     turned = topics[5:6].assign(answered=~topics["answered"][5:6].astype(bool))
     said = f"query '{topics['qid'][5]}' is answered in one row and not in another"
     for rows in ([topics, turned], [turned, topics]):
@@ -144,7 +144,7 @@ def test_a_query_in_several_rows():
 @pytest.mark.parametrize("kind", [bool, int, float, "boolean", "Int64", "float32", object])
 def test_outcomes_in_any_kind_of_number(kind, fitted):
     topics, _ = answerable(600, 1)
-    assert Answerability(draws=199).fit(topics.astype({"answered": kind})) == fitted
+    assert Answerability(resamples=199).fit(topics.astype({"answered": kind})) == fitted
 
 
 @pytest.mark.parametrize("value", ["False", "no", "0", "", 2, -1, 0.5, [False]])
@@ -158,8 +158,9 @@ def test_outcomes_that_are_none_are_refused(value, fitted):
 
 
 def test_fitting_changes_identity_and_survives_pickling(fitted):
-    again = Answerability(draws=199).fit(answerable(600, 1)[0].sample(frac=1, random_state=0))
-    assert again == fitted and again != Answerability(draws=199) and again != Answerability(draws=199).fit(answerable(600, 2)[0])
+    again = Answerability(resamples=199).fit(answerable(600, 1)[0].sample(frac=1, random_state=0))
+    assert again == fitted and again != Answerability(resamples=199)
+    assert again != Answerability(resamples=199).fit(answerable(600, 2)[0])
     topics, _ = answerable(20, 4)
     np.testing.assert_allclose(again(topics)["p_answered"], fitted(topics)["p_answered"], atol=1e-9)
     copy = pickle.loads(pickle.dumps(fitted))

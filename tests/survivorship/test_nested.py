@@ -127,7 +127,7 @@ def test_trend_against_scipy():
     r = rng.integers(1, 11, 80).astype(float)
     v = np.round(rng.random(80) + 0.04 * r, 1)
     peer = stats.spearmanr(r, v)
-    found = trend(np.append(v, 0.0), np.append(r, NEVER), draws=4999)
+    found = trend(np.append(v, 0.0), np.append(r, NEVER), resamples=4999)
     assert found.rho == pytest.approx(peer.statistic) and found.n == 80
     options = {"permutation_type": "pairings", "n_resamples": 4999, "rng": 1}
     exact = stats.permutation_test((r,), lambda x: stats.spearmanr(x, v).statistic, **options)
@@ -151,7 +151,7 @@ def test_false_alarms_of_the_trend_are_as_rare_as_they_claim():
     """Values with many ties, as RR has them."""
     rng = np.random.default_rng(0)
     p = [
-        trend(rng.choice([0, 0.5, 1.0], 40), rng.integers(1, 11, 40).astype(float), draws=199, seed=s).p for s in range(300)
+        trend(rng.choice([0, 0.5, 1.0], 40), rng.integers(1, 11, 40).astype(float), resamples=199, seed=s).p for s in range(300)
     ]
     interval = binomial_interval(int((np.array(p) <= 0.05).sum()), len(p))
     assert interval.low <= 0.05 <= interval.high
@@ -162,7 +162,7 @@ def test_the_interval_of_the_trend_covers():
     truth, covered = 6 / np.pi * np.arcsin(0.5 / 2), 0  # Spearman's rho of a normal pair with correlation .5
     for seed in range(300):
         x, e = rng.normal(size=(2, 80))
-        found = trend(0.5 * x + np.sqrt(0.75) * e, stats.rankdata(x), draws=1, seed=seed)
+        found = trend(0.5 * x + np.sqrt(0.75) * e, stats.rankdata(x), resamples=1, seed=seed)
         covered += found.low <= truth <= found.high
     interval = binomial_interval(covered, 300)
     assert interval.low <= 0.95 <= interval.high

@@ -142,9 +142,9 @@ def test_a_collection_is_read_once():
 
 def test_curves_and_training_sets_read_a_collection_once():
     collection = Counting()
-    found = SurvivorshipCurve({"bm25": RUN}, collection, ranks=3, draws=9).evaluate(TOPICS)
+    found = SurvivorshipCurve({"bm25": RUN}, collection, ranks=3, resamples=9).evaluate(TOPICS)
     assert collection.asked == ["candidates", "qrels"]
-    assert found.table.equals(SurvivorshipCurve({"bm25": RUN}, PLANTED, QRELS, ranks=3, draws=9).evaluate(TOPICS).table)
+    assert found.table.equals(SurvivorshipCurve({"bm25": RUN}, PLANTED, QRELS, ranks=3, resamples=9).evaluate(TOPICS).table)
     collection.asked.clear()
     subset = SurvivorshipSubset(collection)
     for seed in (0, 1):
@@ -161,7 +161,7 @@ def test_curves_and_training_sets_read_a_collection_once():
 def result():
     worse = RUN.assign(score=-RUN["score"])
     systems, measures = {"bm25": RUN, "upside down": worse}, ["RR(rel=2)@10", "nDCG@10"]
-    curve = SurvivorshipCurve(systems, PLANTED, QRELS, measures=measures, baseline="upside down", draws=199)
+    curve = SurvivorshipCurve(systems, PLANTED, QRELS, measures=measures, baseline="upside down", resamples=199)
     return curve.evaluate(TOPICS)
 
 
@@ -193,7 +193,7 @@ def test_fuller_judgements_tell_what_unanswered_queries_are_worth():
     values = per_query(RUN, full, ["nDCG@10"], sorted(TOPICS["qid"]))["nDCG@10"].reset_index()
     ranks = SurvivorshipSubset(PLANTED, QRELS).ranks().set_index("qid")["first_relevant_rank"]
     frame = values.rename(columns={"nDCG@10": "value"}).assign(name="bm25", measure="nDCG@10")
-    found = curve_of_values(frame.assign(first_relevant_rank=frame["qid"].map(ranks)), draws=99)
+    found = curve_of_values(frame.assign(first_relevant_rank=frame["qid"].map(ranks)), resamples=99)
     rows = found.table.set_index("subset")
     assert rows.loc["all", "mean"] > rows.loc["all", "zero_filled"] == rows.loc["answered", "zero_filled"]
 
@@ -223,7 +223,7 @@ def test_the_published_appendix_comes_out_of_its_own_sums():
     unanswered = published.TOTAL - sizes[-1]
     ranks, value = (np.append(a, np.full(unanswered, fill)) for a, fill in ((ranks, np.inf), (value, 0.0)))
     frame = pd.DataFrame({"qid": np.arange(len(ranks)).astype(str), "first_relevant_rank": ranks, "value": value})
-    found = curve_of_values(frame.assign(name=ranker, measure="RR@10"), draws=1)
+    found = curve_of_values(frame.assign(name=ranker, measure="RR@10"), resamples=1)
     table = found.appendix()
     assert table["n"].tolist() == [published.TOTAL, *sizes[::-1]]
     np.testing.assert_allclose(table[ranker].iloc[1:], published.MRR[ranker], atol=1e-9)
@@ -258,16 +258,16 @@ def test_figures(result):
 
 
 def test_queries_that_nobody_was_shown(caplog):
-    found = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=3, draws=9).evaluate(ASKED)
+    found = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=3, resamples=9).evaluate(ASKED)
     assert found.notes == ("1 of 4 queries are not among the candidates and count as unanswered.",)
     assert found.table.query("type == 'all types'").set_index("subset").loc["3", ["n", "total"]].tolist() == [2, 4]
     # Labels may be text, and of several for a pair the highest counts, for ranks and quality alike.
     twice = pd.concat([LABELS, LABELS.assign(label=0)]).astype({"label": "str"})
     for labels in (twice, twice[::-1]):
-        assert SurvivorshipCurve({"mine": RESULTS}, SHOWN, labels, ranks=3, draws=9).evaluate(ASKED).table.equals(found.table)
+        assert SurvivorshipCurve({"mine": RESULTS}, SHOWN, labels, ranks=3, resamples=9).evaluate(ASKED).table.equals(found.table)
     with pytest.raises(InputError, match="a system is named 'k'"):
-        SurvivorshipCurve({"k": RESULTS}, SHOWN, LABELS, ranks=3, draws=9).evaluate(ASKED).appendix()
-    proxied = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=3, draws=9, proxy="a run").evaluate(ASKED)
+        SurvivorshipCurve({"k": RESULTS}, SHOWN, LABELS, ranks=3, resamples=9).evaluate(ASKED).appendix()
+    proxied = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=3, resamples=9, proxy="a run").evaluate(ASKED)
     assert any("proxy: a run" in note for note in proxied.notes) and "proxy: a run" in proxied.convention
 
 
@@ -287,9 +287,9 @@ def test_results_without_a_common_query_are_refused(results, message):
 
 def test_means_of_zero_for_lack_of_results_are_told(caplog):
     """Half of the answered queries missing halves the mean; no common document makes it 0. Neither is silent."""
-    whole = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, draws=9).evaluate(ASKED)
-    half = SurvivorshipCurve({"mine": RESULTS[RESULTS["qid"] == "q1"]}, SHOWN, LABELS, draws=9).evaluate(ASKED)
-    curve = SurvivorshipCurve({"mine": RESULTS.assign(docno="other-" + RESULTS["docno"])}, SHOWN, LABELS, draws=9)
+    whole = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, resamples=9).evaluate(ASKED)
+    half = SurvivorshipCurve({"mine": RESULTS[RESULTS["qid"] == "q1"]}, SHOWN, LABELS, resamples=9).evaluate(ASKED)
+    curve = SurvivorshipCurve({"mine": RESULTS.assign(docno="other-" + RESULTS["docno"])}, SHOWN, LABELS, resamples=9)
     other = curve.evaluate(ASKED)
     tables = [found.table.query("type == 'all types' and subset == 'answered'") for found in (whole, half, other)]
     means = [table["mean"].iloc[0] for table in tables]
@@ -302,7 +302,7 @@ def test_means_of_zero_for_lack_of_results_are_told(caplog):
 
 
 def test_nothing_is_answered(caplog):
-    nothing = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS.assign(label=0), ranks=2, draws=9).evaluate(ASKED)
+    nothing = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS.assign(label=0), ranks=2, resamples=9).evaluate(ASKED)
     rows = nothing.table.query("type == 'all types'").set_index("subset")
     assert rows.loc["answered", "n"] == 0 and np.isnan(rows.loc["answered", "mean"]) and rows.loc["answered", "zero_filled"] == 0
     assert np.isnan(nothing.trend["rho"]).all() and "conditional means are NaN" in caplog.text

@@ -82,7 +82,7 @@ def test_the_primary_figure_is_the_rank_correlation(findings, context):
     centred = [ranks - ranks.groupby(shown).transform("mean") for ranks in centred]
     assert row["value"] == pytest.approx(np.corrcoef(*centred)[0, 1])
     # Unanswered queries come in between by their qid, but are left out of the test.
-    assert row["p"] == trend(values, first, strata=shown, draws=9_999, seed=1).p and row["n"] == len(TOPICS) == 30
+    assert row["p"] == trend(values, first, strata=shown, resamples=9_999, seed=1).p and row["n"] == len(TOPICS) == 30
 
 
 def test_what_did_not_survive_is_counted(findings):
@@ -127,7 +127,7 @@ def test_influence_within_strata_is_the_jackknife_too():
     v, r, strata = rng.choice([0, 0.5, 1.0], 25), rng.integers(1, 5, 25).astype(float), rng.integers(0, 4, 25)
 
     def rho(kept):
-        return trend(v[kept], r[kept], strata=strata[kept], draws=1).rho
+        return trend(v[kept], r[kept], strata=strata[kept], resamples=1).rho
 
     without = np.array([rho(np.arange(25) != i) for i in range(25)])
     np.testing.assert_allclose(rank_influence(v, r, strata=strata), rho(slice(None)) + 24 * (without.mean() - without))
@@ -162,7 +162,7 @@ def test_the_number_of_answers_explains_no_trend():
         (primary,) = (finding for finding in found.findings if finding.primary)
         alarms["given the number of answers"] += primary.p <= 0.05
         computed = BIAS.compute(context)
-        alarms["without strata"] += trend(computed.gains["random"], computed.ranks, draws=199).p <= 0.05
+        alarms["without strata"] += trend(computed.gains["random"], computed.ranks, resamples=199).p <= 0.05
     assert alarms["without strata"] >= 38
     assert binomial_interval(alarms["given the number of answers"], 40, level=0.99).low < 0.05
     assert "among lists with as many answers and of one length" in primary.text
@@ -174,8 +174,8 @@ def test_types_can_explain_a_trend():
     kind = np.repeat(["easy", "hard"], 60)
     v = rng.random(120) + (kind == "easy")
     r = np.where(kind == "easy", rng.integers(1, 4, 120), rng.integers(4, 8, 120)).astype(float)
-    assert trend(v, r, draws=499).p < 0.01 < trend(v, r, strata=kind, draws=499).p
-    assert trend(v, r, strata=["same"] * 120, draws=499, seed=2) == trend(v, r, draws=499, seed=2)
+    assert trend(v, r, resamples=499).p < 0.01 < trend(v, r, strata=kind, resamples=499).p
+    assert trend(v, r, strata=["same"] * 120, resamples=499, seed=2) == trend(v, r, resamples=499, seed=2)
 
 
 def test_figures_show_every_system(result):
@@ -243,7 +243,7 @@ def p_values(strength, seeds):
         qids = sorted(planted.get_topics()["qid"])
         values = per_query(run, qrels, [MEASURE], qids)[MEASURE].to_numpy()
         ranks = first_relevant_ranks(planted.get_candidates(), qrels, min_label=2).set_index("qid")["first_relevant_rank"]
-        found.append(trend(values, ranks.loc[qids].to_numpy(), draws=199, seed=seed).p)
+        found.append(trend(values, ranks.loc[qids].to_numpy(), resamples=199, seed=seed).p)
     return np.array(found)
 
 

@@ -88,7 +88,7 @@ def test_intervene_restores_no_text_either(planted, planted_index):
     topics = planted.get_topics().head(4)
     candidates = with_text("BM25", "stored", planted_index)(topics)
     turned = {"rotated": RotatePassages(seed=1)}
-    plain = intervene(Early(), candidates, passages=turned, draws=99)
+    plain = intervene(Early(), candidates, passages=turned, resamples=99)
     assert "docid" in candidates and plain.table["displacement"].iloc[0] != 0
     with pytest.raises(InputError, match="TerrierTextLoader, which puts the stored texts in the place"):
         intervene(planted_index.text_loader("text") >> Early(), candidates, passages=turned)

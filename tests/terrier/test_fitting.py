@@ -118,7 +118,7 @@ def test_trainings_behind_the_indexs_text_loader_are_compared(planted, planted_i
 
     def compare(loader, **options):
         corrections = {"plain": loader >> ESTIMATORS["CrossEncoder"]()}
-        return judgements.compare(corrections, train, test, seeds=(0,), draws=10, oracle=None, **options)
+        return judgements.compare(corrections, train, test, seeds=(0,), resamples=10, oracle=None, **options)
 
     assert compare(planted_index.text_loader("text")).corrections == ["plain"]
     in_memory = pt.IterDictIndexer(str(tmp_path), type=pt.terrier.IndexingType.MEMORY, meta={"docno": 20, "text": 8_192})

@@ -172,7 +172,8 @@ def test_an_audit_names_the_queries_that_fail_and_goes_on(index, dataset):
 
 
 def test_wordings_of_colon_queries_are_answered(index, dataset):
-    found = WordingSensitivity(index.bm25(), measures=["nDCG@10"], draws=99).evaluate(dataset.get_topics(), dataset.get_qrels())
+    sensitivity = WordingSensitivity(index.bm25(), measures=["nDCG@10"], resamples=99)
+    found = sensitivity.evaluate(dataset.get_topics(), dataset.get_qrels())
     without = found.unanswered
     assert set(without["arm"]) == {"original, as it comes"} and set(without["qid"]) == set(COLONS)
     values = found.per_query.set_index("qid")[ORIGINAL]
@@ -188,7 +189,7 @@ def test_a_ranker_behind_rm3_without_reset_is_named(index, dataset):
     candidates = context.candidates(read)
     (note,) = context.notes
     assert "in place of 20 of 20 queries, such as 'applypipeline:off " in note and "pt.rewrite.reset()" in note
-    found = WordingSensitivity(read, rewrites=["keywords"], measures=["nDCG@10"], draws=99).evaluate(
+    found = WordingSensitivity(read, rewrites=["keywords"], measures=["nDCG@10"], resamples=99).evaluate(
         candidates, qrels, topics=topics
     )
     assert found.wordings[found.wordings["arm"] == ORIGINAL]["query"].tolist() == topics["query"].tolist()
@@ -208,7 +209,7 @@ def test_terrier_asks_the_new_query_and_not_its_old_tokens(index):
 def test_a_script_that_the_tokeniser_cuts_into_nothing_is_named(index, dataset):
     qrels, first = dataset.get_qrels(), dataset.get_topics().head(2)
     topics = first.assign(query=["日本語の質問", "breast cancer"])
-    found = WordingSensitivity(index.bm25(), rewrites=[str.upper], measures=["nDCG@10"], draws=99).evaluate(topics, qrels)
+    found = WordingSensitivity(index.bm25(), rewrites=[str.upper], measures=["nDCG@10"], resamples=99).evaluate(topics, qrels)
     assert found.unanswered[found.unanswered["arm"] == ORIGINAL]["qid"].tolist() == first["qid"].tolist()[:1]
     utf = tokenising(pt.terrier.Retriever(index, tokeniser="utf"))
     assert utf(first.head(1).assign(query="cancer 日本語"))["query"].unique().tolist() == ["cancer 日本語"]

@@ -1,4 +1,4 @@
-"""BalancedPairs: female and male pairs of query and document that are alike in everything else."""
+"""BalancedPairs: female and male pairs of query and document that are similar in everything else."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Texts:
                 f"run was made from, or unknown='zero' to count them as documents without any words"
             )
         logger.warning(
-            "%s: %d of %d documents have no text and count as without any words, e.g. docno=%r",
+            "%s: %d of %d documents have no text and count as documents without words, e.g. docno=%r",
             stage_name(stage), len(lost), len(set(docnos)), example,
         )  # fmt: skip
         return [text if isinstance(text, str) else "" for text in texts]
@@ -109,12 +109,12 @@ class Texts:
             if self.unknown == "raise" and len(docnos) == 1:
                 raise InputError(
                     f"no text of document {docnos[0]!r} could be loaded ({one_line(error)}); use the collection that the run was "
-                    f"made from, or unknown='zero' to count such documents as without any words"
+                    f"made from, or unknown='zero' to count such documents as having no words"
                 ) from error
         else:
             if self.field not in loaded.columns:
                 there = ", ".join(map(str, loaded.columns))
-                raise InputError(f"the loader of texts adds no column {self.field!r} (there are {there}); say text_field=...")
+                raise InputError(f"the loader of texts adds no column {self.field!r} (there are {there}); use text_field=...")
             return dict(zip(loaded["docno"].astype(str), loaded[self.field]))
         # A loader that refuses everything for one document that it does not know is asked for half at a time.
         if len(docnos) == 1:

@@ -1,7 +1,7 @@
 """Profiles of texts by any lexicon of categories: LIWC's format, Empath's, or the user's own.
 
-A profile says which share of a text's words belongs to each category. LIWC's dictionary is proprietary, so none comes with this
-library: bring your own ``.dic`` file, Empath's open categories, or a mapping.
+A profile gives the share of a text's words in each category. LIWC's dictionary is proprietary and not included: bring your own
+``.dic`` file, Empath's open categories, or a mapping.
 """
 
 from __future__ import annotations

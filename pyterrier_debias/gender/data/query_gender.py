@@ -1,4 +1,4 @@
-"""QueryGender: the gender that a query asks about, as far as its words show."""
+"""QueryGender: the gender that a query asks about, according to its words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SwapGender: the same text of the other gender, word by word."""
+"""SwapGender: replaces gendered words in a text with those of the other gender."""
 
 from __future__ import annotations
 

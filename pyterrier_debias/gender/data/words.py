@@ -1,4 +1,4 @@
-"""Lists of words that stand for groups: our own, published ones from their files, or the user's."""
+"""Lists of words that represent groups: our own, published ones from their files, or the user's."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class WordList:
             if shared:
                 raise InputError(
                     f"word list {self.name!r}: {len(shared)} words are in group {owner[shared[0]]!r} and in group {group!r}, "
-                    f"e.g. {', '.join(map(repr, shared[:3]))}; take them out of one of the two, or of both"
+                    f"e.g. {', '.join(map(repr, shared[:3]))}; remove them from one of the two, or from both"
                 )
         if not groups:
             raise InputError(f"word list {self.name!r} has no groups; give a mapping from a group to its words")

@@ -1,9 +1,8 @@
 r"""ARaB, FaiRR and related measures as functions on arrays.
 
 Symbols of Rekabsaz and Schedl (SIGIR 2020) and of Rekabsaz, Kopeinik and Schedl (SIGIR 2021): c_g(d) is how often words of group
-g stand in document d, mag_g(d) its magnitude, d_1, d_2, ... the ranked documents of a query q, t the cut-off, n the length of the
-list.
-Documents are rows, groups columns; lists are in the order of their ranks.
+g occur in document d, mag_g(d) its magnitude, d_1, d_2, ... the ranked documents of a query q, t the cut-off, n the length of the
+list. Documents are rows, groups columns; lists are in the order of their ranks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 r"""Counting the words of a list in texts: exact, whole words, fast.
 
-Words are those of :mod:`pyterrier_debias.core.text`, lower-cased. For the tokenisers that have a name here no
-word is ever made a Python object: texts are joined to one buffer of bytes in which everything that is not part of a word is a
-space, and a word is found by its bytes, eight at a time. What comes out is what splitting and counting gives, word for word. Many
-texts are counted by several threads, one a core; the environment's ``OMP_NUM_THREADS`` sets how many.
+Words are those of :mod:`pyterrier_debias.core.text`, lower-cased. For the named tokenisers, words never become Python objects:
+texts are joined into one buffer of bytes in which everything that is not part of a word is a space, and a word is found by its
+bytes, eight at a time. The result is exactly that of splitting and counting. Many texts are counted by several threads, one per
+core; the environment variable ``OMP_NUM_THREADS`` sets their number.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 r"""Exposure of groups in a ranking: AWRF and expected exposure as functions on arrays.
 
-A document d_i at rank i belongs to group g by the share a_g(d_i) of its words of the list that are g's; a document without such
-words belongs to none. Readers spend the attention w_i on rank i.
+A document d_i at rank i belongs to group g to the degree a_g(d_i), the share of g's words among its words of the list; a document
+without such words belongs to no group. Readers spend the attention w_i on rank i.
 """
 
 from __future__ import annotations

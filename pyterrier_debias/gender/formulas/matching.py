@@ -1,10 +1,10 @@
 r"""Matching two groups of documents by their profiles.
 
 A profile is a row of numbers that are not all 0, such as shares of words in categories of a lexicon. Documents of one group are
-paired with documents of the other whose profile points in the same direction (cosine). All results are exact: products run block
-by block in single precision and say only where to look; what decides is computed in double precision. Nothing depends on the
-order of rows: both sides are sorted by their profiles and identifiers first, and profiles of one direction (to nine decimals) are
-treated as one, of which as many are matched as there are.
+paired with documents of the other whose profile points in the same direction (cosine). All results are exact: blockwise products
+in single precision only select candidates, and the decisive cosines are computed in double precision. Nothing depends on the
+order of rows: both sides are sorted by their profiles and identifiers first, and profiles with the same direction (to nine
+decimals) are treated as one profile with a multiplicity.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What could have been ranked: the documents that NFaiRR's ideal is made of, and how a ranking compares with them."""
+"""The documents that could have been ranked: NFaiRR's ideal, and how a ranking compares with it."""
 
 from __future__ import annotations
 

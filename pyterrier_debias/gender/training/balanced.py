@@ -1,4 +1,4 @@
-"""Training data with balanced pairs in it, and how many of them: augment_balanced and choose_ratio."""
+"""Adding balanced pairs to training data, and choosing their number: augment_balanced and choose_ratio."""
 
 from __future__ import annotations
 

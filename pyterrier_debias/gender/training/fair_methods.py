@@ -1,4 +1,4 @@
-"""Training with a word on bias in the loss, as methods. Imported only when training begins: it needs torch."""
+"""Training methods with a term against bias in the loss. Imported only when training begins: it needs torch."""
 
 from __future__ import annotations
 

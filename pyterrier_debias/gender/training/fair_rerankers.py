@@ -1,4 +1,4 @@
-"""BiasAwareReranker and AdversarialReranker: training around bias by the loss."""
+"""BiasAwareReranker and AdversarialReranker: training against bias with the loss."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class _FairReranker(TrainedRanker):
         """The options of training, checked."""
         training = self.training_options()
         if training.in_batch_negatives:
-            raise InputError(f"{type(self).__name__}: knows its own candidates only; leave in_batch_negatives out of Training")
+            name = type(self).__name__
+            raise InputError(f"{name}: supports only a query's own candidates; leave in_batch_negatives out of Training")
         return training
 
     def saved_options(self) -> dict[str, Any]:
@@ -145,7 +146,7 @@ class BiasAwareReranker(_FairReranker):
         training = super().own_training()
         if training.loss not in ("pairwise", "hinge"):
             raise InputError(
-                f"BiasAwareReranker: brings its own loss; leave loss={training.loss!r} out of Training, or use loss='hinge'"
+                f"BiasAwareReranker: has its own loss; leave loss={training.loss!r} out of Training, or use loss='hinge'"
             )
         return replace(training, loss="hinge")
 
@@ -264,7 +265,7 @@ class AdversarialReranker(_FairReranker):
         else:
             values = _numbers(groups, self.attribute, "AdversarialReranker")
             if not np.isin(values, (0, 1)).all():
-                raise InputError(f"AdversarialReranker: column '{self.attribute}' must hold 0 and 1 alone")
+                raise InputError(f"AdversarialReranker: column '{self.attribute}' must hold only 0 and 1")
         if len(np.unique(values)) < 2:
             raise InputError(
                 "AdversarialReranker: all candidates have the same attribute, so there is nothing to unlearn; look at the word "

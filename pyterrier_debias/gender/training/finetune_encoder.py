@@ -1,4 +1,4 @@
-"""Trains a sentence encoder on with the head of a classifier."""
+"""Fine-tunes a sentence encoder together with the head of a classifier."""
 
 from __future__ import annotations
 

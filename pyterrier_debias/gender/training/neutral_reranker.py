@@ -1,4 +1,4 @@
-"""NeutralReranker: trades a ranker's score against the bias of the documents, when queries are answered."""
+"""NeutralReranker: a trade-off between a ranker's score and the bias of the documents, at query time."""
 
 from __future__ import annotations
 
@@ -138,6 +138,6 @@ class NeutralReranker(Stage):
             for row in np.flatnonzero(np.isinf(values))[:1].tolist():
                 raise InputError(
                     f"NeutralReranker: column '{column}' is infinite at row {row} (qid={inp['qid'].iloc[row]!r}, "
-                    f"docno={inp['docno'].iloc[row]!r}), which has no place beside the others of its list; drop such rows, or "
-                    f"give them the lowest or highest finite value"
+                    f"docno={inp['docno'].iloc[row]!r}), which cannot be combined with the others of its list; drop such rows, "
+                    f"or give them the lowest or highest finite value"
                 )

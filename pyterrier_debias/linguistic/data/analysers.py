@@ -1,10 +1,10 @@
 """Words, tags, base noun phrases, lemmas: one small interface over the tools that find them.
 
-A tagger is any function from a sequence of texts to one list of ``(token, Penn Treebank tag)`` pairs for each. The ones here
-all cut a text with :func:`words_of`, so that they differ in their tags only and can be compared token by token. A parser is any
+A tagger is any function from a sequence of texts to one list of ``(token, Penn Treebank tag)`` pairs for each. The taggers here
+all split a text with :func:`words_of`, so that they differ only in their tags and can be compared token by token. A parser is any
 function from a sequence of texts to one list of bracketed trees (or ``nltk.Tree``) for each; none comes with the package.
 
-None of the tools is imported before it is asked for.
+Each tool is imported only when it is used.
 """
 
 from __future__ import annotations

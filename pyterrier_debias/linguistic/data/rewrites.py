@@ -1,8 +1,8 @@
 """The same need in other words: rules that rewrite queries, and a stage that applies them.
 
-What effectiveness does along complexity is a correlation: needs that are asked in complex words may be the difficult ones.
-Rewriting the *same* needs is an intervention. The rules are crude on purpose: they add and drop hardly any word that a relevant
-document could hold, and whoever has better paraphrases passes a function in their place.
+How effectiveness changes with complexity is only a correlation: needs that are worded in a complex way may be the difficult ones.
+Rewriting the *same* needs is an intervention. The rules are deliberately crude: they add or drop hardly any word that a relevant
+document could contain. If you have better paraphrases, pass a function instead.
 """
 
 from __future__ import annotations

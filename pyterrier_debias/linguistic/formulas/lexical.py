@@ -6,8 +6,8 @@ Chipere and Durán, "Lexical Diversity and Language Development", 2004) and HD-D
 empirical evaluation", Language Testing 24, 2007).
 
 N is the number of words, T of types (different words), *lex* stands for lexical words (nouns, adjectives, verbs but be and have,
-adverbs made of adjectives), *s* for sophisticated ones (not among the frequent words of a list). An index that a text does not
-define is NaN here, always; what is made of that is the caller's choice.
+adverbs made of adjectives), *s* for sophisticated ones (not among the frequent words of a list). An index that is not defined for
+a text is always NaN here; callers decide how to treat it.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """How much of a system's effectiveness depends on the complexity of queries, given other explanations.
 
 Pure functions on arrays. The model is y = b x + Z c + e: y is the effectiveness of a query, x its complexity, Z a constant and
-the controls. By the theorem of Frisch, Waugh and Lovell, b = x'My / x'Mx with M the projection that takes out Z. The test
-permutes the residuals My (Freedman and Lane, 1983): without controls that is permuting complexity over queries. Each permuted
-slope is divided by a standard error of its own that allows for residuals whose spread depends on complexity (MacKinnon and
-White's HC3, 1985; DiCiccio and Romano, 2017), because the effectiveness of complex queries may vary more, or less, than that of
-simple ones without being lower.
+the controls. By the theorem of Frisch, Waugh and Lovell, b = x'My / x'Mx with M the projection that removes Z. The test permutes
+the residuals My (Freedman and Lane, 1983): without controls that is permuting complexity over queries. Each permuted slope is
+divided by its own standard error, which allows for residuals whose spread depends on complexity (MacKinnon and White's HC3, 1985;
+DiCiccio and Romano, 2017), because the effectiveness of complex queries may vary more, or less, than that of simple ones without
+being lower.
 
-Where few queries are very complex, that standard error says too little: a permutation gives the widely spread residuals of
-complex queries to simple ones, which hardly decide the slope. So a second null distribution leaves every residual at its query
-and flips signs at random (the wild bootstrap of the restricted model; Davidson and Flachaire, 2008), and p is the larger one of
-the two. Under exchangeable residuals it is never below the permutations'.
+If a few queries are very complex, this standard error is not enough: a permutation moves the widely spread residuals of complex
+queries to simple ones, which hardly affect the slope. A second null distribution therefore keeps every residual at its query and
+flips signs at random (the wild bootstrap of the restricted model; Davidson and Flachaire, 2008), and p is the larger one of the
+two. Under exchangeable residuals it is never below the permutations'.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Slope:
     Attributes:
         slope: Change of effectiveness with one unit of complexity, the controls being equal.
         low: Lower end of its interval: the slope less its standard error (HC3) times the t beyond which the test rejects, so
-            that it holds 0 exactly where p is above 1 - ``level``. NaN with too few draws to reject.
+            that it holds 0 exactly where p is above 1 - ``level``. NaN with too few resamples to reject.
         high: Upper end.
         p: Two-sided, by permutation, and between queries also by flipping signs: the larger of both; 1 where effectiveness does
             not vary, NaN if there is no slope.
@@ -93,13 +93,13 @@ def partial_slope(
     *,
     strata: Sequence[object] | None = None,
     level: float = 0.95,
-    draws: int = 9_999,
+    resamples: int = 9_999,
     seed: int = 0,
     block: int = 500,
 ) -> Slope:
     """Regress effectiveness on complexity and controls, and test the slope by permutation and by flipping signs.
 
-    The draws depend on the order of the queries: sort them by an identifier where one frame must always give one p.
+    The resamples depend on the order of the queries: sort them by an identifier where one frame must always give one p.
 
     Args:
         values: Shape [n]: effectiveness.
@@ -108,7 +108,7 @@ def partial_slope(
             already express are left out.
         strata: n labels, such as the collection a query is from: each has a level of its own, and permutations stay inside.
         level: Coverage of intervals.
-        draws: How many permutations, and how many patterns of signs.
+        resamples: How many permutations, and how many patterns of signs.
         seed: Seed of both.
         block: Draws held in memory at once, at most; fewer of many queries
             (:data:`~pyterrier_debias.core.statistics.CELLS`).
@@ -176,8 +176,8 @@ def partial_slope(
     places = [np.flatnonzero(codes == stratum) for codes in [_codes(strata, n)] for stratum in range(codes.max() + 1)]
     floor = 0.0
     block = at_once(block, n)
-    for start in range(0, draws, block):
-        permuted = np.repeat(left[None], min(block, draws - start), axis=0)
+    for start in range(0, resamples, block):
+        permuted = np.repeat(left[None], min(block, resamples - start), axis=0)
         for place in places:
             permuted[:, place] = generator.permuted(permuted[:, place], axis=1)
         _, null, shares = fitted(permuted)
@@ -198,7 +198,7 @@ def partial_slope(
     influence = slope + n * x_left * (left - slope * x_left) / sxx
     return Slope(
         slope, low, high, p, t, n, float(x.std()), partial * scale, share_low, share_high,
-        floor / draws * scale, partial, influence, level,
+        floor / resamples * scale, partial, influence, level,
     )  # fmt: skip
 
 
@@ -207,7 +207,7 @@ def within_slope(
     complexity: np.ndarray,
     *,
     level: float = 0.95,
-    draws: int = 9_999,
+    resamples: int = 9_999,
     seed: int = 0,
     block: int = 500,
 ) -> Slope:
@@ -222,7 +222,7 @@ def within_slope(
         values: Shape [n, m]: effectiveness of n needs in m wordings, m >= 2.
         complexity: Shape [n, m].
         level: Coverage of the interval.
-        draws: How many permutations.
+        resamples: How many permutations.
         seed: Their seed.
         block: Permutations held in memory at once, at most; fewer of many queries
             (:data:`~pyterrier_debias.core.statistics.CELLS`).
@@ -273,8 +273,8 @@ def within_slope(
     nulls: list[np.ndarray] = []
     floor = 0.0
     block = at_once(block, left.size)
-    for start in range(0, draws, block):
-        permuted = generator.permuted(np.repeat(left[None], min(block, draws - start), axis=0), axis=2)
+    for start in range(0, resamples, block):
+        permuted = generator.permuted(np.repeat(left[None], min(block, resamples - start), axis=0), axis=2)
         null, null_errors, null_shares = fitted(permuted)
         nulls.append(np.abs(ratio(null, null_errors)))
         floor += float(null_shares.sum())
@@ -284,7 +284,7 @@ def within_slope(
     influence = slope + n * ((left - slope * x_left) * x_left).sum(axis=1) / sxx
     return Slope(
         slope, slope - half, slope + half, p, t, n, sd, share, float("nan"), float("nan"),
-        floor / draws, share, influence, level,
+        floor / resamples, share, influence, level,
     )  # fmt: skip
 
 
@@ -294,10 +294,10 @@ def _against(t: float, null: np.ndarray, level: float) -> tuple[float, float]:
     A slope plus and minus that many standard errors holds 0 exactly where p is above 1 - level. Student's quantile does not see
     that few complex queries decide the slope; NaN where there are too few permutations to reject at that level.
     """
-    draws = len(null)
-    p = (1 + int((null >= abs(t) * (1 - 1e-9)).sum())) / (1 + draws)
-    enough = int(np.floor(round(1 - level, 12) * (1 + draws) + 1e-9))
-    widest = float(np.partition(null, draws - enough)[draws - enough]) if enough else float("nan")
+    resamples = len(null)
+    p = (1 + int((null >= abs(t) * (1 - 1e-9)).sum())) / (1 + resamples)
+    enough = int(np.floor(round(1 - level, 12) * (1 + resamples) + 1e-9))
+    widest = float(np.partition(null, resamples - enough)[resamples - enough]) if enough else float("nan")
     return p, widest if np.isfinite(widest) else float("nan")
 
 

@@ -1,7 +1,7 @@
 """Spread of effectiveness between queries, and how it depends on complexity: arrays, no frames.
 
 Mean, standard deviation and coefficient of variation (Cheng and Amiri, 2025, Tables 1 and 2) measure *every* spread between
-queries, whatever its cause. The rest of the module looks at one cause: bins of complexity, a smooth curve, and tests that
+queries, regardless of its cause. The rest of the module looks at one cause: bins of complexity, a smooth curve, and tests that
 permute which query has which complexity.
 """
 
@@ -259,7 +259,7 @@ def permutation_tests(
     *,
     strata: Sequence[Any] | None = None,
     level: float = 0.95,
-    draws: int = 9_999,
+    resamples: int = 9_999,
     seed: int = 0,
     block: int = 500,
 ) -> Tests:
@@ -275,7 +275,7 @@ def permutation_tests(
         bins: Shape [n]: number of each query's bin.
         strata: n labels of collections; None for one.
         level: Coverage of the interval.
-        draws: How many permutations.
+        resamples: How many permutations.
         seed: Their seed.
         block: Permutations held in memory at once, at most; fewer of many queries.
 
@@ -321,14 +321,14 @@ def permutation_tests(
     extreme, floor = np.zeros(3), 0.0
     tolerance = 1e-9 * np.maximum(np.abs(observed), 1.0)
     block = at_once(block, n)
-    for start in range(0, draws if n else 0, block):
-        order = np.repeat(np.arange(n)[None], min(block, draws - start), axis=0)
+    for start in range(0, resamples if n else 0, block):
+        order = np.repeat(np.arange(n)[None], min(block, resamples - start), axis=0)
         for place in places:
             order[:, place] = generator.permuted(order[:, place], axis=1)
         null = statistics(y[order], ranks_y[order])
         extreme += (np.abs(null) >= np.abs(observed) - tolerance).sum(axis=0)
         floor += float(null[:, 2].sum())
-    p = np.where(np.isnan(observed), np.nan, (1 + extreme) / (1 + draws))
+    p = np.where(np.isnan(observed), np.nan, (1 + extreme) / (1 + resamples))
     means = y @ member / np.maximum(counts, 1)
     chi2 = float("nan")
     if several and len(places) == 1:
@@ -336,7 +336,7 @@ def permutation_tests(
     low, high = _rho_interval(float(observed[0]), n, level)
     return Tests(
         float(observed[0]), low, high, float(p[0]), float(observed[1]), float(p[1]), chi2, float(observed[2]), float(p[2]),
-        floor / draws if several else float("nan"), int(np.unique(bins)[np.argmin(means)]) if several else -1, n,
+        floor / resamples if several else float("nan"), int(np.unique(bins)[np.argmin(means)]) if several else -1, n,
     )  # fmt: skip
 
 
@@ -361,7 +361,7 @@ def smooth(
     *,
     span: float = 2 / 3,
     level: float = 0.95,
-    draws: int = 999,
+    resamples: int = 999,
     seed: int = 0,
 ) -> np.ndarray:
     """The mean of effectiveness as a smooth function of complexity, with a bootstrap band.
@@ -376,7 +376,7 @@ def smooth(
         at: Shape [m]: where to evaluate.
         span: Share of the queries in a neighbourhood, in (0, 1].
         level: Coverage of the band at each point.
-        draws: Resamples; 0 leaves the band out (NaN).
+        resamples: Resamples; 0 leaves the band out (NaN).
         seed: Their seed.
 
     Returns:
@@ -387,7 +387,7 @@ def smooth(
 
     Example:
         >>> x = np.linspace(0, 1, 50)
-        >>> smooth(1 - x, x, np.array([0.0, 0.5]), draws=9).round(3).tolist()
+        >>> smooth(1 - x, x, np.array([0.0, 0.5]), resamples=9).round(3).tolist()
         [[1.0, 0.5], [1.0, 0.5], [1.0, 0.5]]
     """
     if not 0 < span <= 1:
@@ -410,10 +410,10 @@ def smooth(
             return np.where(sloped, (s2 * t0 - s1 * t1) / np.where(sloped, determinant, 1.0), t0 / s0)
 
     curve = lines(np.ones((1, n)))[0]
-    if not draws:
+    if not resamples:
         return np.stack([curve, np.full_like(curve, np.nan), np.full_like(curve, np.nan)])
-    generator, block = np.random.default_rng(seed), at_once(draws, n)
-    sizes = (min(block, draws - start) for start in range(0, draws, block))
+    generator, block = np.random.default_rng(seed), at_once(resamples, n)
+    sizes = (min(block, resamples - start) for start in range(0, resamples, block))
     drawn = [lines(generator.multinomial(n, np.full(n, 1 / n), size=size).astype(float)) for size in sizes]
     low, high = np.nanquantile(np.concatenate(drawn), [(1 - level) / 2, (1 + level) / 2], axis=0)
     return np.stack([curve, low, high])

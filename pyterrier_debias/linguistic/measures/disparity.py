@@ -1,8 +1,8 @@
 """Disparity: how effectiveness is spread over queries, and how it depends on the complexity of their wording.
 
-Reads what ``pt.Experiment(perquery=True)`` returns, and gives the figures of Cheng and Amiri (2025), Tables 1 and 2 and Figures
-1 and 3, with intervals; beside them the slope of effectiveness on complexity with controls, because standard deviation and
-coefficient of variation measure every spread between queries, not bias. The mathematics is in
+Reads what ``pt.Experiment(perquery=True)`` returns, and gives the figures of Cheng and Amiri (2025), Tables 1 and 2 and Figures 1
+and 3, with intervals. It adds the slope of effectiveness on complexity with controls, because standard deviation and coefficient
+of variation measure every spread between queries, not bias. The mathematics is in
 :mod:`pyterrier_debias.linguistic.formulas.spread` and :mod:`pyterrier_debias.linguistic.formulas.slope`.
 """
 
@@ -112,14 +112,14 @@ class DisparityResult:
             raise InputError(f"DisparityResult: there is no test {test!r} of {name or 'any system'}, {measure or 'any measure'}")
         return rows.iloc[0].to_dict()
 
-    def curve(self, measure: str | None = None, *, points: int = 40, span: float = 2 / 3, draws: int = 999) -> pd.DataFrame:
+    def curve(self, measure: str | None = None, *, points: int = 40, span: float = 2 / 3, resamples: int = 999) -> pd.DataFrame:
         """Effectiveness as a smooth function of complexity, with a bootstrap band (Figures 1 and 3 of the paper).
 
         Args:
             measure: Which measure; None for the first.
             points: How many points, evenly spaced from the 1st to the 99th percentile of complexity.
             span: Share of the queries in the neighbourhood of a point.
-            draws: Bootstrap resamples.
+            resamples: Bootstrap resamples.
 
         Returns:
             Frame ``name``, ``complexity``, ``value``, ``low``, ``high``; systems with fewer than three queries are left out.
@@ -133,7 +133,7 @@ class DisparityResult:
                 continue
             level, seed = self.options["level"], self.options["seed"]
             y, x = own["value"].to_numpy(), own["complexity"].to_numpy()
-            value, low, high = smooth(y, x, at, span=span, level=level, draws=draws, seed=seed)
+            value, low, high = smooth(y, x, at, span=span, level=level, resamples=resamples, seed=seed)
             frames.append(pd.DataFrame({"name": name, "complexity": at, "value": value, "low": low, "high": high}))
         columns = ["name", "complexity", "value", "low", "high"]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
@@ -234,7 +234,7 @@ class Disparity(Stage):
         ... })
         >>> Disparity()(found)[["group", "n", "mean", "cv"]].round(3).values.tolist()
         [['all', 6, 0.6, 0.385], ['easy', 2, 0.85, 0.059], ['medium', 2, 0.65, 0.077], ['hard', 2, 0.3, 0.0]]
-        >>> round(Disparity(draws=999).evaluate(found).test("slope")["value"], 3)
+        >>> round(Disparity(resamples=999).evaluate(found).test("slope")["value"], 3)
         -0.224
 
     When not to use it: over few queries (the standard deviation of 43 queries is known to within a fifth at best), to choose
@@ -257,7 +257,7 @@ class Disparity(Stage):
         indices: Sequence[str] = (),
         ddof: int = 0,
         level: float = 0.95,
-        draws: int = 9_999,
+        resamples: int = 9_999,
         seed: int = 0,
         verbose: bool = False,
     ):
@@ -276,7 +276,7 @@ class Disparity(Stage):
             indices: Columns with single indices of complexity, each to be looked at alone.
             ddof: The standard deviation divides by n - ddof.
             level: Coverage of the intervals.
-            draws: Permutations of each test.
+            resamples: Permutations of each test.
             seed: Their seed.
             verbose: Whether to show progress.
         """
@@ -288,7 +288,7 @@ class Disparity(Stage):
         self.indices = indices
         self.ddof = ddof
         self.level = level
-        self.draws = draws
+        self.resamples = resamples
         self.seed = seed
         self.verbose = verbose
 
@@ -382,7 +382,7 @@ class Disparity(Stage):
                 raise InputError(f"Disparity: {option}={columns!r} must be a list, such as [{columns!r}]")
         if self.ddof not in (0, 1):
             raise InputError(f"Disparity: ddof={self.ddof!r} must be 0 or 1")
-        check_number("Disparity", "draws", self.draws, least=1, whole=True)
+        check_number("Disparity", "resamples", self.resamples, least=1, whole=True)
         check_number("Disparity", "seed", self.seed, least=0, whole=True)
         check_number("Disparity", "level", self.level, above=0, most=0.9999)
 
@@ -551,7 +551,7 @@ class Disparity(Stage):
     def _slope(self, own: pd.DataFrame, complexity: pd.Series, strata: pd.Series | None) -> Slope:
         return partial_slope(
             own["value"].to_numpy(), complexity.to_numpy(dtype=float), design(own, self.controls),
-            strata=None if strata is None else strata.to_numpy(), level=self.level, draws=self.draws, seed=self.seed,
+            strata=None if strata is None else strata.to_numpy(), level=self.level, resamples=self.resamples, seed=self.seed,
         )  # fmt: skip
 
     def _no_slope(self, own: pd.DataFrame, strata: pd.Series | None) -> str:
@@ -560,7 +560,7 @@ class Disparity(Stage):
             return "all its queries have one complexity"
         alone = partial_slope(
             own["value"].to_numpy(), own["complexity"].to_numpy(), None, strata=None if strata is None else strata.to_numpy(),
-            draws=1,
+            resamples=1,
         )  # fmt: skip
         if np.isnan(alone.slope):
             return f"{len(own)} queries are too few" if strata is None else "complexity does not vary within datasets"
@@ -588,7 +588,7 @@ class Disparity(Stage):
         numbers = own["group"].map({name: i for i, name in enumerate(names)}).to_numpy()
         tests: Tests = permutation_tests(
             own["value"].to_numpy(), own["complexity"].to_numpy(), numbers, strata=None if strata is None else strata.to_numpy(),
-            level=self.level, draws=self.draws, seed=self.seed,
+            level=self.level, resamples=self.resamples, seed=self.seed,
         )  # fmt: skip
         rho = Interval(tests.rho, tests.rho_low, tests.rho_high, self.level, tests.n)
         yield _test("rank correlation", rho, p=tests.rho_p, convention="Spearman's; p by permutation")
@@ -613,7 +613,7 @@ class Disparity(Stage):
             found = self._slope(there, there[index], part)
             numbers = np.zeros(len(there), dtype=int)
             tests = permutation_tests(
-                there["value"].to_numpy(), there[index].to_numpy(dtype=float), numbers, draws=self.draws, seed=self.seed,
+                there["value"].to_numpy(), there[index].to_numpy(dtype=float), numbers, resamples=self.resamples, seed=self.seed,
                 strata=None if part is None else part.to_numpy(),
             )  # fmt: skip
             slope = found.per_sd

@@ -151,7 +151,7 @@ def influence_values(values: np.ndarray, statistic: str, complexity: np.ndarray 
         return influence(values, statistic)
     x = cast(np.ndarray, complexity)  # which the others need
     if statistic == "slope":
-        found = partial_slope(values, x, draws=1)
+        found = partial_slope(values, x, resamples=1)
         return found.influence * found.sd
     bins = bin_numbers(x, inner_edges(x, "tertile"))
     member = bins[:, None] == np.unique(bins)

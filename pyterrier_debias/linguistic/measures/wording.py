@@ -1,4 +1,4 @@
-"""WordingSensitivity: is the same need answered as well when it is asked in more complex words?"""
+"""WordingSensitivity: is the same need answered equally well when its wording is more complex?"""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class WordingSensitivity(Stage):
         tagger: str | Tagger = "auto",
         depth: int | None = 100,
         level: float = 0.95,
-        draws: int = 9_999,
+        resamples: int = 9_999,
         seed: int = 0,
         verbose: bool = False,
     ):
@@ -165,7 +165,7 @@ class WordingSensitivity(Stage):
             tagger: What finds noun phrases; see :class:`~pyterrier_debias.linguistic.data.rewrites.RewriteQueries`.
             depth: How many candidates of a query the ranker gets, by rank; None for all.
             level: Coverage of intervals.
-            draws: Bootstrap resamples, and permutations of each test.
+            resamples: Bootstrap resamples, and permutations of each test.
             seed: Seed of both.
             verbose: Whether to show progress.
         """
@@ -177,7 +177,7 @@ class WordingSensitivity(Stage):
         self.tagger = tagger
         self.depth = depth
         self.level = level
-        self.draws = draws
+        self.resamples = resamples
         self.seed = seed
         self.verbose = verbose
 
@@ -236,7 +236,7 @@ class WordingSensitivity(Stage):
             own = own.droplevel("measure").loc[qids]
             defined = complexity.notna().all(axis=1)
             tables = own[defined].to_numpy(), complexity[defined].to_numpy(dtype=float)
-            slopes[measure] = within_slope(*tables, level=self.level, draws=self.draws, seed=self.seed)
+            slopes[measure] = within_slope(*tables, level=self.level, resamples=self.resamples, seed=self.seed)
             rows.extend(self._row(measure, arm, own, complexity, wordings) for arm in self._arms[1:])
         table = pd.DataFrame(rows, columns=_TABLE)
         flat = values.reset_index().rename_axis(columns=None)[["qid", "measure", *self._arms]]
@@ -276,7 +276,7 @@ class WordingSensitivity(Stage):
             raise InputError(f"WordingSensitivity: two wordings have one name ({arms}); name functions differently")
         if self.depth is not None:
             check_number("WordingSensitivity", "depth", self.depth, least=1, whole=True)
-        check_number("WordingSensitivity", "draws", self.draws, least=1, whole=True)
+        check_number("WordingSensitivity", "resamples", self.resamples, least=1, whole=True)
         check_number("WordingSensitivity", "level", self.level, above=0, most=0.9999)
         parse_measures(self.measures)
 
@@ -351,7 +351,7 @@ class WordingSensitivity(Stage):
         before, after = own[ORIGINAL].to_numpy(), own[arm].to_numpy()
         least, most = value_range(measure)
         own_range: dict[str, Any] = {"least": least - most, "most": most - least}
-        found = inverted_interval(after - before, level=self.level, draws=self.draws, seed=self.seed, **own_range)
+        found = inverted_interval(after - before, level=self.level, resamples=self.resamples, seed=self.seed, **own_range)
         texts = wordings.pivot(index="qid", columns="arm", values="query").loc[own.index]
         sd = complexity[ORIGINAL].std(ddof=0)
         moved = (complexity[arm] - complexity[ORIGINAL]).mean() / sd if sd else float("nan")
@@ -363,7 +363,7 @@ class WordingSensitivity(Stage):
             "difference": found.estimate,
             "low": found.low,
             "high": found.high,
-            "p": randomisation_test(before, after, draws=self.draws, seed=self.seed).p,
+            "p": randomisation_test(before, after, resamples=self.resamples, seed=self.seed).p,
             "n": len(own),
             "changed": int((texts[arm] != texts[ORIGINAL]).sum()),
             "words": float((query_length(texts[arm]) - query_length(texts[ORIGINAL])).mean()),

@@ -1,4 +1,4 @@
-"""What one would try before a biased learner: weights by complexity, worst groups first, weights by confidence."""
+"""Alternatives to a biased learner: weights by complexity, worst groups first, weights by confidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The four biased learners of Cheng and Amiri: models that are made to be weak, so that another one need not be."""
+"""The four biased learners of Cheng and Amiri: deliberately weak models whose shortcuts another model need not learn."""
 
 from __future__ import annotations
 

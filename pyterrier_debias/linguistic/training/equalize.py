@@ -1,4 +1,4 @@
-"""EqualizeReranker: a ranker that leaves to a biased model what needs no understanding."""
+"""EqualizeReranker: a ranker that need not learn the shortcuts that a biased model has learned."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class TrainedAgainstBiased(TrainedRanker):
         name, training = type(self).__name__, self.training_options()
         if not isinstance(training.loss, str) or training.loss not in self._LOSSES:
             known = " or ".join(map(repr, dict.fromkeys(self._LOSSES.values())))
-            raise InputError(f"{name}: brings its own loss; leave loss={training.loss!r} out of Training, or use loss={known}")
+            raise InputError(f"{name}: has its own loss; leave loss={training.loss!r} out of Training, or use loss={known}")
         if training.in_batch_negatives and self.negatives == "explicit":
             raise InputError(f"{name}: Training(in_batch_negatives=True) needs negatives='in_batch', so that both models know")
         return replace(training, loss=self._LOSSES[training.loss], in_batch_negatives=self.negatives == "in_batch")

@@ -1,7 +1,7 @@
-"""What a selection model may see: the pooling system's evidence, of every candidate.
+"""The input of a selection model: the pooling system's evidence about every candidate.
 
-:class:`PoolEvidence` says what may be seen. Learned on a frame of candidates it is an :class:`EvidenceModel`: it turns candidates
-into numbers, and scores them by a weighted sum, whose coefficients can be read.
+:class:`PoolEvidence` declares this input. Fitted on a frame of candidates it becomes an :class:`EvidenceModel`, which turns
+candidates into numbers and scores them by a weighted sum with interpretable coefficients.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class PoolEvidence:
         if isinstance(self.columns, str):
             raise InputError(f"PoolEvidence: columns={self.columns!r} must be a list of names, e.g. ['pool_score']")
         if not self.lexical and self.scorer is None and self.columns is not None and not self.columns:
-            raise InputError("PoolEvidence: without columns, scorer and lexical features there is nothing to see")
+            raise InputError("PoolEvidence: without columns, scorer and lexical features the selection model has no input")
         check_number("PoolEvidence", "learning_rate", self.learning_rate, above=0, most=1)
         get_tokeniser(self.tokeniser)
 

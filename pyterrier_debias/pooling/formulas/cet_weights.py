@@ -1,4 +1,4 @@
-r"""Coupled estimation in formulas: how two models weigh each other's pairs.
+r"""The formulas of coupled estimation: how two models weight each other's pairs.
 
 i is a positive and j an unlabelled candidate of one query; S are scores of the selection model, R those of the relevance model.
 Everything is in float32 or better, whatever the networks compute in, and in log space until the last step.

@@ -236,7 +236,7 @@ class HiddenJudgements:
         measures: Sequence[Any] | None = None,
         checkpoint: str | Path | None = None,
         level: float = 0.95,
-        draws: int = 2000,
+        resamples: int = 2000,
         verbose: bool = False,
     ) -> HiddenResult:
         """Train by every correction on the pooled judgements, and evaluate on all of them.
@@ -267,7 +267,7 @@ class HiddenJudgements:
                 None keeps nothing. The cache key of a training is its data and everything that its correction consists of,
                 including functions and scorers; a correction without a cache key is refused.
             level: Coverage of intervals.
-            draws: Draws of the bootstrap.
+            resamples: Bootstrap resamples.
             verbose: Whether to show progress.
 
         Returns:
@@ -313,7 +313,7 @@ class HiddenJudgements:
             counts={**self.counts, **self._sizes(given, kinds)},
             notes=tuple(notes),
             level=level,
-            draws=draws,
+            resamples=resamples,
             full=full,
         )
 

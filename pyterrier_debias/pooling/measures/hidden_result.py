@@ -1,7 +1,7 @@
 """The results of a comparison under hidden judgements: effectiveness, false negatives, and how well corrections detect them.
 
-The mathematics are functions on arrays (:func:`auc`, :func:`auc_draws`, :func:`shares`); :class:`HiddenResult` puts them into
-tables, a picture and a page.
+The mathematics is in functions on arrays (:func:`auc`, :func:`auc_draws`, :func:`shares`); :class:`HiddenResult` presents the
+results as tables, a picture and a page.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: What a candidate of the training is, by all judgements.
 HIDDEN, TRUE, BETWEEN = "hidden", "true", "between"
 
-#: Numbers that a block of bootstrap draws holds at most.
+#: Numbers that a block of bootstrap resamples holds at most.
 _BLOCK = 20_000_000
 
 
@@ -58,10 +58,10 @@ def auc_draws(values: np.ndarray, hidden: np.ndarray, group: np.ndarray, times: 
         values: Shape [n].
         hidden: Which are hidden positives, shape [n]; the others are true negatives.
         group: The group of each value, numbers below g, shape [n].
-        times: How often each group is drawn, shape [draws, g].
+        times: How often each group is drawn, shape [resamples, g].
 
     Returns:
-        The areas, shape [draws]; NaN if a draw lacks either kind.
+        The areas, shape [resamples]; NaN if a draw lacks either kind.
     """
     values, hidden = np.asarray(values, dtype=np.float64), np.asarray(hidden, dtype=bool)
     times = np.asarray(times, dtype=np.float64)
@@ -84,9 +84,9 @@ def auc_draws(values: np.ndarray, hidden: np.ndarray, group: np.ndarray, times: 
     return out
 
 
-def shares(draws: int, n: int, generator: np.random.Generator) -> np.ndarray:
-    """Bootstrap samples of n units as the share that each has in them, shape [draws, n]; for one unit always 1."""
-    return generator.multinomial(n, np.full(n, 1 / n), size=draws) / n
+def shares(resamples: int, n: int, generator: np.random.Generator) -> np.ndarray:
+    """Bootstrap samples of n units as the share that each has in them, shape [resamples, n]; for one unit always 1."""
+    return generator.multinomial(n, np.full(n, 1 / n), size=resamples) / n
 
 
 def _limits(values: np.ndarray, level: float) -> tuple[float, float]:
@@ -120,7 +120,7 @@ class HiddenResult:
         counts: What was hidden, see :attr:`HiddenJudgements.counts`, and what was trained and tested on.
         notes: What a reader should know.
         level: Coverage of intervals.
-        draws: Of the bootstrap, and of the tests.
+        resamples: Of the bootstrap, and of the tests.
         seed: Seed of both.
         full: Name of the training on all judgements; None without one.
     """
@@ -134,7 +134,7 @@ class HiddenResult:
     counts: dict[str, int]
     notes: tuple[str, ...]
     level: float = 0.95
-    draws: int = 2000
+    resamples: int = 2000
     seed: int = 0
     full: str | None = None  # also of results that were pickled without it
 
@@ -205,10 +205,10 @@ class HiddenResult:
     def _drawn(self, queries: Sequence[Any]) -> tuple[np.ndarray, list[np.ndarray]]:
         """Bootstrap samples of seeds, and of the queries of each seed: the same ones where all seeds have the same queries."""
         generator = np.random.default_rng(self.seed)
-        of_seeds = shares(self.draws, len(queries), generator)
+        of_seeds = shares(self.resamples, len(queries), generator)
         if all(list(one) == list(queries[0]) for one in queries):
-            return of_seeds, [shares(self.draws, len(queries[0]), generator)] * len(queries)
-        return of_seeds, [shares(self.draws, len(one), generator) for one in queries]
+            return of_seeds, [shares(self.resamples, len(queries[0]), generator)] * len(queries)
+        return of_seeds, [shares(self.resamples, len(one), generator) for one in queries]
 
     # False negatives
 

@@ -1,4 +1,4 @@
-"""MaxRep: labels of unjudged documents from how near they are to relevant ones."""
+"""MaxRep: labels of unjudged documents from their similarity to relevant ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Evaluation with unjudged documents: unjudged documents removed, or their labels inferred.
 
-One ranking can be scored in three ways: unjudged documents count as not relevant (what every measure does), they are taken out
-of the ranking (:class:`OnlyJudged`, or ``judged_only=True`` of the measures that have it), or their labels are inferred
+A ranking can be scored in three ways: unjudged documents count as not relevant (the default of measures), they are removed from
+the ranking (:class:`OnlyJudged`, or ``judged_only=True`` of the measures that have it), or their labels are inferred
 (:func:`infer_judgements`, :class:`ExpectedNDCG`). :func:`leave_one_out` asks how a system would have fared, had it not
 contributed to the judgements. How many documents are judged is ``Judged@k`` of ir_measures.
 """

@@ -318,7 +318,7 @@ class CETReranker(TrainedRanker):
         training = self.training_options()
         if training.loss != "pairwise" or training.loss_options:
             raise InputError(
-                f"CETReranker: brings its own loss; leave loss={training.loss!r} and loss_options out of Training "
+                f"CETReranker: has its own loss; leave loss={training.loss!r} and loss_options out of Training "
                 f"(CETReranker(loss='listwise') is its softmax over several negatives)"
             )
         if training.in_batch_negatives:

@@ -1,11 +1,12 @@
 """Samplers that avoid unlabelled positives: alternatives to coupled estimation.
 
-Each tells the chance of every document of a pool (:class:`~pyterrier_debias.training.samplers.ChanceSampler`), so that what it
-believes can be compared with what is known, see :func:`~pyterrier_debias.pooling.formulas.negative_weights.emphasis_of`. A draw
-depends on the training's seed, the epoch and the identifiers, never on the order of the candidates.
+Each sampler gives the probability of every document of a pool (:class:`~pyterrier_debias.training.samplers.ChanceSampler`), so
+that its assumptions can be compared with known judgements, see
+:func:`~pyterrier_debias.pooling.formulas.negative_weights.emphasis_of`. A draw depends on the training's seed, the epoch and the
+identifiers, never on the order of the candidates.
 
-An example needs a negative. Where no candidate of a query has what a sampler asks for, it takes the least unsuitable ones, which
-its class names, and says once a training how often that happens.
+Every example needs a negative. If no candidate of a query is suitable for a sampler, it uses the least unsuitable ones, which its
+class documents, and reports once per training how often this happens.
 """
 
 from __future__ import annotations
@@ -387,7 +388,7 @@ class RankDistribution(CarefulSampler):
             check_number("RankDistribution", "chances_by_rank", chance, least=0)
         object.__setattr__(self, "chances_by_rank", tuple(map(float, given)))
         if not any(given):
-            raise InputError("RankDistribution: chances_by_rank are all 0; one at least must be above")
+            raise InputError("RankDistribution: chances_by_rank are all 0; at least one must be above")
 
     def __repr__(self) -> str:
         """With a digest in place of the chances."""

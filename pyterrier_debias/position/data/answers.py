@@ -182,7 +182,7 @@ class AnswerPositions(Stage):
         whole = places.between(_NONE, 2**31) & (places == places.round())
         if not whole.all():
             raise InputError(
-                f"AnswerPositions: column {column!r} holds {places[~whole].iloc[0]}, which is no place in a text; count "
+                f"AnswerPositions: column {column!r} holds {places[~whole].iloc[0]}, which is not a position in a text; count "
                 f"characters from 0, and write -1 where the place is not known"
             )
         return places.astype(int)
@@ -270,7 +270,7 @@ def answers_in_texts(known: pd.DataFrame, dataset: Any, text_field: str, stage: 
     documents = known.assign(cut=cut).drop_duplicates("docno")
     logger.warning(
         "%s: %d of %d texts with answers seem to be truncated; %d answers are marked after their end and "
-        "count as not there; %s",
+        "count as not found; %s",
         stage_name(stage), documents["cut"].sum(), len(documents), lost.sum(), STORE_WHOLE,
     )  # fmt: skip
     return known[~lost]
@@ -455,7 +455,7 @@ class Positions:
         bins: int = 10,
         rotated: bool = False,
         method: str = "rotation",
-        draws: int = 1_999,
+        resamples: int = 1_999,
         seed: int = 0,
         cluster: tuple[str, ...] = ("docno",),
     ) -> TestResult:
@@ -468,7 +468,7 @@ class Positions:
           hypothesis is "a rotation changes nothing", which is what rotation makes true. It needs no independence of the answers
           of one passage, and no large counts.
         - ``method='chi2'`` takes one answer a passage, drawn by key, and the chi-square law with bins - 1 degrees of freedom; it
-          has less power, but tells p values below 1 / (draws + 1) apart.
+          has less power, but tells p values below 1 / (resamples + 1) apart.
         - ``method='placed'`` does the same against answers that are put anywhere in their passages, whole. An answer of L words
           cannot begin in the last L - 1, so that long answers begin early without anybody preferring the beginning; use this
           one to ask whether there is a preference in passages as they are.
@@ -479,8 +479,8 @@ class Positions:
             bins: How many equal parts.
             rotated: Whether to test the positions after rotation.
             method: ``'rotation'``, ``'chi2'`` or ``'placed'`` (not for rotated positions, where answers may be cut).
-            draws: Rotations drawn; plays a part with ``'rotation'`` only.
-            seed: Seed of the draws.
+            resamples: Rotations drawn; used only by ``'rotation'``.
+            seed: Seed of the resamples.
             cluster: The columns that name what turns together; ``('qid', 'docno')`` for positions after a rotation that was drawn
                 for each query and passage.
 
@@ -506,8 +506,8 @@ class Positions:
 
         observed = float(statistic(np.bincount(bin_of(position, n, bins), minlength=bins)))
         if method == "rotation":
-            null = statistic(rotation_null(position, n, passage, bins, draws=draws, seed=seed))
-            return TestResult(observed, p_from_null(observed, null), len(position), f"random rotations, {draws} draws")
+            null = statistic(rotation_null(position, n, passage, bins, resamples=resamples, seed=seed))
+            return TestResult(observed, p_from_null(observed, null), len(position), f"random rotations, {resamples} resamples")
         from scipy import stats
 
         p = float(stats.chi2.sf(observed, possible.sum() - 1))

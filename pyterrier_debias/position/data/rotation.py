@@ -1,4 +1,4 @@
-"""RotatePassages: cut every passage at a random word and swap the two parts; and where its words go.
+"""RotatePassages: cuts every passage at a random word and swaps the two parts; and new positions of words.
 
 Symbols of Hofstätter et al. 2021: a passage has words p_1 .. p_n; rotated at r it reads p_r .. p_n p_1 .. p_{r-1}. Here the
 offset is r - 1, the number of units moved from the front to the end, and positions count from 0.
@@ -249,7 +249,7 @@ def bin_shares(n: int, bins: int, length: int = 1) -> np.ndarray:
 
 
 def rotation_null(
-    position: np.ndarray, n: np.ndarray, passage: np.ndarray, bins: int, *, draws: int, seed: int, block: int = 64
+    position: np.ndarray, n: np.ndarray, passage: np.ndarray, bins: int, *, resamples: int, seed: int, block: int = 64
 ) -> np.ndarray:
     """Histograms of positions when every passage is rotated by an offset of its own, uniform and independent.
 
@@ -260,19 +260,19 @@ def rotation_null(
         n: Shape [answers], words of the answer's passage.
         passage: Shape [answers], codes from 0 of the passage; answers of one code have one n.
         bins: How many bins.
-        draws: How many histograms.
+        resamples: How many histograms.
         seed: Any integer.
         block: How many histograms are drawn at a time; changes memory, not the result.
 
     Returns:
-        Counts, shape [draws, bins].
+        Counts, shape [resamples, bins].
     """
     rng = np.random.default_rng(seed)
     words = np.zeros(passage.max(initial=-1) + 1, dtype=np.int64)
     words[passage] = n
     counts = []
-    for begin in range(0, draws, block):
-        rows = min(block, draws - begin)
+    for begin in range(0, resamples, block):
+        rows = min(block, resamples - begin)
         offsets = rng.integers(0, words, size=(rows, len(words)))
         drawn = bin_of(moved(position, offsets[:, passage], n), n, bins) + bins * np.arange(rows)[:, None]
         counts.append(np.bincount(drawn.ravel(), minlength=rows * bins).reshape(rows, bins))
@@ -527,7 +527,7 @@ class RotatePassages(RowWise):
             return units if self.segmenter is None else partial(units, segmenter=self.segmenter)
         if self.segmenter is not None:
             raise InputError(
-                "RotatePassages: segmenter plays a part with tokeniser='whitespace' only; leave one of the two out"
+                "RotatePassages: segmenter works only with tokeniser='whitespace'; leave one of the two out"
             )
         return get_tokeniser(self.tokeniser)
 

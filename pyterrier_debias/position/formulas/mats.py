@@ -6,11 +6,11 @@ D a distance between positions, C_{t,D} the pairs of occurrences of t whose posi
     ATS(D) = 1/|T| sum_t 1/|C_{t,D}| sum_{pairs in C_{t,D}} cos(r_a^t, r_b^t)
     MATS   = 1/(max D - 1) sum_{i=1..max D} (ATS(0) - ATS(i))
 
-There are quadratically many pairs, and none of them needs to be looked at for the mean: with u the unit vector of r, and S_{t,a}
-the sum of u over the occurrences of t at position a, the pairs of t at distance D > 0 sum to ``sum_a S_{t,a}.S_{t,a+D}``, those
-at distance 0 to half of ``sum_a (S_{t,a}.S_{t,a} - n_{t,a})``. Pairs within one passage are few, are counted apart, and are
-subtracted where they do not belong. The squares of the cosines sum in the same way over second moments, since
-``(u.v)^2 = <u u', v v'>``.
+There are quadratically many pairs, but the mean does not require visiting them: with u the unit vector of r, and S_{t,a} the sum
+of u over the occurrences of t at position a, the pairs of t at distance D > 0 sum to ``sum_a S_{t,a}.S_{t,a+D}``, those at
+distance 0 to half of ``sum_a (S_{t,a}.S_{t,a} - n_{t,a})``. Pairs within one passage are few, are counted apart, and are
+subtracted where they do not belong. The squares of the cosines sum in the same way over second moments, since ``(u.v)^2 = <u u',
+v v'>``.
 """
 
 from __future__ import annotations

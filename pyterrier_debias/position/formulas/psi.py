@@ -2,8 +2,8 @@
 
 PSI = 1 - min_b m_b / max_b m_b, where m_b is mean quality in position bucket b (Zeng et al., "An Empirical Study of Position Bias
 in Modern Information Retrieval", 2025, with nDCG@10). It is 0 where position makes no difference and 1 where quality vanishes in
-some bucket. Being a range, it is biased upwards: also where position makes no difference, the best bucket of a small sample is
-better than the worst. So it comes with the value that chance alone would give.
+some bucket. Because it is a range, it is biased upwards: even if position makes no difference, the best bucket of a small sample
+is better than the worst. It is therefore given with the value to expect by chance alone.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class SensitivityResult:
         values = np.column_stack([before.loc[ranks.index], ranks])
         furthest = float(self.arms["rank"].max())
         interval = inverted_interval(
-            values, level=self.level, draws=self.resamples, seed=self.seed, least=-furthest, most=furthest
+            values, level=self.level, resamples=self.resamples, seed=self.seed, least=-furthest, most=furthest
         )
         moved = frame["displacement"].to_numpy()
         return pd.Series(
@@ -105,7 +105,7 @@ class SensitivityResult:
                 "mean": interval.estimate,
                 "low": interval.low,
                 "high": interval.high,
-                "p": float("nan") if self.untested else exchange_test(values, draws=self.resamples, seed=self.seed).p,
+                "p": float("nan") if self.untested else exchange_test(values, resamples=self.resamples, seed=self.seed).p,
                 "n": interval.n,
                 "passages": frame[["qid", "docno"]].drop_duplicates().shape[0],
                 "down": (moved > 0).mean(),
@@ -222,7 +222,7 @@ class Outcome:
         after = before + difference
         least, most = value_range(measure)
         interval = inverted_interval(
-            table, level=self.level, draws=self.resamples, seed=self.seed, least=least - most, most=most - least
+            table, level=self.level, resamples=self.resamples, seed=self.seed, least=least - most, most=most - least
         )
         delta = self._relative(before, after)
         return {
@@ -234,14 +234,14 @@ class Outcome:
             "delta": delta[0],
             "delta_low": delta[1],
             "delta_high": delta[2],
-            "p": exchange_test(table, draws=self.resamples, seed=self.seed).p if self.tested else float("nan"),
+            "p": exchange_test(table, resamples=self.resamples, seed=self.seed).p if self.tested else float("nan"),
             "p_t": paired_t(before, after).p if self.tested else float("nan"),
             "n": len(table),
             "changed": int((np.ptp(table, axis=1) != 0).sum()),
         }
 
     def _interval(self, values: np.ndarray) -> Interval:
-        return bootstrap_interval(values, level=self.level, draws=self.resamples, seed=self.seed)
+        return bootstrap_interval(values, level=self.level, resamples=self.resamples, seed=self.seed)
 
     def _relative(self, before: np.ndarray, after: np.ndarray) -> tuple[float, float, float]:
         """before / after - 1 of the means, with its interval; NaN if the mean after is 0."""
@@ -252,7 +252,7 @@ class Outcome:
             relative_change,
             method="percentile",
             level=self.level,
-            draws=self.resamples,
+            resamples=self.resamples,
             seed=self.seed,
         )
         return interval.estimate, interval.low, interval.high

@@ -1,7 +1,7 @@
 """Dataset report: which queries a collection holds, and which were answered.
 
 Chapter 3 of Gupta (2021) for any collection of the shape of MS MARCO QnA: sizes, types, answered share, the histogram of first
-relevant ranks, overall and by type, and duplicates. What a collection does not know is listed with the reason.
+relevant ranks, overall and by type, and duplicates. Figures that cannot be computed for a collection are listed with the reason.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The rank at which labellers first met an answer.
 
-The definitions of Gupta (2021), "Survivorship Bias in IR Datasets": a query survives at k where one of the first k documents
-that its labellers were shown is relevant. Pure functions on labels and frames; :mod:`pyterrier_debias.survivorship.data.subset`
-makes a stage of them.
+The definitions of Gupta (2021), "Survivorship Bias in IR Datasets": a query survives at k if one of the first k documents that
+its labellers were shown is relevant. Pure functions on labels and frames; :mod:`pyterrier_debias.survivorship.data.subset` makes
+a stage of them.
 """
 
 from __future__ import annotations

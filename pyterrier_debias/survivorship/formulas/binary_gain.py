@@ -1,4 +1,4 @@
-"""How many of its answers a ranking shows, and how early: the quality that the survivorship test correlates with ranks."""
+"""How many answers a ranking shows, and how early: the quality that the survivorship test correlates with ranks."""
 
 from __future__ import annotations
 

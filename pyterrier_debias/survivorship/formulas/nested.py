@@ -196,7 +196,7 @@ def trend(
     ranks: np.ndarray,
     *,
     strata: Sequence[object] | None = None,
-    draws: int = 9_999,
+    resamples: int = 9_999,
     level: float = 0.95,
     seed: int = 0,
     block: int = 2_000_000,
@@ -204,14 +204,14 @@ def trend(
     """Does quality depend on the rank at which labellers first met the answer?
 
     Under the null hypothesis quality and rank are independent among answered queries, so that ranks may be permuted. Spearman's
-    correlation with midranks is the statistic; p is (1 + number at least as extreme) / (1 + draws), valid with any ties.
+    correlation with midranks is the statistic; p is (1 + number at least as extreme) / (1 + resamples), valid with any ties.
 
     Args:
         values: Shape [N].
         ranks: Shape [N]; queries with an infinite rank are left out.
         strata: N names, such as types of queries: midranks are centred within strata and permuted within them, so that nothing
             that differs between strata only is counted. None for none.
-        draws: Permutations.
+        resamples: Permutations.
         level: Coverage of the interval.
         seed: Seed of the permutations. They depend on the order of the queries too: sort them by an identifier.
         block: Numbers held in memory at once.
@@ -247,8 +247,8 @@ def trend(
     places = [np.flatnonzero(names == name) for name in np.unique(names)]
     rows = max(1, block // n)
     extreme, total = 0, 0.0
-    for start in range(0, draws, rows):
-        drawn = np.repeat(y[None], min(rows, draws - start), axis=0)
+    for start in range(0, resamples, rows):
+        drawn = np.repeat(y[None], min(rows, resamples - start), axis=0)
         for place in places:
             drawn[:, place] = generator.permuted(drawn[:, place], axis=1)
         drawn = np.abs(drawn @ x)
@@ -262,7 +262,7 @@ def trend(
         half = stats.norm.ppf((1 + level) / 2) * np.sqrt((1 + rho**2 / 2) / freedom)
         low, high = (float(np.tanh(np.arctanh(rho) + side * half)) for side in (-1, 1))
     slope = float((r - r.mean()) @ v / ((r - r.mean()) ** 2).sum())
-    return Trend(rho, low, high, (1 + extreme) / (1 + draws), total / draws, n, slope)
+    return Trend(rho, low, high, (1 + extreme) / (1 + resamples), total / resamples, n, slope)
 
 
 def _stratum_numbers(strata: Sequence[object] | None, n: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """SurvivorshipCurve: quality over the queries that a shallower labelling would have kept.
 
-Figure 5.1 and Appendix A of Gupta (2021), with what they leave out: the size of every subset, zero-filled and conditional means
-side by side, strata by first relevant rank, intervals, a test of the trend, and the same by query type. The mathematics is in
+Figure 5.1 and Appendix A of Gupta (2021), with additions: the size of every subset, both zero-filled and conditional means,
+strata by first relevant rank, intervals, a test of the trend, and the same by query type. The mathematics is in
 :mod:`pyterrier_debias.survivorship.formulas.nested`.
 """
 
@@ -265,7 +265,7 @@ class SurvivorshipCurve(Stage):
         answers: pd.DataFrame | None = None,
         proxy: str | None = None,
         level: float = 0.95,
-        draws: int = 9_999,
+        resamples: int = 9_999,
         seed: int = 0,
         verbose: bool = False,
     ):
@@ -287,7 +287,7 @@ class SurvivorshipCurve(Stage):
             answers: See above.
             proxy: See above.
             level: Coverage of intervals.
-            draws: Permutations of the trend test.
+            resamples: Permutations of the trend test.
             seed: Seed of the permutations.
             verbose: Whether to show progress.
         """
@@ -305,7 +305,7 @@ class SurvivorshipCurve(Stage):
         self.answers = answers
         self.proxy = proxy
         self.level = level
-        self.draws = draws
+        self.resamples = resamples
         self.seed = seed
         self.verbose = verbose
 
@@ -339,7 +339,7 @@ class SurvivorshipCurve(Stage):
         subset = self.subset
         values, notes = self._values(inp, subset)
         return curve_of_values(
-            values, ranks=self.ranks, baseline=self.baseline, level=self.level, draws=self.draws, seed=self.seed,
+            values, ranks=self.ranks, baseline=self.baseline, level=self.level, resamples=self.resamples, seed=self.seed,
             notes=tuple(notes), convention=self._convention(subset), options=self.options(),
         )  # fmt: skip
 
@@ -368,7 +368,7 @@ class SurvivorshipCurve(Stage):
         if not parse_measures(self.measures):
             raise InputError("SurvivorshipCurve: measures is empty; name one, such as ['RR@10']")
         check_number("SurvivorshipCurve", "ranks", self.ranks, least=1, whole=True)
-        check_number("SurvivorshipCurve", "draws", self.draws, least=1, whole=True)
+        check_number("SurvivorshipCurve", "resamples", self.resamples, least=1, whole=True)
         check_number("SurvivorshipCurve", "level", self.level, above=0, most=0.9999)
         names = list(self._named())
         if self.baseline is not None and self.baseline not in names:
@@ -459,7 +459,7 @@ def curve_of_values(
     ranks: int = 10,
     baseline: str | None = None,
     level: float = 0.95,
-    draws: int = 9_999,
+    resamples: int = 9_999,
     seed: int = 0,
     notes: Sequence[str] = (),
     convention: str = "",
@@ -473,7 +473,7 @@ def curve_of_values(
         ranks: See :class:`SurvivorshipCurve`, as for the rest.
         baseline: See there.
         level: See there.
-        draws: See there.
+        resamples: See there.
         seed: See there.
         notes: What a reader should know.
         convention: The choices under which the values were computed.
@@ -495,7 +495,7 @@ def curve_of_values(
     order = {c: {v: i for i, v in enumerate(dict.fromkeys(values[c]))} for c in ("name", "measure")}
     keys = [values[c].map(order[c]).to_numpy() for c in ("measure", "name")]
     values = values.iloc[np.lexsort([values["qid"].to_numpy(dtype=object), *keys])].reset_index(drop=True)
-    trends = _frame(_trend_rows(values, level, draws, seed), TREND_COLUMNS)
+    trends = _frame(_trend_rows(values, level, resamples, seed), TREND_COLUMNS)
     differences = _frame(_difference_rows(values, ranks, baseline, level), DIFFERENCE_COLUMNS)
     return SurvivorshipResult(
         _frame(table_rows(values, ranks, level), TABLE_COLUMNS),
@@ -547,11 +547,11 @@ def _strata_rows(values: pd.DataFrame, ranks: int, level: float) -> list[dict[st
     return rows
 
 
-def _trend_rows(values: pd.DataFrame, level: float, draws: int, seed: int) -> list[dict[str, Any]]:
+def _trend_rows(values: pd.DataFrame, level: float, resamples: int, seed: int) -> list[dict[str, Any]]:
     rows = []
     for about, own in _groups(values):
         found = trend(
-            own["value"].to_numpy(), own["first_relevant_rank"].to_numpy(), strata=own["list"].tolist(), draws=draws,
+            own["value"].to_numpy(), own["first_relevant_rank"].to_numpy(), strata=own["list"].tolist(), resamples=resamples,
             level=level, seed=seed,
         )  # fmt: skip
         figures = {name: getattr(found, name) for name in ("rho", "low", "high", "p", "noise_floor", "slope", "n")}

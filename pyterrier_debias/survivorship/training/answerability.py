@@ -1,7 +1,7 @@
-"""Answerability: which queries will labellers find an answer to?
+"""Answerability: for which queries will labellers find an answer?
 
 The future work of Gupta (2021): a classifier on the text of queries, fitted on one split and tested on another, that predicts the
-answered share of a split without labels. scikit-learn does the learning; it is imported when something is fitted.
+answered share of a split without labels. It uses scikit-learn, which is imported when something is fitted.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class Answerability(Stage):
         rank: int | None = None,
         folds: int = 5,
         level: float = 0.95,
-        draws: int = 1_999,
+        resamples: int = 1_999,
         seed: int = 0,
         verbose: bool = False,
     ):
@@ -241,7 +241,7 @@ class Answerability(Stage):
             rank: With ``first_relevant_rank``: answered means within so many documents; None for any number.
             folds: Parts of the cross-fitting, at least 2.
             level: Coverage of intervals.
-            draws: Bootstrap resamples of ``evaluate``.
+            resamples: Bootstrap resamples of ``evaluate``.
             seed: Seed of the folds, which go by the text of queries, and of the resamples.
             verbose: Accepted for uniformity.
         """
@@ -250,7 +250,7 @@ class Answerability(Stage):
         self.rank = rank
         self.folds = folds
         self.level = level
-        self.draws = draws
+        self.resamples = resamples
         self.seed = seed
         self.verbose = verbose
         self._fitted: dict[str, Any] | None = None
@@ -348,7 +348,7 @@ class Answerability(Stage):
             reference = ((fitted["share"] - b) ** 2).mean(axis=axis)
             return 1 - score(a, b, axis) / np.maximum(reference, 1e-300)
 
-        options: dict[str, Any] = {"level": self.level, "method": "percentile", "draws": self.draws, "seed": self.seed}
+        options: dict[str, Any] = {"level": self.level, "method": "percentile", "resamples": self.resamples, "seed": self.seed}
         pairs = np.column_stack([p, y])
         rows = [
             ("Brier", bootstrap_interval(pairs, score, **options)),
@@ -397,7 +397,7 @@ class Answerability(Stage):
         check_threshold(self.rank, self)
         check_number("Answerability", "folds", self.folds, least=2, whole=True)
         check_number("Answerability", "strength", self.strength, above=0)
-        check_number("Answerability", "draws", self.draws, least=1, whole=True)
+        check_number("Answerability", "resamples", self.resamples, least=1, whole=True)
         check_number("Answerability", "level", self.level, above=0, most=0.9999)
         topics = inp.sort_values("qid", kind="stable").reset_index(drop=True)
         y = self._answered(topics)

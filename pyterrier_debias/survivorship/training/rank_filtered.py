@@ -1,8 +1,8 @@
 """Rank-filtered training sets: the training data of a ranker if fewer queries had survived.
 
-Gupta (2021) leaves training on such subsets to future work; Gupta and MacAvaney (SIGIR 2022) carried it out and found rankers
-that are up to 9.9 % worse on fuller judgements. The subsets shrink with k, so a ranker fitted on one has also seen *less*: each
-subset comes with one of equal size drawn from all answered queries.
+Gupta (2021) leaves training on such subsets to future work; Gupta and MacAvaney (SIGIR 2022) did this and found rankers that are
+up to 9.9 % worse on fuller judgements. The subsets shrink with k, so a ranker fitted on one has also seen *less*: each subset
+comes with one of equal size drawn from all answered queries.
 """
 
 from __future__ import annotations
