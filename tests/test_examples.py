@@ -1,27 +1,15 @@
-"""The notebook runs from top to bottom, and every program says how it is called."""
+"""Every program compiles and says how it is called; notebooks are in test_notebooks.py."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted([*ROOT.glob("examples/**/*.py"), *ROOT.glob("benchmarks/*.py")])
 # What programs share is a module beside them, and no program.
 PROGRAMS = [file for file in FILES if "__main__" in file.read_text()]
-
-
-def test_quickstart_notebook_runs(monkeypatch):
-    monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel chooses its own
-    notebook = nbformat.read(ROOT / "examples" / "quickstart.ipynb", as_version=4)
-    NotebookClient(notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
-    printed = "".join(out.get("text", "") for cell in notebook.cells for out in cell.get("outputs", []))
-    assert "nDCG@10" in printed
-    pictures = [out for cell in notebook.cells for out in cell.get("outputs", []) if "image/png" in out.get("data", {})]
-    assert pictures
 
 
 def test_programs_compile_and_say_how_they_are_called():

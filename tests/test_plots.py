@@ -37,6 +37,21 @@ def test_first_four_colours_differ_for_colour_blind_readers(eye):
     assert min(np.abs(a - b).max() for a, b in itertools.combinations(seen, 2)) > 0.08
 
 
+def test_figures_stay_interactive_where_the_first_one_switched_that_on():
+    """As the backend of notebooks does: there, all figures after the first would not be shown otherwise."""
+    before = mpl.is_interactive()
+    try:
+        mpl.interactive(False)
+        with plots.style():
+            mpl.interactive(True)
+        assert mpl.is_interactive() and mpl.rcParams["font.size"] == mpl.rcParamsDefault["font.size"]
+        with plots.style():
+            mpl.interactive(False)
+        assert not mpl.is_interactive()
+    finally:
+        mpl.interactive(before)
+
+
 def test_colours_start_again():
     assert plots.colour(len(plots.PALETTE)) == plots.colour(0)
 

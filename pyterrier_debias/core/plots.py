@@ -75,7 +75,12 @@ def style() -> Iterator[None]:
 
     cycle = mpl.cycler(color=PALETTE)  # type: ignore[attr-defined]  # missing from matplotlib's stubs
     with mpl.rc_context({"axes.prop_cycle": cycle, **_STYLE}):
-        yield
+        try:
+            yield
+        finally:
+            interactive = mpl.is_interactive()
+    # A notebook's backend switches this on when the first figure is made: put back, later figures would not be shown.
+    mpl.interactive(interactive)
 
 
 def colour(index: int) -> str:

@@ -105,7 +105,7 @@ def following_the_scheme(svg: bytes) -> bytes:
         >>> text.index("@media") < text.index('<path style="fill: var(--c0072b2)"/>')
         True
     """
-    text = svg.decode("utf-8")
+    text = re.sub(r"\n\s+", "\n", svg.decode("utf-8"))  # indents are a tenth of it
     text = re.sub(r"(?<=[ :])#[0-9a-f]{6}\b", lambda found: _variable(found[0]), text)
     light = "".join(f"--c{colour[1:]}:{colour};" for colour in DARK)
     dark = "".join(f"--c{colour[1:]}:{other};" for colour, other in DARK.items())

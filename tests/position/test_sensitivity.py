@@ -2,6 +2,7 @@
 
 import itertools
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -381,6 +382,18 @@ def test_figure_of_displacement(result):
     axes = result.plot_displacement()
     assert sum(patch.get_height() for patch in axes.patches) == len(result.displacement)
     assert result.plot_displacement(axes) is axes
+    plots.close(axes.figure)
+
+
+@pytest.mark.parametrize("furthest", [0, 9, 18, 21, 100])
+def test_bars_of_displacement_hold_equally_many_ranks(result, furthest):
+    from pyterrier_debias.core import plots
+
+    ranks = np.arange(-furthest // 2, furthest + 1)
+    axes = replace(result, displacement=pd.DataFrame({"displacement": ranks})).plot_displacement()
+    heights = [patch.get_height() for patch in axes.patches]
+    assert sum(heights) == len(ranks) and len(heights) <= 42
+    assert set(heights[:-1]) <= {heights[0]} and 0 < heights[-1] <= heights[0]  # one passage a rank: all alike but the last
     plots.close(axes.figure)
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 BUCKET_UNITS = {"characters": "start", "words": "position", "relative": "relative"}
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+#: At most how many bars a histogram of displacements has.
+_BARS = 41
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,8 +131,10 @@ class SensitivityResult:
         axes = plots.new_axes() if ax is None else ax
         moved = self.displacement["displacement"].to_numpy(dtype=float)
         with plots.style():
-            bins = min(41, 1 + 2 * int(np.abs(moved).max(initial=0)))
-            axes.hist(moved, bins=np.histogram_bin_edges(moved, bins=bins).tolist() if len(moved) else 1, color=plots.colour(0))
+            # Bars hold equally many ranks each: others would leave gaps between whole numbers.
+            low, high = (int(moved.min()), int(moved.max())) if len(moved) else (0, 0)
+            width = 1 + (high - low) // _BARS
+            axes.hist(moved, bins=np.arange(low - 0.5, high + width, width).tolist(), color=plots.colour(0))
             axes.axvline(0, color=plots.GREY, linestyle="--")
             plots.label_axes(
                 axes,
