@@ -46,7 +46,8 @@ class DatasetReport:
         name: The collection's.
         tables: Name to frame: ``sizes`` (queries, judgements, ...), ``types`` (queries by type and answered share, with
             intervals), ``first_ranks`` (histogram), ``first_ranks_by_type`` (one row per type; shares over its *answered*
-            queries, as in the thesis; NaN where there are none), ``shown`` (how many documents a list has), ``duplicates``, ``answers`` (labels against written answers).
+            queries, as in the thesis; NaN where there are none), ``shown`` (how many documents a list has), ``duplicates``,
+            ``answers`` (labels against written answers).
         missing: Table to the reason why it could not be made.
         ranks: ``qid``, ``first_relevant_rank``, ``type``: what is behind the tables.
         source: ``'shown'``, or ``'proxy: <run>'`` where a run stands in for what labellers were shown.
