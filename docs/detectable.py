@@ -80,7 +80,7 @@ def _equalize(item: str, what: str, table: str, n: int, column: str, published: 
     return Effect("Linguistic", item, what, table, where, column, n, published)
 
 
-def _gender(item: str, measure: str, arm: str, n: int, published: float) -> Effect:
+def _gender(item: str, measure: str, arm: str, n: int, published: float | None) -> Effect:
     where = {"arm": arm, "measure": f"{measure}@10"}
     return Effect("Gender", item, f"{measure}@10, {arm}", "gender_tables_differences", where, "difference", n, published)
 
@@ -107,11 +107,20 @@ EFFECTS = (
     _equalize("Table 2, NFCorpus", "c_v", "equalize_changes", 323, "cv", 0.62 - 0.87),
     _equalize("Table 2, FiQA", "mean", "equalize_adapters_changes", 333, "mean", 0.29 - 0.22, dataset="fiqa_subset"),
     _equalize("Table 2, FiQA", "c_v", "equalize_adapters_changes", 333, "cv", 0.72 - 0.82, dataset="fiqa_subset"),
+    *(
+        Effect("Linguistic", "Table 5", learner, "equalize_adapters_learners", {"dataset": "fiqa_subset", "learner": learner},
+               "change of mean", 333, mean - 0.22)
+        for learner, mean in (("weaker_model", 0.29), ("less_data", 0.27), ("fewer_steps", 0.27), ("biased_data", 0.26))
+    ),
+    _equalize("Table 7", "weaker_model, mean", "equalize_adapters_changes", 323, "mean", 0.37 - 0.31, dataset="nfcorpus"),
     Effect("Linguistic", "Table 3, significance tests on NFCorpus", "against plain training", "equalize_tests",
            {"against": "plain"}, "difference", 323, 0.37 - 0.31),
     _gender("Table 1", "RR", "balanced 0.25", 300, 0.3002 - 0.3080),
     _gender("Table 3, original and balanced judgements", "ARaB_tf", "balanced 0.25", 260, 0.059 - 0.072),
     _gender("Table 3, original and balanced judgements", "ARaB_bool", "balanced 0.25", 260, 0.049 - 0.059),
+    _gender("Table 3, the column", "gap", "balanced 0.25", 260, None),
+    _gender("Seyedsalehi et al.", "ARaB_tf", "bias-aware loss", 260, None),
+    _gender("Rekabsaz et al. 2021, AdvBERT", "NFaiRR", "adversarial", 260, None),
     _gender("Table 4", "ARaB_tf", "balanced 0.25", 260, 0.047 - 0.076),
     _gender("Table 4", "ARaB_tf", "adversarial", 260, 0.064 - 0.076),
     _gender("Bigdeli et al. ECIR 2022", "ARaB_tf", "bias-aware negatives", 260, 0.0967 - 0.1281),
