@@ -524,8 +524,15 @@ def keep_run(folder: Path, run: pd.DataFrame, name: str = "") -> None:
 
 
 def kept_run(setup: Setup, folder: Path, name: str = "") -> pd.DataFrame:
-    """The same with texts."""
-    run = pd.read_csv(folder / f"run{name and '-' + name}.csv.gz", dtype={"qid": str, "docno": str})
+    """The same with texts.
+
+    Raises:
+        InputError: If the arm was made without these lists, by an earlier version of this program.
+    """
+    path = folder / f"run{name and '-' + name}.csv.gz"
+    if not path.is_file():
+        raise InputError(f"{folder} holds no {path.name}: it was made by an earlier version; name another folder (--out)")
+    run = pd.read_csv(path, dtype={"qid": str, "docno": str})
     return run.merge(setup.lists(name)[["qid", "docno", "text"]])
 
 
