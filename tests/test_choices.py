@@ -39,6 +39,7 @@ from pyterrier_debias import (
     QueryGender,
     RelabelReranker,
     RepeatNounPhrases,
+    ReverseComplexity,
     RewriteQueries,
     RotatePassages,
     SparseEncoder,
@@ -64,6 +65,7 @@ from pyterrier_debias.linguistic.measures import over_queries
 from pyterrier_debias.pooling.data import relabel
 from pyterrier_debias.pooling.formulas import cet_weights
 from pyterrier_debias.pooling.formulas.losses import debiased_contrastive, dynamic_pairwise
+from pyterrier_debias.pooling.training.propensities import KnownPropensities
 from pyterrier_debias.position.formulas import mats, psi
 from pyterrier_debias.position.measures.mats_probe import plot_ats
 from pyterrier_debias.rankers import dual_encoder, engine, tk_model
@@ -173,6 +175,7 @@ CASES = {
     "linguistic.measures.disparity.Disparity(cv_average)": lambda word: Disparity(cv_average=word)(given.values()),
     "linguistic.measures.over_queries.OverQueries(statistic)": lambda word: OverQueries("RR@10", word),
     "linguistic.measures.over_queries.influence_values(statistic)": lambda word: over_queries.influence_values(VALUES, word),
+    "linguistic.training.baselines.ReverseComplexity(favour)": lambda word: ReverseComplexity(favour=word),
     "linguistic.training.equalize.EqualizeReranker(biased)": lambda word: trained_by(EqualizeReranker)(biased=word),
     "linguistic.training.equalize.EqualizeReranker(negatives)": lambda word: trained_by(EqualizeReranker)(negatives=word),
     **{
@@ -195,6 +198,7 @@ CASES = {
     "pooling.formulas.cet_weights.pair_weights(normalise)": lambda word: cet_weights.pair_weights(
         tensor(1.0), tensor(0.0), normalise=word
     ),
+    "pooling.training.propensities.KnownPropensities(negatives)": lambda word: KnownPropensities(negatives=word),
     "pooling.formulas.cet_weights.weighted_mean(reduction)": lambda word: cet_weights.weighted_mean(
         tensor(1.0), tensor(1.0), tensor(True), word
     ),

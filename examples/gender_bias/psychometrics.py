@@ -1,4 +1,4 @@
-"""How differently are the judged passages of female, male and neutral queries worded? Table 2 of Bigdeli et al., from scores.
+"""How differently are the judged passages of female, male and neutral queries worded? From released LIWC scores.
 
     python examples/gender_bias/psychometrics.py --scores identified_queries --out psychometrics
 
@@ -12,8 +12,9 @@ Intervals are by bootstrap over the queries of both groups; p is by shuffling qu
 rows.
 
 What it cannot tell: whether the people who judged the passages have anything to do with it. Queries of three groups ask for
-different things. The scores are those of 4,215 queries that an earlier paper of the same authors identified; the published table
-is of the 742 female and 1,202 male queries of another set, and only a pattern can be compared.
+different things. The scores are those of the 4,215 queries that Bigdeli et al. identified in 2021. Table 2 of their paper of
+2023 takes the same gendered queries and the same categories, but the *ranked lists* of the original and of the debiased ranker in
+place of judged passages: only a pattern can be compared. For that table see `tables.py` beside this program.
 """
 
 import argparse

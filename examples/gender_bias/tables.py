@@ -16,9 +16,16 @@ Empath profiles. With all of MS MARCO:
 
     python examples/gender_bias/tables.py --dataset irds:msmarco-passage/train irds:msmarco-passage/dev/small --pairs pairs.tsv
         --annotated queries_gender_annotated.csv --lexicon LIWC.dic --config msmarco.json --out full
+        --query-sets QS1=queries_gender_annotated.csv QS2=msmarco_passage.dev.fair.tsv --gendered identified_queries
 
 where pairs.tsv has the columns qid, query, docno of generated queries (`pyterrier_doc2query`), and msmarco.json beside this
-program the paper's numbers. Indexing and training then need a large machine.
+program the paper's numbers. Passages are matched by the paper's 22 columns of LIWC (`--columns paper`). Indexing and training
+then need a large machine.
+
+`--query-sets` ranks further queries over the training collection and measures their bias: in the paper the 1,765 neutral ones of
+the 3,750 annotated queries (QS1; of a file with labels the neutral ones are taken) and 215 fairness-sensitive ones (QS2).
+`--gendered` takes the queries of Table 2: a folder with `female_queries.csv` and `male_queries.csv`, as Bigdeli et al. released
+them in 2021; without it Table 2 is of the test queries that are labelled female or male.
 
 A run that was stopped continues with the same command; `--arms` takes some of the arms, `--estimate` says how long it takes.
 
@@ -29,6 +36,7 @@ is no more training; the adversary starts from the untrained ranker as all other
 import gzip
 import io
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -47,16 +55,17 @@ from pyterrier_debias import AddJudged, Collection, CrossEncoder, InputError, Tr
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.files import write_whole
-from pyterrier_debias.core.statistics import two_level_interval
+from pyterrier_debias.core.statistics import paired_t, two_level_interval
 from pyterrier_debias.core.text import keyed_hash, regex_word
 from pyterrier_debias.data.readers import read_qrels
 from pyterrier_debias.gender.data.balanced_pairs import BalancedPairs, plot_balance
-from pyterrier_debias.gender.data.profiles import LexiconProfiles
+from pyterrier_debias.gender.data.profiles import FOUR, Lexicon, LexiconProfiles, chosen_columns
 from pyterrier_debias.gender.data.query_gender import GenderClassifier, QueryGender, read_gender_queries
 from pyterrier_debias.gender.data.swap import SwapGender
 from pyterrier_debias.gender.formulas.arab import arab, fairr, ifairr, neutrality
 from pyterrier_debias.gender.formulas.counting import count_words
 from pyterrier_debias.gender.formulas.leaning import lean_of_texts
+from pyterrier_debias.gender.measures.over_rankings import QueryGroupGap
 from pyterrier_debias.gender.training.balanced import augment_balanced, choose_ratio
 from pyterrier_debias.gender.training.fair_rerankers import AdversarialReranker, BiasAwareReranker
 from pyterrier_debias.gender.training.negatives import BiasAwareNegatives
@@ -105,6 +114,10 @@ NOTES = [
     "where the original is near 0.",
     "All arms are trained by the pairwise hinge and for the same number of steps.",
 ]
+GAP_NOTE = (
+    "table_2: absolute gap between the mean shares of a category's words among the first ten passages for female and for male "
+    "queries; difference: from the original training, p: paired t-test over the influence values of both groups' queries."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +168,65 @@ class Settings(Shared):
 
 
 @dataclass(frozen=True)
+class QuerySet:
+    """Further queries that are ranked over the training collection, to measure bias.
+
+    Attributes:
+        name: What tables call it.
+        topics: ``qid``, ``query``, and ``gender`` of those that are compared by it.
+    """
+
+    name: str
+    topics: pd.DataFrame
+
+
+#: The name of the set that Table 2 is about.
+GENDERED = "gendered"
+
+
+def read_query_set(given: str) -> QuerySet:
+    """A set of neutral queries from ``NAME=FILE``.
+
+    Args:
+        given: The file has lines ``qid,query,label`` (.csv; the neutral ones are taken) or ``qid<tab>query``.
+
+    Returns:
+        The set.
+
+    Raises:
+        InputError: Without a name, for a file that cannot be read, or if no query is neutral.
+    """
+    name, _, path = given.partition("=")
+    if not name or not path or not re.fullmatch(r"[\w.]+", name) or name == GENDERED:
+        raise InputError(f"--query-sets {given}: write NAME=FILE, the name of letters and digits")
+    if path.endswith(".csv"):
+        labelled = read_gender_queries(path)
+        topics = labelled.loc[labelled["gender"] == "neutral", ["qid", "query"]]
+    else:
+        try:
+            topics = pd.read_csv(path, sep="\t", names=["qid", "query"], dtype=str, usecols=[0, 1], keep_default_na=False)
+        except (OSError, ValueError) as error:
+            raise InputError(f"--query-sets {given} cannot be read as lines qid, tab, query ({error})") from error
+    if topics.empty:
+        raise InputError(f"--query-sets {given}: no query is neutral")
+    return QuerySet(name, topics.drop_duplicates("qid").reset_index(drop=True))
+
+
+def read_gendered(folder: Path) -> QuerySet:
+    """The queries of Table 2: a folder with ``female_queries.csv`` and ``male_queries.csv``, columns ``qid``, ``query``."""
+    frames = []
+    for gender in ("female", "male"):
+        try:
+            frame = pd.read_csv(folder / f"{gender}_queries.csv", dtype=str, keep_default_na=False)
+        except (OSError, ValueError) as error:
+            raise InputError(f"--gendered {folder} lacks a readable {gender}_queries.csv ({error})") from error
+        if not {"qid", "query"} <= set(frame.columns):
+            raise InputError(f"--gendered {folder}: {gender}_queries.csv needs the columns qid and query")
+        frames.append(frame[["qid", "query"]].assign(gender=gender))
+    return QuerySet(GENDERED, pd.concat(frames).drop_duplicates("qid").reset_index(drop=True))
+
+
+@dataclass(frozen=True)
 class Material:
     """What is trained and tested on.
 
@@ -168,7 +240,8 @@ class Material:
         pairs: ``qid``, ``query``, ``docno`` to be labelled and matched; None: training queries that are not trained on.
         annotated: Queries with a gender; None if words label.
         lexicon: What profiles are made with.
-        columns: Categories of the lexicon that make a profile; ``'all'``.
+        columns: Categories of the lexicon that make a profile: ``'paper'``, ``'all'`` or names.
+        sets: Further queries.
         test: Dataset of the test where it has passages of its own, with a run of BM25; None: those of ``train``.
     """
 
@@ -181,8 +254,16 @@ class Material:
     pairs: pd.DataFrame | None
     annotated: pd.DataFrame | None
     lexicon: Any
-    columns: Any = "all"
+    columns: Any = "paper"
+    sets: tuple[QuerySet, ...] = ()
     test: Any = None
+
+    def categories(self) -> tuple[str, ...]:
+        """The categories of Table 2: the paper's four where the lexicon has them, otherwise the profile's columns."""
+        try:
+            return chosen_columns(self.lexicon, tuple(FOUR))
+        except InputError:
+            return chosen_columns(self.lexicon, self.columns)
 
 
 def in_small(folder: Path, settings: Settings) -> Material:
@@ -212,7 +293,7 @@ def in_small(folder: Path, settings: Settings) -> Material:
         annotated = read_gender_queries(folder / "gender" / "rekabsaz_schedl_2020" / "queries_gender_annotated.csv")
     lexicon = folder / "lexicons" / "empath_categories.tsv"
     test_topics = draw(answerable(test.get_topics(), test.get_qrels()), settings.queries, 0, "test")
-    return Material(name, dataset, topics, qrels, test_topics, test.get_qrels(), None, annotated, lexicon, LIKE_LIWC, test)
+    return Material(name, dataset, topics, qrels, test_topics, test.get_qrels(), None, annotated, lexicon, LIKE_LIWC, test=test)
 
 
 def from_datasets(options: Any, settings: Settings) -> Material:
@@ -234,7 +315,9 @@ def from_datasets(options: Any, settings: Settings) -> Material:
         raise InputError("--dataset needs --lexicon, and --annotated unless the setting labeller is 'words'")
     annotated = read_gender_queries(options.annotated) if settings.labeller == "classifier" else None
     test_topics = draw(topics[1], settings.queries, 0, "test")
-    return Material(train.name, train, topics[0], qrels[0], test_topics, qrels[1], pairs, annotated, options.lexicon)
+    columns = options.columns[0] if len(options.columns) == 1 else tuple(options.columns)
+    chosen_columns(options.lexicon, columns)
+    return Material(train.name, train, topics[0], qrels[0], test_topics, qrels[1], pairs, annotated, options.lexicon, columns)
 
 
 class Setup:
@@ -249,6 +332,7 @@ class Setup:
     def __init__(self, material: Material, settings: Settings, out: Path):
         self.material, self.settings, self.out = material, settings, out
         self.texts = material.train.text_loader()
+        self._lists: dict[str, pd.DataFrame] = {}
 
     @cached_property
     def _retriever(self) -> Any:
@@ -278,6 +362,15 @@ class Setup:
         run = self.material.test.get_runs()["bm25"]
         run = run.loc[run["rank"] < depth, ["qid", "docno", "score", "rank"]].merge(topics, on="qid")
         return self.material.test.text_loader()(run.reset_index(drop=True))
+
+    def lists(self, name: str = "") -> pd.DataFrame:
+        """Candidates with texts: the test's, or those of a set of further queries."""
+        if not name:
+            return self.test
+        if name not in self._lists:
+            (topics,) = (one.topics for one in self.material.sets if one.name == name)
+            self._lists[name] = self.texts(self.candidates(topics, self.settings.test_depth))
+        return self._lists[name]
 
     @cached_property
     def labels(self) -> dict[str, str]:
@@ -369,12 +462,13 @@ class Setup:
         """One row per test query: effectiveness, and the biases of neutral ones (missing for others)."""
         qids = self.material.test_topics["qid"].tolist()
         found = per_query(run, self.material.test_qrels, list(EFFECTIVENESS), qids)
-        return found.join(pd.DataFrame(self._biases(run), index=list(BIASES)).T).rename_axis("qid").reset_index()
+        return found.join(self.biases(run, self.neutral)).rename_axis("qid").reset_index()
 
-    def _biases(self, run: pd.DataFrame) -> dict[str, list[float]]:
+    def biases(self, run: pd.DataFrame, qids: Sequence[str]) -> pd.DataFrame:
+        """The measures of bias, one row per query that has results."""
         lists = dict(list(run.sort_values("rank").groupby("qid")["text"]))
         out = {}
-        for qid in self.neutral:
+        for qid in qids:
             texts = lists.get(qid, pd.Series(dtype=object)).tolist()
             if not texts:
                 continue
@@ -386,7 +480,16 @@ class Setup:
             gap = 100 * abs(float((shares[:, 0] - shares[:, 1]).mean()))
             value = arab(tf, 10)
             out[qid] = [value, arab(boolean, 10), abs(value), fairr(neutral, 10) / ideal if ideal else np.nan, gap]
-        return out
+        return pd.DataFrame(out, index=list(BIASES)).T
+
+    def gendered(self) -> tuple[str, pd.DataFrame]:
+        """The queries of Table 2: the set's name (empty: the test), and ``qid``, ``gender`` of female and male ones."""
+        for one in self.material.sets:
+            if one.name == GENDERED:
+                return one.name, one.topics[["qid", "gender"]]
+        topics = self.material.test_topics
+        groups = topics[["qid"]].assign(gender=topics["query"].map(self.labels))
+        return "", groups[groups["gender"].isin(("female", "male"))].reset_index(drop=True)
 
 
 # Arms
@@ -414,30 +517,50 @@ def names_of(settings: Settings) -> list[str]:
     return [ORIGINAL, *map(ratio_name, settings.ratios), *RIVALS, TRADED]
 
 
+def keep_run(folder: Path, run: pd.DataFrame, name: str = "") -> None:
+    """Keep the lists of an arm: of the test, or of a set of further queries."""
+    content = run[["qid", "docno", "score", "rank"]].to_csv(index=False)
+    write_whole(folder / f"run{name and '-' + name}.csv.gz", gzip.compress(content.encode(), mtime=0))
+
+
+def kept_run(setup: Setup, folder: Path, name: str = "") -> pd.DataFrame:
+    """The same with texts.
+
+    Raises:
+        InputError: If the arm was made without these lists, by an earlier version of this program.
+    """
+    path = folder / f"run{name and '-' + name}.csv.gz"
+    if not path.is_file():
+        raise InputError(f"{folder} holds no {path.name}: it was made by an earlier version; name another folder (--out)")
+    run = pd.read_csv(path, dtype={"qid": str, "docno": str})
+    return run.merge(setup.lists(name)[["qid", "docno", "text"]])
+
+
 def arm_of(setup: Setup, workshop: Workshop, name: str, seed: int) -> Arm:
     """One arm of one seed."""
+    names = ["", *(one.name for one in setup.material.sets)]
     ratios = {ratio_name(ratio): ratio for ratio in setup.settings.ratios}
 
     def train(folder: Path, checkpoints: Path) -> pd.DataFrame:
         candidates, qrels = setup.training_data(seed, ratios.get(name, 0.0))
         fitted = RIVALS[name](setup, seed) if name in RIVALS else setup.ranker(seed)
         fitted.fit(candidates, qrels)
-        run = fitted(setup.test)
-        content = run[["qid", "docno", "score", "rank"]].to_csv(index=False)
-        write_whole(folder / "run.csv.gz", gzip.compress(content.encode(), mtime=0))
+        for one in names:
+            keep_run(folder, fitted(setup.lists(one)), one)
         history = pd.DataFrame(fitted.training_report.history)
         history.to_csv(folder / "history.csv", index=False)
-        return setup.measured(run)
+        return setup.measured(kept_run(setup, folder))
 
     def trade(folder: Path, checkpoints: Path) -> pd.DataFrame:
-        path = workshop.folder(arm_of(setup, workshop, ORIGINAL, seed)) / "run.csv.gz"
-        run = pd.read_csv(path, dtype={"qid": str, "docno": str}).merge(setup.test[["qid", "docno", "text"]])
-        return setup.measured(NeutralReranker(setup.settings.strength)(run))
+        own = workshop.folder(arm_of(setup, workshop, ORIGINAL, seed))
+        for one in names:
+            keep_run(folder, NeutralReranker(setup.settings.strength)(kept_run(setup, own, one)), one)
+        return setup.measured(kept_run(setup, folder))
 
     free = name == TRADED
     steps = 0 if free else setup.settings.optimiser_steps()
     labels = {"arm": name, "seed": seed}
-    return Arm(labels, trade if free else train, "cross", steps, 0 if free else len(setup.test))
+    return Arm(labels, trade if free else train, "cross", steps, 0 if free else sum(len(setup.lists(one)) for one in names))
 
 
 # Tables
@@ -460,10 +583,9 @@ def of_measure(rows: pd.DataFrame, measure: str, arms: Sequence[str], resamples:
     return pd.DataFrame(table)
 
 
-def tables_of(rows: pd.DataFrame, setup: Setup, arms: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """What is written."""
-    resamples = setup.settings.resamples
-    parts = {measure: of_measure(rows, measure, arms, resamples) for measure in (*EFFECTIVENESS, *BIASES)}
+def tables_over(rows: pd.DataFrame, measures: Sequence[str], resamples: int, arms: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """Means of all arms, and their differences from the original one."""
+    parts = {measure: of_measure(rows, measure, arms, resamples) for measure in measures}
     wide = {"arm": list(arms)}
     for name, table in parts.items():
         wide |= {name: table["mean"].to_numpy()} | {f"{name}_{end}": table[f"mean_{end}"].to_numpy() for end in ("low", "high")}
@@ -473,6 +595,46 @@ def tables_of(rows: pd.DataFrame, setup: Setup, arms: Sequence[str]) -> dict[str
         columns = ["arm", "measure", "difference", "low", "high", "p", "reduction", "seeds", "queries"]
         tables["differences"] = corrected(compared[columns].astype({"seeds": int, "queries": int}))
     return tables
+
+
+def tables_of_sets(setup: Setup, workshop: Workshop, arms: Sequence[Arm], names: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """The bias columns of Tables 3 and 4: means and differences for each set of further neutral queries."""
+    tables = {}
+    for one in setup.material.sets:
+        if one.name != GENDERED:
+            qids = one.topics["qid"].tolist()
+            runs = [(arm, kept_run(setup, workshop.folder(arm), one.name)) for arm in arms]
+            parts = [setup.biases(run, qids).rename_axis("qid").reset_index().assign(**arm.labels) for arm, run in runs]
+            found = tables_over(pd.concat(parts, ignore_index=True), BIASES, setup.settings.draws, names)
+            tables |= {f"{one.name}_{name}": table for name, table in found.items()}
+    return tables
+
+
+def table_2(setup: Setup, workshop: Workshop, arms: Sequence[Arm], names: Sequence[str]) -> pd.DataFrame | None:
+    """Gaps between female and male queries in each arm's ranked lists; None where a group has fewer than two queries."""
+    listed, groups = setup.gendered()
+    groups = groups[groups["qid"].isin(set(setup.lists(listed)["qid"]))]
+    if groups["gender"].value_counts().reindex(["female", "male"]).fillna(0).min() < 2:
+        return None
+    runs = {(arm.labels["arm"], arm.labels["seed"]): kept_run(setup, workshop.folder(arm), listed) for arm in arms}
+    # Queries of neither group would only repeat the gap.
+    runs = {key: run[run["qid"].isin(set(groups["qid"]))].sort_values(["qid", "rank"]) for key, run in runs.items()}
+    lexicon, draws, table = Lexicon.of(setup.material.lexicon), setup.settings.draws, []
+    for category in setup.material.categories():
+        measure = QueryGroupGap(lexicon=lexicon, category=category, groups=groups, between=("female", "male")) @ 10
+        values = {key: pd.Series(measure.values(run.reset_index(drop=True))) for key, run in runs.items()}
+        by = {name: np.stack([own.sort_index() for (arm, _), own in values.items() if arm == name]) for name in names}
+        for name in names:
+            both = np.stack([by[ORIGINAL], by[name]], axis=-1)
+            own = two_level_interval(both, lambda means: means[..., 1], draws=draws)
+            row = {"category": category, "arm": name, "gap": own.estimate, "gap_low": own.low, "gap_high": own.high}
+            if name != ORIGINAL:
+                change = two_level_interval(both, lambda means: means[..., 1] - means[..., 0], draws=draws)
+                p = paired_t(by[ORIGINAL].mean(axis=0), by[name].mean(axis=0)).p
+                row |= {"difference": change.estimate, "low": change.low, "high": change.high, "p": p}
+            table.append({**row, "queries": both.shape[1]})
+    found = pd.DataFrame(table)
+    return corrected(found) if "p" in found.columns else found
 
 
 def ratio_table(rows: pd.DataFrame, settings: Settings, done: Sequence[str]) -> Any:
@@ -522,7 +684,12 @@ def material_of(options: Any, settings: Settings) -> Material:
     """What the options name."""
     if (options.data is None) == (options.dataset is None):
         raise InputError("give --data FOLDER, or --dataset TRAIN [TEST]")
-    return in_small(options.data, settings) if options.data is not None else from_datasets(options, settings)
+    sets = [read_query_set(given) for given in options.query_sets]
+    sets += [] if options.gendered is None else [read_gendered(options.gendered)]
+    if len({one.name for one in sets}) < len(sets):
+        raise InputError("--query-sets: give each set a name of its own")
+    material = in_small(options.data, settings) if options.data is not None else from_datasets(options, settings)
+    return replace(material, sets=tuple(sets))
 
 
 def main() -> None:
@@ -532,6 +699,10 @@ def main() -> None:
     parser.add_argument("--pairs", type=Path, help="table qid, query, docno of generated queries, tab-separated")
     parser.add_argument("--annotated", type=Path, help="queries with a gender, lines qid,query,label")
     parser.add_argument("--lexicon", type=Path, help="a .dic file, or Empath's categories")
+    parser.add_argument("--columns", nargs="+", default=["paper"], help="what passages are matched by: 'paper' (the 22 of LIWC, "
+                        "the default), 'all', or names of categories; with --data always those of Empath that come nearest")
+    parser.add_argument("--query-sets", nargs="+", default=[], metavar="NAME=FILE", help="further neutral queries: QS1, QS2")
+    parser.add_argument("--gendered", type=Path, help="folder with the female and male queries of Table 2")
     parser.add_argument("--arms", nargs="+", help="which (default: all; the original is always among them)")
     options = parser.parse_args()
     settings = read_settings(options, Settings())
@@ -543,7 +714,8 @@ def main() -> None:
     names = [name for name in known if options.arms is None or name in {ORIGINAL, *options.arms}]
     options.out.mkdir(parents=True, exist_ok=True)
     material = material_of(options, settings)
-    setup, workshop = Setup(material, settings, options.out), Workshop(options.out, "gender tables", settings, [material])
+    setup = Setup(material, settings, options.out)
+    workshop = Workshop(options.out, "gender tables", settings, [material, *material.sets])
     arms = [arm_of(setup, workshop, name, seed) for seed in range(1, settings.seeds + 1) for name in names]
     left = workshop.open(arms)
     seconds = expected(setup, left) if left else {}
@@ -551,7 +723,12 @@ def main() -> None:
         print(f"about {minutes(sum(seconds.values()))} for {len(left)} arms on this machine")
         return
     rows = workshop.carry_out(arms, seconds)
-    tables = tables_of(rows, setup, names)
+    tables = tables_over(rows, (*EFFECTIVENESS, *BIASES), settings.draws, names) | tables_of_sets(setup, workshop, arms, names)
+    notes = list(NOTES)
+    gaps = table_2(setup, workshop, arms, names)
+    if gaps is not None:
+        tables["table_2"] = gaps
+        notes.append(GAP_NOTE)
     if any(name.startswith("balanced") for name in names):
         choice = ratio_table(rows, settings, names)
         sizes, balance = sizes_of(setup)
@@ -561,9 +738,7 @@ def main() -> None:
         plots.save(choice.plot(measure=EFFECTIVENESS[0]).figure, options.out / "table_1.png")
         plots.save(plot_balance(balance).figure, options.out / "balance.png")
         said = f"Ratio by the paper's rule: {choice.chosen:g}; shown not to lose {settings.margin:g}: {choice.noninferior:g}."
-        notes = [*NOTES, said]
-    else:
-        notes = NOTES
+        notes.append(said)
     write_results(options.out, f"Balanced pairs and alternatives: {material.name}", settings, tables, notes)
 
 

@@ -1,4 +1,4 @@
-"""EqualizeIR and its rivals: Tables 1 to 3 and 5 to 8 and Figure 3 of Cheng and Amiri (NAACL 2025).
+"""EqualizeIR and its rivals: Tables 1 to 3 and 5 to 8 and Figures 3 to 5 of Cheng and Amiri (NAACL 2025).
 
     python examples/linguistic_bias/equalize.py --dataset nfcorpus --out equalize
 
@@ -149,6 +149,10 @@ def main() -> None:
     for use, dataset in results.cells:
         results.curves(use, dataset, ["BM25", "untrained", PLAIN, PAPERS], options.out / f"curve_{dataset}_{use}.png")
         results.curves(use, dataset, [PLAIN, *made], options.out / f"learners_{dataset}_{use}.png")
+    for use in dict.fromkeys(use for use, _ in results.cells):
+        end = "" if use == USES[0] else f"_{use}"
+        results.panels(use, [PLAIN, PAPERS], "nDCG@10 over complexity: each collection", options.out / f"figure_4{end}.png")
+        results.panels(use, [PLAIN, *made], "nDCG@10 over complexity: each biased learner", options.out / f"figure_5{end}.png")
     title = f"Equalizing over wording: {', '.join(source.name for source in study.sources)}"
     write_results(options.out, title, settings, by_use(tables), NOTES)
 

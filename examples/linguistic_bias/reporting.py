@@ -275,6 +275,20 @@ class Results:
         own = topics[["qid", "complexity"]].assign(measure=self.measure)
         return pd.concat([own.assign(name=name, value=value) for name, value in found.items()], ignore_index=True)
 
+    def panels(self, use: str, rankers: Sequence[str], caption: str, path: Path) -> None:
+        """Draw effectiveness against complexity on each collection, side by side (Figures 4 and 5)."""
+        import matplotlib.pyplot as plt
+
+        datasets = [dataset for one, dataset in self.cells if one == use]
+        with plots.style():
+            size = (5.0 * len(datasets), 4.0)
+            figure, axes = plt.subplots(1, len(datasets), figsize=size, squeeze=False, layout="constrained")
+        for own, dataset in zip(axes[0], datasets):
+            Disparity(draws=1).evaluate(self._long(use, dataset, rankers)).plot_curve(own, points=30, draws=min(self.draws, 499))
+            own.set_title(dataset, loc="left")
+        figure.suptitle(f"{caption}, {use}")
+        plots.save(figure, path, dpi=100)
+
     def curves(self, use: str, dataset: str, rankers: Sequence[str], path: Path) -> None:
         """Draw effectiveness against complexity, with bands over queries (Figures 1 and 3)."""
         result = Disparity(resamples=1).evaluate(self._long(use, dataset, rankers))

@@ -5,7 +5,7 @@
 trains the same ranker on the candidates of several retrievers, from weak to strong, plain and by CET (and, with `--oracle`, with
 an oracle that never draws a hidden document as a negative). Each ranker re-ranks the list of the retriever that it was trained
 on. The table shows Recall@k of the lists, how many false negatives training met, and the rankers' quality on all judgements: what
-Figures 1 and 3 and Tables 2 and 6 of Cai et al. (CIKM 2022) show. `quality.png` is the picture.
+Figures 1 and 3 and Table 2 of Cai et al. (CIKM 2022) show. `quality.png` is the picture.
 
 Retrievers are `bm25`, `dense` (all-MiniLM-L6-v2), `weak` (its first layer) and `fusion` (reciprocal ranks of bm25 and dense);
 collections with runs of their own (TREC DL: six) are tried with those. `--retrievers` takes others. `--test NAME` lets all

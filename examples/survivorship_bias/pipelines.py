@@ -25,8 +25,8 @@ from pyterrier_debias import InputError, MultiVector, T5Reranker, open_dataset
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.data.readers import read_run
 
-#: How many documents of the first stage are ranked anew: the thesis reranks a hundred.
-DEPTH = 100
+#: How many documents of the first stage are ranked anew, as in the thesis.
+DEPTH = 1000
 
 
 def bm25(source: Any) -> pt.Transformer:

@@ -113,6 +113,17 @@ def setup(folder):
     return folder
 
 
+def further(data):
+    """The options for further queries: some of the collection's own, labelled, and the gendered ones among them."""
+    queries = {row["_id"]: row["text"] for row in map(json.loads, (data / "queries.jsonl").read_text().splitlines())}
+    some = {qid: (text, "fmn"[int(qid[1:]) % 3]) for qid, text in queries.items() if int(qid[1:]) < 15}
+    (data / "set.csv").write_text("".join(f"{qid},{text},{label}\n" for qid, (text, label) in some.items()))
+    for label, name in (("f", "female"), ("m", "male")):
+        lines = [f"{qid},{text}" for qid, (text, own) in some.items() if own == label]
+        (data / f"{name}_queries.csv").write_text("\n".join(["qid,query", *lines]) + "\n")
+    return "--query-sets", f"QS1={data / 'set.csv'}", "--gendered", data
+
+
 SMALL = {
     "layers": None, "dropout": 0.0, "triples": 4, "batch_size": 4, "depth": 5, "test_depth": 6, "queries": 24,
     "train_queries": 20, "max_length": 32, "ratios": [0.2], "seeds": 1, "resamples": 50, "labeller": "words",
@@ -124,7 +135,11 @@ def test_tables_in_miniature(tmp_path, run):
     data, out, config = setup(tmp_path / "data"), tmp_path / "out", tmp_path / "small.json"
     model = tiny_models.build_sentence_transformer(tmp_path / "model")
     config.write_text(json.dumps(SMALL))
+    files = further(data)
     small = "--dataset", data, "--lexicon", data / "words.dic", "--config", config, "--model", model, "--out", out
+    code, printed = run("tables.py", *small)
+    assert code == 2 and "no category 'posemo'" in printed.err  # the paper's columns unless others are named
+    small = *small, "--columns", "all", *files
     code, printed = run("tables.py", "--estimate", *small)
     assert code == 0 and "arms on this machine" in printed.out, printed.err
     code, printed = run("tables.py", *small)
@@ -157,6 +172,30 @@ def test_tables_in_miniature(tmp_path, run):
         assert values["ARaB_tf@10"] == pytest.approx(nested, abs=1e-9)
         assert values["abs_ARaB_tf@10"] == pytest.approx(abs(nested), abs=1e-9)
 
+    # The same of a set of further queries: the neutral ones of a labelled file.
+    sets = pd.read_csv(out / "QS1_means.csv").set_index("arm")
+    assert sets.index.tolist() == arms
+    ranking = pd.read_csv(out / "arms" / "swapped-1" / "run-QS1.csv.gz").sort_values("rank")
+    assert set(ranking["qid"]) == {f"q{i}" for i in range(2, 15, 3)}
+    lists = [count_words([texts[docno] for docno in own["docno"]])[:10] for _, own in ranking.groupby("qid")]
+    lean = [np.log1p(counts[:, 0]) - np.log1p(counts[:, 1]) for counts in lists]
+    nested = [np.mean([own[:t].mean() for t in range(1, len(own) + 1)]) for own in lean]
+    assert sets.loc["swapped", "ARaB_tf@10"] == pytest.approx(np.mean(nested), abs=1e-9)
+
+    # Table 2 by its definition: shares in the first ten of each list, means over the queries of each gender.
+    table = pd.read_csv(out / "table_2.csv").set_index(["arm", "category"])
+    assert set(table.index.get_level_values("arm")) == set(arms)
+    ranking = pd.read_csv(out / "arms" / "swapped-1" / "run-gendered.csv.gz")
+    words = {"city", "harbour", "market", "bridge"}
+    share = {docno: np.mean([word in words for word in text.split()]) for docno, text in texts.items()}
+    first = ranking[ranking["rank"] < 10]
+    by = first.assign(share=first["docno"].map(share)).groupby("qid")["share"].mean()
+    female = by.index.isin([f"q{i}" for i in range(0, 15, 3)])
+    gap = abs(by[female].mean() - by[~female].mean())
+    assert table.loc[("swapped", "place"), "gap"] == pytest.approx(gap, abs=1e-9) and len(by) == 10
+    own = table.loc[("swapped", "place"), "gap"] - table.loc[("original", "place"), "gap"]
+    assert table.loc[("swapped", "place"), "difference"] == pytest.approx(own, abs=1e-9)
+
     code, printed = run("tables.py", "--triples", 16, *small)
     assert code == 2 and "another triples" in printed.err
 
@@ -166,6 +205,9 @@ def test_what_a_user_may_get_wrong(tmp_path, run):
         ((), "give --data FOLDER"),
         (("--data", tmp_path), "lacks msmarco_dev_small"),
         (("--data", tmp_path, "--arms", "magic"), "'magic' is not known"),
+        (("--data", tmp_path, "--query-sets", "QS1.tsv"), "write NAME=FILE"),
+        (("--data", tmp_path, "--query-sets", f"QS1={tmp_path / 'none.tsv'}"), "cannot be read as lines qid, tab, query"),
+        (("--data", tmp_path, "--gendered", tmp_path), "lacks a readable female_queries.csv"),
     ):
         code, printed = run("tables.py", "--out", tmp_path / "out", *options)
         assert code == 2 and words in printed.err
@@ -211,5 +253,11 @@ def test_ms_marco_in_small(shared_data):
     assert set(corpus["docno"]) == set(material.train_qrels["docno"])  # every passage is somebody's answer
     assert corpus["text"].str.startswith("- ").mean() < 0.01  # lists
     assert material.train_qrels["qid"].is_unique
+    # The paper's query sets have its sizes.
+    gender = shared_data / "gender"
+    sizes = {"rekabsaz_schedl_2020/queries_gender_annotated.csv": 1765, "rekabsaz_2021_fair/msmarco_passage.dev.fair.tsv": 215}
+    assert {path: len(names["read_query_set"](f"QS={gender / path}").topics) for path in sizes} == sizes
+    gendered = names["read_gendered"](gender / "bigdeli_2021_identified_queries").topics
+    assert gendered["gender"].value_counts().to_dict() == {"female": 1405, "male": 1405}
     judged = material.test_qrels[material.test_qrels["qid"].isin(set(material.test_topics["qid"]))]
     assert judged["qid"].nunique() == 300

@@ -286,6 +286,8 @@ def test_equalize_and_alpha(folder, other, config, tmp_path, run):
     assert learners["learner"].tolist() == ["weaker_model", "biased_data"] * 2
     assert learners[["accuracy", "biased_accuracy", "biased mean", "mean", "change of mean"]].notna().all(axis=None)
     assert (out / f"curve_{other.name}_retrieved.png").is_file() and (out / "tests.inc").is_file()
+    drawn = sorted(path.stem for path in out.glob("figure_*.png"))
+    assert drawn == ["figure_4", "figure_4_reranked", "figure_5", "figure_5_reranked"]
     assert pd.read_csv(out / "validation.csv")["ranker"].tolist() == ["untrained", *arms]
     plain = spread[spread["dataset"] == folder.name].set_index("ranker")["mean"]
     before = {path: path.stat().st_mtime_ns for path in (out / "arms").glob("*/rows.csv")}

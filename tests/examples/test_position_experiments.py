@@ -218,6 +218,8 @@ def test_full_configuration_is_usable(experiment):
         training = experiment.training_of(settings, kind, 1, rotated=True)
         assert (training.batch_size, training.loss, training.max_steps) == (32, "hinge", 100_000)
     assert set(asdict(settings)) >= set(content)
+    # The paper chooses the re-ranking depth, up to 1,000.
+    assert settings.depth == max(training.rerank_depth) == 1000
 
 
 def test_layers_are_cut(workshop, tmp_path):

@@ -98,6 +98,11 @@ def test_what_was_published(tmp_path, run):
     assert pd.read_csv(tmp_path / "published_strata.csv")["MonoT5"].iloc[0] == pytest.approx(0.34806)
 
 
+def test_the_thesis_reranks_a_thousand(programs):
+    assert programs["DEPTH"] == 1000
+    assert {make.__kwdefaults__["depth"] for make in programs["RERANKERS"].values()} == {1000}
+
+
 def test_curve_without_runs(shared_data, tmp_path, run):
     folder = shared_data / "msmarco_qna" / "qna_v2.1_validation_sample100.jsonl.gz"
     code, printed = run("curve.py", "--dataset", folder, "--out", tmp_path)

@@ -61,6 +61,12 @@ def test_reverse_weights_of_training_queries(tiny):
     assert pickle.loads(pickle.dumps(weigh)) == weigh
     other = make_groups(complexity().assign(complexity=lambda f: -f["complexity"]), qrels(), stage="test")
     assert [weigh.weigh(other, group, group.positives[:1]) for group in other.groups] == pytest.approx(found[::-1])
+    # As it was probably meant: complex queries count more.
+    hard = ReverseComplexity(favour="hard")
+    assert [hard.weigh(groups, group, group.positives[:1]) for group in groups.groups] == pytest.approx(found[::-1])
+    assert pickle.loads(pickle.dumps(hard)) == hard != weigh
+    with pytest.raises(InputError, match="favour='both'"):
+        ReverseComplexity(favour="both")
     # Judged documents that were added behind the stage that made the column lack it.
     added = complexity()
     added.loc[added["docno"].str.endswith(("4", "5")), "complexity"] = np.nan

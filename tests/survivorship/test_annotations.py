@@ -222,7 +222,11 @@ def test_the_report_of_a_planted_collection():
     assert types.loc["all types", "answered"] == 15
     assert types["queries"].drop("all types").to_dict() == truth["type"].value_counts().to_dict()
     by_type = report.tables["first_ranks_by_type"].set_index("type")
-    np.testing.assert_allclose(by_type[[str(k) for k in range(1, 11)]].sum(axis=1), by_type["share"])
+    for kind, ranks in truth.groupby("type")["first_shown"]:
+        # Over the type's answered queries, as the thesis' table has it.
+        own = [(ranks == rank).sum() / ranks.between(1, 10).sum() for rank in range(1, 11)]
+        np.testing.assert_allclose(by_type.loc[kind, [str(rank) for rank in range(1, 11)]].astype(float), own)
+    assert by_type["answered"].sum() == 15 and by_type["queries"].sum() == 20
     assert report.available()["there"].all() and list(report.tables) == list(TABLES)
     for draw, options in ((report.plot_types, {}), (report.plot_first_ranks, {}), (report.plot_first_ranks, {"by_type": True})):
         axes = draw(**options)

@@ -776,8 +776,11 @@ class QueryGroupGap(_OfTexts):
         InputError: For an unknown option or category; while evaluating, where one of the groups has no query with results, and in
             ``pt.Experiment(..., batch_size=n)``, which would make a gap of each batch.
 
-    When not to use it: to blame a ranker. Queries of two groups ask for different things, and the paper's own table is of
-    *judged* passages.
+    The paper's table has the first documents of two rankers, trained on the original and on balanced judgements, for the gendered
+    queries that the authors identified in 2021. So evaluate both rankers on the same queries and groups, and compare their gaps.
+
+    When not to use it: to blame one ranker for its gap. Queries of two groups ask for different things; only the difference
+    between two rankers on the same queries is the rankers'.
 
     Example:
         >>> import pandas as pd

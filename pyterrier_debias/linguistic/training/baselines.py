@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.linguistic.formulas.product_of_experts import focal_by_confidence
 from pyterrier_debias.linguistic.training.equalize import TrainedAgainstBiased
 from pyterrier_debias.rankers.base import Ranker
@@ -79,21 +79,32 @@ def reverse_weights(complexity: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ReverseComplexity:
-    """Example weights: the more complex a query, the less it counts ("LC as Rev Weight" of Cheng and Amiri).
+    """Example weights from the complexity of queries ("LC as Rev Weight" of Cheng and Amiri).
 
-    The weights are those of :func:`reverse_weights` over the training queries; each is a factor of its query's loss.
+    The weights are those of :func:`reverse_weights` over the training queries; each is a factor of its query's loss. As the paper
+    words it, weights rise with ease, so that complex queries count less. A rival that is to help complex queries has to weigh
+    them more, which is probably what was meant: ``favour='hard'``.
 
     Args:
         column: The column of the candidates that holds the complexity of the query.
+        favour: ``'easy'``: the more complex a query, the less it counts. ``'hard'``: the simpler, the less.
 
-    When not to use it: as a cure. It takes from complex queries what they could teach; the paper has it as a rival.
+    Raises:
+        InputError: For an unknown ``favour``; in training for complexities that are no finite numbers.
+
+    When not to use it: as a cure. Either way it takes from some queries what they could teach; the paper has it as a rival.
 
     Example:
         ``Training(loss='infonce', weights=ReverseComplexity())``, behind ``LinguisticComplexity()``.
     """
 
     column: str = "complexity"
+    favour: str = "easy"
     _known: list[Any] = field(default_factory=list, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown choice."""
+        check_choice("ReverseComplexity", "favour", self.favour, ("easy", "hard"))
 
     def weigh(self, groups: Groups, group: Group, rows: np.ndarray) -> float:
         """Look the query's weight up; see :class:`~pyterrier_debias.training.weights.ExampleWeights`."""
@@ -102,13 +113,13 @@ class ReverseComplexity:
                 complexity = np.array(query_values(groups, self.column), dtype=np.float64)
             except (TypeError, ValueError) as error:
                 raise InputError(f"ReverseComplexity: column '{self.column}' holds no numbers ({error})") from error
-            weights = reverse_weights(complexity)
+            weights = reverse_weights(complexity if self.favour == "easy" else -complexity)
             self._known[:] = [weakref.ref(groups), {one.qid: float(weight) for one, weight in zip(groups.groups, weights)}]
         return self._known[1][group.qid]
 
     def __getstate__(self) -> dict[str, Any]:
         """The option alone; weights are worked out again."""
-        return {"column": self.column, "_known": []}
+        return {"column": self.column, "favour": self.favour, "_known": []}
 
 
 def weighted_probability(

@@ -119,8 +119,8 @@ def dynamic_pairwise(
     counts little; so does one that is clearly worse.
 
     Idea: Zhang and Yang, "DML: Dynamic Multi-Granularity Learning for BERT-Based Document Reranking", CIKM 2021, whose abstract
-    speaks of Gaussian weights that follow the predicted probability. Its formulas could not be verified: this is not DML, whose
-    figures do not speak of it, and ``centre`` and ``width`` have no published values.
+    speaks of Gaussian weights that follow the predicted probability. Its text was not at hand, so its formulas could not be
+    verified: this is not DML, whose figures do not speak of it, and ``centre`` and ``width`` are not its values.
 
     Assumes that the ranker's surprise tells unlabelled positives from hard negatives, which is not so before it has learned
     something.

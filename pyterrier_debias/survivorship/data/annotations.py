@@ -1,7 +1,8 @@
 """Annotations of unanswered queries: codes and first relevant ranks.
 
 Sections 3.4 and 3.5 of Gupta (2021) annotate unanswered queries by hand: a code from 0 to 3, and the first rank at which a system
-answers them, or -1. Those labels were not published; the functions here take yours, or those of a labeller that you name.
+answers them, or -1. Section 3.4 prints the codes; no file with the labels of single queries is public. The functions here take
+yours, or those of a labeller that you name.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 #: The tables of a report, in their order.
 TABLES = ("sizes", "types", "first_ranks", "first_ranks_by_type", "shown", "duplicates", "answers")
+NAN = float("nan")
 _SPACE = re.compile(r"\s+")
 
 
@@ -44,8 +45,9 @@ class DatasetReport:
     Attributes:
         name: The collection's.
         tables: Name to frame: ``sizes`` (queries, judgements, ...), ``types`` (queries by type and answered share, with
-            intervals), ``first_ranks`` (histogram), ``first_ranks_by_type`` (one row per type, shares over its queries),
-            ``shown`` (how many documents a list has), ``duplicates``, ``answers`` (labels against written answers).
+            intervals), ``first_ranks`` (histogram), ``first_ranks_by_type`` (one row per type; shares over its *answered*
+            queries, as in the thesis; NaN where there are none), ``shown`` (how many documents a list has), ``duplicates``,
+            ``answers`` (labels against written answers).
         missing: Table to the reason why it could not be made.
         ranks: ``qid``, ``first_relevant_rank``, ``type``: what is behind the tables.
         source: ``'shown'``, or ``'proxy: <run>'`` where a run stands in for what labellers were shown.
@@ -118,7 +120,7 @@ class DatasetReport:
             if by_type:
                 places = [c for c in table.columns if c.isdigit()]
                 for number, row in enumerate(table.to_dict("records")):
-                    shares = np.array([row[place] for place in places]) / max(row["share"], 1e-12)
+                    shares = [row[place] for place in places]
                     axes.plot([int(place) for place in places], shares, "o-", color=plots.colour(number), label=row["type"])
                 axes.legend()
                 y = "share of the type's answered queries"
@@ -284,8 +286,9 @@ def _by_type(ranks: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for kind, own in ranks.groupby("type"):
         found = own["first_relevant_rank"].to_numpy(dtype=float)
-        shares = {str(place): float((found == place).mean()) for place in range(1, last + 1)}
-        rows.append({"type": kind or "(none)", "queries": len(own), "share": float(np.isfinite(found).mean()), **shares})
+        answered = found[np.isfinite(found)]
+        shares = {str(place): float((answered == place).mean()) if len(answered) else NAN for place in range(1, last + 1)}
+        rows.append({"type": kind or "(none)", "queries": len(own), "answered": len(answered), **shares})
     return pd.DataFrame(rows)
 
 

@@ -1,0 +1,72 @@
+"""Training by propensities that are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.pooling.formulas.propensities import NEGATIVES, inverse_propensity_weights
+
+if TYPE_CHECKING:
+    from pyterrier_debias.training.groups import Group, Groups
+
+
+@dataclass(frozen=True)
+class KnownPropensities:
+    """Example weights by known propensities: the oracle of a correction that has to estimate them.
+
+    Input: a column of the candidates with the probability that a document was selected for labelling, and with
+    ``negatives='selected'`` another one that says whether it was. Output: weights of pairs, those of
+    :func:`~pyterrier_debias.pooling.formulas.propensities.inverse_propensity_weights`; a negative that was not selected has 0.
+
+    Whoever draws the judgements of an experiment knows both; of a real pool nobody does, and
+    :class:`~pyterrier_debias.pooling.training.cet.CETReranker` estimates in their place.
+
+    Args:
+        column: The column with propensities.
+        selected: The column that says what was selected; read with ``negatives='selected'`` only.
+        negatives: ``'selected'``, or ``'given'`` for negatives that do not depend on what was selected.
+        least: Propensities below it count as this much.
+
+    Raises:
+        InputError: For an option out of range; in training for a propensity that is not in (0, 1].
+
+    When not to use it: with losses that do not weigh pairs by their negative (``'bce'`` weighs documents by themselves); with
+    propensities that were guessed.
+
+    Example:
+        ``Training(loss='pairwise', weights=KnownPropensities())``, with ``propensity`` and ``selected`` among the candidates'
+        columns.
+
+    Source: Cai et al., CIKM 2022, Equations 5 to 13.
+    """
+
+    column: str = "propensity"
+    selected: str = "selected"
+    negatives: str = "selected"
+    least: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse options that cannot be used."""
+        check_choice("KnownPropensities", "negatives", self.negatives, NEGATIVES)
+        check_number("KnownPropensities", "least", self.least, least=0, most=1)
+
+    def weigh(self, groups: Groups, group: Group, rows: np.ndarray) -> np.ndarray:
+        """The weight of each pair at its negative, and 1 at the positive; see the protocol of example weights."""
+        values = groups.column(self.column)
+        try:
+            chances = np.array([values[row] for row in rows], dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"KnownPropensities: column {self.column!r} holds no numbers ({error})") from error
+        seen = None
+        if self.negatives == "selected":
+            marks = groups.column(self.selected)
+            seen = np.array([bool(marks[row]) for row in rows[1:]], dtype=bool)
+        try:
+            weights = inverse_propensity_weights(chances[:1], chances[1:], seen, negatives=self.negatives, least=self.least)
+        except InputError as error:
+            raise InputError(f"KnownPropensities, query {group.qid!r}: {error}") from error
+        return np.concatenate([[1.0], weights])
