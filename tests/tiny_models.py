@@ -103,12 +103,14 @@ def build(
     return Path(folder)
 
 
-def build_t5(folder: Path, *, seed: int = 0) -> Path:
-    """Write a random T5 with a tokenizer that knows ``true`` and ``false``."""
+def build_t5(folder: Path, *, extra: bool = False, seed: int = 0) -> Path:
+    """Write a random T5 with a tokenizer that knows ``true`` and ``false``, and with ``extra`` RankT5's ``<extra_id_10>``."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
     tokenizer = unigram_tokenizer()
+    if extra:
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<extra_id_10>"]})
     config = T5Config(
         vocab_size=len(tokenizer),
         d_model=32,
