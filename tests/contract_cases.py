@@ -220,6 +220,7 @@ CASES = [
     ranker(SparseEncoder, "build_sparse"),
     ranker(SparseEncoder, "build_sparse", long="maxp"),
     ranker(T5Reranker, "build_t5"),
+    ranker(T5Reranker, "build_t5", head="rankt5-encoder"),
     Case(  # compares the documents of a list
         "DuoT5Reranker",
         lambda: DuoT5Reranker(folder("build_t5")),
