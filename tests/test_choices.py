@@ -230,6 +230,7 @@ CASES = {
     "position.measures.sensitivity.PositionSensitivity(bucket_unit)": lambda word: sensitivity(bucket_unit=word),
     "rankers.bi_encoder.BiEncoder(similarity)": lambda word: BiEncoder("no/such-model", similarity=word)(CANDIDATES),
     "rankers.bi_encoder.BiEncoder(pooling)": lambda word: BiEncoder("no/such-model", pooling=word)(CANDIDATES),
+    "rankers.bi_encoder.BiEncoder.of(name)": lambda word: BiEncoder.of(word, "no/such-model"),
     "rankers.cross_encoder.CrossEncoder(head)": lambda word: CrossEncoder("no/such-model", head=word)(CANDIDATES),
     "rankers.t5.T5Reranker(head)": lambda word: T5Reranker("no/such-model", head=word)(CANDIDATES),
     "rankers.heads.PooledHead(pooling)": lambda word: PooledHead(None, word),

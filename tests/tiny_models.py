@@ -103,6 +103,28 @@ def build(
     return Path(folder)
 
 
+def build_published(folder: Path, *, name: str, seed: int = 0) -> Path:
+    """Write random weights in the form in which the authors of RepBERT, ANCE, TCT-ColBERT, STAR and ADORE published theirs."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    roberta = name not in ("repbert", "tct-colbert")
+    folder = build(folder, architecture="roberta" if roberta else "bert", labels=None, seed=seed)
+    encoder = AutoModel.from_pretrained(folder)
+    before = "ance_encoder." if name == "ance" else ""
+    state = {f"{before}{encoder.base_model_prefix}.{key}": value for key, value in encoder.state_dict().items()}
+    if roberta:
+        drawn = torch.Generator().manual_seed(seed)
+        shapes = {"embeddingHead.weight": (24, 32), "embeddingHead.bias": (24,), "norm.weight": (24,), "norm.bias": (24,)}
+        state |= {f"{before}{key}": torch.randn(shape, generator=drawn) for key, shape in shapes.items()}
+    elif name == "tct-colbert":
+        state["cls.predictions.bias"] = torch.zeros(encoder.config.vocab_size)
+    (folder / "model.safetensors").unlink()
+    torch.save(state, folder / "pytorch_model.bin")
+    AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+    return folder
+
+
 def build_t5(folder: Path, *, extra: bool = False, seed: int = 0) -> Path:
     """Write a random T5 with a tokenizer that knows ``true`` and ``false``, and with ``extra`` RankT5's ``<extra_id_10>``."""
     import torch

@@ -21,6 +21,11 @@ from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import LOSSES
 from tests.training.toy import candidates, no_dropout, qrels, training
 
+
+def of(name, tiny, **options):
+    return BiEncoder.of(name, tiny("build_published", name=name), **options)
+
+
 RANKERS = {
     "CrossEncoder": lambda tiny: CrossEncoder(tiny()),
     "CrossEncoder(mean)": lambda tiny: CrossEncoder(tiny(labels=None), head="mean"),
@@ -38,6 +43,8 @@ RANKERS = {
 OTHERS = {
     "T5Reranker(rankt5)": lambda tiny: T5Reranker(tiny("build_t5", extra=True), head="rankt5"),
     "T5Reranker(rankt5-encoder)": lambda tiny: T5Reranker(tiny("build_t5", extra=True), head="rankt5-encoder"),
+    **{f"BiEncoder({name})": lambda tiny, name=name: of(name, tiny) for name in ("repbert", "ance", "tct-colbert", "star")},
+    "BiEncoder(adore)": lambda tiny: of("adore", tiny, documents_by=of("star", tiny)),
 }
 
 #: Losses as they are used: name, and options of the training.
