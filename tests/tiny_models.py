@@ -13,12 +13,12 @@ WORDS = (
 ).split()
 
 
-def wordpiece_tokenizer():
-    """A lower-casing WordPiece tokenizer that knows some words and spells all others."""
+def wordpiece_tokenizer(*more: str):
+    """A lower-casing WordPiece tokenizer that knows some words (and tokens that are given) and spells all others."""
     from transformers import BertTokenizerFast
 
     characters = string.ascii_lowercase + string.digits + string.punctuation
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *characters, *(f"##{c}" for c in characters)]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *more, *WORDS, *characters, *(f"##{c}" for c in characters)]
     vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
     return BertTokenizerFast(vocab=vocabulary, model_max_length=128)
 
@@ -173,6 +173,26 @@ def build_multi_vector(folder: Path, *, seed: int = 0) -> Path:
     folder = Path(folder)
     encoder = build(folder.with_name(f"{folder.name}-encoder"), labels=None, seed=seed)
     MultiVectorEncoder(str(encoder), device="cpu").save(str(folder))
+    return folder
+
+
+def build_dnn(folder: Path, *, seed: int = 0) -> Path:
+    """Write a random checkpoint as ColBERT's first versions wrote it, ``colbert.dnn``, and its BERT, ``base``."""
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    folder = Path(folder)
+    tokenizer = wordpiece_tokenizer("[unused0]", "[unused1]")
+    config = AutoConfig.for_model("bert", **_shape(tokenizer, 2))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder, linear = AutoModel.from_config(config), torch.nn.Linear(32, 16, bias=False)
+    config.save_pretrained(folder / "base")
+    tokenizer.save_pretrained(folder / "base")
+    state = {**{f"bert.{name}": value for name, value in encoder.state_dict().items()}, "linear.weight": linear.weight.data}
+    arguments = {"query_maxlen": 12, "doc_maxlen": 40, "mask_punctuation": True, "similarity": "l2", "dim": 16}
+    whole = {"epoch": 0, "batch": 200, "model_state_dict": state, "optimizer_state_dict": {"state": {}}, "arguments": arguments}
+    torch.save(whole, folder / "colbert.dnn")
     return folder
 
 
