@@ -7,7 +7,7 @@ import pytest
 
 from pyterrier_debias import audit
 from pyterrier_debias.core.systems import System, takes_topics
-from tests.report.test_pyterrier_t5 import QUERIES, RUN, TEXTS, TOY
+from tests.report.three_documents import QUERIES, RUN, TEXTS, TOY
 from tests.tiny_models import build_sentence_transformer
 
 DOCS = {f"d{i}": text for i, text in enumerate(TEXTS)}
