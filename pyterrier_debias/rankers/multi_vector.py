@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.rankers.base import InMemory, loading, shared_options, window_of
 from pyterrier_debias.rankers.dual_encoder import TwoTowers, counts_tokens
 
@@ -215,6 +215,9 @@ class MultiVector(TwoTowers):
             metadata[key] = told.get(key) if value is None else value
             if metadata[key] is None:
                 raise InputError(f"MultiVector.from_dnn: {checkpoint} does not say its {key}; give {name}= as it was trained")
+            if name != "mask_punctuation":
+                # Two special tokens, the marker and a word.
+                check_number("MultiVector.from_dnn", name, metadata[key], least=4, whole=True)
         with tempfile.TemporaryDirectory() as scratch:
             with loading(base, cls.__name__) as where:
                 config = AutoConfig.from_pretrained(where, trust_remote_code=False)

@@ -279,6 +279,7 @@ def test_what_a_dnn_file_lacks_is_named(dnn, tiny, tmp_path):
     refused("is no ColBERT checkpoint", {"weights": 1})
     refused("cannot be loaded without running what is pickled", {**whole, "arguments": torch.nn.Linear(1, 1)})
     refused("does not say its query_maxlen; give query_length=", {"model_state_dict": state})
+    refused("query_length=3 must be", query_length=3)
     torn = {name: value for name, value in state.items() if "0.output.dense.bias" not in name}
     refused("lacks 1 weights of base", {**whole, "model_state_dict": torn})
     refused("lacks 1 weights of base='.*', or has them in another shape", base=tiny("build", labels=None))
