@@ -200,7 +200,7 @@ class BiEncoder(CorpusEncoder):
         if documents is not None and not isinstance(documents, BiEncoder):
             raise InputError(f"BiEncoder: documents_by is a {type(documents).__name__}; give the BiEncoder of documents")
         saved = model_folder_of_documents(self.model) if documents is None else None
-        self._documents_by = documents if saved is None else BiEncoder(saved, device=self.device)
+        self._documents_by = documents if saved is None else BiEncoder(saved, device=self.device, dtype=self.dtype)
 
     def tower(self, task: str) -> TwoTowers:
         """See :meth:`~pyterrier_debias.rankers.dual_encoder.TwoTowers.tower`."""
