@@ -115,6 +115,17 @@ def ranker(make: type, builder: str, **options) -> Case:
 
 
 @cache
+def published(name: str) -> str:
+    """Random weights of a published bi-encoder."""
+    return str(tiny_models.build_published(Path(tempfile.mkdtemp()) / name, name=name))
+
+
+def adore(**options) -> BiEncoder:
+    """Queries and documents have an encoder each; the options are those of the documents'."""
+    return BiEncoder.of("adore", published("adore"), documents_by=BiEncoder.of("star", published("star"), **options))
+
+
+@cache
 def fitted(make: type) -> str:
     """A stage that trains a copy of a ranker, fitted for one step, as a folder."""
     path = Path(tempfile.mkdtemp()) / make.__name__
@@ -216,10 +227,12 @@ CASES = [
     ranker(CrossEncoder, "build", long="maxp"),
     ranker(BiEncoder, "build_sentence_transformer"),
     ranker(BiEncoder, "build_sentence_transformer", similarity="cosine"),
+    Case("BiEncoder(documents_by)", adore, texts, partial(adore, max_length=16)),
     ranker(MultiVector, "build_multi_vector"),
     ranker(SparseEncoder, "build_sparse"),
     ranker(SparseEncoder, "build_sparse", long="maxp"),
     ranker(T5Reranker, "build_t5"),
+    ranker(T5Reranker, "build_t5", head="rankt5-encoder"),
     Case(  # compares the documents of a list
         "DuoT5Reranker",
         lambda: DuoT5Reranker(folder("build_t5")),

@@ -128,6 +128,11 @@ class Made:
             "CrossEncoder": CrossEncoder(tiny()),
             "CrossEncoder(mean)": CrossEncoder(tiny(labels=None), head="mean"),
             "BiEncoder": BiEncoder(tiny("build_sentence_transformer")),
+            "BiEncoder(adore)": BiEncoder.of(
+                "adore",
+                tiny("build_published", name="adore"),
+                documents_by=BiEncoder.of("star", tiny("build_published", name="star")),
+            ),
             "MultiVector": MultiVector(tiny("build_multi_vector")),
             "SparseEncoder": SparseEncoder(tiny("build_sparse")),
             "T5Reranker": T5Reranker(tiny("build_t5")),
@@ -229,6 +234,7 @@ FOLDERS = {
     "CrossEncoder.save": Writer("training/fitting rankers/cross_encoder", saves("CrossEncoder")),
     "CrossEncoder(mean).save": Writer("rankers/heads", saves("CrossEncoder(mean)")),
     "BiEncoder.save": Writer("rankers/dual_encoder", saves("BiEncoder")),
+    "BiEncoder(adore).save": Writer("rankers/bi_encoder", saves("BiEncoder(adore)")),
     "MultiVector.save": Writer("", saves("MultiVector")),
     "SparseEncoder.save": Writer("rankers/dual_encoder", saves("SparseEncoder")),
     "T5Reranker.save": Writer("rankers/t5", saves("T5Reranker")),
@@ -276,7 +282,7 @@ HOOKS = {
     "AuditResult.write_files": lambda made, folder: made.result.write_files(folder),
     "RelabelReranker.write_beside": lambda made, folder: made.relabelled.write_beside(folder),
     "CETReranker.write_beside": lambda made, folder: made.coupled.write_beside(folder),
-    "MeanHead.save_pretrained": lambda made, folder: made.rankers["CrossEncoder(mean)"].module.save_pretrained(folder),
+    "PooledHead.save_pretrained": lambda made, folder: made.rankers["CrossEncoder(mean)"].module.save_pretrained(folder),
 }
 
 
@@ -325,6 +331,7 @@ OTHERS = {
     "core/files": "tests/test_files.py",
     "core/locks": "tests/test_files.py",
     "core/artifacts": "tests/test_artifacts.py",
+    "rankers/multi_vector": "tests/rankers/test_multi_vector.py, a temporary folder only",
 }
 
 
@@ -386,6 +393,7 @@ READERS = {
     "CrossEncoder.save": lambda folder: CrossEncoder.load(folder).module,
     "CrossEncoder(mean).save": lambda folder: CrossEncoder.load(folder).module,
     "BiEncoder.save": lambda folder: BiEncoder.load(folder).module,
+    "BiEncoder(adore).save": lambda folder: BiEncoder.load(folder).score_pairs(["a"], ["a king"]),
     "MultiVector.save": lambda folder: MultiVector.load(folder).module,
     "SparseEncoder.save": lambda folder: SparseEncoder.load(folder).module,
     "T5Reranker.save": lambda folder: T5Reranker.load(folder).module,

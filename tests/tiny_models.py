@@ -13,12 +13,12 @@ WORDS = (
 ).split()
 
 
-def wordpiece_tokenizer():
-    """A lower-casing WordPiece tokenizer that knows some words and spells all others."""
+def wordpiece_tokenizer(*more: str):
+    """A lower-casing WordPiece tokenizer that knows some words (and tokens that are given) and spells all others."""
     from transformers import BertTokenizerFast
 
     characters = string.ascii_lowercase + string.digits + string.punctuation
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *characters, *(f"##{c}" for c in characters)]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *more, *WORDS, *characters, *(f"##{c}" for c in characters)]
     vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
     return BertTokenizerFast(vocab=vocabulary, model_max_length=128)
 
@@ -103,12 +103,36 @@ def build(
     return Path(folder)
 
 
-def build_t5(folder: Path, *, seed: int = 0) -> Path:
-    """Write a random T5 with a tokenizer that knows ``true`` and ``false``."""
+def build_published(folder: Path, *, name: str, seed: int = 0) -> Path:
+    """Write random weights in the form in which the authors of RepBERT, ANCE, TCT-ColBERT, STAR and ADORE published theirs."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    roberta = name not in ("repbert", "tct-colbert")
+    folder = build(folder, architecture="roberta" if roberta else "bert", labels=None, seed=seed)
+    encoder = AutoModel.from_pretrained(folder)
+    before = "ance_encoder." if name == "ance" else ""
+    state = {f"{before}{encoder.base_model_prefix}.{key}": value for key, value in encoder.state_dict().items()}
+    if roberta:
+        drawn = torch.Generator().manual_seed(seed)
+        shapes = {"embeddingHead.weight": (24, 32), "embeddingHead.bias": (24,), "norm.weight": (24,), "norm.bias": (24,)}
+        state |= {f"{before}{key}": torch.randn(shape, generator=drawn) for key, shape in shapes.items()}
+    elif name == "tct-colbert":
+        state["cls.predictions.bias"] = torch.zeros(encoder.config.vocab_size)
+    (folder / "model.safetensors").unlink()
+    torch.save(state, folder / "pytorch_model.bin")
+    AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+    return folder
+
+
+def build_t5(folder: Path, *, extra: bool = False, seed: int = 0) -> Path:
+    """Write a random T5 with a tokenizer that knows ``true`` and ``false``, and with ``extra`` RankT5's ``<extra_id_10>``."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
     tokenizer = unigram_tokenizer()
+    if extra:
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<extra_id_10>"]})
     config = T5Config(
         vocab_size=len(tokenizer),
         d_model=32,
@@ -149,6 +173,26 @@ def build_multi_vector(folder: Path, *, seed: int = 0) -> Path:
     folder = Path(folder)
     encoder = build(folder.with_name(f"{folder.name}-encoder"), labels=None, seed=seed)
     MultiVectorEncoder(str(encoder), device="cpu").save(str(folder))
+    return folder
+
+
+def build_dnn(folder: Path, *, seed: int = 0) -> Path:
+    """Write a random checkpoint as ColBERT's first versions wrote it, ``colbert.dnn``, and its BERT, ``base``."""
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    folder = Path(folder)
+    tokenizer = wordpiece_tokenizer("[unused0]", "[unused1]")
+    config = AutoConfig.for_model("bert", **_shape(tokenizer, 2))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder, linear = AutoModel.from_config(config), torch.nn.Linear(32, 16, bias=False)
+    config.save_pretrained(folder / "base")
+    tokenizer.save_pretrained(folder / "base")
+    state = {**{f"bert.{name}": value for name, value in encoder.state_dict().items()}, "linear.weight": linear.weight.data}
+    arguments = {"query_maxlen": 12, "doc_maxlen": 40, "mask_punctuation": True, "similarity": "l2", "dim": 16}
+    whole = {"epoch": 0, "batch": 200, "model_state_dict": state, "optimizer_state_dict": {"state": {}}, "arguments": arguments}
+    torch.save(whole, folder / "colbert.dnn")
     return folder
 
 

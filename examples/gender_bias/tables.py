@@ -605,7 +605,7 @@ def tables_of_sets(setup: Setup, workshop: Workshop, arms: Sequence[Arm], names:
             qids = one.topics["qid"].tolist()
             runs = [(arm, kept_run(setup, workshop.folder(arm), one.name)) for arm in arms]
             parts = [setup.biases(run, qids).rename_axis("qid").reset_index().assign(**arm.labels) for arm, run in runs]
-            found = tables_over(pd.concat(parts, ignore_index=True), BIASES, setup.settings.draws, names)
+            found = tables_over(pd.concat(parts, ignore_index=True), BIASES, setup.settings.resamples, names)
             tables |= {f"{one.name}_{name}": table for name, table in found.items()}
     return tables
 
@@ -619,17 +619,17 @@ def table_2(setup: Setup, workshop: Workshop, arms: Sequence[Arm], names: Sequen
     runs = {(arm.labels["arm"], arm.labels["seed"]): kept_run(setup, workshop.folder(arm), listed) for arm in arms}
     # Queries of neither group would only repeat the gap.
     runs = {key: run[run["qid"].isin(set(groups["qid"]))].sort_values(["qid", "rank"]) for key, run in runs.items()}
-    lexicon, draws, table = Lexicon.of(setup.material.lexicon), setup.settings.draws, []
+    lexicon, resamples, table = Lexicon.of(setup.material.lexicon), setup.settings.resamples, []
     for category in setup.material.categories():
         measure = QueryGroupGap(lexicon=lexicon, category=category, groups=groups, between=("female", "male")) @ 10
         values = {key: pd.Series(measure.values(run.reset_index(drop=True))) for key, run in runs.items()}
         by = {name: np.stack([own.sort_index() for (arm, _), own in values.items() if arm == name]) for name in names}
         for name in names:
             both = np.stack([by[ORIGINAL], by[name]], axis=-1)
-            own = two_level_interval(both, lambda means: means[..., 1], draws=draws)
+            own = two_level_interval(both, lambda means: means[..., 1], resamples=resamples)
             row = {"category": category, "arm": name, "gap": own.estimate, "gap_low": own.low, "gap_high": own.high}
             if name != ORIGINAL:
-                change = two_level_interval(both, lambda means: means[..., 1] - means[..., 0], draws=draws)
+                change = two_level_interval(both, lambda means: means[..., 1] - means[..., 0], resamples=resamples)
                 p = paired_t(by[ORIGINAL].mean(axis=0), by[name].mean(axis=0)).p
                 row |= {"difference": change.estimate, "low": change.low, "high": change.high, "p": p}
             table.append({**row, "queries": both.shape[1]})
@@ -723,7 +723,7 @@ def main() -> None:
         print(f"about {minutes(sum(seconds.values()))} for {len(left)} arms on this machine")
         return
     rows = workshop.carry_out(arms, seconds)
-    tables = tables_over(rows, (*EFFECTIVENESS, *BIASES), settings.draws, names) | tables_of_sets(setup, workshop, arms, names)
+    tables = tables_over(rows, (*EFFECTIVENESS, *BIASES), settings.resamples, names) | tables_of_sets(setup, workshop, arms, names)
     notes = list(NOTES)
     gaps = table_2(setup, workshop, arms, names)
     if gaps is not None:

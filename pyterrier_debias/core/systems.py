@@ -27,6 +27,12 @@ Indexer = Callable[[Iterable[dict[str, Any]]], pt.Transformer]
 _TOPICS = ["qid", "query"]
 _RESULTS = [*_TOPICS, "docno", "score", "rank", "text"]
 
+#: Candidates without a score, which a ranker adds.
+_UNSCORED = [*_TOPICS, "docno", "text"]
+
+#: Columns that tell of a document; a stage that asks for one of them is given candidates.
+_OF_DOCUMENTS = {"docno", "docid", "text", "doc_vec"}
+
 
 class BrokenSystemError(RuntimeError):
     """Raised where a part of a system that is examined raised something: the cause is what it raised.
@@ -154,7 +160,7 @@ class System:
                 f"system {name!r} is a {type(pipeline).__name__}; give a PyTerrier pipeline, a result frame or a ranker"
             )
         stages = flatten(pipeline)
-        if _needs_candidates(stages[0], pt.inspect.transformer_outputs(stages[0], _TOPICS, strict=False)):
+        if _needs_candidates(stages[0], pt.inspect.transformer_outputs(stages[0], _TOPICS, strict=False)) or _ranks(pipeline):
             return cls._ranker_alone(name, pipeline, dataset, indexer)
         parts = take_apart(stages)
         ranker = chain(parts.ranker)
@@ -186,12 +192,42 @@ def _needs_candidates(stage: pt.Transformer, outputs: list[str] | None) -> bool:
     One that refuses topics needs documents where every kind of input that it accepts has them. One that takes anything, such as
     ``pt.apply.doc_score``, gives topics a score and no document. A retriever that passes empty frames through does neither.
     """
+    if outputs is not None and {"score", "docno"} <= set(outputs):
+        return _lacks_documents(stage)
     if outputs is not None:
-        return "score" in outputs and "docno" not in outputs
+        return "score" in outputs
     inputs = pt.inspect.transformer_inputs(stage, strict=False)
     if inputs is None:  # it neither validates nor takes a frame without texts
         return pt.inspect.transformer_outputs(stage, _RESULTS, strict=False) is not None
-    return bool(inputs) and all("docno" in columns for columns in inputs)
+    return bool(inputs) and all(_OF_DOCUMENTS & set(columns) for columns in inputs)
+
+
+def _lacks_documents(stage: pt.Transformer) -> bool:
+    """Whether a function over whole frames looks for documents once there is a query, which an empty frame does not show.
+
+    So it is with the ``text_scorer()`` of pyterrier_colbert, which makes results of any empty frame.
+    """
+    if type(stage).__name__ != "ApplyGenericTransformer":
+        return False
+    try:
+        stage.transform(pd.DataFrame({"qid": ["1"], "query": ["a"]}))
+    except KeyError as error:
+        return bool(error.args) and error.args[0] in _OF_DOCUMENTS
+    except Exception:  # the biases say so
+        return False
+    return False
+
+
+def _ranks(pipeline: pt.Transformer) -> bool:
+    """Whether a pipeline scores documents that it is given, though topics alone pass through it, as a query encoder lets them.
+
+    So it is with the encoders of pyterrier_dr, which encode queries or score pairs as the columns tell.
+    """
+    found = pt.inspect.transformer_outputs(pipeline, _TOPICS, strict=False)
+    if found is None or "docno" in found:
+        return False
+    scored = pt.inspect.transformer_outputs(pipeline, _UNSCORED, strict=False)
+    return scored is not None and {"docno", "score"} <= set(scored)
 
 
 def takes_topics(pipeline: Any, dataset: Any, stage: Any) -> bool:
@@ -215,7 +251,7 @@ def takes_topics(pipeline: Any, dataset: Any, stage: Any) -> bool:
         return True
     first = flatten(pipeline)[0]
     outputs = pt.inspect.transformer_outputs(first, _TOPICS, strict=False)
-    return outputs is not None and not _needs_candidates(first, outputs)
+    return outputs is not None and not _needs_candidates(first, outputs) and not _ranks(pipeline)
 
 
 def probed_system(pipeline: Any, dataset: Any, stage: Any) -> System:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,13 +14,16 @@ import pyterrier as pt
 
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.rankers import engine
-from pyterrier_debias.rankers.base import InMemory, shared_options
-from pyterrier_debias.rankers.dual_encoder import COMPARED, CORPUS_ROWS, PROBE, CorpusEncoder
+from pyterrier_debias.rankers.base import InMemory, shared_options, window_of
+from pyterrier_debias.rankers.dual_encoder import COMPARED, CORPUS_ROWS, PROBE, CorpusEncoder, TwoTowers
 from pyterrier_debias.rankers.packed import PackedBert
+from pyterrier_debias.rankers.published import PUBLISHED, Published, model_folder_of_documents
 from pyterrier_debias.rankers.retriever import Retriever
 from pyterrier_debias.rankers.vectors import Vectors
+from pyterrier_debias.training.report import ABOUT
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +45,8 @@ class BiEncoder(CorpusEncoder):
     columns in       ``qid``, ``docno``, ``query`` and the text: ``text_field``, or all ``fields``
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
+
+    What a checkpoint of RepBERT, ANCE, TCT-ColBERT, STAR or ADORE does not say itself, :meth:`of` knows.
 
     It makes stages too: :meth:`query_encoder` (adds ``query_vec``), :meth:`doc_encoder` (adds ``doc_vec``; the conventions of
     pyterrier_dr, whose ``FlexIndex`` takes these vectors) and :meth:`retriever` (exact first-stage retrieval).
@@ -73,7 +79,7 @@ class BiEncoder(CorpusEncoder):
         def module(self) -> SentenceTransformer:
             """The sentence-transformers model."""
 
-    _SOURCE = ("model", "device", "dtype", "pooling")
+    _SOURCE = ("model", "device", "dtype", "pooling", "published")
 
     def __init__(
         self,
@@ -90,6 +96,8 @@ class BiEncoder(CorpusEncoder):
         long: str = "truncate",
         passage_length: int = 150,
         passage_stride: int = 75,
+        published: str | None = None,
+        documents_by: BiEncoder | None = None,
         training: Training | None = None,
         verbose: bool = False,
     ):
@@ -111,18 +119,108 @@ class BiEncoder(CorpusEncoder):
                 :class:`~pyterrier_debias.rankers.base.Ranker`. Encoders and retrievers truncate.
             passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
             passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
+            published: The model that the checkpoint is of, as :meth:`of` names it; None for any other.
+            documents_by: Encodes the documents, where queries have an encoder of their own (ADORE); ``fit`` does not change it.
             training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
             verbose: Whether to show progress.
         """
         super().__init__(**shared_options(locals()))
         self.similarity = similarity
         self.pooling = pooling
+        self.published = published
+        self.documents_by = documents_by
+
+    @classmethod
+    def of(cls, name: str, model: str | Path | InMemory, **options: Any) -> Self:
+        """A published bi-encoder with the prefixes, lengths, pooling and projection that it was trained with.
+
+        Known are five, and no others: RepBERT, ANCE, TCT-ColBERT, STAR and ADORE on MS MARCO passages
+        (:data:`~pyterrier_debias.rankers.published.PUBLISHED`, with sources). ``max_length`` changes the length of documents;
+        where a model has fewer positions than its row names, they are the limit. Vectors are compared by inner product.
+
+        Args:
+            name: ``'repbert'``, ``'ance'``, ``'tct-colbert'``, ``'star'`` or ``'adore'``, in any spelling of case and hyphens.
+            model: The checkpoint: a folder or a hub name, as its authors published it or as :meth:`save` wrote it. No weights
+                come with the package.
+            options: Options of the class. ADORE's checkpoint encodes queries alone and needs ``documents_by=``, the encoder whose
+                vectors it was trained against: ``BiEncoder.of('star', ...)`` for ADORE (STAR).
+
+        Returns:
+            The ranker.
+
+        Raises:
+            InputError: For another name, or ADORE without ``documents_by``; from scoring: for a checkpoint of another
+                architecture, or one that lacks weights.
+
+        Example:
+            >>> from pyterrier_debias import BiEncoder
+            >>> BiEncoder.of("TCT-ColBERT", "castorini/tct_colbert-msmarco")
+            BiEncoder('castorini/tct_colbert-msmarco', published='tct-colbert')
+        """
+        known = str(name).lower().replace("_", "-")
+        known = {"tctcolbert": "tct-colbert"}.get(known, known)
+        if known not in PUBLISHED:
+            raise InputError(
+                f"BiEncoder.of: name={name!r} is not known; use one of {', '.join(map(repr, PUBLISHED))}. Prefixes, pooling and "
+                f"lengths of other models are not known here; open sentence-transformers folders with BiEncoder(model)"
+            )
+        made = cls(model, published=known, **options)
+        made.check_options()
+        return made
 
     def check_options(self) -> None:
         """Refuse unknown options; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
         super().check_options()
         check_choice("BiEncoder", "similarity", self.similarity, SIMILARITIES)
         check_choice("BiEncoder", "pooling", self.pooling, (*POOLING, None))
+        check_choice("BiEncoder", "published", self.published, (*PUBLISHED, None))
+        if self._row is not None and (self.pooling is not None or self.similarity != "dot"):
+            raise InputError(
+                f"BiEncoder: published={self.published!r} brings its own pooling, and its vectors are compared by inner product; "
+                f"leave pooling and similarity out"
+            )
+        if self._row is not None and self._row.two_encoders and self.tower("document") is self:
+            raise InputError(
+                f"BiEncoder: {self.published!r} encodes queries alone; give documents_by=, the encoder whose vectors it was "
+                f"trained against, e.g. BiEncoder.of('star', folder)"
+            )
+
+    @property
+    def _row(self) -> Published | None:
+        """How the published model reads texts; None for any other model."""
+        return None if self.published is None else PUBLISHED.get(self.published)
+
+    @property
+    def documents_by(self) -> BiEncoder | None:
+        """The encoder of documents, where queries have one of their own."""
+        return self._documents_by
+
+    @documents_by.setter
+    def documents_by(self, documents: BiEncoder | None) -> None:
+        if documents is not None and not isinstance(documents, BiEncoder):
+            raise InputError(f"BiEncoder: documents_by is a {type(documents).__name__}; give the BiEncoder of documents")
+        saved = model_folder_of_documents(self.model) if documents is None else None
+        self._documents_by = documents if saved is None else BiEncoder(saved, device=self.device, dtype=self.dtype)
+
+    def tower(self, task: str) -> TwoTowers:
+        """See :meth:`~pyterrier_debias.rankers.dual_encoder.TwoTowers.tower`."""
+        return self if task == "query" or self._documents_by is None else self._documents_by
+
+    def task_window(self, task: str) -> int:
+        """The longest query or document in tokens: those of the published model, ``max_length`` for documents."""
+        row = self._row
+        if row is None:
+            return self.window
+        if task == "document" and self.max_length is not None:
+            return self.window
+        own = row.query_length if task == "query" else row.document_length
+        return min(own, window_of(self.module.tokenizer, self.module.config, None, self))
+
+    def _sequences(self, texts: Sequence[str], task: str) -> engine.Sequences:
+        row = self._row
+        if row is None:
+            return super()._sequences(texts, task)
+        return row.sequences(self.module.tokenizer, texts, task, self.task_window(task), verbose=self.verbose)
 
     def read(self, model: str) -> tuple[Any, Any]:
         """Load a sentence-transformers model, or a plain encoder with ``pooling`` behind it."""
@@ -131,12 +229,15 @@ class BiEncoder(CorpusEncoder):
         from sentence_transformers.util import is_sentence_transformer_model
 
         options: dict[str, Any] = {"model_kwargs": {"dtype": self.torch_dtype}}
+        row = self._row
         if is_sentence_transformer_model(model):
             if self.pooling is not None:
                 raise InputError(
                     f"BiEncoder: {model!r} is a sentence-transformers model with modules of its own; leave pooling out"
                 )
             module = SentenceTransformer(model, device="cpu", trust_remote_code=False, **options)
+            if row is not None:
+                row.check_modules(module, model)
         else:
             untrusted = {"trust_remote_code": False}
             encoder = Transformer(
@@ -145,9 +246,19 @@ class BiEncoder(CorpusEncoder):
                 processor_kwargs=untrusted,
                 config_kwargs=untrusted,
             )
-            pooling = Pooling(encoder.get_embedding_dimension(), self.pooling or "mean")
-            module = SentenceTransformer(modules=[encoder, pooling], device="cpu")
+            if row is not None:
+                parts = row.modules(model, encoder)
+            else:
+                parts = [encoder, Pooling(encoder.get_embedding_dimension(), self.pooling or "mean")]
+            module = SentenceTransformer(modules=parts, device="cpu")
         return module, module.tokenizer
+
+    def write(self, folder: Path) -> None:
+        """As every encoder, with that of documents in a folder of its own; see :meth:`Ranker.write`."""
+        super().write(folder)
+        if self._documents_by is not None:
+            self._documents_by.write(folder / "documents")
+            write_whole(folder / "documents" / ABOUT, json.dumps(self._documents_by._about(), indent=1) + "\n")
 
     # Vectors
 
@@ -289,7 +400,7 @@ class BiEncoder(CorpusEncoder):
 
     def packed_features(self, module: Any) -> Callable[..., dict[str, torch.Tensor]] | None:
         """BERT-shaped encoders under mean or [CLS] pooling run without padding."""
-        return _packed_features(module)
+        return _packed_features(module, 0 if self._row is None else self._row.skip)
 
     def gather(self, n: int, found: Iterator[tuple[np.ndarray, torch.Tensor]]) -> np.ndarray:
         """All vectors in their order, float32, shape [n, d]."""
@@ -316,10 +427,10 @@ class BiEncoder(CorpusEncoder):
         return self.represent(queries) @ self.represent(docs).T
 
 
-def _packed_features(module: Any) -> Callable[..., dict[str, torch.Tensor]] | None:
+def _packed_features(module: Any, skip: int = 0) -> Callable[..., dict[str, torch.Tensor]] | None:
     """From packed sequences to the features of a sentence-transformers model, where its modules are of the usual kind."""
     from sentence_transformers.base.modules import Dense, Normalize
-    from sentence_transformers.sentence_transformer.modules import Pooling
+    from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
 
     encoder, *after = module
     if not PackedBert.supports(encoder.model) or encoder.modality_config["text"]["method_output_name"] != "last_hidden_state":
@@ -327,13 +438,19 @@ def _packed_features(module: Any) -> Callable[..., dict[str, torch.Tensor]] | No
     if not after or not isinstance(after[0], Pooling) or after[0].pooling_mode not in POOLING:
         return None
     pooling, *after = after
-    if any(not isinstance(m, (Dense, Normalize)) or m.module_input_name != "sentence_embedding" for m in after):
+    of_vectors = (LayerNorm, Dense, Normalize)
+    if any(
+        not isinstance(m, of_vectors) or getattr(m, "module_input_name", "sentence_embedding") != "sentence_embedding"
+        for m in after
+    ):
         return None
     packed = PackedBert(encoder.model)
-    pooled = packed.mean if pooling.pooling_mode == "mean" else packed.first
 
-    def features(*sequences: np.ndarray) -> dict[str, torch.Tensor]:
-        found = {"sentence_embedding": pooled(*sequences)}
+    mean = pooling.pooling_mode == "mean"
+
+    def features(ids: np.ndarray, types: np.ndarray, lengths: np.ndarray) -> dict[str, torch.Tensor]:
+        vectors = packed.mean(ids, types, lengths, skip) if mean else packed.first(ids, types, lengths)
+        found = {"sentence_embedding": vectors}
         for part in after:
             found = part(found)
         return found

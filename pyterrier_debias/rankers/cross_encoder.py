@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-    from pyterrier_debias.rankers.heads import MeanHead
+    from pyterrier_debias.rankers.heads import PooledHead
     from pyterrier_debias.training.options import Training
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class CrossEncoder(Ranker):
     if TYPE_CHECKING:
 
         @property
-        def module(self) -> PreTrainedModel | MeanHead:
+        def module(self) -> PreTrainedModel | PooledHead:
             """The classifier."""
 
     _SOURCE = ("model", "device", "dtype", "head", "seed")
@@ -128,7 +128,7 @@ class CrossEncoder(Ranker):
         import torch
         from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-        from pyterrier_debias.rankers.heads import MeanHead
+        from pyterrier_debias.rankers.heads import PooledHead
 
         config = AutoConfig.from_pretrained(model, trust_remote_code=False)
         options: dict[str, Any] = {"dtype": self.torch_dtype, "trust_remote_code": False}
@@ -141,13 +141,13 @@ class CrossEncoder(Ranker):
                     f"relevant, relevant)"
                 )
             return AutoModelForSequenceClassification.from_pretrained(model, **options), tokenizer
-        if config.is_encoder_decoder or kind.endswith("ForCausalLM"):
+        if config.is_encoder_decoder or kind.endswith(("ForCausalLM", "T5EncoderModel")):
             raise InputError(
                 f"CrossEncoder: model {model!r} is a {kind or config.model_type}, not an encoder; "
                 f"use T5Reranker for T5, or a checkpoint with a classification head"
             )
-        if MeanHead.saved_in(model):
-            module = MeanHead(AutoModel.from_pretrained(model, **options))
+        if PooledHead.saved_in(model) == "mean":
+            module = PooledHead(AutoModel.from_pretrained(model, **options))
             module.load_head(model)
             return module, tokenizer
         logger.warning(
@@ -159,12 +159,12 @@ class CrossEncoder(Ranker):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             if self.head == "mean":
-                return MeanHead(AutoModel.from_pretrained(model, **options)), tokenizer
+                return PooledHead(AutoModel.from_pretrained(model, **options)), tokenizer
             return AutoModelForSequenceClassification.from_pretrained(model, num_labels=1, **options), tokenizer
 
     def write(self, folder: Path) -> None:
         """Write an ordinary Hugging Face model folder, its window included; see :meth:`Ranker.write`."""
-        from pyterrier_debias.rankers.heads import MeanHead
+        from pyterrier_debias.rankers.heads import PooledHead
 
         check_empty(folder, f"{type(self).__name__}.write")
         module, tokenizer = self.module, copy.deepcopy(self.tokenizer)
@@ -173,7 +173,7 @@ class CrossEncoder(Ranker):
         with quiet():
             module.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-            if isinstance(module, MeanHead):
+            if isinstance(module, PooledHead):
                 module.save_modules(folder)
 
     def sequences(self, queries: Sequence[str], docs: Sequence[str]) -> Sequences:
@@ -236,13 +236,13 @@ def _relevance(logits: torch.Tensor) -> torch.Tensor:
 
 def _packed_logits(module: Any) -> Callable[..., torch.Tensor] | None:
     """The fast path of a module: a function from packed sequences to logits, or None if there is none."""
-    from pyterrier_debias.rankers.heads import MeanHead
+    from pyterrier_debias.rankers.heads import PooledHead
 
-    encoder: Any = module.encoder if isinstance(module, MeanHead) else getattr(module, "base_model", None)
+    encoder: Any = module.encoder if isinstance(module, PooledHead) else getattr(module, "base_model", None)
     if not PackedBert.supports(encoder):
         return None
     packed = PackedBert(encoder)
-    if isinstance(module, MeanHead):
+    if isinstance(module, PooledHead):
         return lambda *sequences: module.classifier(packed.mean(*sequences))
     if type(module).__name__ != type(encoder).__name__.removesuffix("Model") + "ForSequenceClassification":
         return None

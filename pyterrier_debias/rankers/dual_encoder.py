@@ -149,6 +149,10 @@ class TwoTowers(Ranker):
         """The longest query or document in tokens, special tokens and prompt included."""
         return self.window
 
+    def tower(self, task: str) -> TwoTowers:
+        """The ranker that encodes queries or documents: this one, unless documents have an encoder of their own."""
+        return self
+
     @property
     def window(self) -> int:
         """The longest text in tokens, see :func:`~pyterrier_debias.rankers.base.window_of`."""
@@ -175,6 +179,9 @@ class TwoTowers(Ranker):
         Yields:
             ``(indices, representation)`` for each batch, see :meth:`represent`; every index occurs once.
         """
+        tower = self.tower(task)
+        if tower is not self:
+            return tower.encoded(texts, task, cuts)
         module = self.scoring_module()
         plain = reads_plain_text(module, task)
         sequences = self._sequences(texts, task) if counts_tokens(module) else None
@@ -251,12 +258,14 @@ class TwoTowers(Ranker):
         """
         import torch
 
-        module, tensors = self.module, {}
+        tensors = {}
         for task, texts in (("query", queries), ("document", docs)):
+            tower = self.tower(task)
+            module = tower.module
             if reads_plain_text(module, task):
-                features = self._sequences(texts, task).padded(np.arange(len(texts)), module.tokenizer)
+                features = tower._sequences(texts, task).padded(np.arange(len(texts)), module.tokenizer)
             else:
-                features = self._prepared(list(texts), task)
+                features = tower._prepared(list(texts), task)
             for name, value in features.items():
                 if isinstance(value, int) and not isinstance(value, bool):
                     value = torch.full((len(texts),), value)
@@ -272,10 +281,11 @@ class TwoTowers(Ranker):
 
     def cuts(self, queries: Sequence[str], docs: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int] | None:
         """Tokens that pairs lose and have left, and the window; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
-        if not counts_tokens(self.module):
+        tower = self.tower("document")
+        if not counts_tokens(tower.module):
             return None
-        sequences = self._sequences(docs, "document")
-        return sequences.cut, sequences.lengths, self.task_window("document")
+        sequences = tower._sequences(docs, "document")
+        return sequences.cut, sequences.lengths, tower.task_window("document")
 
     def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
         """Score what :meth:`tokenise` returned (scorer protocol).
@@ -300,10 +310,18 @@ class TwoTowers(Ranker):
         return self.matrix_of(*self._both(tensors))
 
     def _both(self, tensors: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+        import torch
+
         found = []
         for task in ("query", "document"):
             own = {name.removeprefix(f"{task}_"): value for name, value in tensors.items() if name.startswith(f"{task}_")}
-            found.append(self._features(self.module, own, task))
+            tower = self.tower(task)
+            if tower is self:
+                found.append(self._features(self.module, own, task))
+            else:
+                # Documents stay as they are: the encoder of queries alone is trained.
+                with torch.no_grad():
+                    found.append(tower._features(tower.scoring_module(), own, task))
         return found
 
     def write(self, folder: Path) -> None:

@@ -8,26 +8,33 @@ from typing import Any, cast
 
 import torch
 
+from pyterrier_debias.core.errors import check_choice
 from pyterrier_debias.core.files import check_empty
+
+#: What of an encoder's token states the linear output reads.
+POOLING = ("mean", "first")
 
 #: Beside the encoder's own files: what stands on top of it.
 _ABOUT, _WEIGHTS = "pyterrier_debias.json", "head.safetensors"
 
 
-class MeanHead(torch.nn.Module):
-    """An encoder with one linear output on the mean of its token states.
+class PooledHead(torch.nn.Module):
+    """An encoder with one linear output on its pooled token states.
 
     Args:
         encoder: A Hugging Face encoder.
+        pooling: ``'mean'`` over the tokens, or ``'first'``, the first token's state.
 
     Attributes:
         classifier: The linear layer, hidden size to 1, drawn as BERT's own weights are (normal with the configuration's
             ``initializer_range``, bias 0).
     """
 
-    def __init__(self, encoder: Any):
+    def __init__(self, encoder: Any, pooling: str = "mean"):
         super().__init__()
+        check_choice("PooledHead", "pooling", pooling, POOLING)
         self.encoder = encoder
+        self.pooling = pooling
         self.config = encoder.config
         self.classifier = torch.nn.Linear(encoder.config.hidden_size, 1, dtype=encoder.dtype)
         torch.nn.init.normal_(self.classifier.weight, std=getattr(encoder.config, "initializer_range", 0.02))
@@ -46,6 +53,8 @@ class MeanHead(torch.nn.Module):
         from transformers.modeling_outputs import SequenceClassifierOutput
 
         states = self.encoder(attention_mask=attention_mask, **tensors).last_hidden_state
+        if self.pooling == "first":
+            return SequenceClassifierOutput(logits=self.classifier(states[:, 0]))
         weights = attention_mask[..., None].to(states.dtype)
         mean = (states * weights).sum(dim=1) / weights.sum(dim=1)
         return SequenceClassifierOutput(logits=self.classifier(mean))
@@ -54,13 +63,13 @@ class MeanHead(torch.nn.Module):
         """Write the encoder as an ordinary model folder, with the head in two small files beside it."""
         from safetensors.torch import save_file
 
-        check_empty(folder, "MeanHead.save_pretrained")
+        check_empty(folder, "PooledHead.save_pretrained")
         self.encoder.save_pretrained(folder)
         save_file({name: value.contiguous() for name, value in self.classifier.state_dict().items()}, Path(folder) / _WEIGHTS)
-        (Path(folder) / _ABOUT).write_text(json.dumps({"head": "mean"}) + "\n")
+        (Path(folder) / _ABOUT).write_text(json.dumps({"head": self.pooling}) + "\n")
 
     def save_modules(self, folder: str | Path) -> None:
-        """Add what ``sentence_transformers.CrossEncoder`` needs to score the same from the folder.
+        """Add what ``sentence_transformers.CrossEncoder`` needs to score the same from the folder, for a head on the mean.
 
         Args:
             folder: Where encoder and tokenizer were saved.
@@ -85,9 +94,12 @@ class MeanHead(torch.nn.Module):
         )
 
     @classmethod
-    def saved_in(cls, model: str | Path) -> bool:
-        """Whether a folder, or a model of the hub, was written by :meth:`save_pretrained`."""
-        return all(_file_of(model, name) is not None for name in (_ABOUT, _WEIGHTS))
+    def saved_in(cls, model: str | Path) -> str | None:
+        """The pooling of a folder, or a model of the hub, that :meth:`save_pretrained` wrote; None for any other."""
+        about = _file_of(model, _ABOUT)
+        if about is None or _file_of(model, _WEIGHTS) is None:
+            return None
+        return str(json.loads(Path(about).read_text(encoding="utf-8"))["head"])
 
     def load_head(self, model: str | Path) -> None:
         """Take the head from a folder, or a model of the hub, that :meth:`save_pretrained` wrote."""

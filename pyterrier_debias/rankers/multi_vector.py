@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
-from pyterrier_debias.rankers.base import InMemory, shared_options, window_of
+from pyterrier_debias.core.errors import InputError, check_number
+from pyterrier_debias.rankers.base import InMemory, loading, shared_options, window_of
 from pyterrier_debias.rankers.dual_encoder import TwoTowers, counts_tokens
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from pyterrier_debias.training.options import Training
 
 logger = logging.getLogger(__name__)
+
+#: The tokens that mark queries and documents in ColBERT's own code, versions 0.2 and later.
+_MARKERS = {"query_token_id": "[unused0]", "doc_token_id": "[unused1]"}
 
 #: Numbers that one comparison holds at a time: padded vectors of both sides and their similarities (64 MB in float32).
 _COMPARED = 16_000_000
@@ -38,13 +43,58 @@ def _brings_projection(model: str) -> bool:
     return "Dense" in kinds or "MultiVectorMask" in kinds
 
 
+def _dnn(checkpoint: str | Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The weights of a ``.dnn`` file and the arguments that it was trained with; nothing but tensors and numbers is unpickled."""
+    import pickle
+
+    import torch
+
+    path = Path(checkpoint).expanduser()
+    if not path.is_file():
+        raise InputError(f"MultiVector.from_dnn: there is no file {str(checkpoint)!r}; give a ColBERT checkpoint's .dnn file")
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        raise InputError(
+            f"MultiVector.from_dnn: {path} cannot be loaded without running what is pickled in it, or is damaged "
+            f"({type(error).__name__}); where you trust it, load it yourself, and save its model_state_dict and plain arguments"
+        ) from error
+    state = found.get("model_state_dict") if isinstance(found, dict) else None
+    if not isinstance(state, dict) or "linear.weight" not in {key.removeprefix("module.") for key in state}:
+        raise InputError(
+            f"MultiVector.from_dnn: {path} holds no 'model_state_dict' with 'linear.weight', so it is no ColBERT checkpoint"
+        )
+    arguments = found.get("arguments")
+    weights = {key.removeprefix("module."): value.contiguous() for key, value in state.items()}
+    return weights, arguments if isinstance(arguments, dict) else {}
+
+
+def _check_dnn(weights: dict[str, torch.Tensor], encoder: Any, tokenizer: Any, checkpoint: Any, base: Any) -> None:
+    """Refuse weights that do not fill the encoder, which would be drawn at random in silence, and a tokeniser without markers."""
+    own = encoder.state_dict()
+    wanted = {f"bert.{name}": own[name].shape for name, _ in encoder.named_parameters() if not name.startswith("pooler.")}
+    odd = [name for name, shape in wanted.items() if name not in weights or weights[name].shape != shape]
+    if odd:
+        raise InputError(
+            f"MultiVector.from_dnn: {checkpoint} lacks {len(odd)} weights of base={str(base)!r}, or has them in another shape "
+            f"({', '.join(odd[:3])}); give the BERT that it was trained from"
+        )
+    missing = [token for token in _MARKERS.values() if token not in tokenizer.get_vocab()]
+    if missing:
+        raise InputError(
+            f"MultiVector.from_dnn: the tokeniser of base={str(base)!r} has no {' and no '.join(missing)}, which mark queries "
+            f"and documents; give the BERT that the checkpoint was trained from"
+        )
+
+
 class MultiVector(TwoTowers):
     r"""Scores a pair by late interaction, :math:`s(q, d) = \sum_i \max_j q_i \cdot d_j` over the vectors of tokens (ColBERT).
 
     Models are read through sentence-transformers' ``MultiVectorEncoder``: its own folders, Stanford's ``HF_ColBERT`` and PyLate
     checkpoints, with their marker tokens, query expansion and lists of tokens that do not count. A plain encoder gets a fresh
-    projection, good for training only. Scores are those of the library's ``similarity`` (or its mean over query tokens where the
-    checkpoint asks for it), each distinct text encoded once, whatever the batch.
+    projection, good for training only. A ``.dnn`` file of ColBERT's first versions is opened by :meth:`from_dnn`. Scores are
+    those of the library's ``similarity`` (or its mean over query tokens where the checkpoint asks for it), each distinct text
+    encoded once, whatever the batch.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the text: ``text_field``, or all ``fields``
@@ -114,6 +164,73 @@ class MultiVector(TwoTowers):
         """
         super().__init__(**shared_options(locals()))
         self.seed = seed
+
+    @classmethod
+    def from_dnn(
+        cls,
+        checkpoint: str | Path,
+        *,
+        base: str | Path = "bert-base-uncased",
+        query_length: int | None = None,
+        document_length: int | None = None,
+        mask_punctuation: bool | None = None,
+        **options: Any,
+    ) -> Self:
+        """The ranker of a ``.dnn`` file, as ColBERT's code of versions 0.1 and 0.2 writes it and pyterrier_colbert reads it.
+
+        Queries are ``[CLS] [unused0] text [SEP]``, filled with ``[MASK]`` to their length; these are not attended to, but have
+        vectors that count. Documents are ``[CLS] [unused1] text [SEP]``, without the vectors of punctuation where
+        ``mask_punctuation`` says so. Vectors have length 1. A checkpoint that was trained with ``similarity='l2'`` is scored by
+        inner product, too, which orders documents in the same way. The file is loaded with ``weights_only``: nothing in it runs.
+
+        Args:
+            checkpoint: The file.
+            base: Folder or hub name of the BERT that it was trained from, for its configuration and tokeniser.
+            query_length: Tokens of a query; None for what the file says.
+            document_length: Longest document in tokens; None for what the file says.
+            mask_punctuation: Whether punctuation of documents does not count; None for what the file says.
+            options: Further options of the class, such as ``device``.
+
+        Returns:
+            The ranker, with its weights loaded. :meth:`save` makes a folder of it, which opens without ``base``.
+
+        Raises:
+            InputError: If there is no such file, it is no ColBERT checkpoint or needs unpickling, weights are missing, the
+                tokeniser has no marker tokens, or a length is neither given nor in the file.
+
+        Example:
+            ``MultiVector.from_dnn('colbert-200000.dnn', mask_punctuation=True)``
+
+        Source: github.com/stanford-futuredata/ColBERT at version 0.2: modeling/colbert.py, modeling/tokenization, utils/utils.py,
+        utils/parser.py.
+        """
+        from safetensors.torch import save_file
+        from sentence_transformers import MultiVectorEncoder
+        from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+        weights, told = _dnn(checkpoint)
+        asked = {"query_maxlen": query_length, "doc_maxlen": document_length, "mask_punctuation": mask_punctuation}
+        metadata: dict[str, Any] = {**_MARKERS, "attend_to_mask_tokens": False}
+        for name, (key, value) in zip(("query_length", "document_length", "mask_punctuation"), asked.items()):
+            metadata[key] = told.get(key) if value is None else value
+            if metadata[key] is None:
+                raise InputError(f"MultiVector.from_dnn: {checkpoint} does not say its {key}; give {name}= as it was trained")
+            if name != "mask_punctuation":
+                # Two special tokens, the marker and a word.
+                check_number("MultiVector.from_dnn", name, metadata[key], least=4, whole=True)
+        with tempfile.TemporaryDirectory() as scratch:
+            with loading(base, cls.__name__) as where:
+                config = AutoConfig.from_pretrained(where, trust_remote_code=False)
+                tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+                _check_dnn(weights, AutoModel.from_config(config), tokenizer, checkpoint, base)
+                config.architectures = ["HF_ColBERT"]
+                config.save_pretrained(scratch)
+                tokenizer.save_pretrained(scratch)
+                save_file(weights, Path(scratch) / "model.safetensors", metadata={"format": "pt"})
+                (Path(scratch) / "artifact.metadata").write_text(json.dumps(metadata), encoding="utf-8")
+            with loading(scratch, cls.__name__) as where:
+                module = MultiVectorEncoder(where, device="cpu", trust_remote_code=False)
+        return cls(InMemory(module, module.tokenizer), **options)
 
     def read(self, model: str) -> tuple[Any, Any]:
         """Load a multi-vector model; see :class:`~pyterrier_debias.rankers.base.Ranker`."""

@@ -112,14 +112,20 @@ class PackedBert:
             states = self._layer(layer, states, lengths)
         return self._layer(last, states, lengths, first_only=True)
 
-    def mean(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray) -> torch.Tensor:
+    def mean(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray, skip: int = 0) -> torch.Tensor:
         """Mean over each sequence's token states, special tokens included; arguments as in :meth:`hidden`.
+
+        Args:
+            ids: See :meth:`hidden`.
+            types: See :meth:`hidden`.
+            lengths: See :meth:`hidden`.
+            skip: Tokens at the start of each sequence that are left out.
 
         Returns:
             Tensor of shape [n, hidden].
         """
         states = self.hidden(ids, types, lengths)
-        return means(states.float(), lengths).to(states.dtype)
+        return means(states.float(), lengths, skip).to(states.dtype)
 
     def _embed(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray) -> torch.Tensor:
         import torch
@@ -175,21 +181,23 @@ def _runs(lengths: np.ndarray) -> list[tuple[int, int]]:
     return [(int(lengths[start]), int(end - start)) for start, end in pairwise(edges)]
 
 
-def means(states: torch.Tensor, lengths: np.ndarray) -> torch.Tensor:
+def means(states: torch.Tensor, lengths: np.ndarray, skip: int = 0) -> torch.Tensor:
     """Means over each sequence's states: one for each run of equal lengths, so that every device has the kernel.
 
     Args:
         states: States of all sequences, one after the other, shape [sum of lengths, hidden].
         lengths: Tokens of each sequence, shape [n].
+        skip: Tokens at the start of each sequence that are left out.
 
     Returns:
-        Tensor of shape [n, hidden]; a mean depends on its own sequence only.
+        Tensor of shape [n, hidden]; a mean depends on its own sequence only, and is 0 over no tokens.
     """
     import torch
 
     parts, token = [], 0
     for length, count in _runs(lengths):
-        parts.append(states[token : token + count * length].view(count, length, states.shape[1]).mean(dim=1))
+        run = states[token : token + count * length].view(count, length, states.shape[1])[:, skip:]
+        parts.append(run.mean(dim=1) if length > skip else run.sum(dim=1))
         token += count * length
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 

@@ -152,8 +152,7 @@ class Retriever(ExactRetriever):
     Example:
         >>> import numpy as np, pandas as pd
         >>> from pyterrier_debias import BiEncoder
-        >>> from pyterrier_debias.rankers.kept import Kept
-from pyterrier_debias.rankers.vectors import Vectors
+        >>> from pyterrier_debias.rankers.vectors import Vectors
         >>> vectors = Vectors.gather([(["d1", "d2"], np.array([[1.0, 0.0], [0.6, 0.8]]))])
         >>> topics = pd.DataFrame({"qid": ["q1"], "query_vec": [np.array([0.0, 1.0])]})
         >>> Retriever(BiEncoder("a/model"), vectors)(topics)["docno"].tolist()

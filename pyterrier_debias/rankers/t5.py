@@ -1,14 +1,15 @@
-"""T5Reranker (monoT5): how likely a sequence-to-sequence model is to answer "true"."""
+"""T5Reranker: monoT5, how likely a T5 model is to answer "true", and RankT5, one number for a pair."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import check_empty
 from pyterrier_debias.rankers.base import InMemory, Ranker, quiet, shared_options, window_of
 from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, report_cuts, token_ids
@@ -18,10 +19,27 @@ if TYPE_CHECKING:
     from pyterrier_t5 import MonoT5ReRanker, mT5ReRanker
     from transformers import MT5ForConditionalGeneration, T5ForConditionalGeneration, UMT5ForConditionalGeneration
 
+    from pyterrier_debias.rankers.heads import PooledHead
     from pyterrier_debias.training.options import Training
 
-#: The prompt of Nogueira et al.
-PROMPT = "Query: {query} Document: {text} Relevant:"
+logger = logging.getLogger(__name__)
+
+
+class Head(NamedTuple):
+    """What a T5 ranker reads, and where its score comes from."""
+
+    #: The prompt that the authors train with.
+    prompt: str
+    #: The tokens whose logits are looked at; none for a linear layer on the encoder.
+    tokens: tuple[str, ...]
+
+
+#: The heads by name. monoT5: Nogueira et al. RankT5: Zhuang et al., whose input has no "Relevant:".
+HEADS = {
+    "monot5": Head("Query: {query} Document: {text} Relevant:", ("true", "false")),
+    "rankt5": Head("Query: {query} Document: {text}", ("<extra_id_10>",)),
+    "rankt5-encoder": Head("Query: {query} Document: {text}", ()),
+}
 
 #: Pairs that are tokenised at a time: a prompt belongs to its pair, so that a long list of them would fill the memory.
 _PAIRS = 16384
@@ -40,21 +58,34 @@ def log_probability_of_first(logits: torch.Tensor) -> torch.Tensor:
 
 
 class T5Reranker(Ranker):
-    """Asks a T5 model whether a document is relevant; the score is the log-probability of "true" (monoT5).
+    """Asks a T5 model about a pair: the log-probability of "true" (monoT5), or one number that was trained to rank (RankT5).
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the text: ``text_field``, or all ``fields``
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    The model reads ``Query: ... Document: ... Relevant:`` and the first token of its answer is looked at: the score is
-    log P(true) after a softmax over "true" and "false" alone, so at most 0. It equals that of pyterrier_t5's
-    ``MonoT5ReRanker(batch_size=1)``. There, larger batches put padding between the document and ``Relevant:``, which changes
-    scores; here the whole prompt is padded at its end, and a score depends on its own pair only. Where a prompt is too long the
-    document is cut, never ``Relevant:``. :meth:`from_pyterrier_t5` takes the place of a ranker of theirs that is loaded already.
+    ====================  ============================================================================================
+    ``head``              the score
+    ====================  ============================================================================================
+    ``'monot5'``          log P(true) after a softmax over "true" and "false" alone at the first token of the answer, so at
+                          most 0; the model reads ``Query: ... Document: ... Relevant:``
+    ``'rankt5'``          the logit of the unused token ``<extra_id_10>`` at the first token of the answer, without a softmax;
+                          the model reads ``Query: ... Document: ...``
+    ``'rankt5-encoder'``  a linear layer on the state of the encoder's first token, without the decoder; the same prompt
+    ====================  ============================================================================================
 
-    Source: Nogueira, Jiang, Pradeep and Lin, "Document Ranking with a Pretrained Sequence-to-Sequence Model", Findings of EMNLP
-    2020.
+    monoT5's score equals that of pyterrier_t5's ``MonoT5ReRanker(batch_size=1)``. There, larger batches put padding between the
+    document and ``Relevant:``, which changes scores; here the whole prompt is padded at its end, and a score depends on its own
+    pair only. Where a prompt is too long the document is cut, never ``Relevant:``. :meth:`from_pyterrier_t5` takes the place of a
+    ranker of theirs that is loaded already.
+
+    RankT5 is trained on lists: ``Training(loss='softmax')`` or ``'ranknet'``, with many ``negatives_per_positive``. A T5 that was
+    not trained so ranks at random by its logit; ``'rankt5-encoder'`` draws its linear layer from ``seed``, which the log says.
+
+    Sources: Nogueira, Jiang, Pradeep and Lin, "Document Ranking with a Pretrained Sequence-to-Sequence Model", Findings of EMNLP
+    2020; Zhuang, Qin, Jagerman, Hui, Ma, Lu, Ni, Wang and Bendersky, "RankT5: Fine-Tuning T5 for Text Ranking with Ranking
+    Losses", SIGIR 2023 (Section 4: models and losses).
 
     When not to use it: in float16, which T5's activations overflow (it is refused); for listwise or pairwise prompts.
 
@@ -64,6 +95,8 @@ class T5Reranker(Ranker):
         T5Reranker('castorini/monot5-base-msmarco', max_length=256)
         >>> T5Reranker("unicamp-dl/mt5-base-mmarco-v2", tokens=("yes", "no"))
         T5Reranker('unicamp-dl/mt5-base-mmarco-v2', tokens=('yes', 'no'))
+        >>> T5Reranker("t5-base", head="rankt5")
+        T5Reranker('t5-base', head='rankt5')
 
         In a pipeline: ``bm25 % 100 >> texts >> T5Reranker(model)``.
 
@@ -75,15 +108,20 @@ class T5Reranker(Ranker):
     if TYPE_CHECKING:
 
         @property
-        def module(self) -> T5ForConditionalGeneration | MT5ForConditionalGeneration | UMT5ForConditionalGeneration:
-            """The model, with its language-model head."""
+        def module(
+            self,
+        ) -> T5ForConditionalGeneration | MT5ForConditionalGeneration | UMT5ForConditionalGeneration | PooledHead:
+            """The model with its language-model head, or its encoder with a linear layer."""
+
+    _SOURCE = ("model", "device", "dtype", "head", "seed")
 
     def __init__(
         self,
         model: str | Path | T5Reranker | InMemory,
         *,
-        prompt: str = PROMPT,
-        tokens: Sequence[str] = ("true", "false"),
+        head: str = "monot5",
+        prompt: str | None = None,
+        tokens: Sequence[str] | None = None,
         max_length: int | None = None,
         device: str | torch.device | None = None,
         dtype: str = "float32",
@@ -93,14 +131,17 @@ class T5Reranker(Ranker):
         long: str = "truncate",
         passage_length: int = 150,
         passage_stride: int = 75,
+        seed: int = 0,
         training: Training | None = None,
         verbose: bool = False,
     ):
         """
         Args:
             model: A hub name, a folder, another T5Reranker (whose weights are copied), or an ``InMemory`` T5 (also mT5 and UMT5).
-            prompt: What the model reads; ``{query}`` and then ``{text}`` stand for the pair.
-            tokens: The answers for relevant and not relevant; of each the first token is looked at.
+            head: ``'monot5'``, ``'rankt5'`` or ``'rankt5-encoder'``, see the class.
+            prompt: What the model reads; ``{query}`` and then ``{text}`` stand for the pair. None for that of the head.
+            tokens: For monoT5 the answers for relevant and not relevant, of each of which the first token is looked at; for
+                RankT5 the one token whose logit is the score. None for those of the head.
             max_length: Longest prompt in tokens; None for what the model was made for (512 where it does not say). What is cut is
                 logged.
             device: The device; None picks CUDA, then MPS, then the processor.
@@ -112,12 +153,15 @@ class T5Reranker(Ranker):
                 :class:`~pyterrier_debias.rankers.base.Ranker`.
             passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
             passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
+            seed: Seed of a fresh linear layer, with ``'rankt5-encoder'``.
             training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
             verbose: Whether to show progress.
         """
         super().__init__(**shared_options(locals()))
+        self.head = head
         self.prompt = prompt
         self.tokens = tokens
+        self.seed = seed
 
     @classmethod
     def from_pyterrier_t5(cls, reranker: MonoT5ReRanker | mT5ReRanker, **options: Any) -> Self:
@@ -156,19 +200,51 @@ class T5Reranker(Ranker):
         super().check_options()
         if self.dtype == "float16":
             raise InputError("T5Reranker: T5's activations overflow in float16; use dtype='bfloat16' or 'float32'")
-        before, text, after = self.prompt.partition("{text}")
+        check_choice("T5Reranker", "head", self.head, HEADS)
+        prompt, tokens = self._asked()
+        before, text, after = prompt.partition("{text}")
         if not text or before.count("{query}") != 1 or "{query}" in after or "{text}" in after:
             raise InputError(
-                f"T5Reranker: prompt={self.prompt!r} must hold {{query}} and, behind it, {{text}}, each once; e.g. {PROMPT!r}"
+                f"T5Reranker: prompt={prompt!r} must hold {{query}} and, behind it, {{text}}, each once; e.g. "
+                f"{HEADS[self.head].prompt!r}"
             )
-        if isinstance(self.tokens, str) or len(self.tokens) != 2:
+        wanted = HEADS[self.head].tokens
+        if isinstance(tokens, str) or len(tokens) != len(wanted):
+            known = {0: "None", 1: "one token", 2: "two words, for relevant and not relevant"}[len(wanted)]
+            shown = f"; e.g. {wanted!r}" if wanted else ""
+            raise InputError(f"T5Reranker: tokens={tokens!r} must be {known}, with head={self.head!r}{shown}")
+        self._check_given()
+
+    def _asked(self) -> Head:
+        """The prompt and the tokens: those that were given, or else those of the head."""
+        own = HEADS[self.head]
+        return Head(
+            own.prompt if self.prompt is None else self.prompt,
+            own.tokens if self.tokens is None else cast(tuple[str, ...], self.tokens),
+        )
+
+    def _check_given(self) -> None:
+        """Refuse a model in memory that has not the parts that the head reads."""
+        has_decoder = None
+        if isinstance(self.model, InMemory):
+            has_decoder = hasattr(self.model.module, "decoder")
+        elif isinstance(self.model, T5Reranker):
+            has_decoder = self.model.head != "rankt5-encoder"
+        if has_decoder is not None and has_decoder == (self.head == "rankt5-encoder"):
             raise InputError(
-                f"T5Reranker: tokens={self.tokens!r} must be two words, for relevant and not relevant; e.g. ('true', 'false')"
+                f"T5Reranker: head={self.head!r} {'reads an encoder alone' if has_decoder else 'needs a decoder'}, and model is "
+                f"{'a whole T5' if has_decoder else 'an encoder'}; save it and give its folder, or choose another head"
             )
 
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
+        """As for every ranker, with the prompt and the tokens that are meant, whoever named them."""
+        return {**super().identity(), **(self._asked()._asdict() if self.head in HEADS else {})}
+
     def read(self, model: str) -> tuple[torch.nn.Module, Any]:
-        """Load a T5 (or mT5, UMT5) with its language-model head; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
+        """Load a T5 (or mT5, UMT5), whole or its encoder; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
         from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+
+        from pyterrier_debias.rankers.heads import PooledHead
 
         config = AutoConfig.from_pretrained(model, trust_remote_code=False)
         if config.model_type not in _ANSWER_SCALE:
@@ -176,8 +252,35 @@ class T5Reranker(Ranker):
                 f"T5Reranker: {model!r} is a {config.model_type} model, not one of {', '.join(_ANSWER_SCALE)}; use CrossEncoder "
                 f"for encoders"
             )
+        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+        saved = PooledHead.saved_in(model)
+        if self.head == "rankt5-encoder":
+            return self._read_encoder(model, saved), tokenizer
+        if saved is not None or (config.architectures or [""])[0].endswith("EncoderModel"):
+            raise InputError(f"T5Reranker: {model!r} holds an encoder without a decoder; open it with head='rankt5-encoder'")
         module = AutoModelForSeq2SeqLM.from_pretrained(model, dtype=self.torch_dtype, trust_remote_code=False)
-        return module, AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+        return module, tokenizer
+
+    def _read_encoder(self, model: str, saved: str | None) -> torch.nn.Module:
+        """The encoder of a T5 under the saved linear layer, or a fresh one."""
+        import torch
+        from transformers import AutoModelForTextEncoding
+
+        from pyterrier_debias.rankers.heads import PooledHead
+
+        encoder = AutoModelForTextEncoding.from_pretrained(model, dtype=self.torch_dtype, trust_remote_code=False)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            module = PooledHead(encoder, saved or "first")
+        if saved is not None:
+            module.load_head(model)
+        else:
+            logger.warning(
+                "T5Reranker: model %s brings no layer on its encoder; a fresh one (seed %d) scores at random until trained",
+                model,
+                self.seed,
+            )
+        return module
 
     def write(self, folder: Path) -> None:
         """Write an ordinary Hugging Face model folder; see :meth:`Ranker.write`."""
@@ -194,22 +297,32 @@ class T5Reranker(Ranker):
         return self.max_length or made_for or window_of(self.tokenizer, self.module.config, None, self)
 
     def answer_ids(self) -> list[int]:
-        """Token ids of the two answers.
+        """Token ids of the answers that are looked at: two, or the one whose logit is the score.
 
         Raises:
-            InputError: If the tokenizer does not distinguish them.
+            InputError: If the tokenizer does not distinguish two, or does not have the one.
         """
-        first = [int(ids[0]) if len(ids) else -1 for ids in token_ids(self.tokenizer, self.tokens)]
-        if first[0] == first[1] or -1 in first or self.tokenizer.unk_token_id in first:
+        tokens = self._asked().tokens
+        unknown = self.tokenizer.unk_token_id
+        if len(tokens) == 1:
+            one = self.tokenizer.convert_tokens_to_ids(tokens[0])
+            if one is None or one == unknown:
+                raise InputError(
+                    f"T5Reranker: the tokenizer of this model has no token {tokens[0]!r}, whose logit is the score of "
+                    f"head='rankt5'; set tokens=('...',) to the token that the model was trained with"
+                )
+            return [int(one)]
+        first = [int(ids[0]) if len(ids) else -1 for ids in token_ids(self.tokenizer, tokens)]
+        if first[0] == first[1] or -1 in first or unknown in first:
             raise InputError(
-                f"T5Reranker: the tokenizer of this model does not distinguish {self.tokens[0]!r} from {self.tokens[1]!r} by "
+                f"T5Reranker: the tokenizer of this model does not distinguish {tokens[0]!r} from {tokens[1]!r} by "
                 f"their first token; set tokens to the words that the model was trained to answer"
             )
         return first
 
     def sequences(self, queries: Sequence[str], docs: Sequence[str]) -> Sequences:
         """The prompts of n pairs: cut where the document is, closed by what follows it."""
-        before, _, after = self.prompt.partition("{text}")
+        before, _, after = self._asked().prompt.partition("{text}")
         ending = [int(i) for i in token_ids(self.tokenizer, [after.strip()])[0]]
         frame = Template.single(self.tokenizer)
         template = Template(prefix=frame.prefix, middle=(), suffix=(*ending, *frame.suffix), types=None)
@@ -249,19 +362,23 @@ class T5Reranker(Ranker):
 
     def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
         """Scores of shape [n] for the tensors of :meth:`tokenise`, under autograd where the caller asks for it."""
-        return log_probability_of_first(self.answer_logits(**tensors))
+        if self.head == "rankt5-encoder":
+            logits: torch.Tensor = self.module(**tensors).logits
+            return logits[:, 0].float()
+        logits = self.answer_logits(**tensors)
+        return logits[:, 0].float() if self.head == "rankt5" else log_probability_of_first(logits)
 
     def answer_logits(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Logits of the two answers, the only two rows of the vocabulary that are computed.
+        """Logits of the answers, the only rows of the vocabulary that are computed.
 
         Args:
             input_ids: Prompts, shape [n, length].
             attention_mask: 1 for tokens, 0 for padding, same shape.
 
         Returns:
-            Shape [n, 2]: relevant, not relevant.
+            Shape [n, 2], relevant and not relevant, or [n, 1] with ``head='rankt5'``.
         """
-        module = self.module
+        module = cast("T5ForConditionalGeneration", self.module)
         read = module.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         start = input_ids.new_full((len(input_ids), 1), cast(int, module.config.decoder_start_token_id))
         state = module.decoder(

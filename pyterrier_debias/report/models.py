@@ -12,6 +12,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.rankers.names import MINILM, extra_for, is_minilm, resolved
+from pyterrier_debias.training.report import ABOUT
 
 #: The model that audits use where none is named.
 DEFAULT_MODEL = MINILM
@@ -58,6 +59,9 @@ class Model:
             A transformer from ``query`` and ``text`` to ``score``.
         """
         module, name = KINDS[self.kind]
+        # The files of a RankT5 are those of a monoT5, too; what save() wrote says its head itself.
+        if self.kind == "t5" and "rankt5" in Path(self.source).name.lower() and not (Path(self.source) / ABOUT).is_file():
+            options = {"head": "rankt5", **options}
         return getattr(importlib.import_module(f"pyterrier_debias.rankers.{module}"), name)(self.source, **options)
 
 

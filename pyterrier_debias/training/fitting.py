@@ -47,7 +47,9 @@ class Fittable(Saved, pt.Estimator):
     ARTIFACT_TYPE = "ranker"
 
     #: Options that a saved folder holds in another form, or that say nothing about scores.
-    _NOT_SAVED: ClassVar[frozenset[str]] = frozenset({"model", "training", "device", "batch_tokens", "verbose", "pooling"})
+    _NOT_SAVED: ClassVar[frozenset[str]] = frozenset(
+        {"model", "training", "device", "batch_tokens", "verbose", "pooling", "documents_by"}
+    )
 
     if TYPE_CHECKING:
         # What a ranker brings.

@@ -3,11 +3,12 @@ r"""Ranking losses, as pure functions on scores.
 All take ``scores`` of shape [B, n], one row per query, its positive document first, and return one number to be minimised. All
 share these keywords:
 
-- ``labels``: grades of the same shape; read by losses that know grades (``bce``, ``lambda``), where None means "the first
-  document is relevant, the others are not";
+- ``labels``: grades of the same shape; read by losses that know grades (``ranknet``, ``softmax``, ``bce``, ``lambda``), where
+  None means "the first document is relevant, the others are not";
 - ``mask``: booleans of the same shape, False where a row has no document (rows may differ in length);
 - ``weights``: how much an example counts, never a path for gradients: shape [B] for whole queries, or [B, n] for documents. A
-  pair takes the weight of its less relevant document, a softmax takes negatives' weights as multiplicities.
+  pair takes the weight of its less relevant document, InfoNCE takes negatives' weights as multiplicities, a softmax over a list
+  those of its relevant documents.
 
 A mean is taken over what the loss counts (pairs, queries or documents). ``reduction`` says by what the sum of the weighted losses
 is divided: ``'count'``, the default, by how many there are, so that small weights make small steps; ``'weights'`` by the sum of
@@ -78,13 +79,17 @@ def ranknet(
     sigma: float = 1.0,
     reduction: str = "count",
 ) -> torch.Tensor:
-    r"""RankNet: the mean over pairs of :math:`-\log \mathrm{sigmoid}(\sigma (s^+ - s^-))`.
+    r"""RankNet: the mean over pairs of :math:`-\log \mathrm{sigmoid}(\sigma (s_i - s_j))` where document i has the higher grade.
 
-    Source: Burges et al., "Learning to Rank using Gradient Descent", ICML 2005, Equation 3 with a target probability of 1.
+    It is RankT5's pairwise logistic loss, but for the mean over pairs in place of the sum.
+
+    Sources: Burges et al., "Learning to Rank using Gradient Descent", ICML 2005, Equation 3 with a target probability of 1;
+    Zhuang et al., "RankT5", SIGIR 2023, Section 4.3.
 
     Args:
         scores: Shape [B, n], positive first.
-        labels: Not read.
+        labels: Grades, shape [B, n], those below 0 as 0; None, or no grade above 0 but the first's: the first document is the
+            relevant one.
         mask: Shape [B, n], False where there is no document.
         weights: Shape [B] or [B, n].
         sigma: Steepness.
@@ -95,7 +100,14 @@ def ranknet(
     """
     from torch.nn.functional import softplus
 
-    differences, valid, weights = differences_of(scores, mask, weights)
+    # With one relevant document a row has n - 1 pairs, not n squared places for them.
+    if labels is None or not bool((labels[:, 1:] > 0).any()):
+        differences, valid, weights = differences_of(scores, mask, weights)
+    else:
+        scores, mask, weights = prepared(scores, mask, weights)
+        grades = _grades(scores, labels).clamp(min=0)
+        differences, weights = scores[:, :, None] - scores[:, None, :], weights[:, None, :]
+        valid = (grades[:, :, None] > grades[:, None, :]) & mask[:, :, None] & mask[:, None, :]
     return mean_over(softplus(-sigma * differences), valid, weights, reduction)
 
 
@@ -161,6 +173,47 @@ def info_nce(
     # Not -inf: a row without documents would be NaN, and so would its gradient.
     logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
     return mean_over(-logits.log_softmax(dim=1)[:, :1], mask[:, :1], weights[:, :1], reduction)
+
+
+def listwise_softmax(
+    scores: torch.Tensor,
+    *,
+    labels: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
+    reduction: str = "count",
+) -> torch.Tensor:
+    r"""Softmax cross-entropy over a list: the mean over queries of :math:`-\sum_j y_j \log \frac{e^{s_j}}{\sum_k e^{s_k}}`.
+
+    y are the grades. With one relevant document of grade 1 it is :func:`info_nce` at temperature 1.
+
+    Source: Zhuang et al., "RankT5: Fine-Tuning T5 for Text Ranking with Ranking Losses", SIGIR 2023, Section 4.3.
+
+    Args:
+        scores: Shape [B, n].
+        labels: Grades, shape [B, n], those below 0 as 0; None: the first document is relevant.
+        mask: Shape [B, n], False where there is no document.
+        weights: Shape [B] or [B, n]; the term of a relevant document takes its weight.
+        reduction: ``'count'`` or ``'weights'``, see the module.
+
+    Returns:
+        A scalar; lists without a relevant document do not count.
+
+    Example:
+        >>> import torch
+        >>> round(float(listwise_softmax(torch.zeros(1, 4), labels=torch.tensor([[1, 1, 0, 0]]))), 4)      # 2 log 4
+        2.7726
+    """
+    import torch
+
+    scores, mask, weights = prepared(scores, mask, weights)
+    grades = _grades(scores, labels).clamp(min=0).masked_fill(~mask, 0)
+    total = grades.sum(dim=1, keepdim=True)
+    weight = (weights * grades).sum(dim=1, keepdim=True) / total.where(total > 0, 1.0)
+    logits = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    terms = (-logits.log_softmax(dim=1) * grades).masked_fill(grades == 0, 0)
+    losses = (terms * weights).sum(dim=1, keepdim=True) / weight.where(weight > 0, 1.0)
+    return mean_over(losses, total > 0, weight, reduction)
 
 
 def pointwise_bce(
@@ -257,12 +310,13 @@ LOSSES: dict[str, Loss] = {
     "ranknet": ranknet,
     "pairwise": pairwise_cross_entropy,
     "infonce": info_nce,
+    "softmax": listwise_softmax,
     "bce": pointwise_bce,
     "lambda": lambda_loss,
 }
 
 #: Losses that read grades, and so may be given several relevant documents at once.
-GRADED = ("bce", "lambda")
+GRADED = ("ranknet", "softmax", "bce", "lambda")
 
 
 def get_loss(loss: str | Loss, options: dict[str, Any] | None = None) -> Loss:

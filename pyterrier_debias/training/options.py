@@ -30,8 +30,9 @@ class Training:
     once.
 
     Args:
-        loss: ``'pairwise'`` (cross-entropy within pairs), ``'hinge'``, ``'ranknet'``, ``'infonce'``, ``'bce'``, ``'lambda'``, or
-            a function ``loss(scores, labels=..., mask=..., weights=...)``; see :mod:`pyterrier_debias.training.losses`.
+        loss: ``'pairwise'`` (cross-entropy within pairs), ``'hinge'``, ``'ranknet'``, ``'infonce'``, ``'softmax'``, ``'bce'``,
+            ``'lambda'``, or a function ``loss(scores, labels=..., mask=..., weights=...)``; see
+            :mod:`pyterrier_debias.training.losses`.
         loss_options: Further keywords of the loss, e.g. ``{'margin': 0.5}``.
         epochs: How often each positive is shown; fractions are fine.
         max_steps: Steps of the optimiser, in place of ``epochs``.
@@ -40,7 +41,7 @@ class Training:
         negatives: The sampler of negatives; see :class:`~pyterrier_debias.training.samplers.Sampler`.
         negatives_per_positive: How many are drawn for each positive; 0 for none but those of ``in_batch_negatives``.
         positives: ``'one'``: an example is one positive and its negatives. ``'all'``: all positives of a query with the negatives
-            of each, for losses that know grades (``'bce'``, ``'lambda'``).
+            of each, for losses that know grades (``'ranknet'``, ``'softmax'``, ``'bce'``, ``'lambda'``).
         in_batch_negatives: Whether the other examples' documents of a batch are negatives too, except those judged relevant
             for the query. Cheap for rankers that encode texts separately; others score every combination.
         min_label: The lowest grade of a positive.

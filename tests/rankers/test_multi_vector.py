@@ -218,3 +218,78 @@ def test_bad_input_and_empty_frames(folder):
         MultiVector(folder)(PAIRS.assign(text=None))
     with pytest.raises(InputError, match="more than the 128 tokens"):
         MultiVector(folder, max_length=1000)(PAIRS)
+
+
+@pytest.fixture(scope="module")
+def dnn(tiny):
+    return Path(tiny("build_dnn"))
+
+
+def colbert(dnn, text, task, numbers):
+    """ColBERT's own computation for one text, with transformers' BERT: the vectors that count, shape [tokens, 16]."""
+    import torch
+    from transformers import AutoConfig, AutoTokenizer, BertModel
+
+    state = torch.load(dnn / "colbert.dnn", weights_only=True)["model_state_dict"]
+    encoder = BertModel(AutoConfig.from_pretrained(dnn / "base")).eval()
+    encoder.load_state_dict({k.removeprefix("bert."): v for k, v in state.items() if k.startswith("bert.")})
+    tokenizer = AutoTokenizer.from_pretrained(dnn / "base")
+    length = {"max_length": 12, "padding": "max_length"} if task == "query" else {"max_length": 40}
+    read = tokenizer(". " + text, truncation=True, return_tensors="pt", **length)
+    ids, attended = read["input_ids"], read["attention_mask"]
+    ids[0, 1] = tokenizer.convert_tokens_to_ids("[unused0]" if task == "query" else "[unused1]")
+    ids[ids == 0] = tokenizer.mask_token_id
+    with torch.inference_mode():
+        vectors = encoder(input_ids=ids, attention_mask=attended).last_hidden_state[0] @ state["linear.weight"].T
+    vectors = torch.nn.functional.normalize(vectors, dim=-1).to(numbers).float()
+    skipped = {tokenizer.convert_tokens_to_ids(symbol) for symbol in string.punctuation}
+    return vectors if task == "query" else vectors[[i not in skipped for i in ids[0].tolist()]]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float16", 0.05)])
+def test_a_dnn_file_scores_as_colberts_own_code(dnn, dtype, tolerance, tmp_path):
+    """MaxSim over vectors in float32, or kept in float16 as ColBERT's index keeps them."""
+    import torch
+
+    model = MultiVector.from_dnn(dnn / "colbert.dnn", base=dnn / "base", dtype=dtype)
+    queries, numbers = PAIRS["query"].drop_duplicates().tolist(), getattr(torch, dtype)
+    left = [colbert(dnn, text, "query", numbers) for text in queries]
+    right = [colbert(dnn, text, "document", numbers) for text in TEXTS]
+    expected = [float((q @ d.T).max(dim=1).values.sum()) for q in left for d in right]
+    assert {len(vectors) for vectors in left} == {12} and len(right[TEXTS.index("!?.,;")]) == 3
+    np.testing.assert_allclose(by_row(model(PAIRS)), expected, atol=tolerance)
+    assert np.std(expected) > 0.1
+    if dtype == "float32":
+        model.save(tmp_path / "saved")
+        np.testing.assert_allclose(by_row(MultiVector(tmp_path / "saved")(PAIRS)), expected, atol=tolerance)
+
+
+def test_what_a_dnn_file_lacks_is_named(dnn, tiny, tmp_path):
+    import torch
+
+    def refused(message, content=None, file="colbert.dnn", base=None, **options):
+        if content is not None:
+            torch.save(content, tmp_path / file)
+        with pytest.raises(InputError, match=message):
+            MultiVector.from_dnn((dnn if content is None else tmp_path) / file, base=base or dnn / "base", **options)
+
+    whole = torch.load(dnn / "colbert.dnn", weights_only=True)
+    state = whole["model_state_dict"]
+    refused("there is no file", file="other.dnn")
+    refused("is no ColBERT checkpoint", {"weights": 1})
+    refused("cannot be loaded without running what is pickled", {**whole, "arguments": torch.nn.Linear(1, 1)})
+    refused("does not say its query_maxlen; give query_length=", {"model_state_dict": state})
+    refused("query_length=3 must be", query_length=3)
+    torn = {name: value for name, value in state.items() if "0.output.dense.bias" not in name}
+    refused("lacks 1 weights of base", {**whole, "model_state_dict": torn})
+    refused("lacks 1 weights of base='.*', or has them in another shape", base=tiny("build", labels=None))
+    shutil.copytree(dnn / "base", tmp_path / "unmarked")
+    words = tmp_path / "unmarked" / "tokenizer.json"
+    words.write_text(words.read_text().replace("[unused", "[other"))
+    refused(r"has no \[unused0\] and no \[unused1\]", base=tmp_path / "unmarked")
+    parallel = {**whole, "model_state_dict": {f"module.{key}": value for key, value in state.items()}, "arguments": None}
+    torch.save(parallel, tmp_path / "parallel.dnn")
+    given = {"query_length": 12, "document_length": 40, "mask_punctuation": True}
+    model = MultiVector.from_dnn(tmp_path / "parallel.dnn", base=dnn / "base", **given)
+    own = MultiVector.from_dnn(dnn / "colbert.dnn", base=dnn / "base")
+    np.testing.assert_allclose(by_row(model(PAIRS)), by_row(own(PAIRS)), atol=1e-6)

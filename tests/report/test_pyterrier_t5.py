@@ -4,21 +4,11 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import Collection, T5Reranker, audit
+from pyterrier_debias import T5Reranker, audit
 from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
 from tests.rankers.t5_models import with_positions
+from tests.report.three_documents import RUN, TOY
 from tests.tiny_models import build_t5
-
-TEXTS = ["red king. the old river works.", "doctor. a nurse built the bridge. late.", "long. market of the blue city."]
-QUERIES = ["where is the king", "who built the bridge", "what market"]
-RUN = pd.DataFrame([{"qid": f"q{q}", "docno": f"d{d}", "score": -float(d), "rank": d} for q in range(3) for d in range(3)])
-TOY = Collection(
-    "toy",
-    corpus=pd.DataFrame({"docno": ["d0", "d1", "d2"], "text": TEXTS}),
-    topics={"test": pd.DataFrame({"qid": ["q0", "q1", "q2"], "query": QUERIES})},
-    qrels={"test": pd.DataFrame({"qid": ["q0", "q1", "q2"], "docno": ["d0", "d1", "d2"], "label": 1})},
-    runs={"bm25": RUN},
-)
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,11 @@ from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import LOSSES
 from tests.training.toy import candidates, no_dropout, qrels, training
 
+
+def of(name, tiny, **options):
+    return BiEncoder.of(name, tiny("build_published", name=name), **options)
+
+
 RANKERS = {
     "CrossEncoder": lambda tiny: CrossEncoder(tiny()),
     "CrossEncoder(mean)": lambda tiny: CrossEncoder(tiny(labels=None), head="mean"),
@@ -32,6 +37,15 @@ RANKERS = {
     "SparseEncoder(distilbert)": lambda tiny: SparseEncoder(tiny(architecture="distilbert", labels=None, masked=True)),
     "T5Reranker": lambda tiny: T5Reranker(tiny("build_t5")),
     "TK": lambda tiny: TK.from_embeddings(tiny(labels=None), config={"num_hidden_layers": 1}),
+}
+
+#: Other heads and checkpoints of the same classes: they learn, resume and reload.
+OTHERS = {
+    "T5Reranker(rankt5)": lambda tiny: T5Reranker(tiny("build_t5", extra=True), head="rankt5"),
+    "T5Reranker(rankt5-encoder)": lambda tiny: T5Reranker(tiny("build_t5", extra=True), head="rankt5-encoder"),
+    **{f"BiEncoder({name})": lambda tiny, name=name: of(name, tiny) for name in ("repbert", "ance", "tct-colbert", "star")},
+    "MultiVector(dnn)": lambda tiny: MultiVector.from_dnn(f"{tiny('build_dnn')}/colbert.dnn", base=f"{tiny('build_dnn')}/base"),
+    "BiEncoder(adore)": lambda tiny: of("adore", tiny, documents_by=of("star", tiny)),
 }
 
 #: Losses as they are used: name, and options of the training.
@@ -102,16 +116,25 @@ def test_every_ranker_learns_what_there_is_to_learn(name, tiny):
     assert ranker.training_report.best > 0.9
 
 
-@pytest.mark.parametrize("name", RANKERS)
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_other_head_lowers_a_loss_over_lists(name, tiny):
+    ranker = no_dropout(OTHERS[name](tiny))
+    ranker.training = small(max_steps=8, batch_size=8, learning_rate=3e-3, schedule="constant", warmup=0, loss="softmax")
+    history = losses_of(ranker.fit(candidates(), qrels()))
+    assert np.mean(history[-2:]) < 0.9 * np.mean(history[:2])
+
+
+@pytest.mark.parametrize("name", [*RANKERS, *OTHERS])
 def test_every_ranker_resumes_and_reloads(name, tiny, tmp_path, monkeypatch):
+    make = {**RANKERS, **OTHERS}[name]
     options = small(max_steps=4, evaluate_every=2, checkpoints=tmp_path / "run", augment=RotatePassages())
-    straight = RANKERS[name](tiny)
+    straight = make(tiny)
     straight.training = options
     with monkeypatch.context() as patch:
         patch.setattr(trainer_module, "_remove", lambda checkpoint: None)  # keep older checkpoints
         straight.fit(candidates(), qrels())
     trainer_module.mark_checkpoint(tmp_path / "run" / "checkpoint-4", whole=False)  # as after a kill while it was written
-    again = RANKERS[name](tiny)
+    again = make(tiny)
     again.training = small(max_steps=4, evaluate_every=2, checkpoints=tmp_path / "run", augment=RotatePassages(), resume=True)
     opened, load = [], trainer_module._Trainer._load_from_checkpoint
     with monkeypatch.context() as patch:

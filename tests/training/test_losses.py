@@ -39,6 +39,8 @@ def by_loops(name, scores, mask, weights):
             terms += [weight[j] * softplus(row[j] - row[0]) for j in negatives]
         elif name == "bce":
             terms += [weight[j] * softplus(row[j] if j else -row[0]) for j in range(len(row)) if there[j]]
+        elif name == "softmax" and there[0]:
+            terms.append(weight[0] * math.log(1 + sum(math.exp(row[j] - row[0]) for j in negatives)))
         elif there[0]:
             rest = sum(weight[j] * math.exp(row[j] - row[0]) for j in negatives)
             terms.append(weight[0] * math.log(1 + rest))
@@ -63,7 +65,8 @@ def test_divided_by_the_sum_of_weights_it_is_a_weighted_mean(name):
     mask = torch.from_numpy(rng.random(values.shape) < 0.7)
     mask[:, 0] = True
     weights = torch.from_numpy(rng.random(values.shape) * 2)
-    counted = {"bce": mask, "infonce": mask & (torch.arange(5) == 0)}.get(name, mask & (torch.arange(5) > 0))
+    first = mask & (torch.arange(5) == 0)
+    counted = {"bce": mask, "infonce": first, "softmax": first}.get(name, mask & (torch.arange(5) > 0))
     expected = by_loops(name, values, mask, weights) * int(counted.sum()) / float(weights[counted].sum())
     found = LOSSES[name](values, mask=mask, weights=weights, reduction="weights")
     assert float(found) == pytest.approx(expected, abs=1e-12)
@@ -89,6 +92,7 @@ def test_closed_forms_where_all_scores_are_equal(name):
         "ranknet": math.log(2),
         "pairwise": math.log(2),
         "infonce": math.log(3),
+        "softmax": math.log(3),
         "bce": math.log(2),
         # Ranks 0, 1, 2, ideal DCG 1, gap 1: mu times the step at distance 1 and 2, plus the difference of discounts.
         "lambda": np.mean([10 * (1 - 1 / math.log2(3)) + (1 - 1 / math.log2(3)), 10 * (1 / math.log2(3) - 1 / 2) + (1 - 1 / 2)]),
@@ -168,6 +172,24 @@ def test_against_torchs_own():
     pair = values[:, :2]
     assert torch.allclose(losses.pairwise_cross_entropy(pair), torch.nn.functional.cross_entropy(pair, target))
     assert torch.allclose(losses.info_nce(pair), losses.ranknet(pair))
+    expected = torch.nn.functional.cross_entropy(values, graded.double())
+    assert torch.allclose(losses.listwise_softmax(values, labels=graded), expected)
+
+
+def test_rankt5s_losses_over_graded_lists_of_different_length():
+    """By loops, with weights of documents: the term of a relevant one, the pair of its less relevant one; a list without any."""
+    values, weights = scores(4, 4), torch.from_numpy(np.random.default_rng(3).random((4, 4)))
+    labels = torch.tensor([[2, 1, 0, 0], [1, 0, -2, 1], [3, 1, 2, 0], [0, 0, 0, 0]])
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]]).bool()
+    lists, pairs = [], []
+    for row, there, grade, weight in zip(values.tolist(), mask.tolist(), labels.clamp(min=0).tolist(), weights.tolist()):
+        rows = [j for j in range(4) if there[j]]
+        normaliser = math.log(sum(math.exp(row[j]) for j in rows))
+        if any(grade[j] for j in rows):
+            lists.append(sum(weight[j] * grade[j] * (normaliser - row[j]) for j in rows))
+        pairs += [weight[j] * softplus(row[j] - row[i]) for i in rows for j in rows if grade[i] > grade[j]]
+    found = {name: float(LOSSES[name](values, labels=labels, mask=mask, weights=weights)) for name in ("softmax", "ranknet")}
+    assert found == pytest.approx({"softmax": sum(lists) / 3, "ranknet": sum(pairs) / len(pairs)}, abs=1e-12)
 
 
 class Fixed(torch.nn.Module):

@@ -27,7 +27,7 @@ from pyterrier_debias.training.losses import ranknet
         ({"precision": "int8"}, "precision='int8' is not known; use one of 'float32', 'bfloat16', 'float16'"),
         ({"schedule": "step"}, "schedule='step'"),
         ({"positives": "two"}, "positives='two'"),
-        ({"positives": "all"}, r"positives='all' needs a loss that knows grades \(bce, lambda\), not 'pairwise'"),
+        ({"positives": "all"}, r"positives='all' needs .* \(ranknet, softmax, bce, lambda\), not 'pairwise'"),
         ({"positives": "all", "loss": "bce", "in_batch_negatives": True}, "in_batch_negatives goes with positives='one'"),
         ({"negatives_per_positive": 0}, "negatives_per_positive=0 needs in_batch_negatives=True"),
         ({"rerank_depth": [10, 0]}, "rerank_depth"),

@@ -1,0 +1,295 @@
+"""How five published bi-encoders read texts: what a checkpoint does not say, and what changes every vector if it is guessed.
+
+Each row of :data:`PUBLISHED` was read off its authors' public code, which ``source`` names. Lengths count special tokens and
+prefixes. They are those of MS MARCO passages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.rankers.engine import Sequences, Template, token_ids
+
+if TYPE_CHECKING:
+    import torch
+
+#: Where the published RoBERTa models keep their linear layer and its layer norm.
+_LINEAR, _NORM = "embeddingHead", "norm"
+
+
+@dataclass(frozen=True)
+class Published:
+    """How one published bi-encoder reads texts.
+
+    Attributes:
+        architecture: ``model_type`` of the checkpoint's configuration.
+        pooling: As of ``BiEncoder``; the mean is over all tokens, special ones included.
+        query_length: Longest query in tokens.
+        document_length: Longest document in tokens.
+        source: The public code that says so.
+        skip: Tokens at the start that the mean leaves out.
+        query_prefix: What stands before a query, in place of the tokeniser's special tokens; None for those.
+        document_prefix: The same for documents.
+        expanded: Whether queries are filled up to their length with mask tokens, which are attended to and count in the mean.
+        document_type: Token type of documents; that of queries is 0.
+        projected: Whether a linear layer and a layer norm follow the pooling (``embeddingHead`` and ``norm`` of the checkpoint).
+        lower: Whether texts are put into lower case first.
+        space: Whether a space stands before each text, as before every other word.
+        two_encoders: Whether documents are encoded by another model than queries.
+    """
+
+    architecture: str
+    pooling: str
+    query_length: int
+    document_length: int
+    source: str
+    skip: int = 0
+    query_prefix: str | None = None
+    document_prefix: str | None = None
+    expanded: bool = False
+    document_type: int = 0
+    projected: bool = False
+    lower: bool = False
+    space: bool = False
+    two_encoders: bool = False
+
+    def written(self, text: str) -> str:
+        """The text as the model was trained to see it."""
+        if self.lower:
+            # Character by character, as transformers 2 did it.
+            text = "".join(character.lower() for character in text)
+        return f" {text}" if self.space and text and not text[0].isspace() else text
+
+    def template(self, tokenizer: Any, task: str) -> Template:
+        """The special tokens around a query or document.
+
+        Args:
+            tokenizer: The model's tokenizer.
+            task: As of ``prompt_of``.
+
+        Returns:
+            The frame of one text.
+        """
+        prefix = self.query_prefix if task == "query" else self.document_prefix
+        frame = Template.single(tokenizer)
+        if prefix is not None:
+            ids = tuple(int(i) for i in token_ids(tokenizer, [prefix])[0])
+            frame = Template(ids, (), (), ((0,) * len(ids), 0, (), 0, ()))
+        if task == "document" and self.document_type:
+            one = self.document_type
+            types = ((one,) * len(frame.prefix), one, (), 0, (one,) * len(frame.suffix))
+            frame = Template(frame.prefix, (), frame.suffix, types)
+        return frame
+
+    def sequences(self, tokenizer: Any, texts: Sequence[str], task: str, window: int, *, verbose: bool = False) -> Sequences:
+        """Queries or documents as the token sequences that the model reads.
+
+        Args:
+            tokenizer: The model's tokenizer.
+            texts: n texts.
+            task: As of ``prompt_of``.
+            window: The longest sequence.
+            verbose: Whether to show progress.
+
+        Returns:
+            The sequences.
+        """
+        template = self.template(tokenizer, task)
+        ids = token_ids(tokenizer, [self.written(text) for text in texts], verbose=verbose)
+        if self.expanded and task == "query":
+            fill = np.full(max(window - template.special, 0), tokenizer.mask_token_id, dtype=np.int32)
+            ids = [np.concatenate([one, fill[len(one) :]]) for one in ids]
+        return _Skipping(self.skip, template, window, ids, side=tokenizer.truncation_side)
+
+    def modules(self, model: str, encoder: Any) -> list[Any]:
+        """What follows an encoder that was read from a published checkpoint, for ``SentenceTransformer(modules=...)``.
+
+        Args:
+            model: The folder or hub name.
+            encoder: sentence-transformers' ``Transformer`` of the checkpoint.
+
+        Returns:
+            The encoder, the pooling and, where there is one, the projection.
+
+        Raises:
+            InputError: If the checkpoint is of another architecture, or lacks weights of the encoder or the projection.
+        """
+        import torch
+        from sentence_transformers.base.modules import Dense
+        from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
+
+        kind = encoder.model.config.model_type
+        if kind != self.architecture:
+            raise InputError(f"BiEncoder.of: model {model!r} is a {kind} model, not {self.architecture}; check the name")
+        weights = _weights(model)
+        _take_encoder(encoder.model, weights, model)
+        width = encoder.get_embedding_dimension()
+        parts: list[Any] = [encoder, Pooling(width, self.pooling, include_prompt=self.skip == 0)]
+        if self.projected:
+            names = [f"{part}.{what}" for part in (_LINEAR, _NORM) for what in _TWO]
+            found = {name: _one(weights, name, model) for name in names}
+            size = len(found[f"{_LINEAR}.bias"])
+            linear = Dense(
+                width,
+                size,
+                activation_function=torch.nn.Identity(),
+                init_weight=found[f"{_LINEAR}.weight"],
+                init_bias=found[f"{_LINEAR}.bias"],
+            )
+            norm = LayerNorm(size)
+            norm.norm.load_state_dict({what: found[f"{_NORM}.{what}"] for what in _TWO})
+            parts += [linear, norm]
+        return parts
+
+    def check_modules(self, module: Any, model: str) -> None:
+        """Refuse a sentence-transformers model with other modules.
+
+        Args:
+            module: The SentenceTransformer.
+            model: Its folder or name, for the message.
+
+        Raises:
+            InputError: Saying what was expected.
+        """
+        expected = ["Transformer", "Pooling", *(["Dense", "LayerNorm"] if self.projected else [])]
+        kinds = [type(part).__name__ for part in module]
+        fits = kinds == expected and module[0].model.config.model_type == self.architecture
+        if not fits or module[1].pooling_mode != self.pooling:
+            raise InputError(
+                f"BiEncoder.of: model {model!r} has the modules {', '.join(kinds)}; expected {', '.join(expected)} with "
+                f"{self.pooling} pooling over {self.architecture}; open it with BiEncoder(model) if it is another model"
+            )
+
+
+#: What a linear layer and a layer norm consist of.
+_TWO = ("weight", "bias")
+
+
+class _Skipping(Sequences):
+    """Sequences whose first tokens the mean leaves out, as sentence-transformers leaves out a prompt."""
+
+    def __init__(self, skip: int, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self.skip = skip
+
+    def padded(self, indices: np.ndarray | Sequence[int], tokenizer: Any) -> dict[str, Any]:
+        """As every batch, with how many tokens are left out."""
+        tensors = super().padded(indices, tokenizer)
+        return {**tensors, "prompt_length": self.skip} if self.skip else tensors
+
+
+def _weights(model: str) -> dict[str, torch.Tensor]:
+    """The tensors of a checkpoint; nothing else in it is unpickled."""
+    import torch
+    from safetensors.torch import load_file
+    from sentence_transformers.util import load_file_path
+
+    safe = load_file_path(model, "model.safetensors")
+    if safe is not None:
+        return load_file(safe)
+    plain = load_file_path(model, "pytorch_model.bin")
+    if plain is None:
+        raise InputError(
+            f"BiEncoder.of: model {model!r} has neither model.safetensors nor pytorch_model.bin, in one file; save it so"
+        )
+    found: dict[str, torch.Tensor] = torch.load(plain, map_location="cpu", weights_only=True)
+    return found
+
+
+def _one(weights: dict[str, torch.Tensor], name: str, model: str) -> torch.Tensor:
+    """A tensor by the end of its name, which a wrapper may have put something before."""
+    found = [value for key, value in weights.items() if key == name or key.endswith(f".{name}")]
+    if name.startswith(f"{_NORM}."):
+        found = [value for key, value in weights.items() if key in (name, f"ance_encoder.{name}")]
+    if len(found) != 1:
+        raise InputError(
+            f"BiEncoder.of: model {model!r} has {len(found)} weights {name!r}, where the projection of this model has one; it is "
+            f"another model, or its folder is incomplete"
+        )
+    return found[0]
+
+
+def _take_encoder(encoder: Any, weights: dict[str, torch.Tensor], model: str) -> None:
+    """Give an encoder a checkpoint's weights; one that lacks some is refused, where transformers draws them at random."""
+    known = {}
+    for key, value in weights.items():
+        key = key.removeprefix("ance_encoder.").removeprefix(f"{encoder.base_model_prefix}.")
+        known[key.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")] = value
+    own = [name for name, _ in encoder.named_parameters()]
+    missing = [name for name in own if name not in known and not name.startswith("pooler.")]
+    if missing:
+        raise InputError(
+            f"BiEncoder.of: model {model!r} lacks {len(missing)} weights of its encoder ({', '.join(missing[:3])}); it is "
+            f"another model, or its folder is incomplete"
+        )
+    encoder.load_state_dict({name: known[name] for name in own if name in known}, strict=False)
+
+
+_DRHARD = "github.com/jingtaozhan/DRhard: model.py, dataset.py, star_tokenizer.py (transformers 2.8: lower case, a space before)"
+
+#: The five by name; ``BiEncoder.of`` knows no others.
+PUBLISHED = {
+    "repbert": Published(
+        architecture="bert",
+        pooling="mean",
+        query_length=22,
+        document_length=258,
+        document_type=1,
+        source="github.com/jingtaozhan/RepBERT-Index: modeling.py, precompute.py (20 and 256 tokens, without [CLS] and [SEP])",
+    ),
+    "ance": Published(
+        architecture="roberta",
+        pooling="cls",
+        query_length=64,
+        document_length=512,
+        projected=True,
+        lower=True,
+        source="github.com/microsoft/ANCE: model/models.py, data/msmarco_data.py, utils/util.py (transformers 2.3: lower case), "
+        "commands/run_train.sh (Passage ANCE(FirstP))",
+    ),
+    "tct-colbert": Published(
+        architecture="bert",
+        pooling="mean",
+        query_length=36,
+        document_length=154,
+        skip=4,
+        query_prefix="[CLS] [Q]",
+        document_prefix="[CLS] [D]",
+        expanded=True,
+        source="github.com/castorini/tct_colbert: README.md (32 and 150 tokens beside four of the prefix), train/model_fn.py; "
+        "github.com/castorini/pyserini: encode/_tct_colbert.py",
+    ),
+    "star": Published(
+        architecture="roberta",
+        pooling="cls",
+        query_length=32,
+        document_length=256,
+        projected=True,
+        lower=True,
+        space=True,
+        source=f"{_DRHARD}, star/inference.py and README.md (32 and 256 tokens)",
+    ),
+    "adore": Published(
+        architecture="roberta",
+        pooling="cls",
+        query_length=64,
+        document_length=256,
+        projected=True,
+        lower=True,
+        space=True,
+        two_encoders=True,
+        source=f"{_DRHARD}, adore/inference.py (64 tokens; documents are those of STAR or another model)",
+    ),
+}
+
+
+def model_folder_of_documents(model: Any) -> Path | None:
+    """Where a saved pair of encoders keeps that of documents; None if there is none."""
+    folder = Path(model).expanduser() / "documents" if isinstance(model, (str, Path)) else None
+    return folder if folder is not None and (folder / "modules.json").is_file() else None
