@@ -723,7 +723,8 @@ def main() -> None:
         print(f"about {minutes(sum(seconds.values()))} for {len(left)} arms on this machine")
         return
     rows = workshop.carry_out(arms, seconds)
-    tables = tables_over(rows, (*EFFECTIVENESS, *BIASES), settings.resamples, names) | tables_of_sets(setup, workshop, arms, names)
+    tables = tables_over(rows, (*EFFECTIVENESS, *BIASES), settings.resamples, names)
+    tables |= tables_of_sets(setup, workshop, arms, names)
     notes = list(NOTES)
     gaps = table_2(setup, workshop, arms, names)
     if gaps is not None:
