@@ -284,7 +284,8 @@ class Results:
             size = (5.0 * len(datasets), 4.0)
             figure, axes = plt.subplots(1, len(datasets), figsize=size, squeeze=False, layout="constrained")
         for own, dataset in zip(axes[0], datasets):
-            Disparity(resamples=1).evaluate(self._long(use, dataset, rankers)).plot_curve(own, points=30, resamples=min(self.resamples, 499))
+            found = Disparity(resamples=1).evaluate(self._long(use, dataset, rankers))
+            found.plot_curve(own, points=30, resamples=min(self.resamples, 499))
             own.set_title(dataset, loc="left")
         figure.suptitle(f"{caption}, {use}")
         plots.save(figure, path, dpi=100)

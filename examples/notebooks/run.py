@@ -37,11 +37,12 @@ def smaller(png: str) -> str:
     return base64.b64encode(content.getvalue()).decode("ascii")
 
 
-def run(name: str) -> Path:
+def run(name: str, folder: Path = FOLDER) -> Path:
     """Execute one notebook in place.
 
     Args:
         name: One of ``NAMES``.
+        folder: Where it is.
 
     Returns:
         The file.
@@ -49,10 +50,10 @@ def run(name: str) -> Path:
     Raises:
         ValueError: Where an output names a folder of this machine; the file is left as it was.
     """
-    path = FOLDER / f"{name}.ipynb"
+    path = folder / f"{name}.ipynb"
     notebook = nbformat.read(path, as_version=4)
     os.environ.pop("MPLBACKEND", None)  # the kernel chooses its own
-    resources = {"metadata": {"path": str(FOLDER)}}
+    resources = {"metadata": {"path": str(folder)}}
     NotebookClient(notebook, timeout=1800, kernel_name="python3", record_timing=False, resources=resources).execute()
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -74,10 +75,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = f"which: {', '.join(NAMES)}  [default: all]"
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *NAMES], help=which)
-    for name in parser.parse_args().names or NAMES:
-        path = run(name)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the notebooks are, such as a copy of this folder")
+    options = parser.parse_args()
+    for name in options.names or NAMES:
+        path = run(name, options.folder)
         print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -32,4 +32,4 @@ def test_every_program_is_started():
 def test_the_list_of_programs_names_them_all():
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     modules = [path for path in EXAMPLES.rglob("*") if path.suffix in (".py", ".ipynb")]
-    assert [path.name for path in modules if f"`{path.name}`" not in listed] == []
+    assert [path.name for path in modules if f"{path.name}`" not in listed] == []

@@ -11,8 +11,8 @@ from pyterrier_debias.report.card import BEGIN, END, merged
 from pyterrier_debias.report.treatments import treatments
 from pyterrier_debias.report.verdict import verdicts
 from tests.report import toy
-from tests.report.test_verdict import found, made
 from tests.report.toy import BROKEN, CONTRAST, ORDER, PICKY
+from tests.report.verdicts import found, made
 
 AUTHORS = """---
 # what the author wrote
