@@ -112,7 +112,7 @@ class Ground:
     def articles(self) -> pd.Series | None:
         """Query to the title of what answers it, where documents are parts of titled articles; else None."""
         title = {doc["docno"]: doc["title"] for doc in open_dataset(str(self.folder)).get_corpus_iter() if doc.get("title")}
-        if len(set(title.values())) > len(title) / 2:
+        if len(set(title.values())) >= len(title) / 2:  # no titles, or each its own
             return None
         answers = self.qrels[self.qrels["label"] > 0].drop_duplicates("qid").set_index("qid")["docno"]
         return answers.map(title)

@@ -39,6 +39,7 @@ from pyterrier_debias.report.inputs import (
 )
 from pyterrier_debias.report.result import AuditResult
 from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS
+from pyterrier_debias.report.treatments import TREATMENTS
 
 #: How many texts of a system are looked at to see whether they are whole.
 _LOOKED_AT = 1000
@@ -151,6 +152,7 @@ def audit(
         "split": split,
         "systems": [system.name for system in examined],
         "rankers": _rankers(examined),
+        "treated": _treated(examined),
         "biases": [bias.name for bias in chosen],
         "baseline": baseline,
         "topics": len(all_topics),
@@ -205,6 +207,18 @@ def _rankers(systems: Sequence[System]) -> dict[str, str]:
         for stage in () if system.ranker is None else flatten(system.ranker):
             if type(stage).__module__.startswith("pyterrier_debias.rankers."):
                 found[system.name] = type(stage).__name__
+    return found
+
+
+def _treated(systems: Sequence[System]) -> dict[str, list[str]]:
+    """System to the stages that treat a bias, of those that reports recommend."""
+    known = {one.stage for several in TREATMENTS.values() for one in several if one.stage}
+    found = {}
+    for system in systems:
+        pipelines = [system.candidates] if system.ranker is None else [system.candidates, system.ranker]
+        stages = {type(stage).__name__ for pipeline in pipelines for stage in _all_stages(pipeline)}
+        if stages & known:
+            found[system.name] = sorted(stages & known)
     return found
 
 

@@ -23,12 +23,14 @@ class Treatment:
         sentence: What it does, and what it cost.
         code: Lines that fit the audited pipeline: ``systems`` is the dictionary that was audited.
         page: The documentation page that tells more, such as ``'position_results'``.
+        stage: The class of the stage that applies it; empty where it is none. It is not recommended to a system that has one.
     """
 
     name: str
     sentence: str
     code: str
     page: str
+    stage: str = ""
 
     @property
     def address(self) -> str:
@@ -57,6 +59,7 @@ TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
             "by -.001 [-.011, .009].",
             "neutral = {system} % {depth} >> dataset.text_loader() >> NeutralReranker(strength=0.25)",
             "gender_results",
+            "NeutralReranker",
         ),
         Treatment(
             "Train with biased negatives",
@@ -88,10 +91,11 @@ def treatments(bias: str, system: str, settings: Mapping[str, Any]) -> tuple[Tre
     Args:
         bias: The bias' name.
         system: The system's name.
-        settings: Those of the audit: ``systems``, ``depth``, and ``rankers`` (system to the class of its ranker) where known.
+        settings: Those of the audit: ``systems``, ``depth``, and, where known, ``rankers`` (system to the class of its ranker)
+            and ``treated`` (system to the stages that treat it already).
 
     Returns:
-        Treatments; empty where no table shows a gain.
+        Treatments that the system does not have yet; empty where no table shows a gain.
 
     Example:
         >>> audited = {"systems": ["BM25", "BM25 >> my-model"], "depth": 30, "rankers": {"BM25 >> my-model": "BiEncoder"}}
@@ -109,4 +113,6 @@ def treatments(bias: str, system: str, settings: Mapping[str, Any]) -> tuple[Tre
         "ranker": settings.get("rankers", {}).get(system, "CrossEncoder"),
         "depth": settings["depth"],
     }
-    return tuple(replace(one, code=one.code.format(**names)) for one in TREATMENTS.get(bias, ()))
+    there = settings.get("treated", {}).get(system, ())
+    others = [one for one in TREATMENTS.get(bias, ()) if one.stage not in there]
+    return tuple(replace(one, code=one.code.format(**names)) for one in others)

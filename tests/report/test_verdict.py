@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pandas as pd
+import pyterrier as pt
 import pytest
 
 import pyterrier_debias
@@ -275,9 +276,20 @@ def test_code_of_treatments_is_python_with_public_names(bias):
                 assert len(line) <= 110
 
 
-def test_code_that_trains_nothing_runs():
-    import pyterrier as pt
+def test_a_treatment_is_not_recommended_to_a_system_that_has_it():
+    from pyterrier_debias import NeutralReranker
 
+    dataset = toy.collection()
+    bm25 = pt.Transformer.from_df(dataset.get_runs()["bm25"])
+    mine = bm25 >> dataset.text_loader() >> toy.CountingRanker()
+    result = audit({"mine": mine, "treated": mine >> NeutralReranker()}, dataset, biases="position")
+    assert result.settings["treated"] == {"treated": ["NeutralReranker"]}
+    named = {system: [one.name for one in treatments("gender", system, result.settings)] for system in ("mine", "treated")}
+    assert named["mine"][0] == "Re-rank by neutrality" and named["treated"] == named["mine"][1:] != []
+    assert AuditResult.from_json(result.to_json()).settings == result.settings
+
+
+def test_code_that_trains_nothing_runs():
     from pyterrier_debias import ExpectedNDCG, NeutralReranker
     from pyterrier_debias.pooling.measures.unjudged import infer_judgements
 
