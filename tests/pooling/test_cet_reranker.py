@@ -1,11 +1,7 @@
 """CETReranker: what fit trains and leaves alone, what is refused, and what comes back from a folder."""
 
 import logging
-import os
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,8 +16,7 @@ from pyterrier_debias.training.groups import make_groups
 from tests.pooling.cet_toy import candidates, length_scorer, pooled, qrels, training
 from tests.training.networks import difference, weights
 from tests.training.toy import no_dropout
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.two_processes import run_two
 
 
 @pytest.fixture(autouse=True)
@@ -287,6 +282,7 @@ from pyterrier_debias.pooling.training.cet import CETReranker
 from tests.pooling.cet_toy import candidates, length_scorer, pooled, qrels, training
 from pyterrier_debias import CrossEncoder
 from tests.training.toy import no_dropout
+from tests.two_processes import run_two
 
 for selection in ("first_stage", CrossEncoder(sys.argv[2])):
     options = training(batch_size=4, max_steps=3)
@@ -300,14 +296,8 @@ for selection in ("first_stage", CrossEncoder(sys.argv[2])):
 
 
 def test_two_processes_stay_in_step(tiny, tmp_path):
-    """Started by torchrun, over gloo; the second pass and the counters included."""
-    script = tmp_path / "two.py"
-    script.write_text(TWO)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    arguments = [tiny(), tiny(seed=1), str(tmp_path / "two")]
-    done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
+    """Over gloo; the second pass and the counters included."""
+    run_two(TWO, tiny(), tiny(seed=1), str(tmp_path / "two"), folder=tmp_path)
     for kind in ("features", "ranker"):
         first, second = (torch.load(tmp_path / f"two-{kind}{rank}", weights_only=True) for rank in range(2))
         assert first == second

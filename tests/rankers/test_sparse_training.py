@@ -1,8 +1,5 @@
 """The regularisation that makes vectors sparse, in the ranker's own training and inside others."""
 
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,8 +11,8 @@ from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups
 from pyterrier_debias.training.losses import pairwise_hinge
-from tests.conftest import ROOT
 from tests.training.toy import candidates, no_dropout, qrels, training
+from tests.two_processes import run_two
 
 
 def test_flops_are_the_librarys():
@@ -188,15 +185,8 @@ torch.save(ranker.module.state_dict(), sys.argv[2] + "-" + os.environ["RANK"])
 
 
 def test_two_processes_add_the_same_gradient_of_their_penalties(tiny, tmp_path):
-    """Started by torchrun, over gloo: the penalty is computed outside of what the processes share."""
-    script = tmp_path / "two.py"
-    script.write_text(TWO)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    done = subprocess.run(
-        [*command, tiny("build_sparse"), str(tmp_path / "two")], env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    """Over gloo: the penalty is computed outside of what the processes share."""
+    run_two(TWO, tiny("build_sparse"), str(tmp_path / "two"), folder=tmp_path)
     first, second = (torch.load(tmp_path / f"two-{rank}", weights_only=True) for rank in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
     start = SparseEncoder(tiny("build_sparse")).module.state_dict()
