@@ -106,10 +106,10 @@ def names(local, tmp_path, monkeypatch):
 
 
 def run_page(page, names, java, request):
-    """Run the blocks of a page; those that need Terrier only with ``java``. Gives how many ran."""
-    ran = 0
+    """Run blocks of a page: without ``java`` those that need no Terrier, with it the sections that do. Gives how many ran."""
+    ran, over = 0, {block.section for block in pages.blocks(page) if block.java}
     for block in pages.blocks(page):
-        if block.why_not_run or (block.java and not java):
+        if block.why_not_run or (block.java and not java) or (java and block.section not in over):
             continue
         if "LOCAL['shared']" in block.replaced():
             names["LOCAL"]["shared"] = request.getfixturevalue("shared_data")
