@@ -4,7 +4,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import CrossEncoder, InputError, PositionSensitivity, RotatePassages
+from pyterrier_debias import CrossEncoder, HiddenJudgements, InputError, PositionSensitivity, RotatePassages
 from pyterrier_debias.core.columns import MissingColumnError
 from pyterrier_debias.core.frames import with_grades
 from pyterrier_debias.core.stage import Stage
@@ -74,3 +74,9 @@ def test_what_stages_inside_raise_is_theirs():
         Outer(RotatePassages() >> inner)(RESULTS)
     with pytest.raises(InputError, match=r"no column 'label'.*rename"):
         with_grades(pd.DataFrame({"qid": ["1"], "docno": ["d"], "relevance": [1]}), "example")
+
+
+def test_a_constructor_tells_what_is_missing_before_its_object_has_a_text():
+    run = pd.DataFrame({"qid": ["q"] * 2, "docno": ["a", "b"], "score": [2.0, 1.0]})
+    with pytest.raises(InputError, match="HiddenJudgements needs 'docno'"):
+        HiddenJudgements(run[["qid"]], run)

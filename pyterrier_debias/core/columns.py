@@ -105,7 +105,9 @@ def tells_columns(function: Callable[P, R], name: Callable[..., str]) -> Callabl
             return function(*args, **kwargs)
         except pt.validate.InputValidationError as error:
             owner = name(*args, **kwargs)
-            found = in_words(error, args[0] if args else owner, owner) or in_words(error, owner, owner)
+            # What is not made yet has no text of its own: a constructor's errors name the class.
+            stage = args[0] if args and function.__name__ != "__init__" else owner
+            found = in_words(error, stage, owner) or in_words(error, owner, owner)
             if found is None:
                 raise
             raise found from None
