@@ -78,6 +78,12 @@ def finished(
     return pd.DataFrame(rows)
 
 
+def share(hits: pd.Series) -> dict[str, float]:
+    """A share with its exact 99 % interval: ``rate``, ``low``, ``high``."""
+    interval = binomial_interval(int(hits.sum()), len(hits), level=0.99)
+    return {"rate": interval.estimate, "low": interval.low, "high": interval.high}
+
+
 def rates(found: pd.DataFrame, keys: Sequence[str], *, means: Sequence[str] = ()) -> pd.DataFrame:
     """Share of p values at or below the level, with its exact 99 % interval.
 
@@ -92,8 +98,7 @@ def rates(found: pd.DataFrame, keys: Sequence[str], *, means: Sequence[str] = ()
     rows = []
     for kind, group in found.groupby(list(keys), sort=False):
         p = group["p"].dropna()
-        interval = binomial_interval(int((p <= LEVEL).sum()), len(p), level=0.99)
-        rows.append((*kind, len(p), interval.estimate, interval.low, interval.high, *(group[name].mean() for name in means)))
+        rows.append((*kind, len(p), *share(p <= LEVEL).values(), *(group[name].mean() for name in means)))
     return pd.DataFrame(rows, columns=[*keys, "seeds", "rate", "low", "high", *means])
 
 

@@ -52,13 +52,13 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import real_nulls
-from calibrating import LEVEL, finished, rates, shown, write_table
+from calibrating import LEVEL, finished, rates, share, shown, write_table
 
 from pyterrier_debias import PlantedCollection, PlantedRanker, RotatePassages, audit
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.frames import ranked
-from pyterrier_debias.core.statistics import binomial_interval, correct, exchange_test, inverted_interval, randomisation_test
+from pyterrier_debias.core.statistics import correct, exchange_test, inverted_interval, randomisation_test
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.data import planted, planted_rankers
 from pyterrier_debias.data.planted_rankers import BIASES, wording_complexity
@@ -382,8 +382,7 @@ def coverage(found: pd.DataFrame) -> pd.DataFrame:
     """How often the stated interval holds 0 in null collections, with the exact 99 % interval of that share."""
     rows = []
     for test, group in found[found["bias"] == NOTHING].dropna(subset=["low"]).groupby("test", sort=False):
-        interval = binomial_interval(int(((group["low"] <= 0) & (group["high"] >= 0)).sum()), len(group), level=0.99)
-        rows.append((test, len(group), interval.estimate, interval.low, interval.high))
+        rows.append((test, len(group), *share((group["low"] <= 0) & (group["high"] >= 0)).values()))
     return pd.DataFrame(rows, columns=["test", "collections", "coverage", "low", "high"])
 
 
@@ -401,12 +400,6 @@ def order(table: pd.DataFrame) -> pd.DataFrame:
         falls = -own["value"] if test != "position" else own["value"]
         rows.append((test, float(stats.kendalltau(own["strength"], falls).statistic)))
     return pd.DataFrame(rows, columns=["test", "tau"])
-
-
-def share(hits: pd.Series) -> dict[str, float]:
-    """A share with its exact 99 % interval."""
-    interval = binomial_interval(int(hits.sum()), len(hits), level=0.99)
-    return {"rate": interval.estimate, "low": interval.low, "high": interval.high}
 
 
 def together(found: pd.DataFrame, whole: pd.DataFrame | None) -> dict[str, dict[str, float]]:

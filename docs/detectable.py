@@ -48,13 +48,6 @@ class Effect:
     published: float | str | None = None
 
 
-MS, SQUAD = "msmarco_dev600", "squad_dev_v1.1_rebuilt + squad_train_v1.1_44articles"
-_MATS = {"positional": "absolute", "term average": "present"}
-_FIRST = {"before": "original, then target", "after": "rotated, then target", "measure": "nDCG@10"}
-_CET = "CET, paper"
-_ROBUST = "Equalize, weaker model"
-
-
 def _position(item: str, ranker: str, arm: str, published: float | str) -> Effect:
     table, group, n = ("position_planted_gap", "early", 100) if arm else ("position_natural_gap", "all", 200)
     where = {"group": group, "ranker": ranker, "measure": "nDCG@10"}

@@ -422,14 +422,15 @@ def corrected(findings: Sequence[Finding], correction: str, baseline: str | None
         for number, p in _adjusted(findings, tested, correction):
             found[number] = _first_step(findings[number], p, len(tested))
         return found
-    asked, in_first = gates_of(findings, baseline), first_step(findings, baseline)
+    asked = gates_of(findings, baseline)
+    in_first = first_step(findings, asked)
     first = [number for number in tested if in_first[number]]
     gates: dict[tuple[str, str], float] = {}
     for number, p in _adjusted(findings, first, "holm"):
         found[number] = _first_step(findings[number], p, len(first))
         key = findings[number].bias, findings[number].system
         gates[key] = min(p, gates.get(key, 1.0))
-    further = [number for number in tested if number not in set(first)]
+    further = [number for number in tested if not in_first[number]]
     for bias in dict.fromkeys(findings[number].bias for number in further):
         for number, p in _adjusted(findings, [number for number in further if findings[number].bias == bias], "holm"):
             gate = min((gates[key] for key in asked[number] if key in gates), default=1.0)
@@ -449,26 +450,24 @@ def gates_of(findings: Iterable[Any], baseline: str | None) -> list[set[tuple[st
         For each finding its own bias and system and, for a comparison with the baseline, the baseline's.
     """
 
-
     def other(finding: Any) -> str:
         return baseline if baseline and finding.contrast.endswith(f", vs {baseline}") else finding.system
 
     return [{(finding.bias, finding.system), (finding.bias, other(finding))} for finding in findings]
 
 
-def first_step(findings: Iterable[Any], baseline: str | None) -> list[bool]:
+def first_step(findings: Sequence[Any], gates: Sequence[set[tuple[str, str]]]) -> list[bool]:
     """Which findings belong to the first family of tests in two steps, if they are tested; see :func:`corrected`.
 
     Args:
         findings: Findings, or the rows of their table.
-        baseline: The system that others are compared with.
+        gates: Those of :func:`gates_of`.
 
     Returns:
         For each whether it is primary, or has no primary finding before it.
     """
-    findings = list(findings)
     has_primary = {(f.bias, f.system) for f in findings if f.primary}
-    return [bool(f.primary) or not gates & has_primary for f, gates in zip(findings, gates_of(findings, baseline))]
+    return [bool(f.primary) or not own & has_primary for f, own in zip(findings, gates)]
 
 
 def _adjusted(findings: Sequence[Finding], family: Sequence[int], method: str) -> Iterator[tuple[int, float]]:

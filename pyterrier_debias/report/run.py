@@ -187,8 +187,7 @@ def _batch_note(system: System) -> str:
 
     Known of the rerankers of pyterrier_t5, which are not imported for it: they pad between the parts of their prompts.
     """
-    inside = [one for part in (system.candidates, system.ranker) if part is not None for one in _all_stages(part)]
-    theirs: list[Any] = [one for one in inside if type(one).__module__.split(".")[0] == "pyterrier_t5"]
+    theirs: list[Any] = [one for one in _stages_of(system) if type(one).__module__.split(".")[0] == "pyterrier_t5"]
     one = next((one for one in theirs if one.batch_size > 1), None)
     if one is None:
         return ""
@@ -215,11 +214,17 @@ def _treated(systems: Sequence[System]) -> dict[str, list[str]]:
     known = {one.stage for several in TREATMENTS.values() for one in several if one.stage}
     found = {}
     for system in systems:
-        pipelines = [system.candidates] if system.ranker is None else [system.candidates, system.ranker]
-        stages = {type(stage).__name__ for pipeline in pipelines for stage in _all_stages(pipeline)}
-        if stages & known:
-            found[system.name] = sorted(stages & known)
+        there = known & {type(stage).__name__ for stage in _stages_of(system)}
+        if there:
+            found[system.name] = sorted(there)
     return found
+
+
+def _stages_of(system: System) -> Iterator[pt.Transformer]:
+    """All stages of a system, those inside others included."""
+    for part in (system.candidates, system.ranker):
+        if part is not None:
+            yield from _all_stages(part)
 
 
 def _all_stages(pipeline: pt.Transformer) -> Iterator[pt.Transformer]:

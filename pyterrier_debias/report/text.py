@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from pyterrier_debias.core.bias import first_step
+from pyterrier_debias.core.bias import first_step, gates_of
 from pyterrier_debias.core.statistics import ALPHA
 from pyterrier_debias.report.tables import AuditTables
 
@@ -100,7 +100,8 @@ def correction_made(result: AuditTables) -> str:
     correction, tested = result.settings["correction"], result.findings["p"].notna()
     last = f"below {ALPHA} is called significant."
     if correction == "two-step":
-        first = sum(tested[first_step(result.findings.itertuples(), result.settings.get("baseline"))])
+        rows = list(result.findings.itertuples())
+        first = sum(tested[first_step(rows, gates_of(rows, result.settings.get("baseline")))])
         return (
             f"corrected for {first} primary test{'' if first == 1 else 's'} (Holm); further tests of a bias, of systems whose "
             f"primary test is significant, among themselves; others are descriptive and have no p corr.; {last}"
