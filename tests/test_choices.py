@@ -75,6 +75,7 @@ from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
 from pyterrier_debias.report import attributions, gate, inputs, options, pictures
 from pyterrier_debias.report.request import Request
 from pyterrier_debias.survivorship.data import ranks
+from pyterrier_debias.survivorship.data.annotations import rank_annotations
 from pyterrier_debias.training import losses
 from tests import contract_cases as given
 from tests.position.toy import Overlap
@@ -271,6 +272,12 @@ CASES = {
     "report.run.audit(correction)": lambda word: audit({}, "planted", correction=word),
     "survivorship.data.ranks.mapped(docno)": lambda word: ranks.mapped(SHOWN, word),
     "survivorship.data.ranks.first_relevant_ranks(docno)": lambda word: ranks.first_relevant_ranks(SHOWN, LABELS, docno=word),
+    "survivorship.data.ranks.first_relevant_ranks(repeats)": lambda word: ranks.first_relevant_ranks(SHOWN, LABELS, repeats=word),
+    "survivorship.data.ranks.check_repeats(repeats)": lambda word: ranks.check_repeats(word, ["text"], "qna", "a stage"),
+    "survivorship.data.annotations.rank_annotations(repeats)": lambda word: rank_annotations(
+        {"mine": RESULTS}, LABELS, labelled_by="me", repeats=word
+    ),
+    "survivorship.data.subset.SurvivorshipSubset(repeats)": lambda word: SurvivorshipSubset(SHOWN, LABELS, repeats=word)(ASKED),
     "survivorship.data.subset.SurvivorshipSubset(docno)": lambda word: SurvivorshipSubset(SHOWN, LABELS, docno=word)(ASKED),
     "survivorship.data.subset.SurvivorshipSubset(answered_by)": lambda word: SurvivorshipSubset(SHOWN, LABELS, answered_by=word)(
         ASKED
