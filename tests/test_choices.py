@@ -60,8 +60,9 @@ from pyterrier_debias.gender.measures.over_rankings import NFaiRR
 from pyterrier_debias.gender.training import neutral_reranker
 from pyterrier_debias.gender.training.balanced import augment_balanced
 from pyterrier_debias.linguistic.data import analysers, noun_phrases
-from pyterrier_debias.linguistic.formulas import lexical, spread
+from pyterrier_debias.linguistic.formulas import kernel_whitening, lexical, spread
 from pyterrier_debias.linguistic.measures import over_queries
+from pyterrier_debias.linguistic.training.kernel_whitening import KernelWhiteningReranker
 from pyterrier_debias.pooling.data import relabel
 from pyterrier_debias.pooling.formulas import cet_weights
 from pyterrier_debias.pooling.formulas.losses import debiased_contrastive, dynamic_pairwise
@@ -178,6 +179,12 @@ CASES = {
     "linguistic.measures.over_queries.OverQueries(statistic)": lambda word: OverQueries("RR@10", word),
     "linguistic.measures.over_queries.influence_values(statistic)": lambda word: over_queries.influence_values(VALUES, word),
     "linguistic.training.baselines.ReverseComplexity(favour)": lambda word: ReverseComplexity(favour=word),
+    "linguistic.formulas.kernel_whitening.kernel_of(kernel)": lambda word: kernel_whitening.kernel_of(
+        VALUES, VALUES, kernel=word
+    ),
+    "linguistic.training.kernel_whitening.KernelWhiteningReranker(kernel)": lambda word: trained_by(KernelWhiteningReranker)(
+        kernel=word
+    ),
     "linguistic.training.equalize.EqualizeReranker(biased)": lambda word: trained_by(EqualizeReranker)(biased=word),
     "linguistic.training.equalize.EqualizeReranker(negatives)": lambda word: trained_by(EqualizeReranker)(negatives=word),
     **{
