@@ -150,6 +150,11 @@ def test_the_networks_own_features_are_white(name, kernel, tiny):
         assert any(value is layer.weight for value in method.buffers())
 
 
+def interrupted(scores, **_):
+    """A loss that ends the training."""
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("name", ["CrossEncoder(mean)", "CrossEncoder(roberta)"])
 def test_other_heads_train_and_reload(name, tiny, tmp_path):
     stage = KernelWhiteningReranker(MAKE[name](tiny), training=small(max_steps=1), **SMALL).fit(candidates(), qrels())
@@ -198,8 +203,13 @@ def test_it_resumes_and_reloads(name, tiny, tmp_path, monkeypatch):
 
         theirs = Theirs(str(tmp_path / "saved"), device="cpu", activation_fn=torch.nn.Identity()).predict(pairs)
     np.testing.assert_allclose(theirs, expected["score"].head(4), rtol=1e-3, atol=1e-3)
-    # Fitting again goes on with the same layers.
+    # Fitting again goes on with the same layers; where that fails, nothing has changed.
     structure = [tuple(value.shape) for value in loaded.relevance.module.state_dict().values()]
+    before = {key: value.clone() for key, value in loaded.relevance.module.state_dict().items()}
+    loaded.training = small(max_steps=1, loss=interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loaded.fit(candidates().assign(query="another one"), qrels())
+    assert all(torch.equal(value, before[key]) for key, value in loaded.relevance.module.state_dict().items())
     loaded.training = small(max_steps=1)
     loaded.fit(candidates(), qrels())
     assert [tuple(value.shape) for value in loaded.relevance.module.state_dict().values()] == structure

@@ -72,7 +72,7 @@ def seen(ranker: Any, pairs: Pairs, reads: torch.nn.Module, gives: torch.nn.Modu
         gives: A module that gives vectors.
 
     Returns:
-        Two tensors of as many rows: n, or 2 n where queries and documents have vectors of their own.
+        Two tensors of as many rows, on the processor: n, or 2 n where queries and documents have vectors of their own.
     """
     first: list[torch.Tensor] = []
     last: list[torch.Tensor] = []
@@ -89,7 +89,7 @@ def seen(ranker: Any, pairs: Pairs, reads: torch.nn.Module, gives: torch.nn.Modu
     finally:
         for hook in hooks:
             hook.remove()
-    return torch.cat(first), torch.cat(last)
+    return torch.cat(first).cpu(), torch.cat(last).cpu()
 
 
 class KernelWhitened(Method):
@@ -107,7 +107,8 @@ class KernelWhitened(Method):
         floor: See :func:`~pyterrier_debias.linguistic.formulas.kernel_whitening.whitening`.
         refresh: After how many batches it is computed anew.
         seed: Seed of the choice of landmarks.
-        start: What the head is to give for the sample at first, shape [rows, outputs]; None for what it gives.
+        start: What a fresh head is to give for the sample, shape [rows, outputs]; None for layers that are in use, which stay as
+            they are until training begins.
     """
 
     batches: torch.Tensor
@@ -134,7 +135,9 @@ class KernelWhitened(Method):
         self.seed = seed
         # In the state, so that a resumed run refreshes when an uninterrupted one does.
         self.register_buffer("batches", torch.zeros((), dtype=torch.long))
-        self.whiten(start)
+        self.in_use = start is None
+        if start is not None:
+            self.whiten(start)
 
     def networks(self) -> dict[str, torch.nn.Module]:
         """The ranker's networks."""
@@ -162,8 +165,8 @@ class KernelWhitened(Method):
         """
         reads, first, second, head = self.layers
         read, gave = seen(self.ranking.ranker, self.pairs, reads, head)
-        wanted = (gave if wanted is None else wanted).double()
-        vectors = unit_length(read.double().cpu().numpy())
+        wanted = (gave if wanted is None else wanted.cpu()).double()
+        vectors = unit_length(read.double().numpy())
         order = np.random.default_rng(self.seed).permutation(len(vectors))
         # Fewer vectors than landmarks are repeated, which adds no direction.
         landmarks = vectors[np.resize(order, first.out_features)]
@@ -181,7 +184,7 @@ class KernelWhitened(Method):
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """What the ranker's own method gives; in training the whitening is computed anew before, where that is due."""
         if self.training:
-            if self.batches > 0 and self.batches % self.refresh == 0:
+            if self.batches % self.refresh == 0 and (self.in_use or self.batches > 0):
                 self.whiten()
             self.batches += 1
         return self.ranking(**batch)
