@@ -289,13 +289,13 @@ class AdversarialReranker(_FairReranker):
         if self.first_training is not None and not self.fitted:
 
             def alone(options: Training, groups: Groups) -> Method:
-                self.attributes(groups)  # what is asked for later is refused before the longer training
+                self.attribute_of_rows(groups)  # what is asked for later is refused before the longer training
                 return ranker.method(options)
 
             self.first_report = fit_ranker(ranker, alone, self.first_training, train_on, validate_on, stage=self)
         super().train(ranker, training, train_on, validate_on)
 
-    def attributes(self, groups: Groups) -> np.ndarray:
+    def attribute_of_rows(self, groups: Groups) -> np.ndarray:
         """Which pairs have the attribute.
 
         Args:
@@ -323,7 +323,7 @@ class AdversarialReranker(_FairReranker):
 
     def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: None) -> Method:
         """The ranker and its adversary; see the class."""
-        values = self.attributes(groups)
+        values = self.attribute_of_rows(groups)
         from pyterrier_debias.gender.training.fair_methods import Adversarial
         from pyterrier_debias.training.method import ranking_of
 
