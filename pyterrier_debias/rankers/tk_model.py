@@ -230,14 +230,16 @@ def clipped_offsets(length: int, limit: int, device: torch.device | None = None)
     return (places[None, :] - places[:, None]).clamp(-limit, limit) + limit
 
 
-def kernel_sums(cosines: torch.Tensor, mask: torch.Tensor, mu: Sequence[float], sigma: float) -> torch.Tensor:
+def kernel_sums(
+    cosines: torch.Tensor, mask: torch.Tensor, mu: Sequence[float], sigma: float | Sequence[float]
+) -> torch.Tensor:
     r"""The soft counts of matches by their strength, :math:`K_k(i) = \sum_j \exp(-(c_{ij} - \mu_k)^2 / 2\sigma^2)` (Eq. 5, 6).
 
     Args:
         cosines: The match matrix of each pair, shape [n, query terms, document terms].
         mask: Which document terms count, bool, shape [n, document terms].
         mu: Centres of the kernels, K of them.
-        sigma: Their width.
+        sigma: Their width, or the width of each.
 
     Returns:
         Shape [n, query terms, K].
@@ -248,7 +250,9 @@ def kernel_sums(cosines: torch.Tensor, mask: torch.Tensor, mu: Sequence[float], 
     """
     # One kernel at a time: n x q x l numbers are held instead of K times as many.
     counts = mask[:, None, :].to(cosines.dtype)
-    return torch.stack([((cosines - m).square() * (-0.5 / sigma**2)).exp().mul(counts).sum(dim=-1) for m in mu], dim=-1)
+    widths = [sigma] * len(mu) if isinstance(sigma, (int, float)) else sigma
+    sums = [((cosines - m).square() * (-0.5 / s**2)).exp().mul(counts).sum(dim=-1) for m, s in zip(mu, widths, strict=True)]
+    return torch.stack(sums, dim=-1)
 
 
 class TKLayer(nn.Module):
