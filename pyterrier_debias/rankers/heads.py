@@ -198,16 +198,15 @@ class PassageHead(EncoderHead):
         check_choice("PassageHead", "aggregate", aggregate, AGGREGATES)
         super().__init__(encoder)
         self.aggregate = aggregate
-        size, dtype = encoder.config.hidden_size, encoder.dtype
+        size = encoder.config.hidden_size
         self.aggregation = torch.nn.ModuleList()
         if aggregate == "attention":
-            self.aggregation.append(torch.nn.Linear(size, 1, bias=False, dtype=dtype))
+            self.aggregation.append(torch.nn.Linear(size, 1, bias=False))
         if aggregate == "transformer":
-            self.aggregation.extend(_transformer_layer(encoder.config).to(dtype) for _ in range(2))
+            self.aggregation.extend(_transformer_layer(encoder.config) for _ in range(2))
         self.dropout = torch.nn.Dropout(_dropout(encoder.config))
-        self.classifier = torch.nn.Linear(size, 1, dtype=dtype)
-        for part in (*self.aggregation.modules(), self.classifier):
-            _draw(part)
+        self.classifier = torch.nn.Linear(size, 1)
+        _draw(self.on_top, encoder.dtype)
 
     @property
     def name(self) -> str:
@@ -304,8 +303,8 @@ class KernelHead(EncoderHead):
         super().__init__(encoder)
         self.layers = encoder.config.num_hidden_layers + 1
         features = self.layers * len(KNRM_MU) + encoder.config.hidden_size
-        self.combine = torch.nn.Linear(features, 1, dtype=encoder.dtype)
-        _draw(self.combine)
+        self.combine = torch.nn.Linear(features, 1)
+        _draw(self.combine, encoder.dtype)
 
     @property
     def name(self) -> str:
@@ -441,16 +440,15 @@ def _transformer_layer(config: Any) -> torch.nn.TransformerEncoderLayer:
     )
 
 
-def _draw(part: torch.nn.Module) -> None:
-    """Draw the weights of a linear layer, or of attention, as BERT's are drawn."""
-    for name in ("weight", "in_proj_weight"):
-        weight = getattr(part, name, None)
-        if weight is not None and not isinstance(part, torch.nn.LayerNorm):
-            torch.nn.init.normal_(weight, std=0.02)
-    for name in ("bias", "in_proj_bias"):
-        bias = getattr(part, name, None)
-        if isinstance(bias, torch.Tensor):
-            torch.nn.init.zeros_(bias)
+def _draw(head: torch.nn.Module, dtype: torch.dtype) -> None:
+    """Draw the weights of linear layers and attention as BERT's are drawn: in float32, so that a seed's are the same in each."""
+    for part in head.modules():
+        for name, weight in part.named_parameters(recurse=False):
+            if "bias" in name:
+                torch.nn.init.zeros_(weight)
+            elif not isinstance(part, torch.nn.LayerNorm):
+                torch.nn.init.normal_(weight, std=0.02)
+    head.to(dtype)
 
 
 def _file_of(model: str | Path, name: str) -> str | None:
