@@ -157,7 +157,7 @@ class PooledHead(EncoderHead):
 class PassageHead(EncoderHead):
     r"""Several passages of a document, read one by one and then scored together (PARADE).
 
-    .. math:: d = \mathrm{aggregate}(p_1, \dots, p_m), \qquad s(q, d) = w \cdot d + b
+    .. math:: d = \mathrm{aggregate}(p_1, \ldots, p_m), \qquad s(q, d) = w \cdot d + b
 
     where :math:`p_i` is the vector of the first token of query and passage i: what the encoder's pooler makes of it where it has
     one (BERT), else the last layer's state.
@@ -167,9 +167,9 @@ class PassageHead(EncoderHead):
     =================  ===========================================================================================
     ``'max'``          the largest value of each dimension
     ``'avg'``          the mean
-    ``'attention'``    :math:`\sum_i a_i p_i` with :math:`a = \mathrm{softmax}(v \cdot p_1, \dots, v \cdot p_m)`
+    ``'attention'``    :math:`\sum_i a_i p_i` with :math:`a = \mathrm{softmax}(v \cdot p_1, \ldots, v \cdot p_m)`
     ``'transformer'``  the first of the states that two Transformer layers of the encoder's size give for the embedding of
-                       the classification token and :math:`p_1, \dots, p_m`, without positions
+                       the classification token and :math:`p_1, \ldots, p_m`, without positions
     =================  ===========================================================================================
 
     Passages go through the encoder one after another. Where gradients are asked for, what the encoder computes inside is not
@@ -276,7 +276,7 @@ class KernelHead(EncoderHead):
 
         K_{lk}(i) &= \sum_j \exp\!\big(-(\cos(q^l_i, d^l_j) - \mu_k)^2 / 2\sigma_k^2\big), \qquad
         \phi_{lk} = \sum_i \ln(K_{lk}(i) + 10^{-6}) \\
-        s(q, d) &= w \cdot [\phi_{01}, \dots, \phi_{LK}; c] + b
+        s(q, d) &= w \cdot [\phi_{01}, \ldots, \phi_{LK}; c] + b
 
     for the tokens i of the query and j of the document, without special tokens; :math:`q^l` and :math:`d^l` are the states after
     layer l of the encoder (0: its embeddings) on both together, and c the last layer's state of the first token. Of a document in
