@@ -71,7 +71,7 @@ from pyterrier_debias.position.formulas import mats, psi
 from pyterrier_debias.position.measures.mats_probe import plot_ats
 from pyterrier_debias.rankers import dual_encoder, engine, tk_model
 from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
-from pyterrier_debias.rankers.heads import PooledHead
+from pyterrier_debias.rankers.heads import PassageHead, PooledHead, joint_head
 from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
 from pyterrier_debias.report import attributions, gate, inputs, options, pictures
 from pyterrier_debias.report.request import Request
@@ -245,7 +245,10 @@ CASES = {
     "rankers.bi_encoder.BiEncoder.of(name)": lambda word: BiEncoder.of(word, "no/such-model"),
     "rankers.cross_encoder.CrossEncoder(head)": lambda word: CrossEncoder("no/such-model", head=word)(CANDIDATES),
     "rankers.t5.T5Reranker(head)": lambda word: T5Reranker("no/such-model", head=word)(CANDIDATES),
+    "rankers.cross_encoder.CrossEncoder.of(name)": lambda word: CrossEncoder.of(word, "no/such-model"),
     "rankers.heads.PooledHead(pooling)": lambda word: PooledHead(None, word),
+    "rankers.heads.PassageHead(aggregate)": lambda word: PassageHead(None, word),
+    "rankers.heads.joint_head(name)": lambda word: joint_head(None, word),
     **{
         f"{place(make)}({option})": lambda word, make=make, option=option: make("no/such-model", **{option: word})(CANDIDATES)
         for make in (BiEncoder, CrossEncoder, MultiVector, SparseEncoder, T5Reranker, TK)
