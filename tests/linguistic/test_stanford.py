@@ -3,6 +3,7 @@
 import json
 import logging
 import pickle
+import re
 import stat
 import sys
 import unicodedata
@@ -17,6 +18,7 @@ from pyterrier_debias.linguistic.data import stanford
 from pyterrier_debias.linguistic.data.stanford import StanfordParser, get_parser, maven_commands, sentences_of
 from pyterrier_debias.linguistic.formulas.trees import LU, read_trees, tree_counts
 from pyterrier_debias.linguistic.measures.complexity import LinguisticComplexity
+from tests.conftest import ROOT, importable
 
 #: Every word a noun of one phrase; what some words do is in their names. Each call leaves its arguments and its lines.
 JAVA = """
@@ -248,6 +250,26 @@ def test_by_its_name(fake, monkeypatch):
     assert stage(queries("green tea", "tea"))["complexity"].tolist() == [1, -1]
     with pytest.raises(InputError, match="parser='malt' is not known"):
         LinguisticComplexity(["MLS"], parser="malt")(queries("tea"))
+
+
+def test_the_benchmark_counts_what_the_parser_gives(fake, monkeypatch, tmp_path, capsys):
+    home, asked = fake
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    place = tmp_path / "user" / ".m2" / "repository" / "edu" / "stanford" / "nlp" / "stanford-parser" / "3.3.1"
+    place.parent.mkdir(parents=True)
+    home.rename(place)
+    (tmp_path / "queries.tsv").write_text("1\tgreen tea\n2\ttea\n3\tgreen tea\n4\twhat is tea good for\n")
+    with importable(ROOT / "benchmarks"):
+        import syntax
+
+        command = ["syntax.py", "--queries", f"small={tmp_path / 'queries.tsv'}", "--out", str(tmp_path)]
+        monkeypatch.setattr(sys, "argv", command)
+        syntax.main()
+        assert list(syntax.sampled(str(tmp_path / "queries.tsv"), 2)["qid"]) == ["2", "4"]
+    # No clause in noun phrases; MLS is their number of words; both grammars of the stand-in are the same.
+    tables = (tmp_path / "complexity_syntax.inc").read_text()
+    assert re.search(r"small +3 +2\.7 +\d+ +100 % +100 %", tables) and re.search(r"MLS +100 % +1\.000", tables)
+    assert re.search(r"small +0 %( +0 %){9} +1\.000", tables) and len(asked()) == 2
 
 
 # ------------------------------------------------------------------------------------------------ the parser itself
