@@ -195,8 +195,8 @@ def check_parsed(roots: Sequence[Node], text: str, parser: str) -> None:
         parser: The parser's name, for the message.
 
     Raises:
-        InputError: If a tree holds no word (``(())``: the text was skipped), or is flat (``(X (X the) (X tea))``: the parser ran
-            out of memory or time).
+        InputError: If a tree holds no word, as ``(())`` for a text that was skipped, or is flat, as ``(X (X the) (X tea))`` for
+            one that needs more memory or time.
 
     Example:
         >>> check_parsed(read_trees("(())"), "green tea", "StanfordParser")
