@@ -59,7 +59,7 @@ from pyterrier_debias.gender.measures.exposure import AWRF, ExpectedExposure
 from pyterrier_debias.gender.measures.over_rankings import NFaiRR
 from pyterrier_debias.gender.training import neutral_reranker
 from pyterrier_debias.gender.training.balanced import augment_balanced
-from pyterrier_debias.linguistic.data import analysers, noun_phrases
+from pyterrier_debias.linguistic.data import analysers, noun_phrases, stanford
 from pyterrier_debias.linguistic.formulas import kernel_whitening, lexical, spread
 from pyterrier_debias.linguistic.measures import over_queries
 from pyterrier_debias.linguistic.training.kernel_whitening import KernelWhiteningReranker
@@ -161,6 +161,10 @@ CASES = {
     "gender.training.neutral_reranker.NeutralReranker(method)": lambda word: NeutralReranker(method=word)(WOMEN),
     "linguistic.data.analysers.get_tagger(tagger)": analysers.get_tagger,
     "linguistic.data.analysers.get_lemmatiser(lemmatiser)": analysers.get_lemmatiser,
+    "linguistic.data.stanford.get_parser(parser)": stanford.get_parser,
+    "linguistic.data.stanford.StanfordParser(grammar)": lambda word: stanford.StanfordParser(grammar=word)(["tea"]),
+    "linguistic.data.stanford.StanfordParser(memory)": lambda word: stanford.StanfordParser(memory=word)(["tea"]),
+    "linguistic.data.stanford.StanfordParser(version)": lambda word: stanford.StanfordParser(version=word)(["tea"]),
     "linguistic.data.noun_phrases.repeat_noun_phrases(position)": lambda word: noun_phrases.repeat_noun_phrases(
         "a", [("a", "DT")], position=word
     ),
@@ -191,7 +195,7 @@ CASES = {
         f"linguistic.measures.complexity.LinguisticComplexity({option})": lambda word, option=option: LinguisticComplexity(
             **{"index_set": "table4", option: word}
         )(given.topics())
-        for option in ("index_set", "preset", "undefined", "normalise", "segment", "nv", "uber", "tagger", "lemmatiser")
+        for option in ("index_set", "preset", "undefined", "normalise", "segment", "nv", "uber", "tagger", "lemmatiser", "parser")
     },
     "pooling.data.relabel.relabel(action)": lambda word: relabel.relabel(CANDIDATES, JUDGED, Overlap(), action=word),
     "pooling.data.relabel.RelabelReranker(action)": lambda word: RelabelReranker(
