@@ -28,6 +28,7 @@ from pyterrier_debias.core import frames
 from pyterrier_debias.core.cache_key import marks, structure_of, weights_fingerprint
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import read_whole
+from pyterrier_debias.core.memory import ScoreMemory
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.telling import warn_of
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
@@ -49,6 +50,9 @@ DTYPES = ("float32", "bfloat16", "float16")
 #: numbers are changed for the whole process, and put back as they were found: two loads must not cross. Rankers' own locks are
 #: taken before this one, never inside it.
 LOADING_LOCK = threading.RLock()
+
+#: Attributes that a copy does not get: a lock, and what a ranker remembers while a context lasts.
+_NOT_COPIED = frozenset({"_lock", "_memory", "_remembered", "_vectors_of"})
 
 #: Architectures whose position 0 comes after the padding token's id.
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "data2vec-text", "longformer"}
@@ -259,6 +263,9 @@ class Ranker(Fittable, Stage):
     #: What ``long`` may be.
     _LONG: tuple[str, ...] = LONG
 
+    #: Scores of pairs, and how many contexts use them, while :meth:`remembering` lasts.
+    _memory: tuple[ScoreMemory, int] | None = None
+
     #: Options that decide what is loaded; a change of one of them reloads.
     _SOURCE: tuple[str, ...] = ("model", "device", "dtype")
 
@@ -425,12 +432,53 @@ class Ranker(Fittable, Stage):
         return best_of(self._score_distinct(pairs), owner, len(docs))
 
     def _score_distinct(self, pairs: list[tuple[str, str]]) -> np.ndarray:
-        """Scores of pairs, each distinct pair computed once."""
+        """Scores of pairs, each distinct pair computed once, or looked up where :meth:`remembering` lasts."""
         place = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
         if not place:
             return np.empty(0)
-        scores = self.score_pairs(*map(list, zip(*place)))
+
+        def compute(distinct: Sequence[tuple[str, str]]) -> np.ndarray:
+            return self.score_pairs(*map(list, zip(*distinct)))
+
+        memory = self._memory
+        scores = compute(list(place)) if memory is None else memory[0].scores(self.identity(), list(place), compute)
         return np.asarray(scores, dtype=np.float64)[[place[pair] for pair in pairs]]
+
+    @contextmanager
+    def remembering(self, limit: int = 1_000_000) -> Iterator[Self]:
+        """Score no pair twice while this context lasts, which saves who scores the same texts again most of the work.
+
+        Scores are kept by the *texts* of query and document (of a passage, where passages are scored), never by their names, so
+        that a changed text is scored anew. They are forgotten when the last context ends, and where an option or a weight
+        changes, as by ``fit``; they are no part of copies, pickles and comparisons. Encoders of documents
+        (:class:`~pyterrier_debias.BiEncoder`) keep what they make of documents in place of scores. What is logged of
+        truncated texts counts those that are computed.
+
+        Args:
+            limit: How many are kept at most (a million scores take some 250 MB); those beyond that are computed each time. Inside
+                another context, its memory and its limit are used.
+
+        Yields:
+            The ranker.
+
+        Example:
+            ::
+
+                with ranker.remembering():
+                    before, after = ranker(candidates), ranker(candidates_with_rotated_passages)
+
+        When not to use it: where no pair comes twice.
+        """
+        check_number(f"{type(self).__name__}.remembering", "limit", limit, least=0, whole=True)
+        with self._lock:
+            memory, contexts = self._memory or (ScoreMemory(limit), 0)
+            self._memory = memory, contexts + 1
+        try:
+            yield self
+        finally:
+            with self._lock:
+                memory, contexts = self._memory or (memory, 1)
+                self._memory = None if contexts == 1 else (memory, contexts - 1)
 
     @property
     def long_for_scoring_only(self) -> bool:
@@ -622,7 +670,7 @@ class Ranker(Fittable, Stage):
 
     def __getstate__(self) -> dict[str, Any]:
         """Options, and the weights only where they cannot be loaded again: after training."""
-        state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        state = {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
         if not self._trained():
             state["_loaded"] = None
         return state

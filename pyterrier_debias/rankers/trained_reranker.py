@@ -11,6 +11,8 @@ import importlib
 import json
 import sys
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -296,6 +298,21 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
         if len(inp) == 0:
             return frames.ranked(inp, self)
         return self.relevance.transform(inp)
+
+    @contextmanager
+    def remembering(self, limit: int | None = None) -> Iterator[Self]:
+        """Let the fitted ranker remember; see :meth:`Ranker.remembering <pyterrier_debias.rankers.base.Ranker.remembering>`.
+
+        Args:
+            limit: How much it keeps at most; None for the ranker's own default.
+
+        Yields:
+            The stage; before :meth:`fit` nothing is remembered.
+        """
+        with ExitStack() as stack:
+            if self._trained is not None and hasattr(self._trained, "remembering"):
+                stack.enter_context(self._trained.remembering(**({} if limit is None else {"limit": limit})))
+            yield self
 
     def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
         """The options and, once fitted, the weights in place of how they were trained."""

@@ -1,0 +1,79 @@
+"""A memory of scores by the texts of their pairs: what is scored again is looked up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pyterrier_debias.core.stage import same_value
+from pyterrier_debias.core.text import digest
+
+
+class ScoreMemory:
+    """Scores of pairs that were scored before, by a hash of their texts, so that texts are not kept.
+
+    Any number of threads may use one. Threads that ask for a new pair at the same time may both compute it.
+
+    When not to use it: for scores that depend on anything but the pair, such as the other documents of a list.
+
+    Args:
+        limit: How many scores are kept at most (a million take some 250 MB); pairs beyond that are computed each time.
+
+    Example:
+        >>> memory, asked = ScoreMemory(limit=1000), []
+        >>> def lengths(pairs):
+        ...     asked.extend(pairs)
+        ...     return [len(text) for _, text in pairs]
+        >>> memory.scores("v1", [("q", "one"), ("q", "three")], lengths).tolist()
+        [3.0, 5.0]
+        >>> memory.scores("v1", [("q", "three"), ("q", "eleven")], lengths).tolist()
+        [5.0, 6.0]
+        >>> [text for _, text in asked]
+        ['one', 'three', 'eleven']
+    """
+
+    def __init__(self, limit: int):
+        self.limit = limit
+        self._of: Any = None
+        self._scores: dict[Hashable, float] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """How many scores are kept."""
+        return len(self._scores)
+
+    def scores(
+        self,
+        of: Any,
+        pairs: Sequence[tuple[str, str]],
+        compute: Callable[[list[tuple[str, str]]], Sequence[float] | np.ndarray],
+    ) -> np.ndarray:
+        """The scores of distinct pairs: those that are known, and the others computed in one call.
+
+        Args:
+            of: What decides the scores beside the pairs (options and weights). Where it differs from the call before, all scores
+                are forgotten.
+            pairs: n distinct pairs of texts.
+            compute: Scores some of them, in their order; not called where there is none.
+
+        Returns:
+            float64, shape [n].
+        """
+        # With their lengths, so that no two pairs are joined to one text.
+        keys = [digest([*map(str, map(len, pair)), *pair]) for pair in pairs]
+        with self._lock:
+            if not same_value(self._of, of):
+                self._of, self._scores = of, {}
+            kept = self._scores
+            found = np.array([kept.get(key, np.nan) for key in keys], dtype=np.float64)
+            new = [i for i, key in enumerate(keys) if key not in kept]
+        if new:
+            found[new] = np.asarray(compute([pairs[i] for i in new]), dtype=np.float64)
+            with self._lock:
+                # Of another state of the ranker, if that has changed meanwhile: then nobody looks there any more.
+                for i in new[: max(self.limit - len(kept), 0)]:
+                    kept[keys[i]] = float(found[i])
+        return found
