@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from pyterrier_debias.core.stage import same_value
 from pyterrier_debias.core.text import digest
+
+P = TypeVar("P", bound=tuple[str, ...])
 
 
 class ScoreMemory:
@@ -48,8 +50,8 @@ class ScoreMemory:
     def scores(
         self,
         of: Any,
-        pairs: Sequence[tuple[str, str]],
-        compute: Callable[[list[tuple[str, str]]], Sequence[float] | np.ndarray],
+        pairs: Sequence[P],
+        compute: Callable[[list[P]], Sequence[float] | np.ndarray],
     ) -> np.ndarray:
         """The scores of distinct pairs: those that are known, and the others computed in one call.
 

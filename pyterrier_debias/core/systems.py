@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -17,6 +18,7 @@ from pyterrier_debias.core.decomposition import behind_text, loads_text, take_ap
 from pyterrier_debias.core.errors import InputError, one_line, shortened
 from pyterrier_debias.core.frames import check_overlap, check_pairs, check_scores, ranked, stage_name, with_string_ids
 from pyterrier_debias.core.naming import stage_name_of, system_name
+from pyterrier_debias.core.pointwise import PointwiseMemory
 from pyterrier_debias.core.retrieval import answered, asking_for, tied_at, unanswered_notes, unanswered_queries
 from pyterrier_debias.core.stage import chain, flatten, join, same_pipeline
 from pyterrier_debias.core.terrier import is_expression, property_notes
@@ -116,6 +118,7 @@ class System:
         note: What a report must say about it, in one sentence; may be empty.
         out_of_reach: Why changed texts cannot reach its ranker, in one sentence, so that probes that change texts leave it out;
             empty where they can.
+        memory: What is remembered of the ranker's scores while it is audited; None where it is asked each time.
     """
 
     name: str
@@ -124,6 +127,7 @@ class System:
     indexer: Indexer | None = None
     note: str = ""
     out_of_reach: str = ""
+    memory: PointwiseMemory | None = None
 
     def __post_init__(self) -> None:
         """Refuse a cache that would hide changed texts; see :mod:`pyterrier_debias.core.caches`."""
@@ -505,7 +509,7 @@ class Context:
         if system.name not in self._ranked:
             frame = self.candidates(system)
             if system.ranker is not None:
-                found = self._asked(system, system.ranker, frame)
+                found = self._asked(system, _through(system.memory, system.ranker), frame)
                 with self._refused(system):
                     frame = ranked(check_run(found, system.name), f"ranker of {system.name!r}")
             self._ranked[system.name] = frame
@@ -603,16 +607,21 @@ def named_where_it_raises(system: System) -> System:
     return replace(
         system,
         candidates=_Named(system.candidates, name, apart=True),
-        ranker=None if system.ranker is None else _Named(system.ranker, name),
+        ranker=None if system.ranker is None else _Named(system.ranker, name, memory=system.memory),
         indexer=None if system.indexer is None else named(system.indexer),
     )
+
+
+def _through(memory: PointwiseMemory | None, ranker: pt.Transformer) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """A ranker that is asked through its memory, where it has one."""
+    return ranker if memory is None else partial(memory.ask, ranker)
 
 
 class _Named(pt.Transformer):
     """A part of a system that tells the system's name where it raises; queries that it raises for are left out if ``apart``."""
 
-    def __init__(self, stage: pt.Transformer, system: str, apart: bool = False):
-        self.stage, self.system, self.apart = stage, system, apart
+    def __init__(self, stage: pt.Transformer, system: str, apart: bool = False, memory: PointwiseMemory | None = None):
+        self.stage, self.system, self.apart, self.memory = stage, system, apart, memory
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         return self.answered(inp)[0]
@@ -621,7 +630,7 @@ class _Named(pt.Transformer):
         """What :func:`pyterrier_debias.core.retrieval.answered` returns."""
         if self.apart:
             return _told(self.system, lambda topics: answered(self.stage, topics), inp)
-        return _told(self.system, self.stage, inp), {}
+        return _told(self.system, _through(self.memory, self.stage), inp), {}
 
 
 def _told(system: str, asked: Callable[[Any], Any], given: Any) -> Any:

@@ -20,6 +20,7 @@ from pyterrier_debias.core.errors import InputError, one_line, trace, visible
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import frame_digest
 from pyterrier_debias.core.locks import scratch_folder
+from pyterrier_debias.core.pointwise import PointwiseMemory
 from pyterrier_debias.core.stage import flatten, parts_of
 from pyterrier_debias.core.systems import BrokenSystemError, Context, System, UnfitSystemError, lacking, said_together
 from pyterrier_debias.core.telling import gathered
@@ -129,7 +130,7 @@ def audit(
             examined = default_systems(collection, folder, depth=depth, verbose=verbose)
         else:
             examined = named_systems(systems, collection)
-        examined = [_indexing_within(replace(system, name=visible(system.name)), str(folder)) for system in examined]
+        examined = [_indexing_within(_own(system), str(folder)) for system in examined]
         baseline = None if baseline is None else visible(baseline)
         check_baseline(baseline, examined)
         context = Context(
@@ -140,7 +141,7 @@ def audit(
             kept.claim(fingerprint(context, dataset=_dataset_name(dataset, collection), split=split))
         with _remembering(examined):
             seen = _visit(chosen, context, verbose, kept)
-        told = [note for system in examined for note in (_batch_note(system), _cut_note(system, context)) if note]
+        told = [note for system in examined for note in _told_of(system, context) if note]
     findings, skipped, failed = seen.findings, seen.skipped, seen.failed
     if not findings and not failed:
         reasons = "; ".join(dict.fromkeys(f"{s['bias']}: {s['reason']}" for s in skipped))
@@ -179,6 +180,26 @@ def audit(
         tuple(seen.figures),
         _words(all_topics, per_query),
         attributions_frame(findings),
+    )
+
+
+def _own(system: System) -> System:
+    """A system as this audit examines it: under a visible name, with a memory of its own for its ranker."""
+    return replace(system, name=visible(system.name), memory=None if system.ranker is None else PointwiseMemory())
+
+
+def _told_of(system: System, context: Context) -> tuple[str, ...]:
+    """What is to be said of a system once it was examined; some of it may be empty."""
+    return _batch_note(system), _varying_note(system), _cut_note(system, context)
+
+
+def _varying_note(system: System) -> str:
+    """Whether a ranker gives the same row two scores, in words; empty where that was not seen."""
+    if system.memory is None or not system.memory.varying:
+        return ""
+    return (
+        f"{system.name}: its ranker is not deterministic ({system.memory.varying} of 10 rows got another score when they were "
+        f"asked again in the same way), so that a probe measures its randomness, too; fix its seed or switch sampling off."
     )
 
 

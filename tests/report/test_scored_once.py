@@ -1,0 +1,96 @@
+"""Foreign rankers in an audit: scored once where they are pointwise and deterministic, else asked as ever."""
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+
+from pyterrier_debias import audit, open_dataset
+from pyterrier_debias.core.pointwise import PointwiseMemory
+from pyterrier_debias.data.planted_rankers import PlantedRanker
+
+PLANTED = PlantedRanker("position", noise=0.3)
+DRAW = np.random.default_rng(0)
+
+
+def rows(n=300):
+    texts = [f"{'word ' * (i % 7)}text {i}" for i in range(n)]
+    named = {"qid": [f"q{i % 3}" for i in range(n)], "docno": [f"d{i}" for i in range(n)]}
+    return pd.DataFrame({**named, "query": "text word", "text": texts, "score": np.arange(n, 0.0, -1)})
+
+
+class Foreign(pt.Transformer):
+    """Scores rows by a function of the frame, and counts them."""
+
+    def __init__(self, scores):
+        self.scores, self.given, self.calls = scores, 0, 0
+
+    def transform(self, inp):
+        self.given, self.calls = self.given + len(inp), self.calls + 1
+        return pt.model.add_ranks(inp.assign(score=self.scores(inp)))
+
+
+def by_text(inp):
+    return PLANTED.scores(inp["query"].tolist(), inp["text"].tolist())
+
+
+def test_a_pointwise_ranker_is_asked_once_for_each_row():
+    ranker, memory, inp = Foreign(by_text), PointwiseMemory(), rows()
+    first = memory.ask(ranker, inp)
+    assert ranker.given == 310
+    texts = [text[::-1] if i < 30 else text for i, text in enumerate(inp["text"])]
+    other = inp.assign(docno=inp["docno"] + "%r1", qid=inp["qid"] + "%r1", text=texts)
+    found = memory.ask(ranker, other)
+    assert ranker.given == 340 and memory.varying == 0
+    expected = dict(zip(zip(other["qid"], other["docno"]), by_text(other)))
+    assert {(r.qid, r.docno): r.score for r in found.itertuples()} == expected
+    assert first["score"].tolist() == ranker.transform(inp)["score"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("scores", "varying"),
+    [
+        (lambda inp: by_text(inp) - by_text(inp).mean(), False),
+        (lambda inp: by_text(inp) * (1 + len(inp) * 1e-12), False),
+        (lambda inp: [float(docno.strip("d").split("%")[0]) + len(docno) for docno in inp["docno"]], False),
+        (lambda inp: by_text(inp) / (len(inp) > 1), False),
+        (lambda inp: DRAW.normal(size=len(inp)), True),
+    ],
+)  # fmt: skip
+def test_others_are_asked_as_if_there_were_no_memory(scores, varying):
+    ranker, memory, inp = Foreign(scores), PointwiseMemory(), rows()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        memory.ask(ranker, inp)
+        before = ranker.given
+        memory.ask(ranker, inp)
+    assert ranker.given == before + 300
+    assert bool(memory.varying) == varying
+
+
+def test_features_short_lists_and_cells_that_are_no_text_are_left_alone():
+    features = pt.apply.generic(lambda inp: pt.model.add_ranks(inp.assign(score=by_text(inp), features=1.0)))
+    vectors = Foreign(by_text)
+    for ranker, inp in ((features, rows()), (vectors, rows().assign(vec=[np.ones(2)] * 300)), (vectors, rows(50))):
+        memory = PointwiseMemory()
+        for _ in range(2):
+            pd.testing.assert_frame_equal(memory.ask(ranker, inp), ranker(inp))
+        assert not len(memory._memory)
+    assert vectors.given == 4 * 300 + 4 * 50
+
+
+def test_an_audit_asks_a_foreign_ranker_once_and_tells_of_one_that_is_not_deterministic(monkeypatch):
+    dataset = open_dataset("planted/topics=30,passages=400")
+    candidates = pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader()
+
+    def audited(scores):
+        ranker = Foreign(scores)
+        return audit({"it": candidates >> ranker}, dataset, biases=["position"], depth=10, draws=2), ranker.given
+
+    found, given = audited(by_text)
+    assert not any("deterministic" in note for note in found.settings["notes"])
+    random, _ = audited(lambda inp: by_text(inp) + DRAW.normal(size=len(inp)))
+    assert any(note.startswith("it: its ranker is not deterministic (10 of 10 rows") for note in random.settings["notes"])
+    monkeypatch.setattr(PointwiseMemory, "ask", lambda self, ranker, inp: ranker(inp))
+    again, asked = audited(by_text)
+    assert given < asked
+    pd.testing.assert_frame_equal(found.findings, again.findings)
