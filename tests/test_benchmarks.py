@@ -35,6 +35,7 @@ SETTINGS = {
     "real_nulls": f"{_REAL} --nulls 2 --out {{out}}",
     "rotation": "--passages 200 --words 20 --rounds 1",
     "scoring": "--data {data}/msmarco_trec_dl --pairs 4 --max-length 32 --repeats 1 --groups cross-encoder",
+    "scored_twice": "--topics 12 --depth 2 --draws 1 --rankers pt.apply",
     "slope": "--simulations 2 --draws 19 --queries 40 --slopes 0.5",
     "survivorship_calibration": f"{_CALIBRATING} --strengths 0.5 --draws 19",
     "tk": "--queries 1 --depth 2 --words 8 --rounds 1",
