@@ -7,6 +7,7 @@
 #   make lowest       the tests with the lowest versions that setup.cfg promises
 #   make newest       the tests with the newest versions, without constraints.txt
 #   make py313        `make test` with Python 3.13
+#   make gpu-check    what needs a CUDA device: the tests marked gpu, and the speed there
 # Each target installs what it needs into an environment of its own once; a second run installs nothing.
 
 PYTHON ?= python3
@@ -29,7 +30,7 @@ FAST := $(filter-out $(patsubst %,tests/test_%.py,benchmarks docs examples pages
 
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: quickstart test check lint mypy docs wheel lowest newest py313 clean
+.PHONY: quickstart test check lint mypy docs gpu-check wheel lowest newest py313 clean
 
 quickstart: $(VENV)/.demo
 	$(VENV)/bin/pyterrier-debias audit --dataset $(PLANTED) --depth 20 --draws 2 --out $(OUT) --overwrite
@@ -45,6 +46,9 @@ lint: $(VENV)/.test
 
 mypy: $(VENV)/.test
 	$(VENV)/bin/python -m mypy pyterrier_debias
+
+gpu-check: $(VENV)/.test
+	$(VENV)/bin/python benchmarks/gpu_check.py
 
 docs: $(VENV)/.test
 	$(VENV)/bin/python docs/build.py

@@ -25,6 +25,7 @@ SETTINGS = {
     "fuzz": "--calls 40 --only ^R",
     "gender": "--passages {passages} --times 1 --queries 2 --repeat 1",
     "gender_calibration": f"{_CALIBRATING} --strengths 1.0 --depth 10 --draws 19",
+    "gpu_check": "--device cpu --layers 1 --size 64 --pairs 8 --tokens 16 --matrix 64 --repeat 1 --out {out}",
     "import_time": "--rounds 1",
     "linguistic_calibration": f"{_CALIBRATING} --strengths 1.0 --depth 10 --draws 19",
     "matching": "--first 40 --second 60 --columns 3 --sample 10",
