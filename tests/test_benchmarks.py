@@ -23,6 +23,7 @@ SETTINGS = {
     "damage": "--files 7",
     "faults": "--kills 1",
     "fuzz": "--calls 40 --only ^R",
+    "further_calibration": f"{_CALIBRATING} --strengths 1.0 --power-seeds 1 --depth 12",
     "gender": "--passages {passages} --times 1 --queries 2 --repeat 1",
     "gender_calibration": f"{_CALIBRATING} --strengths 1.0 --depth 10 --draws 19",
     "import_time": "--rounds 1",

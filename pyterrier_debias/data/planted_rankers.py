@@ -115,7 +115,8 @@ class PlantedRanker(Stage):
     - ``'linguistic'``: with c the complexity of the query's wording (:func:`wording_complexity`), the count is multiplied by
       1 - s c, and a guess with standard deviation 2 s c is added: the more complex the wording, the more is guessed;
     - ``'source'``: s is added to texts of a planted language model (:func:`machine_written`);
-    - ``'length'``: s is added for each doubling of a text's words;
+    - ``'length'``: s is added for each doubling of a text's words. (Longer texts hold more of a query's words by chance, so that
+      the twin has a slight preference, too);
     - ``'order'``: 2 s exp(-r / 10) is added to the document that was given at rank r; needs the column ``rank``, and is the only
       one whose scores depend on more than query and text.
 

@@ -18,7 +18,7 @@ from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.data.planted_rankers import machine_written
 from pyterrier_debias.further.length import LengthBias, length_percentiles
-from pyterrier_debias.further.order import OrderBias, given_order, slope
+from pyterrier_debias.further.order import OrderBias, given_order, kendall, slope
 from pyterrier_debias.further.shared import mean_test
 from pyterrier_debias.further.source import SourceBias, displacements, relative_delta
 from pyterrier_debias.report.checkpoint import made_from
@@ -60,7 +60,8 @@ def results(world):
 
 
 def context(world, *systems, **more):
-    return Context(list(systems), world, world.get_topics(), world.get_qrels(), **{"depth": 20, "draws": 2, **more})
+    given = {"topics": world.get_topics(), "qrels": world.get_qrels(), "depth": 20, "draws": 2, **more}
+    return Context(list(systems), world, **given)
 
 
 # ------------------------------------------------------------------------------------------------ design
@@ -133,6 +134,7 @@ def test_slopes_of_places():
     result = np.random.default_rng(2).permuted(given, axis=1)
     centred = [(table - table.mean(axis=0)).ravel() for table in (given, result)]
     assert slope(given, result) == pytest.approx(stats.linregress(*centred).slope)
+    assert kendall(given[0], result[2]) == pytest.approx(stats.kendalltau(given[0], result[2]).statistic)
     # By hand: two documents change places in one of two lists.
     assert slope(np.array([[0, 1], [1, 0]]), np.array([[0, 1], [0, 1]])) == 0
     half = slope(np.array([[0, 1, 2], [2, 1, 0]]), np.array([[0, 1, 2], [1, 0, 2]]))
