@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.bias import Bias, Figure, Finding, p_text
+from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import judged_qids, per_query
 from pyterrier_debias.core.statistics import Interval, inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import Context, System
@@ -76,6 +77,9 @@ def mean_test(values: pd.Series, seed: int, *, least: float = -np.inf, most: flo
     Returns:
         The interval, the p of the same test, and both in words.
 
+    Raises:
+        InputError: Where there is no query.
+
     Example:
         >>> interval, p, told = mean_test(pd.Series([0.1, 0.2, 0.1, 0.3, 0.2, 0.1]), 0)
         >>> round(interval.estimate, 3), p, told
@@ -83,6 +87,8 @@ def mean_test(values: pd.Series, seed: int, *, least: float = -np.inf, most: flo
         >>> mean_test(pd.Series([0.0, 0.0]), 0)[2]
         'over 2 queries: no query changed, so that nothing was tested'
     """
+    if values.empty:
+        raise InputError("no judged query has two documents to compare; give candidates of judged queries, and a larger depth")
     numbers = values.sort_index().to_numpy(dtype=float)
     interval = inverted_interval(numbers, seed=seed, least=least, most=most)
     p = randomisation_test(np.zeros(len(numbers)), numbers, seed=seed).p

@@ -84,8 +84,6 @@ class SourceBias(SystemBias):
         pairs = _Pairs(_checked(context.dataset.get_counterparts()) if self.pairs is None else self.pairs, context)
         mixed = (_ranked if system.ranker is not None else _indexed)(system, context, pairs)
         rows = with_displacements(mixed).merge(pairs.relevant[["qid", "docno"]], on=["qid", "docno"])
-        if rows.empty:
-            raise InputError(f"no relevant document of {system.name!r} has a rewritten text; its docno must be among the pairs'")
         values = rows.groupby("qid")["displacement"].mean()
         interval, p, told = mean_test(values, context.seed)
         ahead = "behind" if interval.estimate > 0 else "ahead of"
@@ -137,6 +135,8 @@ class _Pairs:
         self.texts: dict[str, str] = dict(zip(pairs["docno"], pairs["text"]))
         found = self.of(relevant_pairs(context))
         self.relevant = found.sort_values("label", ascending=False, kind="stable").drop_duplicates(["qid", "docno"])
+        if self.relevant.empty:
+            raise InputError("no relevant document has a rewritten text; the docnos of pairs must be those of the collection")
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Rows about documents with a rewritten text, under the originals' names."""

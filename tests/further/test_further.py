@@ -288,6 +288,15 @@ def test_a_reranker_of_windows_depends_on_the_order(world):
         examined(OrderBias(), replace(context(world, leaving), **few))
 
 
+def test_what_cannot_be_examined_says_why(world):
+    single = System("single", first_stage(world), PlantedRanker())
+    with pytest.raises(InputError, match="two documents to compare"):
+        examined(OrderBias(), context(world, single, depth=1))
+    other = SourceBias(pd.DataFrame({"docno": ["none of them"], "text": ["a text"]}))
+    with pytest.raises(InputError, match="no relevant document has a rewritten text"):
+        examined(other, context(world, single))
+
+
 def test_options_are_refused():
     for wrong in ("1", float("nan"), 0, 1.5):
         with pytest.raises(InputError, match=r"cutoff=.*must be"):
