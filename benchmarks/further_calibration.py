@@ -13,7 +13,8 @@ meet 3 to 7 %.
     python benchmarks/further_calibration.py --out further-calibration
 
 writes p_values.csv (one row per seed), rates.csv (one row per test and strength), calibration.png and further_calibration.inc
-(the table of the documentation), and prints the rates.
+(the table of the documentation), and prints the rates. Finished collections are kept in the folder: a run that was stopped
+resumes, and one with more seeds adds to it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -29,7 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from calibrating import LEVEL, draw, over_cases, rates, shared_options, shown, verdict, write_frames, write_table
+from calibrating import LEVEL, draw, finished, rates, shared_options, shown, verdict, write_frames, write_table
 
 from pyterrier_debias import Context, PlantedCollection, PlantedRanker, System
 from pyterrier_debias.core.frames import ranked
@@ -115,12 +116,17 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=20, help="candidates of a query")
     options = parser.parse_args()
 
-    tasks = []
-    for seed in range(max(options.seeds, options.power_seeds)):
-        strengths = [0.0] * (seed < options.seeds) + options.strengths * (seed < options.power_seeds)
-        tasks.append((seed, strengths, options.topics, options.depth))
+    def tasks(there: pd.DataFrame) -> Iterator[tuple[int, list[float], int, int]]:
+        known = set(zip(there["seed"], there["strength"])) if len(there) else set()
+        for seed in range(max(options.seeds, options.power_seeds)):
+            strengths = [0.0] * (seed < options.seeds) + options.strengths * (seed < options.power_seeds)
+            if left := [strength for strength in strengths if (seed, strength) not in known]:
+                yield seed, left, options.topics, options.depth
+
+    options.out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
-    found = over_cases(p_values, tasks, options.workers, chunksize=5).sort_values("strength", kind="stable")
+    found = finished(options.out / "p_values.csv", tasks, p_values, options.workers, every=10)
+    found = found.sort_values("strength", kind="stable")
     table = rates(found, ["strength", "test"])
     write_frames(found, table, options.out)
     draw({name: own["p"] for name, own in found[found["strength"] == 0].groupby("test")}, options.out / "calibration.png")
@@ -130,7 +136,7 @@ def main() -> None:
         f"--topics {options.topics}``"
     )
     write_table(options.out / "further_calibration.inc", title, table_rows(table))
-    print(f"{len(found)} tests on {len(tasks)} collections in {time.perf_counter() - started:.0f} s")
+    print(f"{len(found)} tests on {found['seed'].nunique()} collections in {time.perf_counter() - started:.0f} s")
     print(table.round(4).to_string(index=False))
     for row in table[table["strength"] == 0].to_dict("records"):
         print(f"false alarms, {row['test']}: {shown(row)} over {row['seeds']} seeds: {verdict(row)}")

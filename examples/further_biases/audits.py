@@ -5,15 +5,14 @@
 reads two folders in `FOLDER`: `nfcorpus` (with `corpus.llama2_rewritten.jsonl.gz`, the rewriting of every document by Llama 2
 from the Cocktail benchmark) and `msmarco_trec_dl` (TREC DL 2019 and 2020 with runs), and audits
 
-- source, on NFCorpus: BM25 (PISA, both texts of each document in one index) on all test queries; BM25 and, over its candidates,
-  all-MiniLM-L6-v2 on the test queries that have highly relevant documents (label 2), with these as the relevant ones;
-- length: BM25 on NFCorpus, six published runs on TREC DL (both years), and there all-MiniLM-L6-v2 over BM25's candidates;
+- source: BM25 (PISA, both texts of each document in one index) and, over its candidates, all-MiniLM-L6-v2, on NFCorpus;
+- length: the same two on NFCorpus, six published runs on TREC DL (both years), and there all-MiniLM-L6-v2 over BM25's candidates;
 - order, on TREC DL: all-MiniLM-L6-v2 as it is, which scores passages one by one, and as the sorter of two listwise rerankers:
   windows of 10 that overlap by 5, from the end of the list to its head, as listwise prompts are used, and blocks of 5 that are
   sorted each by itself.
 
 No ranker is trained. Tables (`*.csv`, `*.inc`) have figures only. A run that was stopped continues with the same command:
-finished audits are kept. Nearly all of the time, some five minutes of one core, is for the model's vectors.
+finished audits are kept. Nearly all of the time, some ten minutes of one core, is for the model's vectors.
 
 What it cannot tell: why a text is preferred. Rewritten texts are shorter by a fifth, and that is not taken out of their figure; a
 window that is sorted exactly stands for a listwise prompt: a language model may have a preference inside its window, too.
@@ -131,7 +130,6 @@ def main() -> None:
     model, few = find_model(o.model, "bi"), {"depth": o.depth, "topics": o.queries}
     nfcorpus, trec = open_dataset(o.data / "nfcorpus", split="test"), both_years(o.data / "msmarco_trec_dl")
     rewritten = read_corpus(o.data / "nfcorpus" / "corpus.llama2_rewritten.jsonl.gz")
-    highly = nfcorpus.get_qrels().query("label >= 2").reset_index(drop=True)
     words = pd.DataFrame({"written by people": nfcorpus.corpus["text"], "rewritten": rewritten["text"]})
     words = words.map(lambda text: len(text.split()))
     source = SourceBias(rewritten)
@@ -143,16 +141,13 @@ def main() -> None:
             "rerankers": kept(o.out, "rerankers", lambda: audit(
                 rerankers(trec, model.ranker()), trec, biases=["order", "length"], **few
             )),
-            "highly relevant": kept(o.out, "highly_relevant", lambda: audit(
-                pisa, nfcorpus, biases=[source], qrels=highly, **few
-            )),
+            "MiniLM": kept(o.out, "reranked", lambda: audit(pisa[1:], nfcorpus, biases=[source, "length"], **few)),
         }  # fmt: skip
     tables = {
-        "source": pd.concat([
-            table(found["BM25"], "source", labels="1 and 2"), table(found["highly relevant"], "source", labels="2")
-        ]),
+        "source": pd.concat([table(found["BM25"], "source"), table(found["MiniLM"], "source")]),
         "length": pd.concat([
-            table(found["BM25"], "length", collection="NFCorpus"), table(found["runs"], "length", collection="TREC DL"),
+            table(found["BM25"], "length", collection="NFCorpus"), table(found["MiniLM"], "length", collection="NFCorpus"),
+            table(found["runs"], "length", collection="TREC DL"),
             table(found["rerankers"], "length", collection="TREC DL").query("system == 'one by one'"),
         ]),
         "order": table(found["rerankers"], "order"),
