@@ -83,7 +83,7 @@ def mean_test(values: pd.Series, seed: int, *, least: float = -np.inf, most: flo
     Example:
         >>> interval, p, told = mean_test(pd.Series([0.1, 0.2, 0.1, 0.3, 0.2, 0.1]), 0)
         >>> round(interval.estimate, 3), p, told
-        (0.167, 0.03125, '[+0.100, +0.250] over 6 queries (p = 0.031)')
+        (0.167, 0.03125, '[+0.100, +0.300] over 6 queries (p = 0.031)')
         >>> mean_test(pd.Series([0.0, 0.0]), 0)[2]
         'over 2 queries: no query changed, so that nothing was tested'
     """

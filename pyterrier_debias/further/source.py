@@ -271,7 +271,7 @@ def relative_delta(human: Any, machine: Any, axis: int = -1) -> Any:
         200 (human - machine) / (human + machine), in percent, from -200 to 200; NaN where both are 0.
 
     Example:
-        >>> relative_delta([0.3, 0.1], [0.2, 0.4])
+        >>> round(float(relative_delta([0.3, 0.1], [0.2, 0.4])), 6)
         -40.0
     """
     human, machine = np.mean(human, axis=axis), np.mean(machine, axis=axis)

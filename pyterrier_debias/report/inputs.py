@@ -140,10 +140,10 @@ def find_biases(biases: str | Bias | Sequence[str | Bias]) -> list[Bias]:
     found: dict[str, Bias] = {}
     for bias in wanted:
         if isinstance(bias, str):
-            known = {**BIASES, **FURTHER}
+            known = [*BIASES, *FURTHER]
             if bias not in known:
                 raise InputError(f"bias {bias!r} is not known{meant(bias, known)}; use 'all' or some of {', '.join(known)}")
-            module, name = known[bias]
+            module, name = BIASES.get(bias) or FURTHER[bias]
             bias = getattr(importlib.import_module(module), name)()
         if not isinstance(bias, Bias) or not bias.name:
             raise InputError(f"{bias!r} is not a bias; give a name, or an object of a subclass of Bias with a name of its own")

@@ -217,7 +217,11 @@ def by_sentence(answers: Iterable[Answer]) -> list[list[Answer]]:
 
 
 def _verdict(result: AuditTables, bias: str, rows: pd.DataFrame, systems: Iterable[str]) -> Verdict:
-    question, figures = _BIASES.get(bias, (_own_question(bias, rows), (_GROUPS,)))
+    own = _own_question(bias, rows), (_GROUPS,)
+    question, figures = _BIASES.get(bias, own)
+    # A user's bias may have a name of ours; then its figures are others.
+    if len(rows) and not rows["measure"].str.startswith(tuple(figure.measure for figure in figures)).any():
+        question, figures = own
     answers = tuple(_answer(result, bias, system, rows[rows["system"] == system], figures) for system in systems)
     # Of several systems with the bias the code is for the last, which is the longest pipeline where one reranks another.
     biased = [answer.system for answer in answers if answer.outcome == "yes"]

@@ -196,6 +196,11 @@ def test_a_bias_of_ones_own_gets_a_question_and_no_margin():
     assert verdict.answers[0].sentence.startswith("Yes: towards the first group, by 0.100")
 
 
+def test_a_bias_of_ones_own_may_have_a_name_of_ours():
+    (verdict,) = verdicts(made([found("order", -0.5, measure="RR@10")], biases=["order"]))
+    assert verdict.question == "Do results show the bias 'order'?"
+
+
 def test_an_audit_with_a_bias_of_ones_own_is_told():
     dataset = toy.collection()
     result = audit(toy.systems(dataset), dataset, biases=[toy.ORDER, toy.PICKY, toy.BROKEN])
