@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.bias import Finding
-from pyterrier_debias.core.errors import InputError, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import judged_qids, per_query
 from pyterrier_debias.core.frames import ranked, variant_docno
 from pyterrier_debias.core.statistics import bootstrap_interval, exchange_test, inverted_interval
@@ -150,10 +150,14 @@ def given_order(arm: str, n: int, seed: int, qid: str) -> np.ndarray:
     Returns:
         Shape [n]: positions in the list.
 
+    Raises:
+        InputError: For another name of a list.
+
     Example:
         >>> given_order("reversed", 3, 0, "q1").tolist(), sorted(given_order("shuffled 1", 3, 0, "q1").tolist())
         ([2, 1, 0], [0, 1, 2])
     """
+    check_choice("given_order", "arm", arm.partition(" ")[0], ("own", "again", "reversed", "shuffled"))
     order = np.arange(n)
     if arm.startswith("shuffled"):
         return keyed_generator(seed, "order", qid, arm).permutation(order)
