@@ -141,7 +141,7 @@ def length(axes: Axes, topics: int) -> None:
 
 def order(axes: Axes, topics: int) -> None:
     """How far a result follows the list that was given."""
-    by_strength(axes, topics, OrderBias(draws=1), name="order")
+    by_strength(axes, topics, OrderBias(shuffles=1), name="order")
 
 
 DRAWN: dict[str, Callable[[Axes, int], None]] = {

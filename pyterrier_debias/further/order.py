@@ -24,8 +24,8 @@ from pyterrier_debias.further.shared import MEASURE, UNCHANGED, SystemBias, effe
 class OrderBias(SystemBias):
     """Does a reranker's result depend on the order of the list that it is given?
 
-    The reranker gets the same candidates in their own order, once more in their own order, reversed, and shuffled in several
-    draws; the first document of a list gets the highest score of the list and the rank 0, whatever a reranker goes by. A
+    The reranker gets the same candidates in their own order, once more in their own order, reversed, and shuffled several
+    times; the first document of a list gets the highest score of the list and the rank 0, whatever a reranker goes by. A
     query's value is the slope, over these lists, of a document's place in the result on its place in the given list, each less
     its own mean: 1 for a reranker that returns what it is given, 0 for one that scores documents one by one, -1 for one that
     turns lists round.
@@ -40,23 +40,23 @@ class OrderBias(SystemBias):
     Example:
         ``audit(systems, dataset, biases=["order"])``
 
-    When not to use it: where every call costs money, since a reranker gets draws + 3 lists a query; for a reranker that is
+    When not to use it: where every call costs money, since a reranker gets shuffles + 3 lists a query; for a reranker that is
     meant to keep the given order, such as one that adds the candidates' scores to its own, whose slope is its intention.
     """
 
     name = "order"
     axis = "places in the result for each place in the given list"
 
-    def __init__(self, *, draws: int = 3) -> None:
+    def __init__(self, *, shuffles: int = 3) -> None:
         """
         Args:
-            draws: How many shuffles of each list, at least 1; an audit's own ``draws`` comes before it.
+            shuffles: How many shuffles of each list, at least 1; an audit's ``draws`` come before it.
 
         Raises:
             InputError: For another number.
         """
-        check_number("OrderBias", "draws", draws, least=1, whole=True)
-        self.draws = draws
+        check_number("OrderBias", "shuffles", shuffles, least=1, whole=True)
+        self.shuffles = shuffles
 
     def needs(self, system: System | None, dataset: Any) -> str | None:
         """See :meth:`Bias.needs`: a reranker."""
@@ -64,14 +64,14 @@ class OrderBias(SystemBias):
 
     def look(self, system: System, context: Context) -> Iterator[Finding]:
         """See :meth:`SystemBias.look`."""
-        draws = self.draws if context.draws is None else context.draws
-        found = _results(system, context, draws)
+        shuffles = self.shuffles if context.draws is None else context.draws
+        found = _results(system, context, shuffles)
         values = pd.Series({
             qid: slope(*(np.delete(places, arms.index("again"), axis=0) for places in (given, result)))
             for qid, arms, given, result in _places(found)
         })  # fmt: skip
         interval, p, told = mean_test(values, context.seed)
-        convention = f"own order, reversed and {draws} shuffles, seed {context.seed}; depth {context.depth}"
+        convention = f"own order, reversed and {shuffles} shuffles, seed {context.seed}; depth {context.depth}"
         yield self.finding(
             system.name, "places", "result by given list", interval,
             f"a document that is given one place earlier comes {interval.estimate:.2f} places earlier in the result {told}.",
@@ -102,11 +102,11 @@ class OrderBias(SystemBias):
             )  # fmt: skip
 
 
-def _results(system: System, context: Context, draws: int) -> pd.DataFrame:
+def _results(system: System, context: Context, shuffles: int) -> pd.DataFrame:
     """Results for all lists: ``qid``, ``docno``, ``arm``, ``given`` and ``rank`` (places from 0), ``score``; by docno."""
     candidates = context.candidates(system)
     candidates = candidates[candidates["qid"].isin(judged_qids(context.topics, context.qrels))].reset_index(drop=True)
-    arms = ["own", "again", "reversed", *(f"shuffled {draw}" for draw in range(draws))]
+    arms = ["own", "again", "reversed", *(f"shuffled {draw}" for draw in range(shuffles))]
     lists = [
         (qid, arm, rows, rows[given_order(arm, len(rows), context.seed, str(qid))])
         for qid, rows in candidates.groupby("qid", sort=False).indices.items() for arm in arms

@@ -301,5 +301,5 @@ def test_options_are_refused():
     for wrong in ("1", float("nan"), 0, 1.5):
         with pytest.raises(InputError, match=r"cutoff=.*must be"):
             LengthBias(cutoff=wrong)
-        with pytest.raises(InputError, match=r"draws=.*must be"):
-            OrderBias(draws=wrong)
+        with pytest.raises(InputError, match=r"shuffles=.*must be"):
+            OrderBias(shuffles=wrong)

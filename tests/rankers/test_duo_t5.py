@@ -118,5 +118,5 @@ def test_an_audit_finds_that_the_order_of_the_list_does_not_matter(folder):
     listed = ranked(PAIRS[PAIRS["qid"] == "q2"].assign(score=[3.0, 2.0, 1.0]))
     duo = System("duo", pt.Transformer.from_df(listed), DuoT5Reranker(folder, device="cpu"))
     context = Context([duo], None, listed[["qid", "query"]].head(1), listed[["qid", "docno"]].assign(label=1))
-    primary = next(OrderBias(draws=1).look(duo, context))
+    primary = next(OrderBias(shuffles=1).look(duo, context))
     assert primary.value == 0 and np.isnan(primary.p) and "no query changed" in primary.text
