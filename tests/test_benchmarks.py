@@ -23,6 +23,7 @@ SETTINGS = {
     "damage": "--files 7",
     "faults": "--kills 1",
     "fuzz": "--calls 40 --only ^R",
+    "further_calibration": f"{_CALIBRATING} --strengths 1.0 --power-seeds 1 --depth 12",
     "gender": "--passages {passages} --times 1 --queries 2 --repeat 1",
     "gender_calibration": f"{_CALIBRATING} --strengths 1.0 --depth 10 --draws 19",
     "gpu_check": "--device cpu --layers 1 --size 64 --pairs 8 --tokens 16 --matrix 64 --repeat 1 --out {out}",

@@ -66,7 +66,8 @@ class Request:
     ))  # fmt: skip
     biases: list[str] = field(default_factory=lambda: ["all"], metadata=_shown(
         "NAMES",
-        "Which biases: 'all', or some of position, survivorship, gender, linguistic, pooling, separated by commas.",
+        "Which biases: 'all', or some of position, survivorship, gender, linguistic, pooling and, not among all, source, length, "
+        "order, separated by commas.",
         commas=True,
     ))  # fmt: skip
     gender_classifier: Path | None = field(default=None, metadata=_shown(

@@ -80,8 +80,8 @@ def audit(
             :class:`~pyterrier_debias.core.systems.System`. None means BM25 and BM25 followed by all-MiniLM-L6-v2.
         dataset: ``'planted'`` (the embedded collection), a folder, an ``irds:`` id, or any dataset object; see
             :func:`pyterrier_debias.open_dataset`.
-        biases: ``'all'``, a name or names (``'position'``, ``'survivorship'``, ``'gender'``, ``'linguistic'``, ``'pooling'``), or
-            objects of :class:`~pyterrier_debias.Bias`.
+        biases: ``'all'``, a name or names (``'position'``, ``'survivorship'``, ``'gender'``, ``'linguistic'``, ``'pooling'``;
+            not among all: ``'source'``, ``'length'``, ``'order'``), or objects of :class:`~pyterrier_debias.Bias`.
         baseline: The name of one of the systems; the others are compared with it, query by query.
         split: Which topics and judgements of the dataset; None means its default.
         topics: Topics to use instead of the dataset's, or the number of its judged topics to use, from the first.
