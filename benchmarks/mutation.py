@@ -1,68 +1,129 @@
-"""Mutation testing of the formulas: is there a test that fails when one operator or number of a formula is another?
+"""Mutation testing of the mathematics: is there a test that fails when one operator or number of a formula is another?
 
-    python benchmarks/mutation.py pyterrier_debias/gender/formulas/arab.py [...] [--sample 20] [--seed 0] [--tests tests/...]
+    python benchmarks/mutation.py [pyterrier_debias/gender/formulas/arab.py ...] [--sample 20] [--seed 0] [--out mutants.csv]
 
-One comparison, arithmetic or Boolean operator, number or sign at a time is changed in a copy of the package, and the tests of the
-module are run against the copy until the first fails. Mutants that no test notices are printed: some are equivalent (a tolerance,
-a default that every caller gives), the others lack a test. Run by hand; a module takes minutes. The exit status is that of the
-program, not of the mutants.
+One comparison, arithmetic or Boolean operator, number, sign or ``not`` at a time is changed in a copy of the package, over whole
+modules: those given, or all that hold mathematics (``MATHEMATICS``). First the tests that name something of a module (``TESTS``)
+and the module's own examples run once, unchanged, and it is noted which lines of the module each of them runs. A mutant is then
+met by the tests that run its line, quickest first, until one fails, for at most ``--seconds`` of tests; a mutant that runs for
+longer than ``--timeout`` counts as killed. Processes are forked from one that has imported what the package needs, and nothing of
+it.
+
+``--out`` is a table of all mutants that were tried: module, number of the mutant, line, original, mutant, and whether it was
+killed, survived, or stands in a line that no test runs. It grows as mutants are finished. A program that was stopped goes on with
+it; mutants of a module whose text has changed are made anew, and with ``--again`` also those that no test killed. ``--until
+14:30`` ends before that time. The exit status is that of the program, not of the mutants: some survivors are equivalent (a
+tolerance, a default that every caller gives), the others lack a test.
 """
+
+from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import csv
+import gc
+import hashlib
+import importlib
+import json
 import os
 import random
+import re
+import resource
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Module to the test files that are run for it; others have the files that import it.
+#: Whole modules that are looked at where none is named, as patterns inside the package.
+MATHEMATICS = (
+    "core/statistics.py", "core/evaluation.py", "*/formulas/*.py", "*/measures/*.py", "survivorship/data/ranks.py",
+    "training/losses.py", "training/weights.py",
+)  # fmt: skip
+#: Folder of the package to where its tests are; of them those files are run that name something of the module.
 TESTS = {
-    "core/statistics.py": "tests/test_statistics.py",
-    "gender/formulas/arab.py": "tests/gender/test_arab.py",
-    "gender/formulas/matching.py": "tests/gender/test_matching.py",
-    "linguistic/formulas/spread.py": "tests/linguistic/test_spread.py",
-    "linguistic/formulas/slope.py": "tests/linguistic/test_slope.py",
-    "linguistic/formulas/product_of_experts.py": "tests/linguistic/test_product.py",
-    "pooling/formulas/cet_weights.py": "tests/pooling/test_cet_weights.py",
-    "pooling/formulas/losses.py": "tests/pooling/test_pooling_losses.py",
-    "position/formulas/mats.py": "tests/position/test_mats.py",
-    "position/formulas/psi.py": "tests/position/test_sensitivity_psi.py",
-    "survivorship/formulas/nested.py": "tests/survivorship/test_nested.py",
+    "core": ("tests/test_statistics.py", "tests/test_evaluation.py", "tests/survivorship/test_nested.py"),
+    "training": ("tests/training/test_losses.py", "tests/training/test_trainer.py", "tests/pooling/test_pooling_losses.py"),
+    **{
+        bias: (f"tests/{bias}/test_*.py", "tests/report/test_offenders.py")
+        for bias in ("gender", "linguistic", "pooling", "position", "survivorship")
+    },
 }
+#: What tests need of others; imported once, before any process is forked.
+IMPORTED = (
+    "numpy", "pandas", "scipy.stats", "scipy.optimize", "sklearn.linear_model", "sklearn.metrics", "statsmodels.api", "torch",
+    "matplotlib.pyplot", "transformers", "sentence_transformers", "ir_measures", "hypothesis.strategies", "pytest",
+    "pytest_timeout", "pyterrier",
+)  # fmt: skip
 SWAPS: dict[type, type] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div, ast.Pow: ast.Mult,
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.And: ast.Or, ast.Or: ast.And, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+    ast.Mod: ast.Mult, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
+    ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
+#: Outcomes: a test failed, no test failed, no test runs the line.
+KILLED, SURVIVED, NOT_RUN = "killed", "survived", "not run"
+#: Memory of a mutant, which may ask for any number of cells.
+MEMORY = 12 * 2**30
 
 
-def mutations(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Change one place of the tree after another, and give its line and what was changed; it is put back afterwards."""
+@dataclass(frozen=True)
+class Mutant:
+    """One changed place.
+
+    Attributes:
+        number: Which of the module's mutants.
+        line: Where the changed expression begins.
+        lines: Of the statement around it, or of that statement's head.
+        always: Whether the statement runs when the module is imported.
+        original: The innermost expression before.
+        mutant: The same changed.
+        text: The whole module.
+    """
+
+    number: int
+    line: int
+    lines: range
+    always: bool
+    original: str
+    mutant: str
+    text: str
+
+
+def mutations(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
+    """Change one place of the tree after another, and give the changed node; it is put back afterwards."""
     written = {id(part) for node in ast.walk(tree) for part in annotations(node)}
     for node in ast.walk(tree):
         if id(node) in written:
             continue
         if isinstance(node, (ast.BinOp, ast.BoolOp, ast.AugAssign)) and type(node.op) in SWAPS:
             before, node.op = node.op, SWAPS[type(node.op)]()
-            yield node.lineno, f"{type(before).__name__} -> {type(node.op).__name__}"
+            yield node
             node.op = before
-        elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
-            before, node.ops[0] = node.ops[0], SWAPS[type(node.ops[0])]()
-            yield node.lineno, f"{type(before).__name__} -> {type(node.ops[0]).__name__}"
-            node.ops[0] = before
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            node.op = ast.UAdd()
-            yield node.lineno, "- -> +"
-            node.op = ast.USub()
+        elif isinstance(node, ast.Compare):
+            for place, operator in enumerate(node.ops):
+                node.ops[place] = SWAPS[type(operator)]()
+                yield node
+                node.ops[place] = operator
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Not)):
+            before, inner, node.op = node.op, node.operand, ast.UAdd()
+            if isinstance(before, ast.Not):
+                node.op, node.operand = before, ast.UnaryOp(ast.Not(), inner)
+            yield node
+            node.op, node.operand = before, inner
         elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
             number = node.value
             node.value = not number if isinstance(number, bool) else number + 1
-            yield node.lineno, f"{number} -> {node.value}"
+            yield node
             node.value = number
 
 
@@ -72,63 +133,331 @@ def annotations(node: ast.AST) -> Iterator[ast.AST]:
         yield from ast.walk(part) if isinstance(part, ast.AST) else ()
 
 
-def tests_of(module: Path) -> list[str]:
-    """The test files of a module."""
-    name = module.relative_to(ROOT / "pyterrier_debias").as_posix()
-    if name in TESTS:
-        return TESTS[name].split()
-    dotted, folder = name.removesuffix(".py").replace("/", "."), name.split("/")[0]
-    texts = {path: path.read_text() for path in (ROOT / "tests" / folder).glob("test_*.py")}
-    found = [path for path, text in texts.items() if dotted in text or module.stem in text]
-    return [str(path.relative_to(ROOT)) for path in found]
+def places(tree: ast.Module) -> dict[int, tuple[range, bool]]:
+    """Of every node, by its id: the lines of its statement (of one with a body: of its head), and whether importing runs it."""
+    found: dict[int, tuple[range, bool]] = {}
+
+    def walk(node: ast.AST, lines: range, imported: bool) -> None:
+        if isinstance(node, ast.stmt):
+            body = getattr(node, "body", None)
+            last = body[0].lineno - 1 if body else node.end_lineno
+            lines = range(node.lineno, max(node.lineno, last) + 1)
+        found[id(node)] = lines, imported
+        inside = node.body if isinstance(node, (ast.FunctionDef, ast.Lambda)) else ()
+        for child in ast.iter_child_nodes(node):
+            walk(child, lines, imported and child not in (inside if isinstance(inside, list) else (inside,)))
+
+    walk(tree, range(0), True)
+    return found
 
 
-def passes(tests: list[str], folder: Path, timeout: float) -> bool:
-    """Whether the tests pass with the package in a folder."""
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    try:
-        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=timeout).returncode == 0
-    except subprocess.TimeoutExpired:  # a loop that no longer ends
-        return False
+def mutants(source: str) -> list[Mutant]:
+    """All mutants of a module."""
+    tree = ast.parse(source)
+    where = places(tree)
+    parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    before = {id(node): ast.unparse(node) for node in ast.walk(tree) if isinstance(node, (ast.expr, ast.AugAssign))}
+    found = []
+    for number, node in enumerate(mutations(tree)):
+        around = node
+        while isinstance(parents.get(id(around)), ast.expr) and len(before[id(around)]) < 25:
+            around = parents[id(around)]
+        lines, imported = where[id(node)]
+        after = ast.unparse(around)
+        found.append(Mutant(number, node.lineno, lines, imported, before[id(around)], after, ast.unparse(tree)))
+    return found
+
+
+def tests_of(module: Path) -> tuple[str, ...]:
+    """The test files that name a public function, class or constant of a module, or the module itself."""
+    folder = module.parts[1]
+    if folder not in TESTS:
+        sys.exit(f"{module}: nothing says which tests can see it; give --tests")
+    names = {module.stem}
+    for node in ast.parse((ROOT / module).read_text()).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+            names.add(node.name)
+    words = re.compile(rf"\b({'|'.join(map(re.escape, sorted(names)))})\b")
+    files = [path for pattern in TESTS[folder] for path in sorted(ROOT.glob(pattern))]
+    found = [path.relative_to(ROOT).as_posix() for path in files if words.search(path.read_text())]
+    return tuple(found)
+
+
+# ------------------------------------------------------------------------------------------------------- tests in a fork
+class Watch:
+    """A plugin of pytest that notes which lines of a file each test runs, how long it takes and whether it passes."""
+
+    def __init__(self, file: str):
+        self.file = file
+        self.now = ""
+        self.ran: dict[str, set[int]] = {}
+        self.seconds: dict[str, float] = {}
+        self.failed: set[str] = set()
+
+    def trace(self, frame: Any, event: str, arg: Any) -> Any:
+        """See :func:`sys.settrace`."""
+        if frame.f_code.co_filename != self.file:
+            return None
+        lines = self.ran.setdefault(self.now, set())
+        lines.add(frame.f_lineno)
+
+        def line(frame: Any, event: str, arg: Any) -> Any:
+            lines.add(frame.f_lineno)
+            return line
+
+        return line
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """What fixtures run counts for all tests of the file."""
+        self.now = nodeid.split("::")[0]
+        sys.settrace(self.trace)
+
+    def pytest_runtest_call(self, item: Any) -> None:
+        """The test itself."""
+        self.now = item.nodeid
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """How it ended."""
+        sys.settrace(None if report.when == "teardown" else self.trace)
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+        if report.outcome != "passed":
+            self.failed.add(report.nodeid)
+
+    def told(self) -> dict[str, Any]:
+        """For another process."""
+        ran = {test: sorted(lines) for test, lines in self.ran.items()}
+        passed = {test: seconds for test, seconds in self.seconds.items() if test not in self.failed}
+        return {"ran": ran, "seconds": passed, "failed": sorted(self.failed)}
+
+
+class Chosen:
+    """A plugin of pytest that runs these tests alone, in this order."""
+
+    def __init__(self, tests: list[str]):
+        self.order = {test: number for number, test in enumerate(tests)}
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Drop and sort."""
+        items[:] = sorted((item for item in items if item.nodeid in self.order), key=lambda item: self.order[item.nodeid])
+
+
+def forked(work: Callable[[], int], folder: Path, timeout: float) -> int:
+    """The exit status of some work in a process of its own; -1 where it ran for too long, or was ended by a signal."""
+    child = os.fork()
+    if child == 0:
+        status = 70
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.setsid()
+            void = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1, 2):
+                os.dup2(void, stream)
+            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+            os.chdir(folder)
+            own = (ROOT, ROOT / "benchmarks")
+            sys.path[:] = [str(folder), *(entry for entry in sys.path if Path(entry or ".").resolve() not in own)]
+            status = work()
+        finally:
+            os._exit(status)
+    until = time.monotonic() + timeout
+    while time.monotonic() < until:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)  # what it may have started
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return -1
+
+
+def pytest_in(arguments: list[str], plugin: Any) -> int:
+    """Run pytest here."""
+    import pytest
+
+    options = ["-q", "-p", "no:cacheprovider", "-o", "doctest_optionflags=NORMALIZE_WHITESPACE ELLIPSIS"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what was imported before
+    # What it does at the end of each run costs more than most tests.
+    options += ["-p", "no:unraisableexception", "-p", "no:threadexception", "-p", "pytest_timeout"]
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    return int(pytest.main([*options, "--doctest-modules", "-m", "not java and not gpu", *arguments], plugins=[plugin]))
+
+
+class Bench:
+    """A copy of the project in which modules are changed."""
+
+    def __init__(self, folder: Path, seconds: float, timeout: float):
+        self.folder, self.seconds, self.timeout = folder, seconds, timeout
+        ignored = shutil.ignore_patterns(".git", "__pycache__", ".*_cache", "*.egg-info")
+        shutil.copytree(ROOT, folder, ignore=ignored, dirs_exist_ok=True)
+        self.known: dict[Path, dict[str, Any]] = {}
+
+    def watched(self, tests: tuple[str, ...], module: Path) -> dict[str, Any]:
+        """Which lines of a module each test runs; see :class:`Watch`."""
+        if module not in self.known:
+            told = self.folder / "watched.json"
+
+            def work() -> int:
+                watch = Watch(str(self.folder / module))
+                pytest_in([*tests, str(module)], watch)
+                told.write_text(json.dumps(watch.told()))
+                return 0
+
+            status = forked(work, self.folder, 1_800)
+            if status != 0:
+                sys.exit(f"{' '.join(tests)} did not end without any mutation (status {status})")
+            self.known[module] = json.loads(told.read_text())
+            if failed := self.known[module]["failed"]:
+                print(f"left out, as they do not pass in a copy: {', '.join(failed)}", flush=True)
+        return self.known[module]
+
+    def meeting(self, mutant: Mutant, found: dict[str, Any]) -> list[str]:
+        """The tests that run a mutant's statement, quickest first, until they take too long together."""
+        lines = set(mutant.lines)
+        runs = {test for test, ran in found["ran"].items() if mutant.always or lines & set(ran)}
+        seconds = found["seconds"]
+        tests = [test for test in seconds if test in runs or test.split("::")[0] in runs]
+        chosen, left = [], self.seconds
+        for test in sorted(tests, key=seconds.__getitem__):
+            left -= seconds[test]
+            if left < 0 and chosen:
+                break
+            chosen.append(test)
+        return chosen
+
+    def passes(self, tests: list[str]) -> bool:
+        """Whether tests pass."""
+        files = list(dict.fromkeys(test.split("::")[0] for test in tests))
+
+        def work() -> int:
+            sys.dont_write_bytecode = True
+            return pytest_in(["-x", *files], Chosen(tests))
+
+        return forked(work, self.folder, self.timeout) == 0
+
+    def outcome(self, module: Path, mutant: Mutant, found: dict[str, Any]) -> str:
+        """Put a mutant in its place, and see."""
+        tests = self.meeting(mutant, found)
+        if not tests:
+            return NOT_RUN
+        target = self.folder / module
+        source = target.read_text()
+        try:
+            for compiled in (target.parent / "__pycache__").glob(f"{target.stem}.*"):
+                compiled.unlink()
+            target.write_text(mutant.text)
+            # Most fall to the tests of one file, and reading the others takes longer than their tests do.
+            by_file: dict[str, list[str]] = {}
+            for test in tests:
+                by_file.setdefault(test.split("::")[0], []).append(test)
+            first = max(by_file.values(), key=len)
+            rest = [test for test in tests if test not in set(first)]
+            return SURVIVED if all(self.passes(some) for some in (first, rest) if some) else KILLED
+        finally:
+            target.write_text(source)
+
+
+# -------------------------------------------------------------------------------------------------------------- the table
+COLUMNS = ("module", "digest", "number", "line", "original", "mutant", "outcome")
+
+
+def there(path: Path | None) -> dict[tuple[str, str, int], dict[str, str]]:
+    """Rows of an earlier run, by module, digest of its text and number."""
+    if path is None or not path.is_file():
+        return {}
+    with path.open(newline="") as file:
+        return {(row["module"], row["digest"], int(row["number"])): row for row in csv.DictReader(file)}
+
+
+def write(path: Path | None, rows: dict[tuple[str, str, int], dict[str, str]]) -> None:
+    """All rows, in the order of modules and lines."""
+    if path is not None:
+        scratch = path.with_suffix(".part")
+        with scratch.open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS)
+            writer.writeheader()
+            writer.writerows(rows[key] for key in sorted(rows))
+        scratch.replace(path)
+
+
+def modules_of(named: list[Path]) -> list[Path]:
+    """Modules by their paths in the project; all that hold mathematics where none is named."""
+    package = ROOT / "pyterrier_debias"
+    if named:
+        return [path.resolve().relative_to(ROOT) for path in (p if p.is_absolute() else ROOT / p for p in named)]
+    found = (path for pattern in MATHEMATICS for path in sorted(package.glob(pattern)) if path.name != "__init__.py")
+    return [path.relative_to(ROOT) for path in dict.fromkeys(found)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("modules", nargs="+", type=Path)
+    parser.add_argument("modules", nargs="*", type=Path)
     parser.add_argument("--sample", type=int, help="how many mutants of a module; all by default")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tests", nargs="+", help="test files to run, in place of the module's")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds after which tests count as failed")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--tests", nargs="+", help="tests to run, in place of those of TESTS")
+    parser.add_argument("--seconds", type=float, default=20, help="of tests that one mutant meets")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds after which a mutant counts as killed")
+    parser.add_argument("--out", type=Path, help="a table of all mutants (CSV), with which a stopped run goes on")
+    parser.add_argument("--again", action="store_true", help="meet those of --out again that no test killed")
+    parser.add_argument("--until", type=lambda said: datetime.combine(datetime.now(), datetime.strptime(said, "%H:%M").time()))
     options = parser.parse_args()
+    if options.sample != 0:
+        prepare()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended; --out goes on with what is done"))  # and the copy is removed
+    modules, rows, total = modules_of(options.modules), there(options.out), {}
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        for name in ("pyterrier_debias", "tests", "benchmarks"):
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("setup.cfg", "pyproject.toml"):
-            shutil.copy(ROOT / name, folder)
-        for module in options.modules:
-            examine(ROOT / module, folder, options)
+        bench = None if options.sample == 0 else Bench(Path(scratch).resolve(), options.seconds, options.timeout)
+        for module in modules:
+            total[module] = examine(module, bench, rows, options)
+    for module, counts in total.items():
+        print(f"{module}: {told(counts)}")
+    both = {outcome: sum(counts[outcome] for counts in total.values()) for outcome in (KILLED, SURVIVED, NOT_RUN)}
+    print(f"together: {told(both)}")
 
 
-def examine(module: Path, folder: Path, options: argparse.Namespace) -> None:
-    tests = options.tests or tests_of(module)
-    if not tests:
-        sys.exit(f"{module.name}: no test file names it; give --tests")
-    if not passes(tests, folder, options.timeout):
-        sys.exit(f"{module.name}: {' '.join(tests)} fails without any mutation")
-    source = module.read_text()
-    mutants = [(line, what, ast.unparse(tree)) for tree in [ast.parse(source)] for line, what in mutations(tree)]
-    chosen = mutants if options.sample is None else random.Random(options.seed).sample(mutants, min(options.sample, len(mutants)))
-    target = folder / module.relative_to(ROOT)
-    survived = []
-    for line, what, text in sorted(chosen):
-        target.write_text(text)
-        if passes(tests, folder, options.timeout):
-            survived.append(f"{module.relative_to(ROOT)}:{line}: {what}: {source.splitlines()[line - 1].strip()}")
-    target.write_text(source)
-    print(f"{module.relative_to(ROOT)}: {len(chosen) - len(survived)} of {len(chosen)} mutants killed", flush=True)
-    print("".join(f"  survived: {line}\n" for line in survived), end="", flush=True)
+def told(counts: dict[str, int]) -> str:
+    """Counts of outcomes in words."""
+    tried = sum(counts.values())
+    share = f" ({counts[KILLED] / tried:.1%})" if tried else ""
+    return f"{counts[KILLED]} of {tried} mutants killed{share}, {counts[NOT_RUN]} in lines that no test runs"
+
+
+def prepare() -> None:
+    """Import what tests need of others, pytest's own parts among it."""
+    from _pytest.config import default_plugins
+
+    for name in (*IMPORTED, *(f"_pytest.{part}" for part in default_plugins)):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.freeze()  # so that no fork looks through it
+
+
+def examine(module: Path, bench: Bench | None, rows: dict[tuple[str, str, int], dict[str, str]], options: Any) -> dict[str, int]:
+    """Try the mutants of a module that were not tried, print those that no test killed, and count outcomes."""
+    source = (ROOT / module).read_text()
+    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
+    chosen = mutants(source)
+    if options.sample is not None:
+        random.Random(options.seed).shuffle(chosen)
+        del chosen[options.sample :]  # a larger sample holds the smaller ones
+    about = module.relative_to("pyterrier_debias").as_posix()
+    counts = dict.fromkeys((KILLED, SURVIVED, NOT_RUN), 0)
+    for mutant in sorted(chosen, key=lambda mutant: (mutant.line, mutant.number)):
+        key = (about, digest, mutant.number)
+        if key not in rows or (options.again and rows[key]["outcome"] != KILLED):
+            if bench is None or (options.until is not None and datetime.now() >= options.until):
+                continue
+            tests = tuple(options.tests) if options.tests else tests_of(module)
+            outcome = bench.outcome(module, mutant, bench.watched(tests, module))
+            row = (about, digest, mutant.number, mutant.line, mutant.original, mutant.mutant, outcome)
+            rows[key] = dict(zip(COLUMNS, map(str, row)))
+            write(options.out, rows)
+        counts[rows[key]["outcome"]] += 1
+        if rows[key]["outcome"] != KILLED:
+            print(f"  {rows[key]['outcome']}: {module}:{mutant.line}: {mutant.original}  ->  {mutant.mutant}", flush=True)
+    return counts
 
 
 if __name__ == "__main__":
