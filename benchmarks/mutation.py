@@ -2,12 +2,12 @@
 
     python benchmarks/mutation.py [pyterrier_debias/gender/formulas/arab.py ...] [--sample 20] [--seed 0] [--out mutants.csv]
 
-One comparison, arithmetic or Boolean operator, number, sign or ``not`` at a time is changed in a copy of the package, over whole
-modules: those given, or all that hold mathematics (``MATHEMATICS``). First the tests that name something of a module (``TESTS``)
-and the module's own examples run once, unchanged, and it is noted which lines of the module each of them runs. A mutant is then
-met by the tests that run its line, quickest first, until one fails, for at most ``--seconds`` of tests; a mutant that runs for
-longer than ``--timeout`` counts as killed. Processes are forked from one that has imported what the package needs, and nothing of
-it.
+One comparison, arithmetic or Boolean operator, number, sign or ``not`` at a time is changed, over whole modules: those given, or
+all that hold mathematics (``MATHEMATICS``). For each module pytest collects the tests that name something of it (``TESTS``) and
+its own examples, once. Everything else is done in forks of that process: one runs the tests unchanged, and notes which lines of
+the module each of them runs; then one for each mutant gives the module's functions their changed code, and runs the tests of the
+changed line, quickest first, until one fails, for at most ``--seconds`` of tests. A mutant that runs for longer than
+``--timeout`` counts as killed. No file is changed.
 
 ``--out`` is a table of all mutants that were tried: module, number of the mutant, line, original, mutant, and whether it was
 killed, survived, or stands in a line that no test runs. It grows as mutants are finished. A program that was stopped goes on with
@@ -30,11 +30,11 @@ import os
 import random
 import re
 import resource
-import shutil
 import signal
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -87,7 +87,6 @@ class Mutant:
         always: Whether the statement runs when the module is imported.
         original: The innermost expression before.
         mutant: The same changed.
-        text: The whole module.
     """
 
     number: int
@@ -96,7 +95,6 @@ class Mutant:
     always: bool
     original: str
     mutant: str
-    text: str
 
 
 def mutations(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
@@ -164,12 +162,12 @@ def mutants(source: str) -> list[Mutant]:
             around = parents[id(around)]
         lines, imported = where[id(node)]
         after = ast.unparse(around)
-        found.append(Mutant(number, node.lineno, lines, imported, before[id(around)], after, ast.unparse(tree)))
+        found.append(Mutant(number, node.lineno, lines, imported, before[id(around)], after))
     return found
 
 
 def tests_of(module: Path) -> tuple[str, ...]:
-    """The test files that name a public function, class or constant of a module, or the module itself."""
+    """The test files that name a public function or class of a module, or the module itself, most often first."""
     folder = module.parts[1]
     if folder not in TESTS:
         sys.exit(f"{module}: nothing says which tests can see it; give --tests")
@@ -179,20 +177,20 @@ def tests_of(module: Path) -> tuple[str, ...]:
             names.add(node.name)
     words = re.compile(rf"\b({'|'.join(map(re.escape, sorted(names)))})\b")
     files = [path for pattern in TESTS[folder] for path in sorted(ROOT.glob(pattern))]
-    found = [path.relative_to(ROOT).as_posix() for path in files if words.search(path.read_text())]
-    return tuple(found)
+    counts = {path.relative_to(ROOT).as_posix(): len(words.findall(path.read_text())) for path in files}
+    return tuple(sorted((path for path in counts if counts[path]), key=counts.__getitem__, reverse=True))
 
 
-# ------------------------------------------------------------------------------------------------------- tests in a fork
+# -------------------------------------------------------------------------------------------------------- tests in forks
 class Watch:
     """A plugin of pytest that notes which lines of a file each test runs, how long it takes and whether it passes."""
 
-    def __init__(self, file: str):
-        self.file = file
+    def __init__(self, file: str, seconds: float):
+        self.file, self.until = file, time.process_time() + seconds
         self.now = ""
         self.ran: dict[str, set[int]] = {}
         self.seconds: dict[str, float] = {}
-        self.failed: set[str] = set()
+        self.left_out: set[str] = set()
 
     def trace(self, frame: Any, event: str, arg: Any) -> Any:
         """See :func:`sys.settrace`."""
@@ -212,6 +210,13 @@ class Watch:
         self.now = nodeid.split("::")[0]
         sys.settrace(self.trace)
 
+    def pytest_runtest_setup(self) -> None:
+        """Files that name the module least come last, and are left out where it takes too long."""
+        if time.process_time() > self.until:
+            import pytest
+
+            pytest.skip("no time is left")
+
     def pytest_runtest_call(self, item: Any) -> None:
         """The test itself."""
         self.now = item.nodeid
@@ -221,28 +226,132 @@ class Watch:
         sys.settrace(None if report.when == "teardown" else self.trace)
         self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
         if report.outcome != "passed":
-            self.failed.add(report.nodeid)
+            self.left_out.add(report.nodeid)
 
     def told(self) -> dict[str, Any]:
         """For another process."""
         ran = {test: sorted(lines) for test, lines in self.ran.items()}
-        passed = {test: seconds for test, seconds in self.seconds.items() if test not in self.failed}
-        return {"ran": ran, "seconds": passed, "failed": sorted(self.failed)}
+        return {"ran": ran, "seconds": {test: seconds for test, seconds in self.seconds.items() if test not in self.left_out}}
 
 
-class Chosen:
-    """A plugin of pytest that runs these tests alone, in this order."""
+class Examination:
+    """A plugin of pytest that meets each mutant of a module with the collected tests, in a fork of its own."""
 
-    def __init__(self, tests: list[str]):
-        self.order = {test: number for number, test in enumerate(tests)}
+    def __init__(self, module: Path, chosen: list[Mutant], done: Callable[[Mutant, str], None], options: argparse.Namespace):
+        self.file, self.chosen, self.done, self.options = str(ROOT / module), chosen, done, options
+        self.module = ".".join(module.with_suffix("").parts)
 
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Drop and sort."""
-        items[:] = sorted((item for item in items if item.nodeid in self.order), key=lambda item: self.order[item.nodeid])
+    def pytest_runtestloop(self, session: Any) -> bool:
+        """In place of running the tests."""
+        found = self.watched(session)
+        self.functions = functions_of(self.file)
+        for mutant in self.chosen:
+            if self.options.until is not None and datetime.now() >= self.options.until:
+                break
+            tests = self.meeting(mutant, found)
+            status = forked(lambda m=mutant, t=tests: self.meet(session, m, t), self.options.timeout) if tests else 0
+            self.done(mutant, NOT_RUN if not tests else SURVIVED if status == 0 else KILLED)
+        return True
+
+    def watched(self, session: Any) -> dict[str, Any]:
+        """Which lines of the module each test runs; see :class:`Watch`."""
+        with tempfile.NamedTemporaryFile("r") as told:
+
+            def work() -> int:
+                watch = Watch(self.file, 3 * self.options.seconds)
+                session.config.pluginmanager.register(watch)
+                run(session)
+                Path(told.name).write_text(json.dumps(watch.told()))
+                return 0
+
+            status = forked(work, 1_800)
+            if status != 0:
+                raise RuntimeError(f"the tests of {self.module} did not end without any mutation (status {status})")
+            return json.loads(Path(told.name).read_text())
+
+    def meeting(self, mutant: Mutant, found: dict[str, Any]) -> list[str]:
+        """The tests that run a mutant's statement, quickest first, until they take too long together."""
+        lines = set(mutant.lines)
+        runs = {test for test, ran in found["ran"].items() if mutant.always or lines & set(ran)}
+        seconds = found["seconds"]
+        chosen, left = [], self.options.seconds
+        for test in sorted(seconds, key=seconds.__getitem__):
+            if test in runs or test.split("::")[0] in runs:
+                left -= seconds[test]
+                if left < 0 and chosen:
+                    break
+                chosen.append(test)
+        return chosen
+
+    def meet(self, session: Any, mutant: Mutant, tests: list[str]) -> int:
+        """0 where all tests pass."""
+        self.put(mutant)
+        items = {item.nodeid: item for item in session.items}
+        session.items[:] = [items[test] for test in tests]
+        session.config.option.maxfail = 1
+        run(session)
+        return int(session.testsfailed > 0)
+
+    def put(self, mutant: Mutant) -> None:
+        """Give the imported module's functions the code, the defaults and the constants of the changed one."""
+        tree = ast.parse(Path(self.file).read_text())
+        for number, _ in enumerate(mutations(tree)):
+            if number == mutant.number:
+                code = compile(tree, self.file, "exec", dont_inherit=True)
+                break
+        for changed in codes_in(code):
+            for function in self.functions.get(named(changed), ()):
+                function.__code__ = changed
+        if mutant.always:
+            imported = sys.modules[self.module]
+            namespace = {name: value for name, value in vars(imported).items() if name.startswith("__")}
+            exec(code, namespace)
+            for functions in functions_of(self.file).values():
+                new = [function for function in functions if function.__globals__ is namespace]
+                for function in (function for function in functions if new and function.__globals__ is not namespace):
+                    function.__defaults__, function.__kwdefaults__ = new[0].__defaults__, new[0].__kwdefaults__
+            constants = (bool, int, float, str, tuple, list, dict, set, frozenset)
+            for name, value in namespace.items():
+                if isinstance(value, constants) and not name.startswith("__"):
+                    setattr(imported, name, value)
+                elif isinstance(value, type) and value.__module__ == self.module:
+                    for key, own in vars(value).items():
+                        if isinstance(own, constants) and not key.startswith("__"):
+                            setattr(getattr(imported, name), key, own)
 
 
-def forked(work: Callable[[], int], folder: Path, timeout: float) -> int:
-    """The exit status of some work in a process of its own; -1 where it ran for too long, or was ended by a signal."""
+def run(session: Any) -> None:
+    """Run the session's tests; ending at the first failure is no error."""
+    from _pytest.main import pytest_runtestloop
+
+    with contextlib.suppress(session.Failed, session.Interrupted):
+        pytest_runtestloop(session)
+
+
+def named(code: types.CodeType) -> tuple[str, int]:
+    """What tells a module's functions apart."""
+    return code.co_qualname, code.co_firstlineno
+
+
+def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A code and all inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes_in(constant)
+
+
+def functions_of(file: str) -> dict[tuple[str, int], list[types.FunctionType]]:
+    """All functions of a file, wherever they are kept."""
+    found: dict[tuple[str, int], list[types.FunctionType]] = {}
+    for thing in gc.get_objects():
+        if type(thing) is types.FunctionType and thing.__code__.co_filename == file:
+            found.setdefault(named(thing.__code__), []).append(thing)
+    return found
+
+
+def forked(work: Callable[[], int], timeout: float) -> int:
+    """The exit status of some work in a process of its own; -1 where it ran for too long."""
     child = os.fork()
     if child == 0:
         status = 70
@@ -253,110 +362,33 @@ def forked(work: Callable[[], int], folder: Path, timeout: float) -> int:
             for stream in (0, 1, 2):
                 os.dup2(void, stream)
             resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-            os.chdir(folder)
-            own = (ROOT, ROOT / "benchmarks")
-            sys.path[:] = [str(folder), *(entry for entry in sys.path if Path(entry or ".").resolve() not in own)]
             status = work()
         finally:
             os._exit(status)
     until = time.monotonic() + timeout
-    while time.monotonic() < until:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGKILL)  # what it may have started
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.02)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return -1
+    try:
+        while time.monotonic() < until:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.01)
+        return -1
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # and what it started
 
 
-def pytest_in(arguments: list[str], plugin: Any) -> int:
-    """Run pytest here."""
+def collected(tests: tuple[str, ...], module: Path, plugin: Examination) -> int:
+    """Hand a module's tests to a plugin."""
     import pytest
 
-    options = ["-q", "-p", "no:cacheprovider", "-o", "doctest_optionflags=NORMALIZE_WHITESPACE ELLIPSIS"]
-    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what was imported before
-    # What it does at the end of each run costs more than most tests.
-    options += ["-p", "no:unraisableexception", "-p", "no:threadexception", "-p", "pytest_timeout"]
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    return int(pytest.main([*options, "--doctest-modules", "-m", "not java and not gpu", *arguments], plugins=[plugin]))
-
-
-class Bench:
-    """A copy of the project in which modules are changed."""
-
-    def __init__(self, folder: Path, seconds: float, timeout: float):
-        self.folder, self.seconds, self.timeout = folder, seconds, timeout
-        ignored = shutil.ignore_patterns(".git", "__pycache__", ".*_cache", "*.egg-info")
-        shutil.copytree(ROOT, folder, ignore=ignored, dirs_exist_ok=True)
-        self.known: dict[Path, dict[str, Any]] = {}
-
-    def watched(self, tests: tuple[str, ...], module: Path) -> dict[str, Any]:
-        """Which lines of a module each test runs; see :class:`Watch`."""
-        if module not in self.known:
-            told = self.folder / "watched.json"
-
-            def work() -> int:
-                watch = Watch(str(self.folder / module))
-                pytest_in([*tests, str(module)], watch)
-                told.write_text(json.dumps(watch.told()))
-                return 0
-
-            status = forked(work, self.folder, 1_800)
-            if status != 0:
-                sys.exit(f"{' '.join(tests)} did not end without any mutation (status {status})")
-            self.known[module] = json.loads(told.read_text())
-            if failed := self.known[module]["failed"]:
-                print(f"left out, as they do not pass in a copy: {', '.join(failed)}", flush=True)
-        return self.known[module]
-
-    def meeting(self, mutant: Mutant, found: dict[str, Any]) -> list[str]:
-        """The tests that run a mutant's statement, quickest first, until they take too long together."""
-        lines = set(mutant.lines)
-        runs = {test for test, ran in found["ran"].items() if mutant.always or lines & set(ran)}
-        seconds = found["seconds"]
-        tests = [test for test in seconds if test in runs or test.split("::")[0] in runs]
-        chosen, left = [], self.seconds
-        for test in sorted(tests, key=seconds.__getitem__):
-            left -= seconds[test]
-            if left < 0 and chosen:
-                break
-            chosen.append(test)
-        return chosen
-
-    def passes(self, tests: list[str]) -> bool:
-        """Whether tests pass."""
-        files = list(dict.fromkeys(test.split("::")[0] for test in tests))
-
-        def work() -> int:
-            sys.dont_write_bytecode = True
-            return pytest_in(["-x", *files], Chosen(tests))
-
-        return forked(work, self.folder, self.timeout) == 0
-
-    def outcome(self, module: Path, mutant: Mutant, found: dict[str, Any]) -> str:
-        """Put a mutant in its place, and see."""
-        tests = self.meeting(mutant, found)
-        if not tests:
-            return NOT_RUN
-        target = self.folder / module
-        source = target.read_text()
-        try:
-            for compiled in (target.parent / "__pycache__").glob(f"{target.stem}.*"):
-                compiled.unlink()
-            target.write_text(mutant.text)
-            # Most fall to the tests of one file, and reading the others takes longer than their tests do.
-            by_file: dict[str, list[str]] = {}
-            for test in tests:
-                by_file.setdefault(test.split("::")[0], []).append(test)
-            first = max(by_file.values(), key=len)
-            rest = [test for test in tests if test not in set(first)]
-            return SURVIVED if all(self.passes(some) for some in (first, rest) if some) else KILLED
-        finally:
-            target.write_text(source)
+    options = ["-q", "-p", "no:cacheprovider", "-p", "pytest_timeout", "-m", "not java and not gpu", "--doctest-modules"]
+    options += ["-o", "doctest_optionflags=NORMALIZE_WHITESPACE ELLIPSIS"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what was imported before
+    os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT))
+    return int(pytest.main([*options, str(module), *tests], plugins=[plugin]))
 
 
 # -------------------------------------------------------------------------------------------------------------- the table
@@ -371,15 +403,14 @@ def there(path: Path | None) -> dict[tuple[str, str, int], dict[str, str]]:
         return {(row["module"], row["digest"], int(row["number"])): row for row in csv.DictReader(file)}
 
 
-def write(path: Path | None, rows: dict[tuple[str, str, int], dict[str, str]]) -> None:
-    """All rows, in the order of modules and lines."""
-    if path is not None:
-        scratch = path.with_suffix(".part")
-        with scratch.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            writer.writeheader()
-            writer.writerows(rows[key] for key in sorted(rows))
-        scratch.replace(path)
+def write(path: Path, rows: dict[tuple[str, str, int], dict[str, str]]) -> None:
+    """All rows, in the order of modules and mutants."""
+    scratch = path.with_suffix(".part")
+    with scratch.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows[key] for key in sorted(rows))
+    scratch.replace(path)
 
 
 def modules_of(named: list[Path]) -> list[Path]:
@@ -397,6 +428,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="how many mutants of a module; all by default")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--tests", nargs="+", help="tests to run, in place of those of TESTS")
+    parser.add_argument("--files", type=int, default=4, help="of tests, those that name most of the module")
     parser.add_argument("--seconds", type=float, default=20, help="of tests that one mutant meets")
     parser.add_argument("--timeout", type=float, default=120, help="seconds after which a mutant counts as killed")
     parser.add_argument("--out", type=Path, help="a table of all mutants (CSV), with which a stopped run goes on")
@@ -405,12 +437,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.sample != 0:
         prepare()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended; --out goes on with what is done"))  # and the copy is removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended; --out goes on with what is done"))
     modules, rows, total = modules_of(options.modules), there(options.out), {}
-    with tempfile.TemporaryDirectory() as scratch:
-        bench = None if options.sample == 0 else Bench(Path(scratch).resolve(), options.seconds, options.timeout)
-        for module in modules:
-            total[module] = examine(module, bench, rows, options)
+    for module in modules:
+        total[module] = examine(module, rows, options)
     for module, counts in total.items():
         print(f"{module}: {told(counts)}")
     both = {outcome: sum(counts[outcome] for counts in total.values()) for outcome in (KILLED, SURVIVED, NOT_RUN)}
@@ -434,7 +464,7 @@ def prepare() -> None:
     gc.freeze()  # so that no fork looks through it
 
 
-def examine(module: Path, bench: Bench | None, rows: dict[tuple[str, str, int], dict[str, str]], options: Any) -> dict[str, int]:
+def examine(module: Path, rows: dict[tuple[str, str, int], dict[str, str]], options: argparse.Namespace) -> dict[str, int]:
     """Try the mutants of a module that were not tried, print those that no test killed, and count outcomes."""
     source = (ROOT / module).read_text()
     digest = hashlib.sha256(source.encode()).hexdigest()[:12]
@@ -443,21 +473,27 @@ def examine(module: Path, bench: Bench | None, rows: dict[tuple[str, str, int], 
         random.Random(options.seed).shuffle(chosen)
         del chosen[options.sample :]  # a larger sample holds the smaller ones
     about = module.relative_to("pyterrier_debias").as_posix()
-    counts = dict.fromkeys((KILLED, SURVIVED, NOT_RUN), 0)
-    for mutant in sorted(chosen, key=lambda mutant: (mutant.line, mutant.number)):
-        key = (about, digest, mutant.number)
-        if key not in rows or (options.again and rows[key]["outcome"] != KILLED):
-            if bench is None or (options.until is not None and datetime.now() >= options.until):
-                continue
-            tests = tuple(options.tests) if options.tests else tests_of(module)
-            outcome = bench.outcome(module, mutant, bench.watched(tests, module))
+    keys = {mutant.number: (about, digest, mutant.number) for mutant in sorted(chosen, key=lambda m: (m.line, m.number))}
+    left = [m for m in chosen if keys[m.number] not in rows or (options.again and rows[keys[m.number]]["outcome"] != KILLED)]
+    with tempfile.TemporaryDirectory() as scratch:
+        path = options.out or Path(scratch) / "mutants.csv"
+
+        def done(mutant: Mutant, outcome: str) -> None:
             row = (about, digest, mutant.number, mutant.line, mutant.original, mutant.mutant, outcome)
-            rows[key] = dict(zip(COLUMNS, map(str, row)))
-            write(options.out, rows)
-        counts[rows[key]["outcome"]] += 1
-        if rows[key]["outcome"] != KILLED:
-            print(f"  {rows[key]['outcome']}: {module}:{mutant.line}: {mutant.original}  ->  {mutant.mutant}", flush=True)
-    return counts
+            rows[keys[mutant.number]] = dict(zip(COLUMNS, map(str, row)))
+            write(path, rows)
+
+        tests = tuple(options.tests) if options.tests else tests_of(module)[: options.files]
+        if left and (options.until is None or datetime.now() < options.until):
+            status = forked(lambda: collected(tests, module, Examination(module, left, done, options)), 24 * 3600)
+            if status != 0:
+                print(f"{module}: its tests could not be run (status {status}): {' '.join(tests)}", flush=True)
+        rows.update(there(path))
+    found = [rows[key] for key in keys.values() if key in rows]
+    for row in found:
+        if row["outcome"] != KILLED:
+            print(f"  {row['outcome']}: {module}:{row['line']}: {row['original']}  ->  {row['mutant']}", flush=True)
+    return {outcome: sum(row["outcome"] == outcome for row in found) for outcome in (KILLED, SURVIVED, NOT_RUN)}
 
 
 if __name__ == "__main__":
