@@ -47,6 +47,7 @@ from pyterrier_debias import (
     WordingSensitivity,
 )
 from pyterrier_debias.data.base import TextLoader
+from pyterrier_debias.linguistic.training.kernel_whitening import KernelWhiteningReranker
 from pyterrier_debias.pooling.measures.max_rep import MaxRep
 from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
 from tests import tiny_models
@@ -245,6 +246,7 @@ CASES = [
     trained(EqualizeReranker, alpha=0.2),
     trained(FocalReranker, gamma=1.0),
     trained(GroupDROReranker, bins=2),
+    trained(KernelWhiteningReranker, refresh=2),
     Case(
         "RelabelReranker",
         lambda: RelabelReranker.load(relabelled()),

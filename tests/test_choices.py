@@ -60,8 +60,9 @@ from pyterrier_debias.gender.measures.over_rankings import NFaiRR
 from pyterrier_debias.gender.training import neutral_reranker
 from pyterrier_debias.gender.training.balanced import augment_balanced
 from pyterrier_debias.linguistic.data import analysers, noun_phrases
-from pyterrier_debias.linguistic.formulas import lexical, spread
+from pyterrier_debias.linguistic.formulas import kernel_whitening, lexical, spread
 from pyterrier_debias.linguistic.measures import over_queries
+from pyterrier_debias.linguistic.training.kernel_whitening import KernelWhiteningReranker
 from pyterrier_debias.pooling.data import relabel
 from pyterrier_debias.pooling.formulas import cet_weights
 from pyterrier_debias.pooling.formulas.losses import debiased_contrastive, dynamic_pairwise
@@ -75,6 +76,7 @@ from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
 from pyterrier_debias.report import attributions, gate, inputs, options, pictures
 from pyterrier_debias.report.request import Request
 from pyterrier_debias.survivorship.data import ranks
+from pyterrier_debias.survivorship.data.annotations import rank_annotations
 from pyterrier_debias.training import losses
 from tests import contract_cases as given
 from tests.position.toy import Overlap
@@ -177,6 +179,12 @@ CASES = {
     "linguistic.measures.over_queries.OverQueries(statistic)": lambda word: OverQueries("RR@10", word),
     "linguistic.measures.over_queries.influence_values(statistic)": lambda word: over_queries.influence_values(VALUES, word),
     "linguistic.training.baselines.ReverseComplexity(favour)": lambda word: ReverseComplexity(favour=word),
+    "linguistic.formulas.kernel_whitening.kernel_of(kernel)": lambda word: kernel_whitening.kernel_of(
+        VALUES, VALUES, kernel=word
+    ),
+    "linguistic.training.kernel_whitening.KernelWhiteningReranker(kernel)": lambda word: trained_by(KernelWhiteningReranker)(
+        kernel=word
+    ),
     "linguistic.training.equalize.EqualizeReranker(biased)": lambda word: trained_by(EqualizeReranker)(biased=word),
     "linguistic.training.equalize.EqualizeReranker(negatives)": lambda word: trained_by(EqualizeReranker)(negatives=word),
     **{
@@ -271,6 +279,12 @@ CASES = {
     "report.run.audit(correction)": lambda word: audit({}, "planted", correction=word),
     "survivorship.data.ranks.mapped(docno)": lambda word: ranks.mapped(SHOWN, word),
     "survivorship.data.ranks.first_relevant_ranks(docno)": lambda word: ranks.first_relevant_ranks(SHOWN, LABELS, docno=word),
+    "survivorship.data.ranks.first_relevant_ranks(repeats)": lambda word: ranks.first_relevant_ranks(SHOWN, LABELS, repeats=word),
+    "survivorship.data.ranks.check_repeats(repeats)": lambda word: ranks.check_repeats(word, ["text"], "qna", "a stage"),
+    "survivorship.data.annotations.rank_annotations(repeats)": lambda word: rank_annotations(
+        {"mine": RESULTS}, LABELS, labelled_by="me", repeats=word
+    ),
+    "survivorship.data.subset.SurvivorshipSubset(repeats)": lambda word: SurvivorshipSubset(SHOWN, LABELS, repeats=word)(ASKED),
     "survivorship.data.subset.SurvivorshipSubset(docno)": lambda word: SurvivorshipSubset(SHOWN, LABELS, docno=word)(ASKED),
     "survivorship.data.subset.SurvivorshipSubset(answered_by)": lambda word: SurvivorshipSubset(SHOWN, LABELS, answered_by=word)(
         ASKED

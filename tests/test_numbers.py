@@ -64,6 +64,7 @@ from pyterrier_debias import (
 from pyterrier_debias.gender.measures.exposure import ExpectedExposure
 from pyterrier_debias.gender.training.balanced import augment_balanced, choose_ratio
 from pyterrier_debias.linguistic.formulas.product_of_experts import joint_scores
+from pyterrier_debias.linguistic.training.kernel_whitening import KernelWhiteningReranker
 from pyterrier_debias.pooling.formulas.cet_weights import log_weights, pair_weights
 from pyterrier_debias.pooling.formulas.losses import debiased_contrastive, dynamic_pairwise
 from pyterrier_debias.pooling.measures.max_rep import MaxRep
@@ -161,6 +162,7 @@ CALLS = {
     ("EqualizeReranker", "alpha", "biased_temperature"): trained(EqualizeReranker),
     ("FocalReranker", "gamma", "biased_temperature"): trained(FocalReranker),
     ("GroupDROReranker", "step", "bins"): trained(GroupDROReranker),
+    ("KernelWhiteningReranker", "landmarks", "gamma", "floor", "sample", "refresh"): trained(KernelWhiteningReranker),
     ("SparseEncoder", "query_flops", "document_flops", "flops_warmup"): lambda **o: SparseEncoder("no/such-model", **o)(texts()),
     ("LessData", "share"): lambda **o: trained(EqualizeReranker, biased=LessData(**o))(),
     ("FewerSteps", "share"): lambda **o: trained(EqualizeReranker, biased=FewerSteps(**o))(),
@@ -194,6 +196,7 @@ def test_what_is_no_number_is_refused(names, option):
 #: Options that ask a model to be loaded or trained, or a command to go on, where their values are in order.
 HEAVY = {"CETReranker", "EqualizeReranker", "FocalReranker", "GroupDROReranker", "LessData", "FewerSteps", "RelabelReranker"}
 HEAVY |= {"WeakerModel", "BiasAwareReranker", "AdversarialReranker", "compare", "GenderClassifier", "PlantedCollection"}
+HEAVY |= {"KernelWhiteningReranker"}
 
 
 @pytest.mark.parametrize(("names", "option"), [one for one in OPTIONS if one[0][0] not in HEAVY])

@@ -146,8 +146,10 @@ class CrossEncoder(Ranker):
                 f"CrossEncoder: model {model!r} is a {kind or config.model_type}, not an encoder; "
                 f"use T5Reranker for T5, or a checkpoint with a classification head"
             )
-        if PooledHead.saved_in(model) == "mean":
-            module = PooledHead(AutoModel.from_pretrained(model, **options))
+        pooling = PooledHead.saved_in(model)
+        if pooling is not None:
+            with torch.random.fork_rng(devices=[]):
+                module = PooledHead(AutoModel.from_pretrained(model, **options), pooling)
             module.load_head(model)
             return module, tokenizer
         logger.warning(
@@ -161,6 +163,24 @@ class CrossEncoder(Ranker):
             if self.head == "mean":
                 return PooledHead(AutoModel.from_pretrained(model, **options)), tokenizer
             return AutoModelForSequenceClassification.from_pretrained(model, num_labels=1, **options), tokenizer
+
+    def pooled(self) -> PooledHead:
+        """Put a linear layer on the first token's state in place of the architecture's own head, unless the head is a pooled one.
+
+        Returns:
+            The module, which is the ranker's from now on.
+        """
+        import torch
+
+        from pyterrier_debias.rankers.heads import PooledHead
+
+        with self._lock:
+            loaded = self._load()
+            if not isinstance(loaded.module, PooledHead):
+                with torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(self.seed)
+                    loaded.module = PooledHead(loaded.module.base_model, "first").to(self.torch_device).eval()
+            return loaded.module
 
     def write(self, folder: Path) -> None:
         """Write an ordinary Hugging Face model folder, its window included; see :meth:`Ranker.write`."""
@@ -243,7 +263,7 @@ def _packed_logits(module: Any) -> Callable[..., torch.Tensor] | None:
         return None
     packed = PackedBert(encoder)
     if isinstance(module, PooledHead):
-        return lambda *sequences: module.classifier(packed.mean(*sequences))
+        return lambda *sequences: module.classifier((packed.mean if module.pooling == "mean" else packed.first)(*sequences))
     if type(module).__name__ != type(encoder).__name__.removesuffix("Model") + "ForSequenceClassification":
         return None
     if getattr(encoder, "pooler", None) is not None:

@@ -10,6 +10,7 @@ import torch
 
 from pyterrier_debias.core.errors import check_choice
 from pyterrier_debias.core.files import check_empty
+from pyterrier_debias.rankers import whitening
 
 #: What of an encoder's token states the linear output reads.
 POOLING = ("mean", "first")
@@ -27,8 +28,11 @@ class PooledHead(torch.nn.Module):
 
     Attributes:
         classifier: The linear layer, hidden size to 1, drawn as BERT's own weights are (normal with the configuration's
-            ``initializer_range``, bias 0).
+            ``initializer_range``, bias 0); or, after :meth:`whiten`, one behind a whitening.
+        whitened: Landmarks and kernel of the whitening; None without one.
     """
+
+    whitened: tuple[int, str] | None = None
 
     def __init__(self, encoder: Any, pooling: str = "mean"):
         super().__init__()
@@ -36,9 +40,21 @@ class PooledHead(torch.nn.Module):
         self.encoder = encoder
         self.pooling = pooling
         self.config = encoder.config
-        self.classifier = torch.nn.Linear(encoder.config.hidden_size, 1, dtype=encoder.dtype)
-        torch.nn.init.normal_(self.classifier.weight, std=getattr(encoder.config, "initializer_range", 0.02))
-        torch.nn.init.zeros_(self.classifier.bias)
+        linear = torch.nn.Linear(encoder.config.hidden_size, 1, dtype=encoder.dtype)
+        torch.nn.init.normal_(linear.weight, std=getattr(encoder.config, "initializer_range", 0.02))
+        torch.nn.init.zeros_(linear.bias)
+        self.classifier: Any = linear
+
+    def whiten(self, landmarks: int, kernel: str) -> None:
+        """Put a head on white features in place of the linear layer; its weights are to be filled.
+
+        Args:
+            landmarks: See :func:`pyterrier_debias.rankers.whitening.head`.
+            kernel: See there.
+        """
+        own = next(self.classifier.parameters())
+        self.classifier = whitening.head(self.config.hidden_size, landmarks, kernel, own.dtype).to(own.device)
+        self.whitened = (landmarks, kernel)
 
     def forward(self, attention_mask: torch.Tensor, **tensors: torch.Tensor) -> Any:
         """Logits of a padded batch.
@@ -66,10 +82,11 @@ class PooledHead(torch.nn.Module):
         check_empty(folder, "PooledHead.save_pretrained")
         self.encoder.save_pretrained(folder)
         save_file({name: value.contiguous() for name, value in self.classifier.state_dict().items()}, Path(folder) / _WEIGHTS)
-        (Path(folder) / _ABOUT).write_text(json.dumps({"head": self.pooling}) + "\n")
+        about = {"head": self.pooling, **({} if self.whitened is None else {"whitened": self.whitened})}
+        (Path(folder) / _ABOUT).write_text(json.dumps(about) + "\n")
 
     def save_modules(self, folder: str | Path) -> None:
-        """Add what ``sentence_transformers.CrossEncoder`` needs to score the same from the folder, for a head on the mean.
+        """Add what ``sentence_transformers.CrossEncoder`` needs to score the same from the folder.
 
         Args:
             folder: Where encoder and tokenizer were saved.
@@ -79,16 +96,16 @@ class PooledHead(torch.nn.Module):
         from sentence_transformers.sentence_transformer.modules import Pooling
 
         size, identity = self.config.hidden_size, torch.nn.Identity()
-        score = Dense(
-            size,
-            1,
-            activation_function=identity,
-            module_input_name="sentence_embedding",
-            module_output_name="scores",
-        ).to(self.classifier.weight.dtype)
-        score.linear.load_state_dict(self.classifier.state_dict())
+        layers = [part for part in self.classifier.modules() if isinstance(part, torch.nn.Linear)]
+        if self.whitened is None:
+            found = [Dense(size, 1, activation_function=identity, module_output_name="scores")]
+        else:
+            found = whitening.modules(size, *self.whitened, 1)
+            found[-1].module_output_name = "scores"
+        for part, layer in zip(found[-len(layers) :], layers):
+            part.to(layer.weight.dtype).linear.load_state_dict(layer.state_dict())
         encoder = Transformer(str(folder), model_kwargs={"dtype": self.encoder.dtype})
-        modules = [encoder, Pooling(size, "mean"), score]
+        modules = [encoder, Pooling(size, "mean" if self.pooling == "mean" else "cls"), *found]
         CrossEncoder(modules=modules, device="cpu", num_labels=1, activation_fn=identity).save(
             str(folder), create_model_card=False
         )
@@ -105,6 +122,9 @@ class PooledHead(torch.nn.Module):
         """Take the head from a folder, or a model of the hub, that :meth:`save_pretrained` wrote."""
         from safetensors.torch import load_file
 
+        about = json.loads(Path(cast(str, _file_of(model, _ABOUT))).read_text(encoding="utf-8"))
+        if "whitened" in about:
+            self.whiten(*about["whitened"])
         self.classifier.load_state_dict(load_file(cast(str, _file_of(model, _WEIGHTS))))
 
 

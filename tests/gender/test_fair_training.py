@@ -1,5 +1,6 @@
 """Losses, samplers and rerankers against bias: closed forms, autograd, plain training at strength 0, and what is learned."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -273,6 +274,38 @@ def test_rerankers_resume_and_reload(make, model, tmp_path):
         found, expected = other(world()), straight(world())
         assert found["docno"].tolist() == expected["docno"].tolist()
         np.testing.assert_allclose(found["score"], expected["score"], rtol=0, atol=tolerance)
+
+
+def test_the_adversary_joins_a_ranker_that_was_trained_first(model, tmp_path):
+    """As published: from the given weights exactly, and by an option the same as in two steps by hand."""
+    step = small(max_steps=1)
+    trained = CrossEncoder(model, training=step).fit(world(), qrels())
+    assert trained.fingerprint() != CrossEncoder(model).fingerprint()
+    still = small(max_steps=1, learning_rate={"ranker": 1e-30, "adversary": 1e-3})
+    begun = AdversarialReranker(trained, training=still).fit(world(), qrels())
+    assert_like(trained, begun.relevance)
+    assert begun.training_report.started_from == trained.fingerprint()
+    by_hand = AdversarialReranker(trained, training=step).fit(world(), qrels())
+    together = AdversarialReranker(CrossEncoder(model), training=step, first_training=step).fit(world(), qrels())
+    assert_like(by_hand.relevance, together.relevance)
+    assert together.training_report.started_from == trained.fingerprint()
+    first = [e["loss"] for e in together.first_report.history if "loss" in e]
+    assert first == [e["loss"] for e in trained.training_report.history if "loss" in e]
+    other = copy.copy(together)
+    other.first_training = None
+    assert other == together  # once fitted, the weights tell
+    together.fit(world(), qrels())  # from the fitted weights: the ranker is not trained alone once more
+    assert together.training_report.started_from == by_hand.relevance.fingerprint()
+    # What cannot be used is said before the first training.
+    for options, message in (
+        ({"first_training": {"epochs": 1}}, "first_training is a dict; give a Training"),
+        ({"first_training": small(checkpoints=tmp_path)}, "the same checkpoints="),
+        ({"first_training": step, "attribute": "rank"}, "column 'rank' must hold only 0 and 1"),
+    ):
+        stage = AdversarialReranker(CrossEncoder(model), training=small(checkpoints=tmp_path), **options)
+        with pytest.raises(InputError, match=message):
+            stage.fit(world(), qrels())
+        assert stage.first_report is None
 
 
 AGES = {"young": ("teen", "Boyish"), "old": {"she"}, "any": ["adult"]}

@@ -135,6 +135,18 @@ def test_ranks_from_labels():
     plots.close(axes.figure)
 
 
+def test_repeats_are_removed_before_the_first_documents_are_taken():
+    run = pd.DataFrame({"qid": "1", "docno": list("abcd"), "score": [4.0, 3.0, 2.0, 1.0], "text": ["tea", "Tea ", "rain", "sun"]})
+    labels = pd.DataFrame({"qid": ["1"], "docno": ["c"], "label": [1]})
+
+    def rank(**options):
+        return rank_annotations({"one": run}, labels, labelled_by="me", **options)["first_relevant_rank"].item()
+
+    assert (rank(), rank(repeats="drop"), rank(depth=3), rank(depth=2, repeats="drop")) == (3, 2, 3, 2)
+    with pytest.raises(InputError, match="run 'one': repeats='drop' compares texts"):
+        rank_annotations({"one": run.drop(columns="text")}, labels, labelled_by="me", repeats="drop")
+
+
 def test_ranks_of_two_annotators_are_drawn_apart():
     ranks = rank_annotations(runs(), pd.DataFrame({"qid": ["1"], "docno": ["b"], "label": [1]}), labelled_by="me")
     axes = plots.new_axes()

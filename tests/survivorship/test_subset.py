@@ -35,6 +35,45 @@ def test_it_keeps_the_queries_answered_in_time(k):
     assert (kept["first_relevant_in"] == "shown").all() and set(TOPICS.columns) < set(kept.columns)
 
 
+def test_repeats_are_removed_before_places_are_counted():
+    """Closed form: with every passage shown twice, one after the other, an answer at place 2r-1 or 2r stands at r then."""
+    words = ["one", "two", "three", "four"]
+    shown = pd.DataFrame(
+        [
+            (f"q{r}", f"d{n}-{copy}", 2.0 * n + copy, word.upper() + "  passage" if copy else f"{word} passage")
+            for r in range(1, 5)
+            for n, word in enumerate(words)
+            for copy in (0, 1)
+        ],
+        columns=["qid", "docno", "rank", "text"],
+    )
+    qrels = pd.DataFrame({"qid": [f"q{r}" for r in range(1, 5)], "docno": [f"d{r - 1}-1" for r in range(1, 5)], "label": 1})
+    topics = shown[["qid"]].drop_duplicates(ignore_index=True)
+
+    def ranks(lists=shown, judged=qrels, **options):
+        return SurvivorshipSubset(lists, judged, rank=None, **options)(topics)["first_relevant_rank"].tolist()
+
+    assert ranks() == [2, 4, 6, 8]
+    assert ranks(repeats="drop") == [1, 2, 3, 4]
+    # The order of rows does not matter, and of the labels of one text the highest counts.
+    both = pd.concat([qrels.assign(docno=qrels["docno"].str[:-1] + "0", label=0), qrels])
+    assert ranks(shown.sample(frac=1, random_state=1), both, repeats="drop") == [1, 2, 3, 4]
+    # Ids of passages tell repeats without texts; a dataset brings its texts along.
+    bare = shown.drop(columns="text")
+    assert ranks(bare, docno="passage") == [1, 3, 5, 7]
+    assert ranks(bare, docno="passage", repeats="drop") == [1, 2, 3, 4]
+    corpus = shown[["docno", "text"]].drop_duplicates("docno")
+    scored, asked = bare.assign(score=-bare["rank"]), {"test": topics.assign(query="w")}
+    toy = Collection("toy", corpus=corpus, topics=asked, qrels={"test": qrels}, candidates=scored)
+    assert ranks(toy, None, repeats="drop") == [1, 2, 3, 4]
+    found = SurvivorshipSubset(shown, qrels, repeats="drop").ranks()
+    assert found[["shown", "relevant_shown"]].to_numpy().tolist() == [[4, 1]] * 4
+    with pytest.raises(InputError, match=r"SurvivorshipSubset: repeats='drop' compares texts, and there is no column 'text'"):
+        ranks(bare, repeats="drop")
+    # What is empty repeats nothing.
+    assert ranks(shown.assign(text=""), repeats="drop") == [2, 4, 6, 8]
+
+
 def test_it_composes_before_retrieval_and_filters_results_alike():
     subset, bm25 = SurvivorshipSubset(PLANTED, QRELS, rank=5), pt.Transformer.from_df(RUN)
     asked = (subset >> bm25)(TOPICS)

@@ -28,6 +28,7 @@ from pyterrier_debias import (
     T5Reranker,
     Training,
 )
+from pyterrier_debias.linguistic.training.kernel_whitening import KernelWhiteningReranker
 from tests.contract_cases import folder
 
 pytestmark = pytest.mark.java
@@ -58,6 +59,7 @@ ESTIMATORS = {
     "EqualizeReranker": around(EqualizeReranker),
     "FocalReranker": around(FocalReranker),
     "GroupDROReranker": around(GroupDROReranker),
+    "KernelWhiteningReranker": around(KernelWhiteningReranker, landmarks=8, sample=16),
     "BiasAwareReranker": around(BiasAwareReranker),
     "AdversarialReranker": around(AdversarialReranker),
     "RelabelReranker": around(RelabelReranker, judge=PlantedRanker()),

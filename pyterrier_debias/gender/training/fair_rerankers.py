@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pandas as pd
 
 from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.text import Tokeniser
@@ -16,11 +17,13 @@ from pyterrier_debias.gender.formulas.losses import bias_aware_hinge
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.cross_encoder import CrossEncoder
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
+from pyterrier_debias.training.fitting import fit_ranker
 from pyterrier_debias.training.options import Training
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.groups import Groups
     from pyterrier_debias.training.method import Method
+    from pyterrier_debias.training.report import TrainingReport
 
 
 class _FairReranker(TrainedRanker):
@@ -189,8 +192,11 @@ class AdversarialReranker(_FairReranker):
     The log holds ``adversary_accuracy`` beside ``attribute``, the share of pairs that have it: where the first stays above what
     guessing gives, the attribute is still there.
 
+    As published, the adversary joins a ranker that was trained to rank before. Pass such a ranker, whose weights training then
+    starts from exactly, or let ``fit`` train it first with ``first_training``. Otherwise both learn together from the start.
+
     Args:
-        ranker: A ``CrossEncoder``, best one that was trained to rank already; a name or folder stands for one. It is copied.
+        ranker: A ``CrossEncoder``; a name or folder stands for one. It is copied.
         reversal: lambda, 1 in the paper; 0 trains the ranker as without an adversary.
         attribute: A column of the candidates with 0 and 1; None: gendered or not, as above.
         threshold: How many gendered words still count as none.
@@ -198,6 +204,8 @@ class AdversarialReranker(_FairReranker):
         tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
         training: How ``fit`` trains, with any loss (the paper's is ``'bce'``, 2 epochs at a learning rate of 3e-5); None for the
             ranker's own. ``learning_rate={'ranker': 3e-5, 'adversary': 1e-3}`` trains the adversary faster.
+        first_training: How the first ``fit`` trains the ranker alone before the adversary joins, as ``ranker.fit`` would; None
+            where the ranker is trained already, or is to begin with the adversary. Its report is ``first_report``.
 
     Raises:
         InputError: For unknown options or out of range, or a ranker of another kind; from scoring: before ``fit``.
@@ -220,6 +228,9 @@ class AdversarialReranker(_FairReranker):
 
     schematic: ClassVar[dict[str, Any]] = {"label": "Adversarial", "help_url": None}
 
+    #: How the ranker was trained alone, where ``first_training`` says so; None after loading.
+    first_report: TrainingReport | None = None
+
     def __init__(
         self,
         ranker: str | Path | Ranker | TrainedRanker,
@@ -230,6 +241,7 @@ class AdversarialReranker(_FairReranker):
         wordlist: WordListLike = "debias",
         tokeniser: str | Tokeniser = "regex_word",
         training: Training | None = None,
+        first_training: Training | None = None,
     ):
         super().__init__()
         self.ranker = ranker
@@ -239,6 +251,7 @@ class AdversarialReranker(_FairReranker):
         self.wordlist = wordlist
         self.tokeniser = tokeniser
         self.training = training
+        self.first_training = first_training
 
     def check_options(self) -> None:
         """Refuse options that cannot be used; see :class:`~pyterrier_debias.rankers.trained_reranker.TrainedRanker`.
@@ -256,9 +269,44 @@ class AdversarialReranker(_FairReranker):
         if len(names) < 2:
             raise InputError(f"AdversarialReranker: neutrality compares groups; the word list has only {names[0]}")
         gendered([""], wordlist=self.wordlist, tokeniser=self.tokeniser, threshold=self.threshold)
+        first = self.first_training
+        if first is not None and not isinstance(first, Training):
+            raise InputError(f"AdversarialReranker: first_training is a {type(first).__name__}; give a Training, or None")
+        folder = self.training_options().checkpoints
+        if first is not None and folder is not None and first.checkpoints == folder:
+            raise InputError(
+                f"AdversarialReranker: training and first_training have the same checkpoints={str(folder)!r}; give each a folder"
+            )
 
-    def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: None) -> Method:
-        """The ranker and its adversary; see the class."""
+    def train(
+        self,
+        ranker: Ranker,
+        training: Training,
+        train_on: tuple[pd.DataFrame, pd.DataFrame],
+        validate_on: tuple[pd.DataFrame | None, pd.DataFrame | None],
+    ) -> None:
+        """Train the ranker with its adversary; in the first ``fit`` with ``first_training`` alone before."""
+        if self.first_training is not None and not self.fitted:
+
+            def alone(options: Training, groups: Groups) -> Method:
+                self.attribute_of_rows(groups)  # what is asked for later is refused before the longer training
+                return ranker.method(options)
+
+            self.first_report = fit_ranker(ranker, alone, self.first_training, train_on, validate_on, stage=self)
+        super().train(ranker, training, train_on, validate_on)
+
+    def attribute_of_rows(self, groups: Groups) -> np.ndarray:
+        """Which pairs have the attribute.
+
+        Args:
+            groups: The training queries.
+
+        Returns:
+            0 or 1 for every row of ``groups``, shape [rows].
+
+        Raises:
+            InputError: Where all rows are alike, or the column ``attribute`` holds something else.
+        """
         if self.attribute is None:
             options: dict[str, Any] = {"wordlist": self.wordlist, "tokeniser": self.tokeniser, "threshold": self.threshold}
             values = gendered(self._texts(groups), **options) | gendered(groups.column("query"), **options)
@@ -271,6 +319,11 @@ class AdversarialReranker(_FairReranker):
                 "AdversarialReranker: all candidates have the same attribute, so there is nothing to unlearn; look at the word "
                 "list, or train the ranker itself"
             )
+        return values
+
+    def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: None) -> Method:
+        """The ranker and its adversary; see the class."""
+        values = self.attribute_of_rows(groups)
         from pyterrier_debias.gender.training.fair_methods import Adversarial
         from pyterrier_debias.training.method import ranking_of
 
@@ -287,3 +340,7 @@ class AdversarialReranker(_FairReranker):
         """The words and how they are read, beside the options of the adversary."""
         own = {"reversal": self.reversal, "attribute": self.attribute, "threshold": self.threshold}
         return {**super().saved_options(), **own}
+
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
+        """The options and, once fitted, the weights in place of how they were trained."""
+        return {**super().identity(), **({"first_training": None} if self.fitted else {})}

@@ -25,7 +25,7 @@ from pyterrier_debias.core.frames import (
 )
 from pyterrier_debias.core.statistics import Interval, binomial_interval
 from pyterrier_debias.data.readers import read_table
-from pyterrier_debias.survivorship.data.ranks import NEVER, first_relevant
+from pyterrier_debias.survivorship.data.ranks import NEVER, check_repeats, first_relevant, repeat_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -216,6 +216,7 @@ def rank_annotations(
     labelled_by: str,
     depth: int = 10,
     min_label: int = 1,
+    repeats: str = "keep",
     queries: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """At which rank each system first answers each query: the annotation of Section 3.5.
@@ -227,6 +228,8 @@ def rank_annotations(
         labelled_by: Who labelled, a person or a model with its version: it is written into every row.
         depth: How many documents of a list are looked at.
         min_label: The lowest label that answers.
+        repeats: ``'drop'`` removes from each list, before its first ``depth`` documents are taken, those whose ``text`` repeats
+            one above (Section 3.4 of the thesis); ``'keep'`` takes lists as they are.
         queries: ``qid``, and ``query`` where the runs lack it; None means those of the runs. A query that a system returns
             nothing for is answered nowhere.
 
@@ -249,7 +252,10 @@ def rank_annotations(
         if missing:
             raise InputError(f"run {name!r}: column {missing[0]!r} is missing; there are {', '.join(map(str, run.columns))}")
         check_pairs(run, f"run {name!r}")
+        check_repeats(repeats, run.columns, "qna", f"run {name!r}")
         top = ranked(run, f"run {name!r}")
+        if repeats == "drop":
+            top = ranked(top[repeat_of(top) == np.arange(len(top))], f"run {name!r}")
         tops[name] = top[top["rank"] < depth]
     asked = tops.values() if queries is None else [queries]
     qids = list(dict.fromkeys(qid for frame in asked for qid in frame["qid"]))

@@ -6,7 +6,6 @@ relevant ranks, overall and by type, and duplicates. Figures that cannot be comp
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from pyterrier_debias.survivorship.data.ranks import (
     NEVER,
     answered_qids,
     first_relevant_ranks,
+    normal_text,
     presented,
     shown_to_labellers,
     types_of,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 #: The tables of a report, in their order.
 TABLES = ("sizes", "types", "first_ranks", "first_ranks_by_type", "shown", "duplicates", "answers")
 NAN = float("nan")
-_SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -296,7 +295,7 @@ def _duplicates(dataset: Any, topics: pd.DataFrame, qrels: pd.DataFrame, places:
     """Queries and documents that stand in a collection more than once, and judgements that contradict one another."""
     rows = []
     if "query" in topics.columns:
-        texts = topics["query"].fillna("").astype(str).map(_normal)
+        texts = topics["query"].fillna("").astype(str).map(normal_text)
         texts = texts[texts != ""]
         rows.append(("queries with a text that another query has", len(texts), int(texts.duplicated(keep=False).sum())))
     pairs = qrels.groupby(["qid", "docno"])["label"].agg(["size", "nunique"])
@@ -305,7 +304,7 @@ def _duplicates(dataset: Any, topics: pd.DataFrame, qrels: pd.DataFrame, places:
     # What must be held in memory is looked at only where it is there already.
     if isinstance(dataset, Collection):
         corpus = dataset.get_corpus()
-        texts = corpus["text"].astype(str).map(_normal)
+        texts = corpus["text"].astype(str).map(normal_text)
         rows.append(("documents with a text that another document has", len(texts), int(texts.duplicated(keep=False).sum())))
         if places is not None:
             listed = places[["qid", "docno"]].assign(text=places["docno"].map(dict(zip(corpus["docno"], texts))))
@@ -319,8 +318,3 @@ def _duplicates(dataset: Any, topics: pd.DataFrame, qrels: pd.DataFrame, places:
     if places is not None:
         rows.append(("docnos shown twice for one query", len(places), int(places.duplicated(["qid", "docno"]).sum())))
     return pd.DataFrame(rows, columns=["what", "of", "count"])
-
-
-def _normal(text: str) -> str:
-    """Lower case, runs of white space as one space."""
-    return _SPACE.sub(" ", text).strip().lower()

@@ -8,7 +8,8 @@ a stage of them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -25,6 +26,8 @@ NEVER = float("inf")
 
 #: Ways to read a docno: as it is, or as ``<passage>-<number of its address>``, of which the passage counts.
 DOCNOS = ("qna", "passage")
+#: What becomes of documents that repeat an earlier one of their list.
+REPEATS = ("keep", "drop")
 #: The source that decides whether a query was answered.
 ANSWERED_BY = ("qrels", "answers")
 
@@ -32,6 +35,8 @@ RANK_COLUMNS = ["qid", "first_relevant_rank", "shown", "relevant_shown"]
 
 #: What the text of an answer is where labellers found none.
 NO_ANSWER = "No Answer Present."
+
+_SPACE = re.compile(r"\s+")
 
 
 def first_relevant(labels: Sequence[float], *, min_label: int = 1, exact: bool = False) -> float:
@@ -133,16 +138,17 @@ def passage_ids(docnos: Sequence[str]) -> list[str]:
     return [docno.rpartition("-")[0] or docno for docno in docnos]
 
 
-def presented(candidates: pd.DataFrame, stage: Any = "candidates") -> pd.DataFrame:
+def presented(candidates: pd.DataFrame, stage: Any = "candidates", *, also: Sequence[str] = ()) -> pd.DataFrame:
     """The documents that labellers were shown, with the place of each.
 
     Args:
         candidates: ``qid``, ``docno``, and ``score`` (the highest was shown first) or else ``rank`` (the lowest was). Where both
             are there the score decides and the rank parts equal scores; what is equal still keeps the order of its rows.
         stage: The calling stage, named in messages.
+        also: Further columns to keep.
 
     Returns:
-        A new frame ``qid``, ``docno``, ``place`` (from 1), queries in the order in which they first occur.
+        A new frame ``qid``, ``docno``, what else is kept, ``place`` (from 1), queries in the order in which they first occur.
 
     Raises:
         InputError: Where ``score`` and ``rank`` are both missing, or hold a value that is not a number.
@@ -164,7 +170,7 @@ def presented(candidates: pd.DataFrame, stage: Any = "candidates") -> pd.DataFra
     order = np.lexsort((*keys, query))
     starts = np.flatnonzero(np.diff(query[order], prepend=-1))
     places = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order))) + 1
-    return frame[["qid", "docno"]].iloc[order].assign(place=places).reset_index(drop=True)
+    return frame[["qid", "docno", *also]].iloc[order].assign(place=places).reset_index(drop=True)
 
 
 def mapped(frame: pd.DataFrame, docno: str, stage: Any = "ids") -> pd.DataFrame:
@@ -185,6 +191,75 @@ def mapped(frame: pd.DataFrame, docno: str, stage: Any = "ids") -> pd.DataFrame:
     return frame if docno == "qna" else frame.assign(docno=passage_ids(frame["docno"].tolist()))
 
 
+def normal_text(text: str) -> str:
+    """A text by which repeats are found: lower case, runs of white space as one space.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The same, so that two passages that differ in case and spaces alone are equal.
+
+    Example:
+        >>> normal_text("  The Seine\\n flows ")
+        'the seine flows'
+    """
+    return _SPACE.sub(" ", text).strip().lower()
+
+
+def repeat_of(lists: pd.DataFrame, stage: Any = "repeat_of") -> np.ndarray:
+    """Which document of the same list each document repeats.
+
+    A document repeats the first one of its query's list that has the same docno or, where there is a column ``text``, the same
+    text (:func:`normal_text`; empty and missing texts repeat nothing).
+
+    Args:
+        lists: ``qid``, ``docno``, and ``text`` where texts are compared; the rows of a query in their order.
+        stage: The calling stage, named in messages.
+
+    Returns:
+        The position of the row that each row repeats, its own where it is the first, shape [rows].
+
+    Example:
+        >>> lists = pd.DataFrame({"qid": "q1", "docno": ["a", "b", "c", "b"], "text": ["Tea", "rain", " tea", "rain"]})
+        >>> repeat_of(lists).tolist()
+        [0, 1, 0, 1]
+    """
+    missing = [column for column in ("qid", "docno") if column not in lists.columns]
+    if missing:
+        raise InputError(f"{stage_name(stage)}: the lists have no column {missing[0]!r}")
+    texts = lists["text"].tolist() if "text" in lists.columns else [None] * len(lists)
+    first: dict[tuple[str, str, str], int] = {}
+    found = np.empty(len(lists), dtype=np.int64)
+    for row, (qid, docno, text) in enumerate(zip(lists["qid"], lists["docno"], texts)):
+        normal = normal_text(text) if isinstance(text, str) else ""
+        names = [(qid, "docno", docno), *([(qid, "text", normal)] if normal else [])]
+        found[row] = min(first.get(name, row) for name in names)
+        for name in names:
+            first.setdefault(name, found[row])
+    return found
+
+
+def check_repeats(repeats: str, columns: Iterable[Any], docno: str, stage: Any) -> None:
+    """Refuse an unknown choice, and repeats that nothing tells.
+
+    Args:
+        repeats: ``'keep'`` or ``'drop'``.
+        columns: The columns of the lists.
+        docno: The scheme of ids, see :func:`mapped`; those of passages tell repeats without texts.
+        stage: The calling stage, named in messages.
+
+    Raises:
+        InputError: Naming the remedy.
+    """
+    check_choice(stage_name(stage), "repeats", repeats, REPEATS)
+    if repeats == "drop" and docno != "passage" and "text" not in set(columns):
+        raise InputError(
+            f"{stage_name(stage)}: repeats='drop' compares texts, and there is no column 'text'; add it with a text loader, or "
+            f"use docno='passage' where the ids tell repeats"
+        )
+
+
 @reads_frames
 def first_relevant_ranks(
     candidates: pd.DataFrame,
@@ -193,6 +268,7 @@ def first_relevant_ranks(
     min_label: int = 1,
     exact: bool = False,
     docno: str = "qna",
+    repeats: str = "keep",
     answers: pd.DataFrame | None = None,
     stage: Any = "first_relevant_ranks",
 ) -> pd.DataFrame:
@@ -207,6 +283,9 @@ def first_relevant_ranks(
         docno: ``'qna'`` takes docnos as they are; ``'passage'`` takes what stands before the hyphen, in candidates and
             judgements alike, so that lists of ``msmarco-qna`` meet judgements of ``msmarco-passage``. A passage that was shown
             from several addresses has its best place and its highest label; the others keep their places.
+        repeats: ``'keep'``: lists count as they were shown. ``'drop'``: documents that repeat an earlier one of their list
+            (:func:`repeat_of`, by ``text`` and by docno) are removed before places are counted, so that what stood behind them
+            moves up; of the labels of a text the highest counts.
         answers: Where it is given, a query counts as answered only if its answer is there (``answered_by='answers'``): ``qid``
             with ``answer``, one row per answer, or with ``answers``, a list. The placeholder "No Answer Present." is not an
             answer.
@@ -229,7 +308,9 @@ def first_relevant_ranks(
     When not to use it: with a run in place of what labellers were shown, unless the result is called a proxy. A run tells where a
     *system* meets an answer.
     """
-    shown = presented(candidates, stage)
+    check_repeats(repeats, candidates.columns, docno, stage)
+    told = ["text"] if repeats == "drop" and "text" in candidates.columns else []
+    shown = presented(candidates, stage, also=told)
     listed = len(shown)
     queries = shown["qid"].drop_duplicates().tolist()
     judged = with_grades(qrels, stage)[["qid", "docno", "label"]]
@@ -247,6 +328,8 @@ def first_relevant_ranks(
             f"{stage_name(stage)}: no judged docno (e.g. {common['docno'].iloc[0]!r}) is among the candidates (e.g. "
             f"{shown['docno'].iloc[0]!r}); docno='passage' joins ids of msmarco-qna and msmarco-passage"
         )
+    if repeats == "drop":
+        shown, judged = _without_repeats(shown, judged, stage)
     labels = judged.groupby(["qid", "docno"], as_index=False)["label"].max()
     best = shown.groupby(["qid", "docno"], as_index=False, sort=False)["place"].min()
     best = best.merge(labels, on=["qid", "docno"], how="left")
@@ -270,6 +353,17 @@ def first_relevant_ranks(
             )  # fmt: skip
         found = found.assign(first_relevant_rank=found["first_relevant_rank"].where(~denied, NEVER))
     return found[RANK_COLUMNS]
+
+
+def _without_repeats(shown: pd.DataFrame, judged: pd.DataFrame, stage: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Lists without repeats, places counted anew; a judgement of a repeat is one of the document that it repeats."""
+    first = repeat_of(shown, stage)
+    kept = shown[first == np.arange(len(shown))]
+    kept = kept.assign(place=kept.groupby("qid", sort=False).cumcount() + 1)
+    pairs = zip(shown["qid"], shown["docno"])
+    stands_for = dict(zip(pairs, shown["docno"].to_numpy()[first].tolist()))
+    docnos = [stands_for.get(pair, pair[1]) for pair in zip(judged["qid"], judged["docno"])]
+    return kept.reset_index(drop=True), judged.assign(docno=docnos)
 
 
 def list_strata(relevant_shown: Sequence[int], shown: Sequence[int]) -> list[str]:

@@ -71,6 +71,7 @@ class SurvivorshipSubset(RowWise):
         min_label: int = 1,
         exact: bool = False,
         docno: str = "qna",
+        repeats: str = "keep",
         answered_by: str = "qrels",
         answers: pd.DataFrame | None = None,
         proxy: str | None = None,
@@ -88,6 +89,10 @@ class SurvivorshipSubset(RowWise):
             exact: Whether the grade must equal ``min_label`` (the thesis' function).
             docno: ``'qna'`` takes docnos as they are, ``'passage'`` by the part before ``-``, where candidates have ids of
                 ``msmarco-qna`` and judgements those of ``msmarco-passage``.
+            repeats: ``'keep'``: lists count as they were shown. ``'drop'``: passages that repeat an earlier one of their list are
+                removed before places are counted, as the thesis removed them before it labelled (its Section 3.4); see
+                :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant_ranks`. Texts are the candidates' column ``text``,
+                or those of the dataset that was passed.
             answered_by: ``'qrels'``: a query is answered where a relevant document was shown. ``'answers'``: its answer must be
                 there too.
             answers: ``qid`` and ``answer`` or ``answers``, for ``answered_by='answers'``; None for the dataset's, then for
@@ -103,6 +108,7 @@ class SurvivorshipSubset(RowWise):
         self.min_label = min_label
         self.exact = exact
         self.docno = docno
+        self.repeats = repeats
         self.answered_by = answered_by
         self.answers = answers
         self.proxy = proxy
@@ -138,14 +144,14 @@ class SurvivorshipSubset(RowWise):
         Returns:
             See :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant_ranks`.
         """
-        names = ("candidates", "qrels", "min_label", "exact", "docno", "answered_by", "answers")
+        names = ("candidates", "qrels", "min_label", "exact", "docno", "repeats", "answered_by", "answers")
         options = {name: getattr(self, name) for name in names}
         known = self.__dict__.get("_known")
         if known is None or not same_value(known[0], options):
             self._check()
-            shown, _ = self._shown()
             found = first_relevant_ranks(
-                shown, self._judgements(), min_label=self.min_label, exact=self.exact, docno=self.docno,
+                self._compared(), self._judgements(), min_label=self.min_label, exact=self.exact, docno=self.docno,
+                repeats=self.repeats,
                 answers=self._answers() if self.answered_by == "answers" else None, stage=self,
             )  # fmt: skip
             known = self.__dict__["_known"] = (options, found)
@@ -180,6 +186,14 @@ class SurvivorshipSubset(RowWise):
         if isinstance(self.candidates, pd.DataFrame):
             return self.candidates, ""
         return self._read("_listed", lambda: shown_to_labellers(self.candidates, stage=self))
+
+    def _compared(self) -> pd.DataFrame:
+        """The lists, with texts where repeats are to be found by them."""
+        shown, _ = self._shown()
+        load = getattr(self.candidates, "text_loader", None)
+        if self.repeats == "drop" and self.docno != "passage" and "text" not in shown.columns and load is not None:
+            return load()(shown)
+        return shown
 
     def _judgements(self) -> pd.DataFrame:
         if self.qrels is not None:

@@ -1,0 +1,190 @@
+"""Kernel whitening as a method of training. Imported only when training begins: it needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.linguistic.formulas.kernel_whitening import as_layers, unit_length
+from pyterrier_debias.training.examples import Example
+from pyterrier_debias.training.method import Method, Ranking
+
+#: Pairs of the sample that are encoded at a time.
+_AT_A_TIME = 32
+
+
+class Layers(NamedTuple):
+    """Where a ranker's network holds its whitening.
+
+    Attributes:
+        reads: The module whose input is what is made white.
+        first: The linear layer of the kernel.
+        second: The linear layer behind it.
+        head: The linear layer that reads the white features: to a score, or to a bi-encoder's vector.
+    """
+
+    reads: torch.nn.Module
+    first: torch.nn.Linear
+    second: torch.nn.Linear
+    head: torch.nn.Linear
+
+
+class Pairs(NamedTuple):
+    """A sample of training pairs.
+
+    Attributes:
+        queries: n queries.
+        docs: n documents.
+    """
+
+    queries: list[str]
+    docs: list[str]
+
+
+def scores_of(ranker: Any, pairs: Pairs) -> torch.Tensor:
+    """The scores of pairs as training computes them, without dropout: shape [n]."""
+    network = ranker.module
+    was = network.training
+    network.eval()
+    found = []
+    try:
+        with torch.no_grad():
+            for start in range(0, len(pairs.queries), _AT_A_TIME):
+                part = slice(start, start + _AT_A_TIME)
+                tensors = ranker.tokenise(pairs.queries[part], pairs.docs[part])
+                found.append(ranker.forward(**{name: value.to(ranker.torch_device) for name, value in tensors.items()}))
+    finally:
+        network.train(was)
+    return torch.cat(found)
+
+
+def seen(ranker: Any, pairs: Pairs, reads: torch.nn.Module, gives: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+    """What one module of a ranker reads of pairs, and what another gives.
+
+    Args:
+        ranker: The ranker.
+        pairs: n pairs.
+        reads: A module that reads vectors.
+        gives: A module that gives vectors.
+
+    Returns:
+        Two tensors of as many rows, on the processor: n, or 2 n where queries and documents have vectors of their own.
+    """
+    first: list[torch.Tensor] = []
+    last: list[torch.Tensor] = []
+
+    def vector(value: Any) -> torch.Tensor:
+        return value if isinstance(value, torch.Tensor) else value["sentence_embedding"]
+
+    hooks = [
+        reads.register_forward_pre_hook(lambda _, args: first.append(vector(args[0]))),
+        gives.register_forward_hook(lambda _, args, out: last.append(vector(out))),
+    ]
+    try:
+        scores_of(ranker, pairs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.cat(first).cpu(), torch.cat(last).cpu()
+
+
+class KernelWhitened(Method):
+    """One ranker whose features are made white, anew every so many batches, over a fixed sample of training pairs.
+
+    The whitening is held in layers without gradients: between two times the network is trained through it, and what it is at the
+    end scores. Behind it stands a head, which is trained; when the whitening changes, the head is fitted to what it gave before.
+
+    Args:
+        ranking: What the ranker's own ``method`` gives; its loss may be any.
+        layers: Where the whitening is.
+        pairs: The sample.
+        kernel: See :func:`~pyterrier_debias.linguistic.formulas.kernel_whitening.kernel_of`.
+        gamma: Of the kernel.
+        floor: See :func:`~pyterrier_debias.linguistic.formulas.kernel_whitening.whitening`.
+        refresh: After how many batches it is computed anew.
+        seed: Seed of the choice of landmarks.
+        start: What a fresh head is to give for the sample, shape [rows, outputs]; None for layers that are in use, which stay as
+            they are until training begins.
+    """
+
+    batches: torch.Tensor
+
+    def __init__(
+        self,
+        ranking: Ranking,
+        layers: Layers,
+        pairs: Pairs,
+        *,
+        kernel: str,
+        gamma: float,
+        floor: float,
+        refresh: int,
+        seed: int,
+        start: torch.Tensor | None = None,
+    ):
+        super().__init__()
+        self.ranking = ranking
+        self.layers = layers
+        self.pairs = pairs
+        self.kernel, self.gamma, self.floor = kernel, gamma, floor
+        self.refresh = refresh
+        self.seed = seed
+        # In the state, so that a resumed run refreshes when an uninterrupted one does.
+        self.register_buffer("batches", torch.zeros((), dtype=torch.long))
+        self.in_use = start is None
+        if start is not None:
+            self.whiten(start)
+
+    def networks(self) -> dict[str, torch.nn.Module]:
+        """The ranker's networks."""
+        return self.ranking.networks()
+
+    def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
+        """Those of the ranker's method."""
+        return self.ranking.rates(asked)
+
+    def record(self) -> dict[str, Any]:
+        """The options, and a hash of the sample."""
+        options = {"kernel": self.kernel, "gamma": self.gamma, "floor": self.floor, "refresh": self.refresh, "seed": self.seed}
+        sample = f"{keyed_hash(0, *self.pairs.queries, *self.pairs.docs):016x}"
+        return {**super().record(), "whitening": {**options, "landmarks": self.layers.first.out_features, "sample": sample}}
+
+    def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        """The ranker's batch."""
+        return self.ranking.collate(examples)
+
+    def whiten(self, wanted: torch.Tensor | None = None) -> None:
+        """Compute the whitening from the sample, with the network as it is; the head goes on with what it gave.
+
+        Args:
+            wanted: What the head is to give for the sample, shape [rows, outputs]; None for what it gave before.
+        """
+        reads, first, second, head = self.layers
+        read, gave = seen(self.ranking.ranker, self.pairs, reads, head)
+        wanted = (gave if wanted is None else wanted.cpu()).double()
+        vectors = unit_length(read.double().numpy())
+        order = np.random.default_rng(self.seed).permutation(len(vectors))
+        # Fewer vectors than landmarks are repeated, which adds no direction.
+        landmarks = vectors[np.resize(order, first.out_features)]
+        found = as_layers(vectors, landmarks, kernel=self.kernel, gamma=self.gamma, floor=self.floor)
+        with torch.no_grad():
+            for layer, (weight, bias) in zip((first, second), found):
+                layer.weight.copy_(torch.from_numpy(weight))
+                layer.bias.copy_(torch.from_numpy(bias))
+            # On white features the least-squares fit is a covariance.
+            white = seen(self.ranking.ranker, self.pairs, head, head)[0].double()
+            mean = wanted.mean(dim=0)
+            head.weight.copy_((wanted - mean).T @ white / len(white))
+            head.bias.copy_(mean)
+
+    def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What the ranker's own method gives; in training the whitening is computed anew before, where that is due."""
+        if self.training:
+            if self.batches % self.refresh == 0 and (self.in_use or self.batches > 0):
+                self.whiten()
+            self.batches += 1
+        return self.ranking(**batch)
